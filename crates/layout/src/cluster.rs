@@ -1,0 +1,345 @@
+//! The cluster file: which servers there are, of which class, where, and how much room each has.
+//!
+//! `cluster.toml` is read strictly: an unknown key, a server named twice or a capacity that its reserve exceeds is an error that
+//! names the line. Relative paths in it are relative to the directory of the file.
+
+use crate::{ByteCount, ServerId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The version written to and accepted from `cluster.toml`.
+pub const CLUSTER_VERSION: u32 = 1;
+
+/// 64 MiB, as H2DP section 3.3.
+pub const DEFAULT_REGION_BYTES: u64 = 64 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerClass {
+    /// HServer in the papers.
+    Hdd,
+    /// SServer in the papers.
+    Ssd,
+}
+
+impl fmt::Display for ServerClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ServerClass::Hdd => "hdd",
+            ServerClass::Ssd => "ssd",
+        })
+    }
+}
+
+/// Where a server keeps its objects, and what kind of server it is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ServerUrl {
+    /// `file:///dir`: a directory on any mount.
+    File { directory: PathBuf },
+    /// `emulated:///dir?device=NAME[&link=NAME][&time_scale=F]`: real bytes in a directory, the time of a named device and link.
+    Emulated { directory: PathBuf, device: String, link: Option<String>, time_scale: f64 },
+}
+
+impl ServerUrl {
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        match self {
+            ServerUrl::File { directory } | ServerUrl::Emulated { directory, .. } => directory,
+        }
+    }
+
+    fn directory_mut(&mut self) -> &mut PathBuf {
+        match self {
+            ServerUrl::File { directory } | ServerUrl::Emulated { directory, .. } => directory,
+        }
+    }
+
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        matches!(self, ServerUrl::Emulated { .. })
+    }
+}
+
+impl std::str::FromStr for ServerUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            format!("`{text}` is not a server URL; write file:///dir or emulated:///dir?device=hdd-7200")
+        })?;
+        let (directory, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if directory.is_empty() {
+            return Err(format!("`{text}` names no directory"));
+        }
+        let directory = PathBuf::from(directory);
+        match scheme {
+            "file" if query.is_empty() => Ok(ServerUrl::File { directory }),
+            "file" => Err(format!("`{text}`: a file URL takes no parameters, found `{query}`")),
+            "emulated" => {
+                let (mut device, mut link, mut time_scale) = (None, None, 1.0);
+                for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+                    match pair.split_once('=') {
+                        Some(("device", name)) => device = Some(name.to_owned()),
+                        Some(("link", name)) => link = Some(name.to_owned()),
+                        Some(("time_scale", factor)) => {
+                            time_scale =
+                                factor.parse().ok().filter(|f: &f64| f.is_finite() && *f > 0.0).ok_or_else(|| {
+                                    format!("`{text}`: time_scale must be a positive number, found `{factor}`")
+                                })?;
+                        }
+                        _ => {
+                            return Err(format!(
+                                "`{text}`: unknown parameter `{pair}`; known: device, link, time_scale"
+                            ));
+                        }
+                    }
+                }
+                let device = device.ok_or_else(|| format!("`{text}`: an emulated server needs ?device=NAME"))?;
+                Ok(ServerUrl::Emulated { directory, device, link, time_scale })
+            }
+            other => Err(format!("`{text}`: unknown kind of server `{other}`; known: file, emulated")),
+        }
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerUrl::File { directory } => write!(f, "file://{}", directory.display()),
+            ServerUrl::Emulated { directory, device, link, time_scale } => {
+                write!(f, "emulated://{}?device={device}", directory.display())?;
+                if let Some(link) = link {
+                    write!(f, "&link={link}")?;
+                }
+                if *time_scale != 1.0 {
+                    write!(f, "&time_scale={time_scale}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Serialize for ServerUrl {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServerUrl {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub name: String,
+    pub class: ServerClass,
+    pub url: ServerUrl,
+    /// Most bytes that managed files may occupy here; without it, what the file system has free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<ByteCount>,
+    /// Bytes of the capacity that planning and placement leave free.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reserve: ByteCount,
+}
+
+fn is_zero(bytes: &ByteCount) -> bool {
+    bytes.0 == 0
+}
+
+impl Server {
+    /// Bytes that may be filled, if the capacity is known.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.capacity.map(|capacity| capacity.0 - self.reserve.0)
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    pub version: u32,
+    /// Random name given by `init`; server directories, stubs, profiles and plans carry it.
+    pub id: String,
+    /// Where the mapping table, control blocks and the broker's socket live.
+    pub state: PathBuf,
+    #[serde(default = "default_region", rename = "region")]
+    pub region_size: ByteCount,
+    #[serde(rename = "server")]
+    pub servers: Vec<Server>,
+}
+
+fn default_region() -> ByteCount {
+    ByteCount(DEFAULT_REGION_BYTES)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}: {message}", path.display())]
+    Syntax { path: PathBuf, message: String },
+    #[error("{}: version {found} is not supported; this is stripewise with version {CLUSTER_VERSION} (run `stripewise init` anew)", path.display())]
+    Version { path: PathBuf, found: u32 },
+    #[error("{}: {message}", path.display())]
+    Invalid { path: PathBuf, message: String },
+}
+
+impl Cluster {
+    /// Reads and checks `path`; relative directories become absolute, from the directory of `path`.
+    pub fn load(path: &Path) -> Result<Self, ClusterError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`Self::load`], from text that stands at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ClusterError> {
+        let mut cluster: Cluster = toml::from_str(text)
+            .map_err(|error| ClusterError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+        if cluster.version != CLUSTER_VERSION {
+            return Err(ClusterError::Version { path: path.to_owned(), found: cluster.version });
+        }
+        cluster.check().map_err(|message| ClusterError::Invalid { path: path.to_owned(), message })?;
+        let base = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let base = base.parent().unwrap_or(Path::new("/"));
+        cluster.state = base.join(&cluster.state);
+        for server in &mut cluster.servers {
+            let absolute = base.join(server.url.directory());
+            *server.url.directory_mut() = absolute;
+        }
+        Ok(cluster)
+    }
+
+    /// The text of `cluster.toml`.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("a cluster has only plain values")
+    }
+
+    /// What is wrong with the values, in words, with the remedy.
+    pub fn check(&self) -> Result<(), String> {
+        if self.servers.is_empty() {
+            return Err("no servers; add at least one [[server]]".to_owned());
+        }
+        if self.servers.len() > crate::MAX_SERVERS_PER_LAYOUT {
+            return Err(format!(
+                "{} servers; at most {} are supported",
+                self.servers.len(),
+                crate::MAX_SERVERS_PER_LAYOUT
+            ));
+        }
+        if self.region_size.0 < 4096 || !self.region_size.0.is_multiple_of(4096) {
+            return Err(format!("region = \"{}\" must be a multiple of 4KiB and at least 4KiB", self.region_size));
+        }
+        for (index, server) in self.servers.iter().enumerate() {
+            let bad_name = server.name.is_empty()
+                || !server.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+            if bad_name {
+                return Err(format!("server name `{}`: use letters, digits, `-`, `_` and `.`", server.name));
+            }
+            if let Some(other) = self.servers[..index].iter().find(|other| other.name == server.name) {
+                return Err(format!("two servers are named `{}`; give one another name", other.name));
+            }
+            if let Some(other) =
+                self.servers[..index].iter().find(|other| other.url.directory() == server.url.directory())
+            {
+                return Err(format!(
+                    "servers `{}` and `{}` share {}",
+                    other.name,
+                    server.name,
+                    server.url.directory().display()
+                ));
+            }
+            match server.capacity {
+                Some(ByteCount(0)) => {
+                    return Err(format!("server `{}`: capacity 0 leaves no room; leave the server out", server.name));
+                }
+                Some(capacity) if capacity <= server.reserve => {
+                    return Err(format!(
+                        "server `{}`: reserve {} is not smaller than capacity {capacity}",
+                        server.name, server.reserve
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Servers of one class with their numbers, in file order.
+    pub fn of_class(&self, class: ServerClass) -> impl Iterator<Item = (ServerId, &Server)> {
+        self.servers
+            .iter()
+            .enumerate()
+            .filter(move |(_, server)| server.class == class)
+            .map(|(index, server)| (ServerId(index as u16), server))
+    }
+
+    /// Numbers of the servers of one class, in file order.
+    #[must_use]
+    pub fn ids_of_class(&self, class: ServerClass) -> Vec<ServerId> {
+        self.of_class(class).map(|(id, _)| id).collect()
+    }
+
+    #[must_use]
+    pub fn server(&self, id: ServerId) -> Option<&Server> {
+        self.servers.get(usize::from(id.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+version = 1
+id = "c0ffee"
+state = "state"
+region = "4MiB"
+
+[[server]]
+name = "hdd0"
+class = "hdd"
+url = "file://a"
+
+[[server]]
+name = "ssd0"
+class = "ssd"
+url = "emulated:///b?device=sata-ssd-2012&link=gigabit"
+capacity = "100GiB"
+reserve = "1GiB"
+"#;
+
+    #[test]
+    fn reading_and_writing_agree() {
+        let cluster = Cluster::parse(GOOD, Path::new("/x/cluster.toml")).unwrap();
+        assert_eq!(cluster.state, Path::new("/x/state"));
+        assert_eq!(cluster.servers[0].url, ServerUrl::File { directory: "/x/a".into() });
+        assert_eq!(cluster.servers[1].room_bytes(), Some(99 << 30));
+        assert_eq!(Cluster::parse(&cluster.to_toml(), Path::new("/y/c.toml")).unwrap(), cluster);
+    }
+
+    #[test]
+    fn faults_are_named() {
+        for (from, to, expected) in [
+            ("region = ", "regoin = ", "line 5"),
+            ("version = 1", "version = 7", "version 7 is not supported"),
+            ("name = \"ssd0\"", "name = \"hdd0\"", "two servers are named `hdd0`"),
+            ("reserve = \"1GiB\"", "reserve = \"200GiB\"", "reserve 200GiB is not smaller than capacity 100GiB"),
+            ("\"100GiB\"", "\"-3\"", "is not a size"),
+            ("\"4MiB\"", "\"1000\"", "multiple of 4KiB"),
+            ("file://a", "ftp://a", "unknown kind of server `ftp`"),
+            ("file://a", "file:///b", "share /b"),
+            ("?device=sata-ssd-2012&", "?", "needs ?device=NAME"),
+        ] {
+            let error = Cluster::parse(&GOOD.replace(from, to), Path::new("/x/cluster.toml")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{from} -> {to}: {error}");
+            assert!(error.contains("cluster.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Vocabulary and arithmetic of striped files: servers, regions, layouts, and the mapping of a byte range of a file to the
+//! sub-requests that servers see, and back.
+//!
+//! Everything here is pure: no I/O, no clock, no randomness. A file is cut into regions of one fixed size; every region has one
+//! [`Layout`], a cycle of (server, stripe size) pairs repeated round-robin; what one server stores of a region is one object.
+//! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+mod layout;
+mod region;
+mod size;
+
+pub use cluster::{Cluster, ClusterError, Server, ServerClass, ServerUrl};
+pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};
+pub use region::{RegionGeometry, RegionPiece};
+pub use size::{ByteCount, ParseSizeError};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $repr:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $repr);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number!(
+    /// Position of a server in its cluster's list, from 0.
+    ServerId, u16
+);
+number!(
+    /// Number of a region within its file, from 0.
+    RegionIndex, u32
+);
+number!(
+    /// Number of a region's placement; 0 means "never placed". A move makes the next one; numbers are never reused within a file.
+    Generation, u32
+);
+number!(
+    /// Byte position within a logical file.
+    FileOffset, u64
+);
+number!(
+    /// Byte position within one region.
+    RegionOffset, u64
+);
+number!(
+    /// Byte position within one object on a server.
+    ObjectOffset, u64
+);
+
+/// Identity of a managed file: 64 random bits, never 0, printed as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId(pub u64);
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl std::str::FromStr for FileId {
+    type Err = std::num::ParseIntError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u64::from_str_radix(text, 16).map(FileId)
+    }
+}
+
+impl Serialize for FileId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FileId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

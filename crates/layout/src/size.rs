@@ -1,0 +1,117 @@
+//! Byte counts as people write them: `64KiB`, `1MiB`, `100GiB`, or a plain number of bytes.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes; reads `4096`, `64KiB`, `1.5GiB`, `20kB`; prints the largest binary unit that divides it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ByteCount(pub u64);
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{text}` is not a size; write a number and a unit, as in 65536, 64KiB, 1.5MiB, 100GiB (or kB, MB, GB)")]
+pub struct ParseSizeError {
+    pub text: String,
+}
+
+const UNITS: [(&str, u64); 11] = [
+    ("", 1),
+    ("b", 1),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+    ("pib", 1 << 50),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+];
+
+impl FromStr for ByteCount {
+    type Err = ParseSizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || ParseSizeError { text: text.to_owned() };
+        let trimmed = text.trim();
+        let digits_end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(digits_end);
+        let unit = unit.trim().to_ascii_lowercase();
+        let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor).ok_or_else(refuse)?;
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(ByteCount).ok_or_else(refuse);
+        }
+        let value = number.parse::<f64>().map_err(|_| refuse())? * factor as f64;
+        // A fraction must name a whole number of bytes, exactly representable.
+        if value.fract() != 0.0 || value >= (1u64 << 53) as f64 {
+            return Err(refuse());
+        }
+        Ok(ByteCount(value as u64))
+    }
+}
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const BINARY: [(&str, u64); 5] =
+            [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        let exact = BINARY.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        let text = match exact {
+            Some((name, unit)) => format!("{}{name}", self.0 / unit),
+            None => format!("{}B", self.0),
+        };
+        f.pad(&text)
+    }
+}
+
+impl Serialize for ByteCount {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteCount {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = ByteCount;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as \"64KiB\" or a number of bytes")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ByteCount, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<ByteCount, E> {
+                Ok(ByteCount(bytes))
+            }
+            fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<ByteCount, E> {
+                u64::try_from(bytes)
+                    .map(ByteCount)
+                    .map_err(|_| E::custom(format!("a size cannot be negative: {bytes}")))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn printing_then_reading_gives_the_same_count(bytes in any::<u64>()) {
+            prop_assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
+        }
+    }
+
+    #[test]
+    fn units_and_refusals() {
+        for (text, bytes) in [("0", 0), ("64KiB", 65_536), ("1.5 MiB", 1_572_864), ("20kB", 20_000), ("7b", 7)] {
+            assert_eq!(text.parse(), Ok(ByteCount(bytes)), "{text}");
+        }
+        for text in ["", "KiB", "-1", "1.3B", "64 Kib/s", "99999999PiB", "1e3"] {
+            assert!(text.parse::<ByteCount>().is_err(), "{text}");
+        }
+    }
+}
