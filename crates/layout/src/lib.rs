@@ -89,3 +89,19 @@ impl<'de> Deserialize<'de> for FileId {
         text.parse().map_err(serde::de::Error::custom)
     }
 }
+
+/// Which way the bytes of a request go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    Read,
+    Write,
+}
+
+/// Whether a request continues a recent one or starts elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    Sequential,
+    Random,
+}
