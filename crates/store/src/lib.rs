@@ -1,1 +1,14 @@
-//! placeholder
+//! The data path: striped files over servers, the mapping table behind its broker, and the memory that processes share.
+//!
+//! Three roles. The *broker* (one per state directory) owns the mapping table, creates and frees objects and is the only writer
+//! of control blocks. *Clients* (the preload library in every process of an application, and the command) ask it when they open,
+//! create or truncate a file or reach a region without objects; every other read and write touches mapped memory and the servers only.
+//! *Servers* store objects behind the [`server::ServerBackend`] trait.
+//!
+//! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
+
+pub mod packet;
+pub mod protocol;
+pub mod server;
+pub mod shared;
+pub mod stub;

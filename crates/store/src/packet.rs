@@ -1,0 +1,111 @@
+//! Packets with descriptors over a `SOCK_SEQPACKET` Unix socket.
+
+use crate::protocol::MAX_PACKET_BYTES;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{IoSlice, IoSliceMut};
+
+/// Descriptors that one packet may carry.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    #[error("the other side closed the connection")]
+    Closed,
+    #[error("a packet of more than {MAX_PACKET_BYTES} bytes or with lost descriptors")]
+    Cut,
+    #[error("a packet that does not fit the protocol: {0}")]
+    Malformed(#[from] postcard::Error),
+    #[error("socket: {0}")]
+    Os(Errno),
+}
+
+impl From<Errno> for PacketError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::SHUTDOWN => PacketError::Closed,
+            other => PacketError::Os(other),
+        }
+    }
+}
+
+/// Sends `message` with `descriptors`; blocks while the peer's queue is full.
+pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
+    let bytes = postcard::to_stdvec(message)?;
+    if bytes.len() > MAX_PACKET_BYTES {
+        return Err(PacketError::Cut);
+    }
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(descriptors.len() <= MAX_DESCRIPTORS && control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    loop {
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+/// Waits for one message and the descriptors that came with it (closed on exec).
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), PacketError> {
+    let mut bytes = vec![0; MAX_PACKET_BYTES];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(&socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    let descriptors = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 {
+        return Err(PacketError::Closed);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(PacketError::Cut);
+    }
+    Ok((postcard::from_bytes(&bytes[..received.bytes])?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::io::{Read, Seek, Write};
+
+    #[test]
+    fn messages_and_descriptors_arrive_and_closing_is_seen() {
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"hello").unwrap();
+        send(&a, &("open", 7u64), &[file.as_fd()]).unwrap();
+        send(&a, &("plain", 8u64), &[]).unwrap();
+        let ((word, number), mut descriptors) = receive::<(String, u64)>(&b).unwrap();
+        assert_eq!((word.as_str(), number, descriptors.len()), ("open", 7, 1));
+        let mut passed = std::fs::File::from(descriptors.remove(0));
+        let mut text = String::new();
+        passed.rewind().unwrap();
+        passed.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        assert_eq!(receive::<(String, u64)>(&b).unwrap().0, ("plain".to_owned(), 8));
+        assert!(matches!(send(&a, &vec![0u8; MAX_PACKET_BYTES + 1], &[]), Err(PacketError::Cut)));
+        drop(a);
+        assert!(matches!(receive::<u8>(&b), Err(PacketError::Closed)));
+    }
+}

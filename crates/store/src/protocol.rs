@@ -1,0 +1,226 @@
+//! What clients and the broker say to each other.
+//!
+//! A `SOCK_SEQPACKET` Unix socket, one packet a message, one answer to every request, in order. Packets are postcard; descriptors
+//! ride along as `SCM_RIGHTS`. A client proves its right to a file by the stub's descriptor: the broker takes device, inode and
+//! access mode from it, never from the message. Every request may be repeated: a client that loses its broker connects to the
+//! successor, says hello, opens its files again and repeats what was not answered.
+
+use serde::{Deserialize, Serialize};
+use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
+
+/// Raised with every change of a message; the broker refuses other versions by name.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Largest packet; a longer list is asked for in parts.
+pub const MAX_PACKET_BYTES: usize = 128 << 10;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// First on every connection. Answer: [`Reply::Welcome`] with the `processes` descriptor (and `stations`, if any server is emulated).
+    Hello {
+        version: u32,
+    },
+    /// Right after taking a process slot: lets the broker tell a dead client's leavings.
+    Claimed {
+        slot: u16,
+        incarnation: u64,
+    },
+    /// Open the managed file whose stub's descriptor rides along. Answer: [`Reply::Opened`] with the descriptors of control block, extent and slots.
+    Open {
+        file: FileId,
+    },
+    /// Make a managed file of the new, still nameless or temporary stub that rides along (open for writing, empty; the broker
+    /// writes the stub's text). `path` is where it will appear: it decides the placement. Answer: as `Open`.
+    /// The caller links the stub to its name, then sends `Linked`, or `Abandon` if the name was taken.
+    Create {
+        path: String,
+    },
+    Linked {
+        file: FileId,
+    },
+    Abandon {
+        file: FileId,
+    },
+    /// Give the regions `first ..= last` objects, in the placement's layouts. Needs a file opened for writing. Answer: `Done` once
+    /// the control block shows them.
+    Place {
+        file: FileId,
+        first: RegionIndex,
+        last: RegionIndex,
+    },
+    /// Cut or extend to `size_bytes`. Needs a file opened for writing. `Done` once every object is cut and the size is durable.
+    Truncate {
+        file: FileId,
+        size_bytes: u64,
+    },
+    /// Make size, mapping and the names of new objects durable; the data was synced before.
+    Sync {
+        file: FileId,
+    },
+    /// The stub's mode, owner or group changed: objects take it over. A stub descriptor rides along.
+    Attributes {
+        file: FileId,
+    },
+    /// The last open of this process is closed.
+    Close {
+        file: FileId,
+    },
+    /// A stub lost a name; a descriptor (O_PATH is enough) of its inode rides along. Frees the data once no name and no user is left.
+    Unlinked {
+        file: FileId,
+    },
+    /// Opens an object on behalf of a client whom the object's mode would refuse but whose stub descriptor permits it (a file
+    /// created read-only, a mode changed after the open). Answer: `Object` with the descriptor.
+    OpenObject {
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        server: u16,
+    },
+    /// Administration; the connection's peer must be the broker's own user or root.
+    Admin(Admin),
+}
+
+/// Requests of the `stripewise` command.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Admin {
+    /// As `Create`, with a placement given; used by `apply`. The original's descriptor rides along after the stub's: it must be a regular, unmanaged
+    /// file, and its identity is recorded so that a crash is cleaned up. Answer: `Opened`.
+    Import {
+        path: String,
+        placement: Placement,
+        temporary: String,
+    },
+    /// The import's data is in place, verified and synced: durable from here on; the caller then renames the stub over the original and sends `Linked`.
+    Imported {
+        file: FileId,
+    },
+    /// Hold the file exclusively for `release`: no user but the caller's own connection, gate shut against new ones. `temporary` is the
+    /// path of the ordinary copy that will replace the stub.
+    BeginRelease {
+        file: FileId,
+        temporary: String,
+    },
+    /// The ordinary copy took the stub's place: free everything.
+    EndRelease {
+        file: FileId,
+    },
+    CancelRelease {
+        file: FileId,
+    },
+    /// New files below this directory become managed, with this placement unless a plan knows their name.
+    Manage {
+        directory: String,
+        placement: Placement,
+    },
+    Unmanage {
+        directory: String,
+    },
+    /// New files whose absolute path matches get this placement.
+    Expect {
+        path: String,
+        placement: Placement,
+    },
+    /// Answer: `Files`, from the id after `after`.
+    List {
+        after: Option<FileId>,
+    },
+    /// Answer: `Usage`.
+    Usage,
+    /// Answer: `Regions`.
+    Regions {
+        file: FileId,
+        first: RegionIndex,
+    },
+    /// Look for orphans and lost stubs; `repair` acts. Answer: `Findings`.
+    Check {
+        repair: bool,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    Done,
+    Welcome { cluster: String, servers: Vec<ServerInfo>, managed: Vec<String>, expected: Vec<String> },
+    Opened { file: FileId, writable: bool },
+    Object,
+    Files { files: Vec<FileInfo>, more: bool },
+    Usage { servers: Vec<ServerUsage> },
+    Regions { regions: Vec<RegionInfo>, more: bool },
+    Findings { findings: Vec<Finding> },
+    Refused(Refusal),
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerInfo {
+    pub name: String,
+    pub class: ServerClass,
+    /// As in cluster.toml, absolute.
+    pub url: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FileInfo {
+    pub file: FileId,
+    pub path: String,
+    pub size_bytes: u64,
+    pub region_bytes: u64,
+    pub regions_placed: u32,
+    pub users: u32,
+    pub state: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerUsage {
+    pub name: String,
+    /// Bytes that placed regions may come to occupy.
+    pub promised_bytes: u64,
+    pub room_bytes: Option<u64>,
+    pub objects: u64,
+    /// What is wrong with the server now, if anything.
+    pub fault: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RegionInfo {
+    pub region: RegionIndex,
+    pub generation: Generation,
+    pub stripes: Vec<(u16, u32)>,
+    /// True when its own layout had no room and the fallback was used.
+    pub fell_back: bool,
+}
+
+/// One thing that `check` found.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    pub what: String,
+    pub remedy: String,
+    pub repaired: bool,
+}
+
+/// Why the broker said no. The client maps each to one errno, exhaustively.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    #[error("the broker speaks protocol {broker}, the client {client}; use one version of stripewise")]
+    Version { broker: u32, client: u32 },
+    #[error("no file {file} in this cluster")]
+    UnknownFile { file: FileId },
+    #[error("{path} is a copy of the stub of file {file}, not the stub itself; run `stripewise check`")]
+    CopiedStub { file: FileId, path: String },
+    #[error("the stub belongs to cluster {stub}, this is {cluster}")]
+    OtherCluster { stub: String, cluster: String },
+    #[error("the descriptor does not permit this")]
+    NotPermitted,
+    #[error("no room: {what}")]
+    NoSpace { what: String },
+    #[error("server {server} is not usable: {what}")]
+    Server { server: String, what: String },
+    #[error("file {file} is held by {holder}")]
+    Busy { file: FileId, holder: String },
+    #[error("too large: {what}")]
+    TooLarge { what: String },
+    #[error("{what}")]
+    Invalid { what: String },
+    #[error("mapping table: {what}")]
+    Table { what: String },
+}

@@ -1,0 +1,117 @@
+//! Servers: independent places that store objects.
+//!
+//! [`ServerBackend`] is the seam for every kind of server. A kind is added by one module below this one and one arm in [`open`].
+//! An object is created before its first data; a missing object is an error, never zeros; an object shorter than a read is zeros
+//! beyond its end, which the caller fills in.
+
+pub mod directory;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::io::{IoSlice, IoSliceMut};
+use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex};
+
+/// One generation of one region on one server. Names are never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ObjectName {
+    pub file: FileId,
+    pub region: RegionIndex,
+    pub generation: Generation,
+}
+
+/// Mode and owner that an object takes over from its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ownership {
+    /// Permission bits, the read and write ones of which count.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("server {server}: object {object:?} is missing")]
+    Missing { server: String, object: ObjectName },
+    #[error("server {server}: object {object:?} exists already")]
+    Exists { server: String, object: ObjectName },
+    #[error("server {server}: {what}")]
+    Unusable { server: String, what: String },
+    #[error("server {server}: no space left")]
+    NoSpace { server: String },
+    #[error("server {server}: permission denied")]
+    Denied { server: String },
+    #[error("server {server}: {action}: {source}")]
+    Os { server: String, action: &'static str, source: rustix::io::Errno },
+}
+
+/// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.
+pub type Due = Option<u64>;
+
+/// An open object.
+#[derive(Debug)]
+pub struct ObjectHandle {
+    pub descriptor: OwnedFd,
+}
+
+/// One place that stores objects. Methods may be called from any thread.
+pub trait ServerBackend: Send + Sync {
+    fn name(&self) -> &str;
+
+    /// That the server is there and is the one the cluster means (its marker), before anything is placed on it.
+    fn probe(&self) -> Result<(), ServerError>;
+
+    /// Makes an empty object; [`ServerError::Exists`] if the name was used.
+    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
+
+    /// Opens for reading, and for writing if `writable`; [`ServerError::Missing`] if there is none.
+    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError>;
+
+    /// Reserves the device's time for a sub-request and says when it will be done. Real servers return `None`.
+    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
+
+    /// Reads at most the buffers' length; a shorter count means the object ends there.
+    fn read_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, ServerError>;
+
+    /// Writes at most the buffers' length; may be short as `pwritev` may.
+    fn write_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &[IoSlice<'_>],
+    ) -> Result<usize, ServerError>;
+
+    /// Bytes that the object holds (its end) and bytes that it occupies.
+    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError>;
+
+    /// Cuts an object that is longer; a shorter one stays.
+    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError>;
+
+    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError>;
+
+    /// Makes the names of a file's new objects durable.
+    fn sync_names(&self, file: FileId) -> Result<(), ServerError>;
+
+    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
+
+    /// Frees an object; one that is not there is no error (frees are repeated after a crash).
+    fn remove(&self, object: ObjectName) -> Result<(), ServerError>;
+
+    /// Frees what is left of a file here.
+    fn remove_file(&self, file: FileId) -> Result<(), ServerError>;
+
+    /// Every object here, for `check`.
+    fn objects(&self) -> Result<Vec<ObjectName>, ServerError>;
+
+    /// Free bytes of the underlying store.
+    fn free_bytes(&self) -> Result<u64, ServerError>;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ObjectSize {
+    pub end_bytes: u64,
+    pub occupied_bytes: u64,
+}

@@ -1,0 +1,24 @@
+//! Memory that every process of the host shares, and who may write what.
+//!
+//! Four kinds of file in the state directory's `run/`, all created by the broker with mode 0600 and handed to clients as
+//! descriptors (a client proves its right to a file by passing the stub's descriptor):
+//!
+//! | file | one per | clients map it | holds |
+//! |---|---|---|---|
+//! | [`control`] `ID.ctl` | managed file | read-only | region -> generation and layout, gate, life state |
+//! | [`extent`] `ID.ext` | managed file | writable only through a descriptor open for writing | size, times, append lock, write counters |
+//! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight |
+//! | [`processes`] `processes` | cluster | writable | incarnation of every process slot |
+//!
+//! A process takes one *process slot* for its life: a number below [`processes::MAX_PROCESSES`], held by a POSIX record lock on
+//! one byte of `processes`. The lock is the kernel's, so it goes when the process dies; a forked child does not inherit it and
+//! takes its own slot. Every claim raises the slot's incarnation, and what a process leaves in `slots` counts only together with
+//! the incarnation that is alive.
+//!
+//! All structures are plain atomics at fixed offsets; a mapping is sparse, so untouched parts cost nothing.
+
+pub mod control;
+pub mod extent;
+pub mod map;
+pub mod processes;
+pub mod slots;

@@ -1,0 +1,223 @@
+//! The control block of a managed file: for every region its generation and layout. Only the broker writes it.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | magic and version |
+//! | 8 | 8 | file id |
+//! | 16 | 16 | boot id of the host when the block was built |
+//! | 32 | 8 | region size in bytes |
+//! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
+//! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
+//! | 48 | 4 | layout words used |
+//! | 56 | 8 | size that the mapping table has made durable |
+//! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
+//! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
+//!
+//! A region word is published by one store, so a reader sees a generation together with its layout. Layouts are only ever added.
+
+use super::map::SharedMap;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use stripewise_layout::{FileId, Generation, Layout, RegionIndex, Stripe, StripeView};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x01");
+const FILE_AT: usize = 8;
+const BOOT_AT: usize = 16;
+const REGION_BYTES_AT: usize = 32;
+const LIFE_AT: usize = 40;
+const GATE_AT: usize = 44;
+const LAYOUT_WORDS_AT: usize = 48;
+const DURABLE_SIZE_AT: usize = 56;
+const LAYOUTS_AT: usize = 4096;
+const LAYOUT_WORDS: usize = 1 << 17;
+const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
+
+/// Most regions of one file: with 64 MiB regions, 64 TiB.
+pub const MAX_REGIONS: u32 = 1 << 20;
+const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    Making,
+    Live,
+    Gone,
+}
+
+/// What the control block says of one region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionState<'a> {
+    /// Never placed: no object exists, all zeros.
+    Absent,
+    Placed {
+        generation: Generation,
+        view: StripeView<'a>,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error(
+        "the layouts of file {file} need more than {LAYOUT_WORDS} words; use fewer distinct layouts or larger regions"
+    )]
+    LayoutsFull { file: FileId },
+    #[error(
+        "file {file} would need region {region}; a file has at most {MAX_REGIONS} regions (use a larger region size)"
+    )]
+    TooManyRegions { file: FileId, region: RegionIndex },
+    #[error("not a control block of this version and file")]
+    NotAControlBlock,
+    #[error("control block: {0}")]
+    Os(#[from] rustix::io::Errno),
+}
+
+/// A mapped control block.
+#[derive(Debug)]
+pub struct ControlBlock {
+    map: SharedMap,
+}
+
+impl ControlBlock {
+    /// Broker only: sizes an empty file and writes the header. The life is [`Life::Making`].
+    pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
+        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
+        let map = SharedMap::new(descriptor, LENGTH, true)?;
+        map.word(FILE_AT).store(file.0, Relaxed);
+        for (i, half) in boot.chunks_exact(8).enumerate() {
+            map.word(BOOT_AT + i * 8).store(u64::from_le_bytes(half.try_into().expect("8 bytes")), Relaxed);
+        }
+        map.word(REGION_BYTES_AT).store(region_bytes, Relaxed);
+        map.word(0).store(MAGIC, Release);
+        Ok(Self { map })
+    }
+
+    /// Maps an existing block; `writable` is the broker's.
+    pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> Result<Self, ControlError> {
+        let map = SharedMap::new(descriptor, LENGTH, writable)?;
+        if map.word(0).load(Acquire) != MAGIC || map.word(FILE_AT).load(Relaxed) != file.0 {
+            return Err(ControlError::NotAControlBlock);
+        }
+        Ok(Self { map })
+    }
+
+    #[must_use]
+    pub fn boot_id(&self) -> [u8; 16] {
+        let mut boot = [0; 16];
+        boot[..8].copy_from_slice(&self.map.word(BOOT_AT).load(Relaxed).to_le_bytes());
+        boot[8..].copy_from_slice(&self.map.word(BOOT_AT + 8).load(Relaxed).to_le_bytes());
+        boot
+    }
+
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        self.map.word(REGION_BYTES_AT).load(Relaxed)
+    }
+
+    #[must_use]
+    pub fn life(&self) -> Life {
+        match self.map.half(LIFE_AT).load(SeqCst) {
+            0 => Life::Making,
+            1 => Life::Live,
+            _ => Life::Gone,
+        }
+    }
+
+    pub fn set_life(&self, life: Life) {
+        self.map.half(LIFE_AT).store(life as u32, SeqCst);
+    }
+
+    /// True while someone holds the file exclusively: take the slot back and wait.
+    #[must_use]
+    pub fn gate_is_shut(&self) -> bool {
+        self.map.half(GATE_AT).load(SeqCst) & 1 == 1
+    }
+
+    pub fn shut_gate(&self) {
+        self.map.half(GATE_AT).fetch_or(1, SeqCst);
+    }
+
+    pub fn open_gate(&self) {
+        // The value changes with every opening, so that a waiter on it cannot miss one.
+        let gate = self.map.half(GATE_AT);
+        gate.store((gate.load(SeqCst) | 1).wrapping_add(1), SeqCst);
+    }
+
+    /// The word that a waiter may use as a futex.
+    #[must_use]
+    pub fn gate_word(&self) -> &std::sync::atomic::AtomicU32 {
+        self.map.half(GATE_AT)
+    }
+
+    #[must_use]
+    pub fn durable_size_bytes(&self) -> u64 {
+        self.map.word(DURABLE_SIZE_AT).load(Acquire)
+    }
+
+    pub fn set_durable_size_bytes(&self, size: u64) {
+        self.map.word(DURABLE_SIZE_AT).store(size, Release);
+    }
+
+    /// The region's present state. One load; the view borrows the mapping.
+    #[must_use]
+    pub fn region(&self, region: RegionIndex) -> RegionState<'_> {
+        if region.0 >= MAX_REGIONS {
+            return RegionState::Absent;
+        }
+        let word = self.map.word(REGIONS_AT + region.0 as usize * 8).load(Acquire);
+        if word & 0xff == 0 {
+            return RegionState::Absent;
+        }
+        let at = LAYOUTS_AT + (word >> 8 & 0xff_ffff) as usize * 8;
+        let count = self.map.word(at).load(Relaxed) as usize;
+        // SAFETY: the region word was stored after the layout, and layouts are never changed; any bits are a valid Stripe.
+        let stripes = unsafe { self.map.published::<Stripe>(at + 8, count) };
+        RegionState::Placed { generation: Generation((word >> 32) as u32), view: StripeView::new(stripes) }
+    }
+
+    /// Broker only: publishes a placement whose objects exist.
+    pub fn publish(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        layout: &Layout,
+    ) -> Result<(), ControlError> {
+        if region.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file, region });
+        }
+        let number = self.find_or_add(file, layout)?;
+        let word = u64::from(generation.0) << 32 | (number as u64) << 8 | 1;
+        self.map.word(REGIONS_AT + region.0 as usize * 8).store(word, SeqCst);
+        Ok(())
+    }
+
+    /// Broker only: the region has no objects any more.
+    pub fn retract(&self, region: RegionIndex) {
+        self.map.word(REGIONS_AT + region.0 as usize * 8).store(0, SeqCst);
+    }
+
+    fn find_or_add(&self, file: FileId, layout: &Layout) -> Result<usize, ControlError> {
+        let used = self.map.half(LAYOUT_WORDS_AT).load(Relaxed) as usize;
+        let mut at = 0;
+        while at < used {
+            let count = self.map.word(LAYOUTS_AT + at * 8).load(Relaxed) as usize;
+            // SAFETY: words below `used` are published and never changed.
+            let stripes = unsafe { self.map.published::<Stripe>(LAYOUTS_AT + (at + 1) * 8, count) };
+            if stripes == layout.stripes() {
+                return Ok(at);
+            }
+            at += 1 + count;
+        }
+        let count = layout.stripes().len();
+        if at + 1 + count > LAYOUT_WORDS {
+            return Err(ControlError::LayoutsFull { file });
+        }
+        self.map.word(LAYOUTS_AT + at * 8).store(count as u64, Relaxed);
+        let target = self.map.unpublished(LAYOUTS_AT + (at + 1) * 8, size_of_val(layout.stripes())).cast::<Stripe>();
+        for (i, stripe) in layout.stripes().iter().enumerate() {
+            // SAFETY: in bounds (checked by `unpublished`), aligned to 8, and no region word leads here yet.
+            unsafe { target.add(i).write(*stripe) };
+        }
+        self.map.half(LAYOUT_WORDS_AT).store((at + 1 + count) as u32, Release);
+        Ok(at)
+    }
+}

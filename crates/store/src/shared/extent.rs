@@ -1,0 +1,140 @@
+//! What writers of a managed file share: size, modification time, append lock, and what is not yet synced.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | magic and version |
+//! | 8 | 8 | logical size in bytes |
+//! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
+//! | 24 | 8 | append lock: 0, or incarnation (32 bits) and process slot + 1 (32) of the holder |
+//! | 32 | 8 | number of data writes begun (what was derived from the data before is stale) |
+//! | 40 | 8 | position lock, as the append lock: guards a file position shared between processes |
+//! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
+//!
+//! The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
+
+use super::control::MAX_REGIONS;
+use super::map::SharedMap;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use stripewise_layout::RegionIndex;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x01");
+const SIZE_AT: usize = 8;
+const MODIFIED_AT: usize = 16;
+const APPEND_AT: usize = 24;
+const WRITES_AT: usize = 32;
+const POSITION_AT: usize = 40;
+const REGIONS_AT: usize = 4096;
+const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+
+#[derive(Debug)]
+pub struct Extent {
+    map: SharedMap,
+}
+
+impl Extent {
+    /// Broker only. Regions are counted as never synced when `dirty_regions` says so (a rebuilt block counts all as dirty).
+    pub fn build(descriptor: &OwnedFd, size_bytes: u64, dirty_regions: u32) -> rustix::io::Result<Self> {
+        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
+        let map = SharedMap::new(descriptor, LENGTH, true)?;
+        map.word(SIZE_AT).store(size_bytes, Relaxed);
+        for region in 0..dirty_regions.min(MAX_REGIONS) {
+            map.half(REGIONS_AT + region as usize * 8).store(1, Relaxed);
+        }
+        map.word(0).store(MAGIC, Release);
+        Ok(Self { map })
+    }
+
+    pub fn open(descriptor: impl AsFd, writable: bool) -> rustix::io::Result<Self> {
+        let map = SharedMap::new(descriptor, LENGTH, writable)?;
+        if map.word(0).load(Acquire) != MAGIC {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        Ok(Self { map })
+    }
+
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.map.is_writable()
+    }
+
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.map.word(SIZE_AT).load(SeqCst)
+    }
+
+    /// Raises the size to `end_bytes` if it is smaller.
+    pub fn extend_to(&self, end_bytes: u64) {
+        let size = self.map.word(SIZE_AT);
+        if size.load(Relaxed) < end_bytes {
+            size.fetch_max(end_bytes, SeqCst);
+        }
+    }
+
+    /// Sets the size to less; only with the gate shut and the slots drained.
+    pub fn cut_to(&self, size_bytes: u64) {
+        self.map.word(SIZE_AT).store(size_bytes, SeqCst);
+    }
+
+    /// Modification time in ns since 1970, unless the stub's own holds.
+    #[must_use]
+    pub fn modified_ns(&self) -> Option<u64> {
+        Some(self.map.word(MODIFIED_AT).load(Relaxed)).filter(|ns| *ns != 0)
+    }
+
+    /// `None` hands the time back to the stub (after `utimensat` set it there).
+    pub fn set_modified_ns(&self, modified: Option<u64>) {
+        self.map.word(MODIFIED_AT).store(modified.unwrap_or(0), Relaxed);
+    }
+
+    #[must_use]
+    pub fn append_lock(&self) -> &AtomicU64 {
+        self.map.word(APPEND_AT)
+    }
+
+    #[must_use]
+    pub fn position_lock(&self) -> &AtomicU64 {
+        self.map.word(POSITION_AT)
+    }
+
+    /// Number of writes begun since the block was built.
+    #[must_use]
+    pub fn writes_begun(&self) -> u64 {
+        self.map.word(WRITES_AT).load(Acquire)
+    }
+
+    /// Call before the data of a write to `region` is issued, and [`Self::end_write`] after.
+    pub fn begin_write(&self, region: RegionIndex) {
+        self.map.word(WRITES_AT).fetch_add(1, AcqRel);
+        self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
+    }
+
+    pub fn end_write(&self, region: RegionIndex) {
+        self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
+    }
+
+    /// The region's write counter if it has writes that no sync has covered: sync the data, then call [`Self::mark_synced`] with it.
+    #[must_use]
+    pub fn unsynced(&self, region: RegionIndex) -> Option<u32> {
+        let written = self.map.half(Self::region_at(region)).load(Acquire);
+        let synced = self.map.half(Self::region_at(region) + 4).load(Acquire);
+        (written != synced).then_some(written)
+    }
+
+    pub fn mark_synced(&self, region: RegionIndex, written: u32) {
+        let synced = self.map.half(Self::region_at(region) + 4);
+        let mut before = synced.load(Acquire);
+        // Counters wrap; "later" is the half circle ahead.
+        while (written.wrapping_sub(before) as i32) > 0 {
+            match synced.compare_exchange_weak(before, written, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    fn region_at(region: RegionIndex) -> usize {
+        REGIONS_AT + region.0.min(MAX_REGIONS - 1) as usize * 8
+    }
+}

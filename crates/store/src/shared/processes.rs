@@ -1,0 +1,123 @@
+//! Process slots of a cluster: which processes live, by kernel locks.
+//!
+//! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages). Slot n is held by a POSIX
+//! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
+//! the process closes *any* descriptor of this inode, so a process opens it once and keeps it.
+
+use super::map::SharedMap;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Processes of one host that can use a cluster at the same time.
+pub const MAX_PROCESSES: u16 = 4096;
+const ENTRY_BYTES: usize = 64;
+const LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const LOCKS_AT: i64 = 1 << 40;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ProcessSlot(pub u16);
+
+/// Number of a claim of a slot; 0 is nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Incarnation(pub u64);
+
+#[derive(Debug)]
+pub struct Processes {
+    descriptor: OwnedFd,
+    map: SharedMap,
+}
+
+impl Processes {
+    /// Broker only: sizes a new file.
+    pub fn build(descriptor: OwnedFd) -> rustix::io::Result<Self> {
+        rustix::fs::ftruncate(&descriptor, LENGTH as u64)?;
+        Self::open(descriptor)
+    }
+
+    pub fn open(descriptor: OwnedFd) -> rustix::io::Result<Self> {
+        let map = SharedMap::new(&descriptor, LENGTH, true)?;
+        Ok(Self { descriptor, map })
+    }
+
+    #[must_use]
+    pub fn descriptor(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Takes a free slot for the calling process; `None` when all are taken.
+    #[must_use]
+    pub fn claim(&self) -> Option<(ProcessSlot, Incarnation)> {
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
+        for i in 0..u64::from(MAX_PROCESSES) {
+            let slot = ((process + i) % u64::from(MAX_PROCESSES)) as u16;
+            if lock(&self.descriptor, slot) {
+                let entry = usize::from(slot) * ENTRY_BYTES;
+                let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
+                self.map.word(entry + 8).store(process, Relaxed);
+                return Some((ProcessSlot(slot), Incarnation(incarnation)));
+            }
+        }
+        None
+    }
+
+    /// Whether the claim is the slot's latest and its process lives. Asked by another process than the holder (a process never
+    /// conflicts with its own lock: compare with your own slot first).
+    #[must_use]
+    pub fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES).load(SeqCst) == incarnation.0
+            && holder(&self.descriptor, slot.0).is_some()
+    }
+
+    /// The process id of the slot's latest claim.
+    #[must_use]
+    pub fn process_id(&self, slot: ProcessSlot) -> u64 {
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8).load(Relaxed)
+    }
+}
+
+fn lock(descriptor: &OwnedFd, slot: u16) -> bool {
+    record_lock(descriptor, slot, libc::F_SETLK).is_ok()
+}
+
+fn holder(descriptor: &OwnedFd, slot: u16) -> Option<i32> {
+    record_lock(descriptor, slot, libc::F_GETLK)
+        .ok()
+        .filter(|found| i32::from(found.l_type) != libc::F_UNLCK)
+        .map(|f| f.l_pid)
+}
+
+/// `fcntl` by raw system call: the libc symbol is one that the preload library defines itself.
+fn record_lock(descriptor: &OwnedFd, slot: u16, command: i32) -> Result<libc::flock, ()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: all-zero is a valid flock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    lock.l_start = LOCKS_AT + i64::from(slot);
+    lock.l_len = 1;
+    // SAFETY: the descriptor is open and `lock` is a valid flock for the time of the call.
+    let result = unsafe { raw_fcntl(descriptor.as_raw_fd(), command, &mut lock) };
+    if result == 0 { Ok(lock) } else { Err(()) }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn raw_fcntl(descriptor: i32, command: i32, lock: *mut libc::flock) -> isize {
+    let result: isize;
+    // SAFETY: the system call's own contract; rcx and r11 are clobbered by the instruction.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") libc::SYS_fcntl as isize => result, in("rdi") descriptor as isize,
+            in("rsi") command as isize, in("rdx") lock, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn raw_fcntl(descriptor: i32, command: i32, lock: *mut libc::flock) -> isize {
+    let result: isize;
+    // SAFETY: the system call's own contract.
+    unsafe {
+        std::arch::asm!("svc 0", in("x8") libc::SYS_fcntl as isize, inlateout("x0") descriptor as isize => result,
+            in("x1") command as isize, in("x2") lock, options(nostack));
+    }
+    result
+}
