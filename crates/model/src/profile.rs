@@ -4,7 +4,8 @@
 //! connection and `t` for each byte (H2DP table 1). A profile names the cluster it was measured on and is refused for another.
 
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{Direction, Order, ServerClass};
+use std::path::{Path, PathBuf};
+use stripewise_layout::{Cluster, Direction, Order, ServerClass};
 
 /// The version written to and accepted from profile files.
 pub const PROFILE_VERSION: u32 = 1;
@@ -92,4 +93,204 @@ pub struct Profile {
     /// In the order of the cluster's servers.
     pub servers: Vec<ServerProfile>,
     pub network: NetworkProfile,
+}
+
+/// Why a profile is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    #[error("cannot read the profile {}: {source} (run `stripewise calibrate` to make one)", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot write the profile {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{}: not a profile: {message} (run `stripewise calibrate` anew)", path.display())]
+    Syntax { path: PathBuf, message: String },
+    #[error("{}: profile version {found} is not supported; this stripewise reads version {PROFILE_VERSION} (run `stripewise calibrate` anew)", path.display())]
+    Version { path: PathBuf, found: u64 },
+    #[error("{}: {message} (run `stripewise calibrate` for this cluster)", path.display())]
+    OtherCluster { path: PathBuf, message: String },
+    #[error("{}: {message} (run `stripewise calibrate` anew)", path.display())]
+    Value { path: PathBuf, message: String },
+}
+
+impl Profile {
+    /// Reads `path` strictly: unknown keys, another version and figures that no device can have are errors.
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ProfileError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`Self::load`], from text that stands at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ProfileError> {
+        let syntax =
+            |error: serde_json::Error| ProfileError::Syntax { path: path.to_owned(), message: error.to_string() };
+        // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
+        let version: VersionOnly = serde_json::from_str(text).map_err(syntax)?;
+        if version.version != u64::from(PROFILE_VERSION) {
+            return Err(ProfileError::Version { path: path.to_owned(), found: version.version });
+        }
+        let profile: Profile = serde_json::from_str(text).map_err(syntax)?;
+        profile.check_values().map_err(|message| ProfileError::Value { path: path.to_owned(), message })?;
+        Ok(profile)
+    }
+
+    /// The text of a profile file.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a profile has only plain values");
+        text.push('\n');
+        text
+    }
+
+    /// Writes `path` as a whole: a reader sees the old file or the new one.
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        let failed = |source| ProfileError::Write { path: path.to_owned(), source };
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        std::fs::write(&temporary, self.to_json()).map_err(failed)?;
+        std::fs::rename(&temporary, path).map_err(failed)
+    }
+
+    /// Refuses a profile that was measured on another cluster, or before its servers changed. `path` is named in the error.
+    pub fn check(&self, cluster: &Cluster, path: &Path) -> Result<(), ProfileError> {
+        let other = |message| Err(ProfileError::OtherCluster { path: path.to_owned(), message });
+        if self.cluster != cluster.id {
+            return other(format!("measured on cluster `{}`, but this is cluster `{}`", self.cluster, cluster.id));
+        }
+        for (index, (measured, server)) in self.servers.iter().zip(&cluster.servers).enumerate() {
+            if measured.name != server.name {
+                return other(format!(
+                    "server {index} is `{}` in the profile and `{}` in the cluster",
+                    measured.name, server.name
+                ));
+            }
+            if measured.class != server.class {
+                return other(format!(
+                    "server `{}` was measured as {}, but is {} now",
+                    server.name, measured.class, server.class
+                ));
+            }
+        }
+        match self.servers.len().cmp(&cluster.servers.len()) {
+            std::cmp::Ordering::Less => {
+                other(format!("server `{}` was never measured", cluster.servers[self.servers.len()].name))
+            }
+            std::cmp::Ordering::Greater => other(format!(
+                "server `{}` was measured, but the cluster no longer has it",
+                self.servers[cluster.servers.len()].name
+            )),
+            std::cmp::Ordering::Equal => Ok(()),
+        }
+    }
+
+    fn check_values(&self) -> Result<(), String> {
+        let bad = |value: f64| !value.is_finite() || value < 0.0;
+        for server in &self.servers {
+            for (name, line) in [
+                ("read_sequential", &server.read_sequential),
+                ("read_random", &server.read_random),
+                ("write_sequential", &server.write_sequential),
+                ("write_random", &server.write_random),
+            ] {
+                for (field, value) in
+                    [("alpha_s", line.alpha_s), ("beta_s_per_byte", line.beta_s_per_byte), ("spread", line.spread)]
+                {
+                    if bad(value) {
+                        return Err(format!(
+                            "server `{}`, {name}: {field} = {value} is not a time or share",
+                            server.name
+                        ));
+                    }
+                }
+            }
+        }
+        for (field, value) in [("e_s", self.network.e_s), ("t_s_per_byte", self.network.t_s_per_byte)] {
+            if bad(value) {
+                return Err(format!("network: {field} = {value} is not a time"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster() -> Cluster {
+        let text = "version = 1\nid = \"c0ffee\"\nstate = \"s\"\n[[server]]\nname = \"hdd0\"\nclass = \"hdd\"\nurl = \"file://a\"\n\
+                    [[server]]\nname = \"ssd0\"\nclass = \"ssd\"\nurl = \"file://b\"\n";
+        Cluster::parse(text, Path::new("/x/cluster.toml")).unwrap()
+    }
+
+    fn profile() -> Profile {
+        let line = Line { alpha_s: 1e-3, beta_s_per_byte: 1e-8, r2: 0.99, spread: 0.02, samples: 40 };
+        let server = |name: &str, class| ServerProfile {
+            name: name.to_owned(),
+            class,
+            read_sequential: line,
+            read_random: line,
+            write_sequential: line,
+            write_random: line,
+        };
+        Profile {
+            version: PROFILE_VERSION,
+            cluster: "c0ffee".to_owned(),
+            emulated: false,
+            measured_at: "2024-01-01T00:00:00Z".to_owned(),
+            servers: vec![server("hdd0", ServerClass::Hdd), server("ssd0", ServerClass::Ssd)],
+            network: NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local },
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_what_is_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("profile.json");
+        profile().save(&path).unwrap();
+        assert_eq!(Profile::load(&path).unwrap(), profile());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+        let error = Profile::load(&directory.path().join("none.json")).unwrap_err().to_string();
+        assert!(error.contains("none.json") && error.contains("stripewise calibrate"), "{error}");
+    }
+
+    #[test]
+    fn faults_in_the_file_are_named_with_their_remedy() {
+        let good = profile().to_json();
+        for (from, to, expected) in [
+            ("\"version\": 1", "\"version\": 9, \"colour\": 3", "version 9 is not supported"),
+            ("\"emulated\"", "\"emulatde\"", "unknown field `emulatde`"),
+            ("\"alpha_s\": 0.001", "\"alpha_s\": -1", "`hdd0`, read_sequential: alpha_s = -1"),
+            ("\"e_s\": 0.0", "\"e_s\": -2.5", "network: e_s = -2.5"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let error = Profile::parse(&good.replacen(from, to, 1), Path::new("p.json")).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("p.json") && error.contains("calibrate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_profile_of_other_servers_is_refused_naming_the_difference() {
+        let path = Path::new("p.json");
+        assert!(profile().check(&cluster(), path).is_ok());
+        let changes: [(&dyn Fn(&mut Profile), &str); 5] = [
+            (&|p| p.cluster = "beef".to_owned(), "cluster `beef`, but this is cluster `c0ffee`"),
+            (&|p| p.servers[1].name = "ssd9".to_owned(), "server 1 is `ssd9` in the profile and `ssd0`"),
+            (&|p| p.servers[1].class = ServerClass::Hdd, "`ssd0` was measured as hdd, but is ssd now"),
+            (&|p| drop(p.servers.pop()), "`ssd0` was never measured"),
+            (&|p| p.servers.push(p.servers[0].clone()), "`hdd0` was measured, but the cluster no longer has it"),
+        ];
+        for (change, expected) in changes {
+            let mut changed = profile();
+            change(&mut changed);
+            let error = changed.check(&cluster(), path).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("p.json"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,198 @@
+//! The symbols of the papers (H2DP table 1), drawn from a profile, and the quantities that all models share.
+
+use crate::Profile;
+use serde::{Deserialize, Serialize};
+use stripewise_layout::{Direction, Order, ServerClass};
+
+/// How many processes do I/O at once. The papers multiply the cost of a request by it, because the servers serve one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Concurrency {
+    /// p: client processes, at least 1.
+    pub processes: u32,
+    /// c: the most of them on one client node, at least 1.
+    pub processes_per_node: u32,
+}
+
+impl Concurrency {
+    /// p and c as numbers for the equations.
+    #[must_use]
+    pub fn factors(self) -> (f64, f64) {
+        (f64::from(self.processes.max(1)), f64::from(self.processes_per_node.max(1)))
+    }
+}
+
+/// `<h, s>`: bytes on each HServer and on each SServer in one cycle. A class with stripe 0 takes no part.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StripePair {
+    pub h_bytes: u64,
+    pub s_bytes: u64,
+}
+
+impl StripePair {
+    #[must_use]
+    pub const fn new(h_bytes: u64, s_bytes: u64) -> Self {
+        Self { h_bytes, s_bytes }
+    }
+
+    /// m h + n s.
+    #[must_use]
+    pub fn cycle_bytes(self, hservers: u32, sservers: u32) -> u64 {
+        u64::from(hservers) * self.h_bytes + u64::from(sservers) * self.s_bytes
+    }
+}
+
+/// alpha and beta of one server class for one direction and order.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Coefficients {
+    /// Startup time in seconds.
+    pub alpha_s: f64,
+    /// Transfer time in seconds per byte.
+    pub beta_s_per_byte: f64,
+}
+
+impl Coefficients {
+    /// Seconds for one request of `bytes` on one server.
+    #[must_use]
+    pub fn seconds(self, bytes: f64) -> f64 {
+        self.alpha_s + bytes * self.beta_s_per_byte
+    }
+}
+
+/// H2DP table 1 for one cluster.
+///
+/// The papers know one alpha and one beta for all servers of a class. Where servers of a class differ, their mean is taken: the
+/// stripes of a class are equal, so the mean keeps the class's total service time, which decides between the classes. What the
+/// slowest server then costs is seen by [`crate::striped`], which uses each server's own line.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClassParameters {
+    /// m.
+    pub hservers: u32,
+    /// n.
+    pub sservers: u32,
+    /// e in seconds.
+    pub e_s: f64,
+    /// t in seconds per byte.
+    pub t_s_per_byte: f64,
+    hdd: [Coefficients; 4],
+    ssd: [Coefficients; 4],
+}
+
+fn slot(direction: Direction, order: Order) -> usize {
+    match (direction, order) {
+        (Direction::Read, Order::Sequential) => 0,
+        (Direction::Read, Order::Random) => 1,
+        (Direction::Write, Order::Sequential) => 2,
+        (Direction::Write, Order::Random) => 3,
+    }
+}
+
+impl ClassParameters {
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let means = |class: ServerClass| {
+            let mut sums = [Coefficients::default(); 4];
+            let mut count = 0u32;
+            for server in profile.servers.iter().filter(|server| server.class == class) {
+                count += 1;
+                for direction in [Direction::Read, Direction::Write] {
+                    for order in [Order::Sequential, Order::Random] {
+                        let (line, sum) = (server.line(direction, order), &mut sums[slot(direction, order)]);
+                        sum.alpha_s += line.alpha_s;
+                        sum.beta_s_per_byte += line.beta_s_per_byte;
+                    }
+                }
+            }
+            for sum in &mut sums {
+                sum.alpha_s /= f64::from(count.max(1));
+                sum.beta_s_per_byte /= f64::from(count.max(1));
+            }
+            (count, sums)
+        };
+        let ((hservers, hdd), (sservers, ssd)) = (means(ServerClass::Hdd), means(ServerClass::Ssd));
+        Self { hservers, sservers, e_s: profile.network.e_s, t_s_per_byte: profile.network.t_s_per_byte, hdd, ssd }
+    }
+
+    /// alpha and beta of a class; zero for a class without servers.
+    #[must_use]
+    pub fn of_class(&self, class: ServerClass, direction: Direction, order: Order) -> Coefficients {
+        match class {
+            ServerClass::Hdd => self.hdd[slot(direction, order)],
+            ServerClass::Ssd => self.ssd[slot(direction, order)],
+        }
+    }
+}
+
+/// The cost of one request in the papers' four parts, in seconds; `storage_s` is T_S + T_T.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct RequestCost {
+    /// T_E: connections.
+    pub establish_s: f64,
+    /// T_X: network transfer.
+    pub transfer_s: f64,
+    /// T_S + T_T: startup and transfer on the slowest server.
+    pub storage_s: f64,
+}
+
+impl RequestCost {
+    #[must_use]
+    pub fn total_s(self) -> f64 {
+        self.establish_s + self.transfer_s + self.storage_s
+    }
+
+    #[must_use]
+    pub fn total(self) -> Picoseconds {
+        Picoseconds::from_seconds(self.total_s())
+    }
+}
+
+/// A cost in whole picoseconds. Costs that are summed and compared are integers, so that neither grouping nor the order of the
+/// summation nor the number of threads can change a plan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Picoseconds(pub u128);
+
+impl Picoseconds {
+    /// Rounds to the nearest; negative values are 0.
+    #[must_use]
+    pub fn from_seconds(seconds: f64) -> Self {
+        Self((seconds * 1e12).round() as u128)
+    }
+
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e12
+    }
+}
+
+/// The most bytes of a request that one server can get, over all offsets of the request within the cycle: whole cycles give it
+/// `stripe` each, the rest at most one stripe. This is the "stripe clipped to the request" of the cost tables; where the request is
+/// exactly one cycle it is the stripe, as the papers print.
+#[must_use]
+pub fn most_bytes_on_one_server(stripe_bytes: u64, cycle_bytes: u64, request_bytes: u64) -> u64 {
+    request_bytes / cycle_bytes * stripe_bytes + stripe_bytes.min(request_bytes % cycle_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use stripewise_layout::{Layout, RegionOffset, ServerId};
+
+    proptest! {
+        #[test]
+        fn the_most_bytes_on_one_server_is_the_maximum_over_all_offsets(
+            sizes in proptest::collection::vec(1u32..30, 1..6), request in 1u64..200,
+        ) {
+            let layout = Layout::new(sizes.iter().enumerate().map(|(i, size)| (ServerId(i as u16), *size))).unwrap();
+            let view = layout.view();
+            for (turn, size) in sizes.iter().enumerate() {
+                let most = (0..view.cycle_bytes())
+                    .flat_map(|start| view.split(RegionOffset(start), request).filter(|sub| sub.turn == turn))
+                    .map(|sub| sub.length)
+                    .max();
+                prop_assert_eq!(most, Some(most_bytes_on_one_server(u64::from(*size), view.cycle_bytes(), request)));
+            }
+        }
+    }
+}

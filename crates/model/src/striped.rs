@@ -1,0 +1,125 @@
+//! The papers' request cost carried over to any layout, with every server's own line.
+//!
+//! H2DP table 2 and table 3 are the special cases of equal servers within a class. [`request_cost`] keeps the papers' assumption that
+//! every request waits for all servers of the layout; [`exact_cost`] looks at the true sub-requests of request-aligned offsets.
+
+use crate::{Concurrency, Profile, RequestCost, most_bytes_on_one_server};
+use stripewise_layout::{Layout, RegionOffset};
+use stripewise_trace::AccessClass;
+
+/// Offsets that [`exact_cost`] looks at, at most. With more in a period, evenly spaced ones stand for all.
+pub const EXACT_OFFSETS: u64 = 256;
+
+/// The cost of a request and the relative spread of its slowest line.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct SpreadCost {
+    pub cost: RequestCost,
+    /// [`crate::Line::spread`] of the server that decided `storage_s`.
+    pub storage_spread: f64,
+}
+
+/// The papers' cost of one request of `class` on `layout`: all its servers take part, each with the most bytes that any offset puts on it.
+/// Every server that the layout names must be in the profile.
+#[must_use]
+pub fn request_cost(profile: &Profile, layout: &Layout, class: AccessClass, concurrency: Concurrency) -> SpreadCost {
+    let cycle_bytes = layout.view().cycle_bytes();
+    let parts = layout.stripes().iter().map(|stripe| {
+        let stripe_bytes = u64::from(stripe.size_bytes);
+        (usize::from(stripe.server.0), most_bytes_on_one_server(stripe_bytes, cycle_bytes, class.request_bytes))
+    });
+    cost_of_parts(profile, parts, class, concurrency)
+}
+
+/// The mean cost of one request of `class` over its possible offsets 0, r, 2r, .. in a region, counting only the servers that the
+/// request touches. Traces are kept as counts of classes, so the offsets are the request-aligned ones, which real requests mostly have.
+#[must_use]
+pub fn exact_cost(
+    profile: &Profile,
+    layout: &Layout,
+    class: AccessClass,
+    concurrency: Concurrency,
+    region_bytes: u64,
+) -> RequestCost {
+    let offsets = aligned_offsets(layout.view().cycle_bytes(), class.request_bytes, region_bytes);
+    let count = offsets.clone().count() as f64;
+    let mut sum = RequestCost::default();
+    for offset in offsets {
+        let parts = layout
+            .view()
+            .split(RegionOffset(offset), class.request_bytes)
+            .map(|sub| (usize::from(sub.server.0), sub.length));
+        let cost = cost_of_parts(profile, parts, class, concurrency).cost;
+        sum.establish_s += cost.establish_s;
+        sum.transfer_s += cost.transfer_s;
+        sum.storage_s += cost.storage_s;
+    }
+    RequestCost {
+        establish_s: sum.establish_s / count,
+        transfer_s: sum.transfer_s / count,
+        storage_s: sum.storage_s / count,
+    }
+}
+
+/// Mean service seconds that one request of `class` costs each server, added to `load_s` (by server number) `requests` times; over the
+/// same offsets as [`exact_cost`]. This is device time alone, without the network and without waiting.
+pub fn add_load(
+    profile: &Profile,
+    layout: &Layout,
+    class: AccessClass,
+    region_bytes: u64,
+    requests: f64,
+    load_s: &mut [f64],
+) {
+    let offsets = aligned_offsets(layout.view().cycle_bytes(), class.request_bytes, region_bytes);
+    let weight = requests / offsets.clone().count() as f64;
+    for offset in offsets {
+        for sub in layout.view().split(RegionOffset(offset), class.request_bytes) {
+            let server = usize::from(sub.server.0);
+            let line = profile.servers[server].line(class.direction, class.order);
+            load_s[server] += weight * line.seconds(sub.length as f64);
+        }
+    }
+}
+
+fn cost_of_parts(
+    profile: &Profile,
+    parts: impl Iterator<Item = (usize, u64)>,
+    class: AccessClass,
+    concurrency: Concurrency,
+) -> SpreadCost {
+    let (p, c) = concurrency.factors();
+    let (mut servers, mut fullest_bytes, mut slowest_s, mut storage_spread) = (0u32, 0.0f64, 0.0f64, 0.0);
+    for (server, bytes) in parts {
+        let line = profile.servers[server].line(class.direction, class.order);
+        let seconds = line.seconds(bytes as f64);
+        servers += 1;
+        fullest_bytes = fullest_bytes.max(bytes as f64);
+        if seconds > slowest_s {
+            (slowest_s, storage_spread) = (seconds, line.spread);
+        }
+    }
+    let network = &profile.network;
+    let cost = RequestCost {
+        establish_s: p.max(c * f64::from(servers)) * network.e_s,
+        transfer_s: (c * class.request_bytes as f64).max(p * fullest_bytes) * network.t_s_per_byte,
+        storage_s: p * slowest_s,
+    };
+    SpreadCost { cost, storage_spread }
+}
+
+/// 0, r, 2r, .. over one period of request and cycle, or over the region where that is shorter; at least the offset 0.
+fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> impl Iterator<Item = u64> + Clone {
+    let request_bytes = request_bytes.max(1);
+    let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
+    let in_region = (region_bytes / request_bytes).max(1);
+    let count = period.min(in_region);
+    let looked_at = count.min(EXACT_OFFSETS);
+    (0..looked_at).map(move |i| i * count / looked_at * request_bytes)
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
