@@ -1,0 +1,56 @@
+# make help says what can be made.
+
+TARGET  := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+# Tests run a debug build, with its assertions; the demo, the benches and what is installed are release builds.
+PROFILE := dev
+TEST_BIN := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/stripewise
+BIN     := $(TARGET)/release/stripewise
+PRELOAD := $(TARGET)/release/libstripewise_preload.so
+PREFIX  := /usr/local
+DESTDIR :=
+PYTHON  := python3
+export PATH := $(PATH):$(HOME)/.cargo/bin
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-cargo test-programs bench install clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+setup: ## install the packages that are missing (or name them)
+	@setup/install
+
+build: setup ## the command and the preload library, release build
+	cargo build --release --package stripewise-cli --package stripewise-preload
+
+demo: build ## the main job on an emulated testbed; leaves demo-out/report.html and demo-out/results.json
+	$(BIN) demo
+
+test: ## everything: builds, unit and integration tests, real programs under redirection
+	@start=$$(date +%s); \
+	for stage in setup test-cargo test-programs; do \
+	    echo "== $$stage"; \
+	    $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed: make test stops here"; exit 1; }; \
+	done; \
+	echo "== all tests passed in $$(($$(date +%s) - start)) s"
+
+# The library is built first: a test of the command preloads it, and cargo test alone does not leave a cdylib behind.
+test-cargo: ## Rust tests of all crates
+	cargo build --profile $(PROFILE) --workspace
+	cargo test --profile $(if $(filter dev,$(PROFILE)),test,$(PROFILE)) --workspace
+
+test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
+	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py
+
+bench: build ## at most 5 minutes; prints a table and leaves bench-out/bench.json
+	$(BIN) bench
+
+install: build ## the command and the library under PREFIX (/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/stripewise
+	install -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/stripewise
+	install -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/stripewise/libstripewise_preload.so
+
+clean: ## remove what was built and what demo and bench left
+	cargo clean
+	rm -rf demo-out bench-out
