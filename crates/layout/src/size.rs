@@ -65,7 +65,8 @@ impl fmt::Display for ByteCount {
 
 impl Serialize for ByteCount {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        // Binary formats carry the number: they do not tell a reader which type comes next.
+        if serializer.is_human_readable() { serializer.collect_str(self) } else { serializer.serialize_u64(self.0) }
     }
 }
 
@@ -89,7 +90,11 @@ impl<'de> Deserialize<'de> for ByteCount {
                     .map_err(|_| E::custom(format!("a size cannot be negative: {bytes}")))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(Visitor)
+        } else {
+            u64::deserialize(deserializer).map(ByteCount)
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 
 pub mod packet;
 pub mod protocol;
+pub mod rmt;
 pub mod server;
 pub mod shared;
+pub mod state;
 pub mod stub;

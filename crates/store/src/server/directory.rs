@@ -1,1 +1,414 @@
+//! `file://`: a server that is a directory on any mount.
+//!
+//! An object is the file `DIR/stripewise-objects/<file id>/<region>.<generation>`. `DIR/stripewise-server` is the marker: it names
+//! cluster and server, is written only by [`prepare`], and is looked at whenever something is missing, so that an unmounted or
+//! emptied directory is an error and never looks like a file full of zeros.
+//!
+//! The directories that Stripewise makes may be passed through but not listed (mode 0711): an object is reached by those who know its
+//! file's random id and whom the object's own mode permits, which is its file's.
 
+use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex};
+
+/// The file that says which server of which cluster a directory is.
+pub const MARKER: &str = "stripewise-server";
+const OBJECTS: &str = "stripewise-objects";
+const FIRST_LINE: &str = "stripewise server 1";
+/// To pass through, not to list.
+const PASS: Mode = Mode::from_raw_mode(0o711);
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+
+/// Objects in a directory of this host.
+#[derive(Debug)]
+pub struct DirectoryServer {
+    cluster: String,
+    name: String,
+    directory: PathBuf,
+    /// `stripewise-objects`, unless it could not be opened at first; then every call tries again.
+    objects: Option<OwnedFd>,
+}
+
+/// Makes `directory`, which must exist, the server `name` of cluster `cluster`: writes the marker and makes the directory of objects. Doing it
+/// again changes nothing; a directory of another cluster or server is refused.
+pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), ServerError> {
+    let server = DirectoryServer::new(cluster, name, directory);
+    let root = rustix::fs::open(directory, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => server.unusable(format!(
+            "{} is no directory; create it or mount what belongs there, then prepare the server again",
+            directory.display()
+        )),
+        errno => server.fault("opening the server directory", errno),
+    })?;
+    match server.check_marker(&root) {
+        Ok(()) => {}
+        Err(MarkerFault::Absent) => {
+            let text = format!("{FIRST_LINE}\ncluster {cluster}\nserver {name}\n");
+            write_new(&root, MARKER, text.as_bytes()).map_err(|errno| server.not_writable(errno))?;
+        }
+        Err(MarkerFault::Other(error)) => return Err(error),
+    }
+    make_directory(&root, OBJECTS).map_err(|errno| server.not_writable(errno))?;
+    rustix::fs::fsync(&root).map_err(|errno| server.fault("making the marker durable", errno))
+}
+
+/// Completes before it appears: a marker is whole or absent.
+fn write_new(root: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
+    let temporary = format!(".{name}.new");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, &temporary, flags, Mode::from_raw_mode(0o644))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
+    rustix::fs::fsync(&file)?;
+    rustix::fs::renameat(root, &temporary, root, name)
+}
+
+/// Makes a directory that may exist, of mode [`PASS`] whatever the umask.
+fn make_directory(parent: impl AsFd, name: &str) -> rustix::io::Result<()> {
+    match rustix::fs::mkdirat(&parent, name, PASS) {
+        Ok(()) => rustix::fs::chmodat(&parent, name, PASS, AtFlags::empty()),
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+enum MarkerFault {
+    Absent,
+    Other(ServerError),
+}
+
+impl DirectoryServer {
+    /// Opens nothing that is not there: [`ServerBackend::probe`] tells whether the server can be used.
+    #[must_use]
+    pub fn new(cluster: &str, name: &str, directory: &Path) -> Self {
+        let mut server =
+            Self { cluster: cluster.to_owned(), name: name.to_owned(), directory: directory.to_owned(), objects: None };
+        server.objects = server.open_objects().ok();
+        server
+    }
+
+    fn unusable(&self, what: String) -> ServerError {
+        ServerError::Unusable { server: self.name.clone(), what }
+    }
+
+    fn not_writable(&self, errno: Errno) -> ServerError {
+        match errno {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => self.unusable(format!(
+                "{} is not writable ({errno}); give this user write permission or mount it read-write",
+                self.directory.display()
+            )),
+            errno => self.fault("preparing the server directory", errno),
+        }
+    }
+
+    fn fault(&self, action: &'static str, source: Errno) -> ServerError {
+        let server = self.name.clone();
+        match source {
+            Errno::NOSPC | Errno::DQUOT => ServerError::NoSpace { server },
+            Errno::ACCESS | Errno::PERM => ServerError::Denied { server },
+            source => ServerError::Os { server, action, source },
+        }
+    }
+
+    fn check_marker(&self, root: &OwnedFd) -> Result<(), MarkerFault> {
+        let marker = match rustix::fs::openat(root, MARKER, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(marker) => marker,
+            Err(Errno::NOENT) => return Err(MarkerFault::Absent),
+            Err(errno) => return Err(MarkerFault::Other(self.fault("reading the server's marker", errno))),
+        };
+        let mut bytes = [0; 1024];
+        let length = rustix::io::read(&marker, &mut bytes)
+            .map_err(|errno| MarkerFault::Other(self.fault("reading the server's marker", errno)))?;
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        if text == format!("{FIRST_LINE}\ncluster {}\nserver {}\n", self.cluster, self.name) {
+            return Ok(());
+        }
+        let found = text.lines().collect::<Vec<_>>().join(", ");
+        Err(MarkerFault::Other(self.unusable(format!(
+            "{} belongs to another server ({found}); expected cluster {}, server {}: correct cluster.toml, or prepare an empty directory",
+            self.directory.display(),
+            self.cluster,
+            self.name
+        ))))
+    }
+
+    /// The directory of objects as it is now, found by path, with the marker checked.
+    fn open_objects(&self) -> Result<OwnedFd, ServerError> {
+        let gone = || {
+            self.unusable(format!(
+                "{} is not mounted or was emptied; mount it again (a new, empty directory is prepared with `stripewise init`)",
+                self.directory.display()
+            ))
+        };
+        let root = rustix::fs::open(&self.directory, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => gone(),
+            errno => self.fault("opening the server directory", errno),
+        })?;
+        self.check_marker(&root).map_err(|fault| match fault {
+            MarkerFault::Absent => gone(),
+            MarkerFault::Other(error) => error,
+        })?;
+        rustix::fs::openat(&root, OBJECTS, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT => gone(),
+            errno => self.fault("opening the directory of objects", errno),
+        })
+    }
+
+    /// Runs `action`, which names an object, on the directory of objects. When it finds something missing, the directory itself may have gone or be another
+    /// by now: then the answer is that of the directory that stands at the path, or that there is none.
+    fn with_objects<T>(
+        &self,
+        action: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>,
+    ) -> Result<rustix::io::Result<T>, ServerError> {
+        if let Some(objects) = &self.objects {
+            match action(objects.as_fd()) {
+                Err(Errno::NOENT | Errno::STALE) => {}
+                result => return Ok(result),
+            }
+        }
+        Ok(action(self.open_objects()?.as_fd()))
+    }
+
+    fn open_flags(&self, object: ObjectName, flags: OFlags) -> Result<rustix::io::Result<OwnedFd>, ServerError> {
+        let path = path_of(object);
+        self.with_objects(|objects| rustix::fs::openat(objects, &path, flags | OFlags::CLOEXEC, Mode::empty()))
+    }
+
+    fn missing_or(&self, object: ObjectName, action: &'static str) -> impl Fn(Errno) -> ServerError {
+        move |errno| match errno {
+            Errno::NOENT => ServerError::Missing { server: self.name.clone(), object },
+            errno => self.fault(action, errno),
+        }
+    }
+}
+
+fn directory_of(file: FileId) -> String {
+    file.to_string()
+}
+
+fn path_of(object: ObjectName) -> String {
+    format!("{}/{}.{}", object.file, object.region, object.generation)
+}
+
+fn parse_name(file: FileId, name: &str) -> Option<ObjectName> {
+    let (region, generation) = name.split_once('.')?;
+    Some(ObjectName {
+        file,
+        region: RegionIndex(region.parse().ok()?),
+        generation: Generation(generation.parse().ok()?),
+    })
+}
+
+/// Owner before mode: the new owner's bits never apply to the old one. A group that this user may not give gets nothing.
+fn apply(file: &OwnedFd, ownership: Ownership) -> rustix::io::Result<()> {
+    let mut mode = ownership.mode & 0o666;
+    let found = rustix::fs::fstat(file)?;
+    if (found.st_uid, found.st_gid) != (ownership.uid, ownership.gid) {
+        let uid = (found.st_uid != ownership.uid).then(|| Uid::from_raw(ownership.uid));
+        match rustix::fs::fchown(file, uid, Some(Gid::from_raw(ownership.gid))) {
+            Err(Errno::PERM) if uid.is_none() => mode &= !0o060,
+            result => result?,
+        }
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+}
+
+impl ServerBackend for DirectoryServer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn probe(&self) -> Result<(), ServerError> {
+        let objects = self.open_objects()?;
+        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
+            .map_err(|errno| self.not_writable(errno))
+    }
+
+    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+        let path = path_of(object);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let make = |objects: BorrowedFd<'_>| match rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600))
+        {
+            Err(Errno::NOENT) => {
+                // Of a directory that was removed nothing can be made in: that stays "no such file".
+                make_directory(objects, &directory_of(object.file))?;
+                rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600))
+            }
+            result => result,
+        };
+        let file = self.with_objects(make)?.map_err(|errno| match errno {
+            Errno::EXIST => ServerError::Exists { server: self.name.clone(), object },
+            errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS) => self.not_writable(errno),
+            errno => self.fault("creating an object", errno),
+        })?;
+        apply(&file, ownership).map_err(|errno| {
+            // The name was never told to anybody; a second failure leaves an orphan for `check`.
+            let _ = self.remove(object);
+            self.fault("giving an object its owner and mode", errno)
+        })
+    }
+
+    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
+        let opened = if writable {
+            match self.open_flags(object, OFlags::RDWR)? {
+                // A file that may be written but not read.
+                Err(Errno::ACCESS) => self.open_flags(object, OFlags::WRONLY)?,
+                result => result,
+            }
+        } else {
+            self.open_flags(object, OFlags::RDONLY)?
+        };
+        opened.map(|descriptor| ObjectHandle { descriptor }).map_err(self.missing_or(object, "opening an object"))
+    }
+
+    fn reserve(&self, _: Direction, _: ObjectName, _: ObjectOffset, _: u64) -> Due {
+        None
+    }
+
+    fn read_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, ServerError> {
+        rustix::io::retry_on_intr(|| rustix::io::preadv(handle, buffers, offset.0))
+            .map_err(|errno| self.fault("reading an object", errno))
+    }
+
+    fn write_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &[IoSlice<'_>],
+    ) -> Result<usize, ServerError> {
+        rustix::io::retry_on_intr(|| rustix::io::pwritev(handle, buffers, offset.0))
+            .map_err(|errno| self.fault("writing an object", errno))
+    }
+
+    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
+        let path = path_of(object);
+        let found = self
+            .with_objects(|objects| rustix::fs::statat(objects, &path, AtFlags::SYMLINK_NOFOLLOW))?
+            .map_err(self.missing_or(object, "looking at an object"))?;
+        Ok(ObjectSize { end_bytes: found.st_size as u64, occupied_bytes: found.st_blocks as u64 * 512 })
+    }
+
+    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        if self.size(object)?.end_bytes <= length {
+            return Ok(());
+        }
+        let file =
+            self.open_flags(object, OFlags::WRONLY)?.map_err(self.missing_or(object, "opening an object to cut it"))?;
+        rustix::fs::ftruncate(&file, length).map_err(|errno| self.fault("cutting an object", errno))
+    }
+
+    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
+        rustix::fs::fdatasync(handle).map_err(|errno| self.fault("syncing an object", errno))
+    }
+
+    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
+        let directory = directory_of(file);
+        let sync = |objects: BorrowedFd<'_>| {
+            match rustix::fs::openat(objects, &directory, DIRECTORY, Mode::empty()) {
+                Ok(directory) => rustix::fs::fsync(&directory)?,
+                // Nothing of this file here, or no more.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            rustix::fs::fsync(objects)
+        };
+        sync(self.open_objects()?.as_fd()).map_err(|errno| self.fault("syncing the names of objects", errno))
+    }
+
+    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+        let path = path_of(object);
+        let set = |objects: BorrowedFd<'_>| {
+            let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            match rustix::fs::openat(objects, &path, flags | OFlags::RDONLY, Mode::empty()) {
+                Err(Errno::ACCESS) => {
+                    // The owner may change what the owner may not read.
+                    rustix::fs::chmodat(objects, &path, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+                    rustix::fs::openat(objects, &path, flags | OFlags::RDONLY, Mode::empty())
+                }
+                result => result,
+            }
+            .and_then(|file| apply(&file, ownership))
+        };
+        self.with_objects(set)?.map_err(self.missing_or(object, "changing an object's owner and mode"))
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
+        let path = path_of(object);
+        match self.with_objects(|objects| rustix::fs::unlinkat(objects, &path, AtFlags::empty()))? {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.fault("removing an object", errno)),
+        }
+    }
+
+    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
+        let name = directory_of(file);
+        let remove = |objects: BorrowedFd<'_>| {
+            let directory = match rustix::fs::openat(objects, &name, DIRECTORY, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(()),
+                result => result?,
+            };
+            for entry in entries(&directory)? {
+                match rustix::fs::unlinkat(&directory, &entry, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            match rustix::fs::unlinkat(objects, &name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno),
+            }
+        };
+        remove(self.open_objects()?.as_fd()).map_err(|errno| self.fault("removing the objects of a file", errno))
+    }
+
+    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
+        let list = |objects: BorrowedFd<'_>| {
+            let mut found = Vec::new();
+            for directory in entries(objects)? {
+                let Some(file) = directory.to_str().ok().and_then(|name| name.parse::<FileId>().ok()) else { continue };
+                let opened = match rustix::fs::openat(objects, &directory, DIRECTORY, Mode::empty()) {
+                    // Freed meanwhile.
+                    Err(Errno::NOENT) => continue,
+                    result => result?,
+                };
+                found.extend(
+                    entries(&opened)?.iter().filter_map(|name| name.to_str().ok().and_then(|n| parse_name(file, n))),
+                );
+            }
+            Ok(found)
+        };
+        list(self.open_objects()?.as_fd()).map_err(|errno| self.fault("listing objects", errno))
+    }
+
+    fn free_bytes(&self) -> Result<u64, ServerError> {
+        let found = rustix::fs::fstatvfs(self.open_objects()?)
+            .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+fn entries(directory: impl AsFd) -> rustix::io::Result<Vec<std::ffi::CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The mapping table's embedded store: LMDB.
+//!
+//! Every commit is synced before it returns. LMDB keeps its table of readers in shared memory whose size is fixed by the first
+//! process that opens it, and a reader that is killed keeps its place; so the size is generous and places of the dead are
+//! cleared at opening.
+
+use super::{Batch, Entries, MappingStore, RmtError};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, WithoutTls};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, mpsc};
+
+/// Address space kept for the table; its file grows only as it is filled. About 100 million regions.
+const MAP_BYTES: usize = 16 << 30;
+const MAX_READERS: u32 = 1024;
+
+pub struct LmdbStore {
+    path: PathBuf,
+    env: Env<WithoutTls>,
+    table: Database<'static, Bytes, Bytes>,
+    watchers: Mutex<Vec<(Vec<u8>, mpsc::Sender<Vec<u8>>)>>,
+}
+
+impl LmdbStore {
+    /// Opens or makes the table in `directory`, which exists and which no other broker has open.
+    pub fn open(directory: &Path) -> Result<Self, RmtError> {
+        let fault = |source| RmtError::Store { path: directory.to_owned(), source };
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(MAP_BYTES).max_readers(MAX_READERS).max_dbs(1);
+        // SAFETY: the file belongs to the broker, one per state directory by its lock; nothing else writes or cuts it.
+        let env = unsafe { options.open(directory) }.map_err(fault)?;
+        env.clear_stale_readers().map_err(fault)?;
+        let made = env.write_txn().and_then(|change| {
+            env.create_databases_and_commit(change, |opener, change| {
+                opener.create_database(change, Some("rmt")).map(CommitOrAbort::<_, ()>::Commit)
+            })
+        });
+        let table = made.map_err(fault)?.unwrap_commit();
+        Ok(Self { path: directory.to_owned(), env, table, watchers: Mutex::default() })
+    }
+
+    fn fault(&self, source: heed::Error) -> RmtError {
+        RmtError::Store { path: self.path.clone(), source }
+    }
+
+    fn try_commit(&self, batch: &Batch) -> heed::Result<bool> {
+        let mut change = self.env.write_txn()?;
+        for (key, expected) in &batch.expected {
+            if self.table.get(&change, key)? != expected.as_deref() {
+                return Ok(false);
+            }
+        }
+        for (key, value) in &batch.changes {
+            match value {
+                Some(value) => self.table.put(&mut change, key, value)?,
+                None => {
+                    self.table.delete(&mut change, key)?;
+                }
+            }
+        }
+        change.commit()?;
+        Ok(true)
+    }
+}
+
+impl MappingStore for LmdbStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
+        let read = || {
+            let view = self.env.read_txn()?;
+            Ok(self.table.get(&view, key)?.map(<[u8]>::to_vec))
+        };
+        read().map_err(|source| self.fault(source))
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
+        let applied = self.try_commit(batch).map_err(|source| self.fault(source))?;
+        if applied {
+            let mut watchers = self.watchers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            watchers.retain(|(prefix, watcher)| {
+                batch
+                    .changes
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(prefix))
+                    .all(|(key, _)| watcher.send(key.clone()).is_ok())
+            });
+        }
+        Ok(applied)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
+        use std::ops::Bound;
+        let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        let read = || {
+            let view = self.env.read_txn()?;
+            let mut found = Vec::new();
+            for entry in self.table.range(&view, &(start, Bound::Unbounded))? {
+                let (key, value) = entry?;
+                if !key.starts_with(prefix) || found.len() == limit {
+                    break;
+                }
+                found.push((key.to_vec(), value.to_vec()));
+            }
+            Ok(found)
+        };
+        read().map_err(|source| self.fault(source))
+    }
+
+    fn watch(&self, prefix: &[u8]) -> mpsc::Receiver<Vec<u8>> {
+        let (sender, receiver) = mpsc::channel();
+        let mut watchers = self.watchers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        watchers.push((prefix.to_vec(), sender));
+        receiver
+    }
+}
+
+impl Drop for LmdbStore {
+    fn drop(&mut self) {
+        // The file is closed with the last clone of `env`; a successor in this process may open it right after.
+        self.env.clone().prepare_for_closing();
+    }
+}

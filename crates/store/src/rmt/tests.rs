@@ -1,0 +1,130 @@
+use super::*;
+use crate::rmt::lmdb::LmdbStore;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use stripewise_layout::{ByteCount, ServerId};
+
+fn layout(bytes: u32) -> Layout {
+    Layout::new([(ServerId(0), bytes), (ServerId(1), 2 * bytes)]).unwrap()
+}
+
+fn record(path: &str) -> FileRecord {
+    FileRecord {
+        path: path.to_owned(),
+        stub: Inode { device: 3, inode: 4, born_ns: 5 },
+        boot: [9; 16],
+        region_bytes: 1 << 20,
+        size_bytes: 77,
+        generations_reserved: 64,
+        state: FileState::Live,
+        cutting_to_bytes: None,
+        mode: 0o640,
+        uid: 1,
+        gid: 2,
+        created_ns: 6,
+    }
+}
+
+#[test]
+fn records_survive_reopening_and_lists_are_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let placement = Placement::uniform(ByteCount(1 << 20), layout(4096), layout(8192));
+    let region = RegionRecord { generation: Generation(7), layout: layout(4096), fell_back: true };
+    {
+        let table = open();
+        let mut changes = Changes::default();
+        for file in [FileId(2), FileId(1), FileId(300)] {
+            changes.put_file(file, &record(&file.to_string()));
+            changes.put_placement(file, &placement);
+        }
+        changes.put_inode(record("").stub, FileId(2));
+        for index in [256, 1, 0] {
+            changes.put_region(FileId(2), RegionIndex(index), &region);
+        }
+        changes.put_region(FileId(300), RegionIndex(5), &region);
+        table.commit(&changes).unwrap();
+        table.set_name(NameKind::Managed, "/a/b", Some(&placement)).unwrap();
+        table.set_name(NameKind::Expected, "/a/c", Some(&placement)).unwrap();
+        assert!(matches!(table.set_name(NameKind::Managed, &"x".repeat(501), None), Err(RmtError::PathTooLong { .. })));
+    }
+    let table = open();
+    assert_eq!(table.all_files().unwrap().iter().map(|(file, _)| file.0).collect::<Vec<_>>(), [1, 2, 300]);
+    assert_eq!(table.files(Some(FileId(1)), 1).unwrap(), [(FileId(2), record(&FileId(2).to_string()))]);
+    assert_eq!(table.placement(FileId(2)).unwrap(), Some(placement.clone()));
+    assert_eq!(table.file_of(Inode { born_ns: 0, ..record("").stub }).unwrap(), Some(FileId(2)));
+    let regions: Vec<_> =
+        table.regions(FileId(2)).unwrap().into_iter().map(|(index, found)| (index.0, found)).collect();
+    assert_eq!(regions, [(0, region.clone()), (1, region.clone()), (256, region.clone())]);
+    let mut count = 0;
+    table.every_region(|_, _, _| count += 1).unwrap();
+    assert_eq!(count, 4);
+    assert_eq!(table.names(NameKind::Managed).unwrap(), [("/a/b".to_owned(), placement)]);
+    let mut changes = Changes::default();
+    changes.remove_file(FileId(2));
+    changes.remove_inode(record("").stub);
+    changes.remove_region(FileId(2), RegionIndex(1));
+    table.commit(&changes).unwrap();
+    assert_eq!(table.file(FileId(2)).unwrap(), None);
+    assert_eq!(table.file_of(record("").stub).unwrap(), None);
+    assert_eq!(table.regions(FileId(2)).unwrap().len(), 2);
+}
+
+#[test]
+fn another_version_and_a_damaged_record_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let store = LmdbStore::open(directory.path()).unwrap();
+        store.put(&file_key(b'f', FileId(0xbad)), &[0xff; 3]).unwrap();
+        let table = Table::new(Box::new(store)).unwrap();
+        let said = table.file(FileId(0xbad)).unwrap_err().to_string();
+        assert!(said.contains("file 0000000000000bad"), "{said}");
+    }
+    let store = LmdbStore::open(directory.path()).unwrap();
+    store.put(b"v", &encode(&99u32)).unwrap();
+    let said = Table::new(Box::new(store)).err().unwrap().to_string();
+    assert!(said.contains("version 99"), "{said}");
+}
+
+#[test]
+fn watchers_hear_of_what_took_effect() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(directory.path()).unwrap();
+    let heard = store.watch(b"a");
+    store.put(b"b", b"1").unwrap();
+    store.put(b"a1", b"1").unwrap();
+    assert!(!store.compare_and_swap(b"a2", Some(b"x"), Some(b"y")).unwrap());
+    assert!(store.compare_and_swap(b"a1", Some(b"1"), None).unwrap());
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [b"a1".to_vec(), b"a1".to_vec()]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_store_behaves_as_a_sorted_map(
+        steps in proptest::collection::vec((0u8..12, proptest::option::of(0u8..4), proptest::option::of(0u8..4)), 1..30),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LmdbStore::open(directory.path()).unwrap();
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for (key, old, new) in steps {
+            let key = vec![b'k', key];
+            let (old, new) = (old.map(|value| vec![value]), new.map(|value| vec![value]));
+            let holds = model.get(&key) == old.as_ref();
+            prop_assert_eq!(store.compare_and_swap(&key, old.as_deref(), new.as_deref()).unwrap(), holds);
+            if holds {
+                match new {
+                    Some(value) => { model.insert(key.clone(), value); }
+                    None => { model.remove(&key); }
+                }
+            }
+            prop_assert_eq!(store.get(&key).unwrap(), model.get(&key).cloned());
+        }
+        let all: Entries = model.into_iter().collect();
+        prop_assert_eq!(&store.scan(b"k", None, 100).unwrap(), &all);
+        if let Some((first, _)) = all.first() {
+            prop_assert_eq!(store.scan(b"k", Some(first), 3).unwrap(), all[1..].iter().take(3).cloned().collect::<Vec<_>>());
+        }
+        prop_assert_eq!(store.scan(b"l", None, 3).unwrap(), vec![]);
+    }
+}

@@ -1,0 +1,354 @@
+//! The state directory: what a cluster's broker keeps on its host.
+//!
+//! | name | what |
+//! |---|---|
+//! | `rmt/` | the mapping table |
+//! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
+//! | `broker.lock` | held by the process that is the broker, and says which that is |
+//! | `host` | the one host that uses this state directory: shared memory and kernel locks end at its border |
+//! | `log` | what brokers did, one line each |
+//!
+//! It is private to the user who made it (0700), unless [`StateDirectory::open_to_others`] lets other users connect; whom the
+//! broker then serves a file is decided by the stub's descriptor.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+const SOCKET: &str = "broker.sock";
+const LOCK: &str = "broker.lock";
+const HOST: &str = "host";
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Os { path: PathBuf, action: &'static str, source: Errno },
+    #[error(
+        "the cluster with state directory {} is in use by host {first} (machine {machine}); this is host {this}. Stripewise keeps shared memory and locks on one host: run on {first}, \
+         or, if {first} will never use this cluster again, delete {} and repeat",
+        path.display(),
+        path.join(HOST).display()
+    )]
+    OtherHost { path: PathBuf, first: String, machine: String, this: String },
+    #[error("{}: not a host file of this version (`{text}`); delete it if no other host uses this cluster", path.display())]
+    HostFile { path: PathBuf, text: String },
+    #[error("{}: no broker answers there; start one with `stripewise run`, or any other stripewise command", path.display())]
+    NoBroker { path: PathBuf },
+}
+
+/// What makes a host the same host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostIdentity {
+    /// `/etc/machine-id`, or empty.
+    pub machine: String,
+    pub name: String,
+    /// The kernel's random name of this boot.
+    pub boot: [u8; 16],
+}
+
+impl HostIdentity {
+    /// The host that this process runs on.
+    pub fn of_this_host() -> Result<Self, StateError> {
+        let boot_path = "/proc/sys/kernel/random/boot_id";
+        let text = read_all(rustix::fs::CWD, Path::new(boot_path)).map_err(|source| StateError::Os {
+            path: boot_path.into(),
+            action: "read",
+            source,
+        })?;
+        let machine = read_all(rustix::fs::CWD, Path::new("/etc/machine-id")).unwrap_or_default();
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Ok(Self { machine: machine.trim().to_owned(), name, boot: boot_number(&text) })
+    }
+
+    /// The same boot of one kernel, or the same machine. Cloned images share a machine id, so the name must agree as well; a
+    /// host that was renamed is told so and gives the remedy itself.
+    fn is_same_host(&self, other: &HostIdentity) -> bool {
+        self.boot == other.boot || (self.machine == other.machine && self.name == other.name)
+    }
+
+    fn to_text(&self) -> String {
+        let boot = u128::from_be_bytes(self.boot);
+        format!("stripewise host 1\nmachine {}\nname {}\nboot {boot:032x}\n", self.machine, self.name)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        (lines.next()? == "stripewise host 1").then_some(())?;
+        let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
+        let (machine, name, boot) = (value("machine")?, value("name")?, value("boot")?);
+        Some(Self { machine, name, boot: u128::from_str_radix(&boot, 16).ok()?.to_be_bytes() })
+    }
+}
+
+fn boot_number(text: &str) -> [u8; 16] {
+    let digits = text.chars().filter_map(|c| c.to_digit(16));
+    digits.fold(0u128, |number, digit| number << 4 | u128::from(digit)).to_be_bytes()
+}
+
+/// An existing state directory.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    root: OwnedFd,
+    run: OwnedFd,
+    log: OwnedFd,
+}
+
+/// The broker's lock; given up when dropped, or with the process.
+#[derive(Debug)]
+pub struct BrokerLock {
+    _file: OwnedFd,
+}
+
+impl StateDirectory {
+    /// Opens the state directory, making what is missing of it (0700).
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let fault = |name: &str, action| {
+            let path = path.join(name);
+            move |source| StateError::Os { path, action, source }
+        };
+        if matches!(rustix::fs::stat(path), Err(Errno::NOENT)) {
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
+                .map_err(|error| fault("", "create")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        }
+        let root = make_directory(rustix::fs::CWD, path).map_err(fault("", "open"))?;
+        make_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
+        let run = make_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+        let log = rustix::fs::openat(&root, "log", flags, Mode::from_raw_mode(0o600)).map_err(fault("log", "open"))?;
+        Ok(Self { path: path.to_owned(), root, run, log })
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of shared memory.
+    #[must_use]
+    pub fn run(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.run.as_fd()
+    }
+
+    #[must_use]
+    pub fn table_path(&self) -> PathBuf {
+        self.path.join("rmt")
+    }
+
+    /// Lets other users of the host connect to the broker from its next start on.
+    pub fn open_to_others(&self) -> Result<(), StateError> {
+        for directory in [&self.root, &self.run] {
+            rustix::fs::fchmod(directory, Mode::from_raw_mode(0o711)).map_err(self.fault("", "change the mode"))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses when another host has used this directory, else notes this one.
+    pub fn claim_for(&self, host: &HostIdentity) -> Result<(), StateError> {
+        match read_all(&self.root, Path::new(HOST)) {
+            Ok(text) => {
+                let first = HostIdentity::parse(&text)
+                    .ok_or_else(|| StateError::HostFile { path: self.path.join(HOST), text: text.trim().to_owned() })?;
+                if !first.is_same_host(host) {
+                    return Err(StateError::OtherHost {
+                        path: self.path.clone(),
+                        first: first.name,
+                        machine: first.machine,
+                        this: host.name.clone(),
+                    });
+                }
+                if first == *host {
+                    return Ok(());
+                }
+            }
+            Err(Errno::NOENT) => {}
+            Err(source) => return Err(self.fault(HOST, "read")(source)),
+        }
+        let written = || {
+            let temporary = format!(".host.{}", std::process::id());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o644))?;
+            rustix::io::write(&file, host.to_text().as_bytes())?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::renameat(&self.root, &temporary, &self.root, HOST)
+        };
+        written().map_err(self.fault(HOST, "write"))
+    }
+
+    /// Takes the broker's lock if it is free.
+    pub fn try_lock(&self) -> Result<Option<BrokerLock>, StateError> {
+        self.lock(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Waits until the present broker is gone and takes its lock.
+    pub fn wait_for_lock(&self) -> Result<BrokerLock, StateError> {
+        loop {
+            if let Some(lock) = self.lock(FlockOperation::LockExclusive)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn lock(&self, operation: FlockOperation) -> Result<Option<BrokerLock>, StateError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, LOCK, flags, Mode::from_raw_mode(0o600))
+            .map_err(self.fault(LOCK, "open"))?;
+        match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, operation)) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(source) => return Err(self.fault(LOCK, "lock")(source)),
+        }
+        // For the reader's orientation only.
+        let holder = format!("{}\n", std::process::id());
+        let _ = rustix::fs::ftruncate(&file, 0).and_then(|()| rustix::io::pwrite(&file, holder.as_bytes(), 0));
+        Ok(Some(BrokerLock { _file: file }))
+    }
+
+    /// Process id of the broker, if one has noted it.
+    #[must_use]
+    pub fn holder(&self) -> Option<u32> {
+        read_all(&self.root, Path::new(LOCK)).ok()?.trim().parse().ok()
+    }
+
+    /// The broker's listening socket. What a predecessor left is replaced: call with the lock held.
+    pub fn listen(&self) -> Result<OwnedFd, StateError> {
+        match rustix::fs::unlinkat(&self.run, SOCKET, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(source) => return Err(self.fault("run", "remove the old socket")(source)),
+        }
+        let make = || {
+            let socket =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            rustix::net::bind(&socket, &socket_address(&self.run)?)?;
+            // As the directory: who may pass through it may connect.
+            let others = rustix::fs::fstat(&self.run)?.st_mode & 0o011;
+            let mode = 0o600 | others << 1 | others << 2;
+            rustix::fs::chmodat(&self.run, SOCKET, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            rustix::net::listen(&socket, 1024)?;
+            Ok(socket)
+        };
+        make().map_err(self.fault("run", "listen"))
+    }
+
+    /// Notes one line in the log.
+    pub fn note(&self, text: &str) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let line = format!("{}.{:03} {} {text}\n", now.tv_sec, now.tv_nsec / 1_000_000, std::process::id());
+        // The log is for people; a full disk must not stop the broker.
+        let _ = std::fs::File::from(match rustix::io::fcntl_dupfd_cloexec(&self.log, 0) {
+            Ok(log) => log,
+            Err(_) => return,
+        })
+        .write_all(line.as_bytes());
+    }
+
+    fn fault(&self, name: &str, action: &'static str) -> impl FnOnce(Errno) -> StateError + use<> {
+        let path = self.path.join(name);
+        move |source| StateError::Os { path, action, source }
+    }
+}
+
+/// Connects to the broker of the state directory at `path`.
+pub fn connect(path: &Path) -> Result<OwnedFd, StateError> {
+    let fault = |action| move |source| StateError::Os { path: path.to_owned(), action, source };
+    // O_PATH: other users may pass through the directory but not read it.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let run = rustix::fs::open(path.join("run"), flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT => StateError::NoBroker { path: path.to_owned() },
+        source => fault("open")(source),
+    })?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(fault("make a socket"))?;
+    let address = socket_address(&run).map_err(fault("name the socket"))?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(StateError::NoBroker { path: path.to_owned() }),
+        Err(source) => Err(fault("connect to the broker")(source)),
+    }
+}
+
+/// Through the descriptor, since a socket's name has at most 107 bytes and a path any number.
+fn socket_address(run: &OwnedFd) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new(format!("/proc/self/fd/{}/{SOCKET}", run.as_raw_fd()))
+}
+
+fn make_directory(parent: impl AsFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A small text file.
+fn read_all(parent: impl AsFd, path: &Path) -> rustix::io::Result<String> {
+    let file = rustix::fs::openat(parent, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = [0; 4096];
+    let length = rustix::io::read(&file, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, boot: u8) -> HostIdentity {
+        HostIdentity { machine: "m1".into(), name: name.into(), boot: [boot; 16] }
+    }
+
+    #[test]
+    fn a_second_host_is_refused_and_the_first_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(&directory.path().join("state")).unwrap();
+        state.claim_for(&host("alpha", 1)).unwrap();
+        state.claim_for(&host("alpha", 2)).unwrap();
+        state.claim_for(&host("renamed-in-the-same-boot", 2)).unwrap();
+        state.claim_for(&host("alpha", 2)).unwrap();
+        let said = state.claim_for(&host("beta", 3)).unwrap_err().to_string();
+        assert!(said.contains("in use by host alpha") && said.contains("this is host beta"), "{said}");
+        assert!(said.contains("state/host"), "names the file to delete: {said}");
+        std::fs::remove_file(directory.path().join("state/host")).unwrap();
+        state.claim_for(&host("beta", 3)).unwrap();
+        let own = HostIdentity::of_this_host().unwrap();
+        assert_ne!(own.boot, [0; 16]);
+        assert_eq!(HostIdentity::parse(&own.to_text()), Some(own));
+    }
+
+    #[test]
+    fn one_holds_the_lock_and_the_next_gets_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(directory.path()).unwrap();
+        let lock = state.try_lock().unwrap().unwrap();
+        let other = StateDirectory::open(directory.path()).unwrap();
+        assert!(other.try_lock().unwrap().is_none());
+        assert_eq!(other.holder(), Some(std::process::id()));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| other.wait_for_lock().map(|_| ()));
+            drop(lock);
+            waiting.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_works_and_the_directory_is_private() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d".repeat(120)).join("e".repeat(120));
+        let state = StateDirectory::open(&path).unwrap();
+        assert!(matches!(connect(&path), Err(StateError::NoBroker { .. })));
+        let listener = state.listen().unwrap();
+        let client = connect(&path).unwrap();
+        let server = rustix::net::accept(&listener).unwrap();
+        crate::packet::send(&client, &7u32, &[]).unwrap();
+        assert_eq!(crate::packet::receive::<u32>(&server).unwrap().0, 7);
+        let mode = |name: &str| std::fs::symlink_metadata(path.join(name)).unwrap().mode() & 0o777;
+        assert_eq!((mode(""), mode("run"), mode("run/broker.sock")), (0o700, 0o700, 0o600));
+        state.open_to_others().unwrap();
+        let _listener = state.listen().unwrap();
+        assert_eq!((mode(""), mode("run"), mode("run/broker.sock"), mode("rmt")), (0o711, 0o711, 0o666, 0o700));
+    }
+}
