@@ -5,6 +5,7 @@
 //! what predictions are made with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
 #![forbid(unsafe_code)]
 
+pub mod fit;
 pub mod h2dp;
 pub mod padp;
 mod parameters;

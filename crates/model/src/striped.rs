@@ -60,24 +60,28 @@ pub fn exact_cost(
     }
 }
 
-/// Mean service seconds that one request of `class` costs each server, added to `load_s` (by server number) `requests` times; over the
-/// same offsets as [`exact_cost`]. This is device time alone, without the network and without waiting.
-pub fn add_load(
-    profile: &Profile,
-    layout: &Layout,
-    class: AccessClass,
-    region_bytes: u64,
-    requests: f64,
-    load_s: &mut [f64],
-) {
-    let offsets = aligned_offsets(layout.view().cycle_bytes(), class.request_bytes, region_bytes);
-    let weight = requests / offsets.clone().count() as f64;
-    for offset in offsets {
-        for sub in layout.view().split(RegionOffset(offset), class.request_bytes) {
-            let server = usize::from(sub.server.0);
-            let line = profile.servers[server].line(class.direction, class.order);
-            load_s[server] += weight * line.seconds(sub.length as f64);
-        }
+/// Service seconds that `requests` requests of `class` cost each server, added to `load_s` (by server number): device time alone,
+/// without network and waiting. The requests start at the request-aligned offsets of a whole period of request and cycle, each equally
+/// often; the sum over that period has a closed form.
+pub fn add_load(profile: &Profile, layout: &Layout, class: AccessClass, requests: f64, load_s: &mut [f64]) {
+    let cycle_bytes = layout.view().cycle_bytes();
+    let request_bytes = class.request_bytes.max(1);
+    let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
+    let mut start = 0;
+    for stripe in layout.stripes() {
+        let stripe_bytes = u64::from(stripe.size_bytes);
+        let touched = if request_bytes > cycle_bytes - stripe_bytes {
+            1.0
+        } else {
+            // Request borders inside the stripe, counted over all cycles of the period: borders fall on multiples of the divisor.
+            let reach = request_bytes + stripe_bytes - 1 - (start + stripe_bytes - 1) % divisor + start % divisor;
+            reach as f64 / cycle_bytes as f64
+        };
+        let bytes = request_bytes as f64 * stripe_bytes as f64 / cycle_bytes as f64;
+        let server = usize::from(stripe.server.0);
+        let line = profile.servers[server].line(class.direction, class.order);
+        load_s[server] += requests * (touched * line.alpha_s + bytes * line.beta_s_per_byte);
+        start += stripe_bytes;
     }
 }
 

@@ -1,1 +1,29 @@
-//! placeholder
+//! Turns what a trace says of files, a profile and the servers' room into a [`Plan`].
+//!
+//! [`plan`] runs one policy, [`compare`] several; both are pure and give the same result for the same input and seed on any number of
+//! threads. A policy only chooses layouts ([`policy`]); prediction, room, moves and verdict are worked out in one place for all of them.
+#![forbid(unsafe_code)]
+
+mod compare;
+mod map;
+mod moves;
+mod plan;
+pub mod policy;
+mod predict;
+mod render;
+mod request;
+mod room;
+mod servers;
+mod verdict;
+
+pub use compare::{Comparison, ComparisonRow, compare};
+pub use map::{RegionSpan, layout_text, region_map};
+pub use plan::{
+    Gain, Gains, Match, Move, MoveKind, NameMatch, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile, PlannedServer,
+    PlannedWindow, Sources, Verdict, nearest,
+};
+pub use policy::{PolicyName, UnknownPolicy, plan};
+pub use predict::{Prediction, Throughput, predict};
+pub use render::{comparison_text, plan_text};
+pub use request::{PlanOptions, PlanRequest, RequestError};
+pub use room::Room;

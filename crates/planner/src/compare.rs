@@ -1,0 +1,217 @@
+//! From a policy's choice to a whole plan, and several policies side by side.
+
+use crate::moves::moves_between;
+use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
+use crate::policy::{FileChoice, PolicyName, Task, region_bytes};
+use crate::predict::{Prediction, PredictionSum, Throughput};
+use crate::request::{PlanRequest, RequestError};
+use crate::room::Ledger;
+use crate::verdict::{layouts_by_region, verdict};
+use stripewise_layout::{Layout, Placement, RegionIndex};
+use stripewise_trace::FileAccess;
+
+/// The plans of several policies for one request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Comparison {
+    pub plans: Vec<Plan>,
+}
+
+/// One line of the table of policies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ComparisonRow {
+    pub policy: PolicyName,
+    /// Million bytes per second; `None` without requests in that direction.
+    pub read_mb_per_s: Option<f64>,
+    pub write_mb_per_s: Option<f64>,
+    pub time_s: f64,
+    pub gain: Gains,
+    /// Bytes on all SServers together.
+    pub ssd_bytes: u64,
+    pub verdict: Verdict,
+}
+
+/// Plans with every policy of `policies`, in order.
+pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Comparison, RequestError> {
+    request.check()?;
+    let room = request.room();
+    let task = Task::new(request, &room);
+    let baseline = Baseline::of(&task);
+    Ok(Comparison { plans: policies.iter().map(|policy| assemble(*policy, &task, &baseline)).collect() })
+}
+
+impl Comparison {
+    #[must_use]
+    pub fn rows(&self) -> Vec<ComparisonRow> {
+        let row = |plan: &Plan| ComparisonRow {
+            policy: plan.policy,
+            read_mb_per_s: plan.predicted.read.map(|read| read.mb_per_s),
+            write_mb_per_s: plan.predicted.write.map(|write| write.mb_per_s),
+            time_s: plan.predicted.total.time_s,
+            gain: plan.gain,
+            ssd_bytes: plan.ssd_bytes(),
+            verdict: plan.verdict.clone(),
+        };
+        self.plans.iter().map(row).collect()
+    }
+}
+
+/// What `def` does with the same request.
+pub(crate) struct Baseline {
+    choices: Vec<FileChoice>,
+    prediction: Prediction,
+}
+
+impl Baseline {
+    pub(crate) fn of(task: &Task<'_>) -> Self {
+        let choices = task.choose(PolicyName::Def);
+        let files = planned_files(task, &choices);
+        Self { prediction: predict_files(task, &files), choices }
+    }
+}
+
+/// Runs one policy and works out everything that a plan says beyond layouts.
+pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline) -> Plan {
+    let request = task.request;
+    let is_default = policy == PolicyName::Def;
+    let choices = if is_default { baseline.choices.clone() } else { task.choose(policy) };
+    let files = planned_files(task, &choices);
+    let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };
+    let same = choices == baseline.choices;
+    let gain = Gains {
+        read: predicted.read.zip(baseline.prediction.read).map(|(plan, def)| gain(plan, def, same)),
+        write: predicted.write.zip(baseline.prediction.write).map(|(plan, def)| gain(plan, def, same)),
+        total: gain(predicted.total, baseline.prediction.total, same),
+    };
+    let saved_s = baseline.prediction.total.time_s - predicted.total.time_s;
+    let servers = planned_servers(task, &files);
+    Plan {
+        version: PLAN_VERSION,
+        cluster: request.cluster.id.clone(),
+        made_from: request.sources.clone(),
+        key: request.key.clone(),
+        policy,
+        options: request.options.clone(),
+        concurrency: task.concurrency,
+        emulated: request.profile.emulated,
+        verdict: verdict(task, &files, saved_s, gain.total, is_default),
+        predicted,
+        default: baseline.prediction.clone(),
+        gain,
+        notes: notes(task, &servers),
+        servers,
+        files,
+    }
+}
+
+/// Time of `def` over time of the plan, less 1. The spreads of both times are taken as independent; equal placements differ by nothing.
+fn gain(plan: Throughput, def: Throughput, same: bool) -> Gain {
+    if same || plan.time_s <= 0.0 {
+        return Gain { low: 0.0, expected: 0.0, high: 0.0 };
+    }
+    let ratio = def.time_s / plan.time_s;
+    let spread = plan.spread.hypot(def.spread);
+    Gain { low: ratio * (1.0 - spread).max(0.0) - 1.0, expected: ratio - 1.0, high: ratio * (1.0 + spread) - 1.0 }
+}
+
+fn planned_files(task: &Task<'_>, choices: &[FileChoice]) -> Vec<PlannedFile> {
+    task.request.files.iter().zip(choices).map(|(file, choice)| planned_file(task, file, choice)).collect()
+}
+
+fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> PlannedFile {
+    let start_s = file.windows.first().map_or(0.0, |window| window.start_s);
+    let end_s = file.windows.last().map_or(start_s, |window| window.end_s);
+    let bytes = |region| region_bytes(file, region);
+    let mut windows: Vec<PlannedWindow> = Vec::with_capacity(choice.windows.len());
+    for (number, regions) in choice.windows.iter().enumerate() {
+        let (window_start_s, window_end_s) = match file.windows.get(number) {
+            Some(window) if choice.windows.len() > 1 => (window.start_s, window.end_s),
+            _ if number == 0 => (start_s, end_s),
+            _ => (end_s, end_s),
+        };
+        let moves = match number {
+            0 => Vec::new(),
+            _ => moves_between(&choice.layouts, &choice.windows[number - 1], regions, &task.groups.ssd, bytes),
+        };
+        windows.push(PlannedWindow {
+            start_s: window_start_s,
+            end_s: window_end_s,
+            moves,
+            placement: placement(file, choice, regions),
+        });
+    }
+    PlannedFile { path: file.path.clone(), pattern: pattern_of(&file.path), size_bytes: file.size_bytes, windows }
+}
+
+/// Regions past the planned end take the layout of the last planned one.
+fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placement {
+    let layout = |number: u32| -> Layout { choice.layouts[number as usize].clone() };
+    let beyond = regions.last().copied().unwrap_or(choice.fallback);
+    Placement::from_regions(
+        file.region_size,
+        regions.iter().map(|number| layout(*number)),
+        layout(beyond),
+        layout(choice.fallback),
+    )
+}
+
+fn predict_files(task: &Task<'_>, files: &[PlannedFile]) -> Prediction {
+    let mut sum = PredictionSum::new(task.request.profile, task.concurrency);
+    for (file, planned) in task.request.files.iter().zip(files) {
+        for (number, window) in file.windows.iter().enumerate() {
+            // A policy that never moves data has one window, which holds for all.
+            let placement = &planned.windows[number.min(planned.windows.len() - 1)].placement;
+            sum.add(placement, file, window);
+        }
+    }
+    sum.finish()
+}
+
+fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer> {
+    let windows = files.iter().map(|file| file.windows.len()).max().unwrap_or(1);
+    let mut most = vec![0u64; task.groups.count];
+    for window in 0..windows {
+        let mut ledger = Ledger::new(task.room);
+        for (planned, file) in files.iter().zip(task.request.files) {
+            let placement = &planned.windows[window.min(planned.windows.len() - 1)].placement;
+            for (index, layout) in layouts_by_region(placement).enumerate() {
+                ledger.add(layout, region_bytes(file, RegionIndex(index as u32)));
+            }
+        }
+        for (most, used) in most.iter_mut().zip(ledger.used_bytes()) {
+            *most = (*most).max(*used);
+        }
+    }
+    let servers = task.request.cluster.servers.iter().zip(most).enumerate();
+    servers
+        .map(|(index, (server, used_bytes))| PlannedServer {
+            name: server.name.clone(),
+            class: server.class,
+            room_bytes: task.room.bytes(index),
+            used_bytes,
+        })
+        .collect()
+}
+
+fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for server in servers {
+        if let Some(room) = server.room_bytes.filter(|room| *room < server.used_bytes) {
+            notes.push(format!(
+                "server {} has room for {room} bytes, but the plan needs {}; give it more capacity or plan fewer files",
+                server.name, server.used_bytes
+            ));
+        }
+    }
+    if !task.groups.is_hybrid() {
+        notes.push(
+            "the cluster has servers of one class only: there is no faster class to select regions for".to_owned(),
+        );
+    } else if task.groups.ssd.iter().any(|id| task.room.bytes(usize::from(id.0)).is_none()) {
+        notes
+            .push("the room of some SSD servers is not known and counts as unbounded; give them a capacity".to_owned());
+    }
+    if task.request.profile.emulated {
+        notes.push("servers are emulated: all figures are those of device models".to_owned());
+    }
+    notes
+}

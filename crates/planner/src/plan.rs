@@ -1,0 +1,192 @@
+//! The plan: for every window the layout of every region, the moves between windows, and what all that is predicted to bring.
+//!
+//! A plan file is JSON, versioned and strict. It carries the hashes of what it was made from and the servers it was made for, and is
+//! keyed, as H2DP's mapping table is, by application, process count and file name.
+
+mod file;
+mod lookup;
+
+pub use file::PlanError;
+pub(crate) use lookup::pattern_of;
+pub use lookup::{Match, NameMatch, nearest};
+
+use crate::policy::PolicyName;
+use crate::predict::Prediction;
+use crate::request::PlanOptions;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use stripewise_layout::{Placement, RegionIndex, ServerClass};
+use stripewise_model::Concurrency;
+
+/// The version written to and accepted from plan files.
+pub const PLAN_VERSION: u32 = 1;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub version: u32,
+    /// Id of the cluster it was made for.
+    pub cluster: String,
+    pub made_from: Sources,
+    pub key: PlanKey,
+    pub policy: PolicyName,
+    pub options: PlanOptions,
+    /// p and c that costs were multiplied by.
+    pub concurrency: Concurrency,
+    /// True when any server is emulated.
+    pub emulated: bool,
+    pub verdict: Verdict,
+    /// Of the whole run, all files together.
+    pub predicted: Prediction,
+    /// The same run on the `def` placement.
+    pub default: Prediction,
+    pub gain: Gains,
+    /// In cluster order.
+    pub servers: Vec<PlannedServer>,
+    pub files: Vec<PlannedFile>,
+    /// What the reader should know besides, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Bytes that the plan puts on all SServers together, each in the window where it holds most.
+    #[must_use]
+    pub fn ssd_bytes(&self) -> u64 {
+        self.servers.iter().filter(|server| server.class == ServerClass::Ssd).map(|server| server.used_bytes).sum()
+    }
+}
+
+/// SHA-256 of the inputs, in hexadecimal; empty when not known.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sources {
+    pub cluster_sha256: String,
+    pub profile_sha256: String,
+    pub trace_sha256: String,
+}
+
+impl Sources {
+    /// The hash of one input as it stands in a plan file.
+    #[must_use]
+    pub fn hash(bytes: &[u8]) -> String {
+        hexadecimal(&Sha256::digest(bytes))
+    }
+
+    /// As [`Self::hash`], for what is too large to hold.
+    pub fn hash_reader(reader: &mut impl std::io::Read) -> std::io::Result<String> {
+        let mut hasher = Sha256::new();
+        std::io::copy(reader, &mut hasher)?;
+        Ok(hexadecimal(&hasher.finalize()))
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Which runs a plan is for; the file names are those of [`PlannedFile`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanKey {
+    /// Name of the program, without its directory.
+    pub application: String,
+    pub processes: u32,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedFile {
+    pub path: String,
+    /// The path with `*` for every run of digits in the file name: names of other runs and ranks that this plan also fits.
+    pub pattern: String,
+    pub size_bytes: u64,
+    /// At least one, in order of time.
+    pub windows: Vec<PlannedWindow>,
+}
+
+impl PlannedFile {
+    /// Where the data is placed before the run.
+    #[must_use]
+    pub fn initial(&self) -> &Placement {
+        &self.windows[0].placement
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedWindow {
+    /// Seconds from the start of the run.
+    pub start_s: f64,
+    pub end_s: f64,
+    /// From the placement of the window before to this one, to be done in this order at the border; none in the first window.
+    pub moves: Vec<Move>,
+    pub placement: Placement,
+}
+
+/// One region that changes its layout at the start of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    pub region: RegionIndex,
+    pub kind: MoveKind,
+    /// Bytes to copy.
+    pub bytes: u64,
+}
+
+/// In the order in which they are to be done: room on SServers is freed before it is taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveKind {
+    /// From hybrid servers to HServers.
+    Outgoing,
+    /// Stays on its side with other stripes (not in H2DP algorithm 2).
+    Restripe,
+    /// From HServers to hybrid servers.
+    Incoming,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedServer {
+    pub name: String,
+    pub class: ServerClass,
+    /// Bytes that may be filled, if known.
+    pub room_bytes: Option<u64>,
+    /// Bytes of the plan's files, in the window where they are most.
+    pub used_bytes: u64,
+}
+
+/// How much faster than `def`: 0.5 is half as much again. `low` and `high` come from the spread of the profile's fits.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gain {
+    pub low: f64,
+    pub expected: f64,
+    pub high: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gains {
+    pub read: Option<Gain>,
+    pub write: Option<Gain>,
+    /// Of the time of all requests.
+    pub total: Gain,
+}
+
+/// Whether the plan is worth its move.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    pub apply: bool,
+    /// One sentence.
+    pub reason: String,
+    /// Bytes to place before the first run.
+    pub place_bytes: u64,
+    pub place_s: f64,
+    /// Bytes moved between windows in every run.
+    pub move_bytes: u64,
+    pub move_s: f64,
+    /// Seconds that one run saves against `def`, before its moves; negative when it loses.
+    pub saved_s: f64,
+}

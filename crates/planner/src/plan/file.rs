@@ -1,0 +1,132 @@
+//! Reading, checking and writing plan files.
+
+use super::{PLAN_VERSION, Plan};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::{ByteCount, Cluster};
+
+/// Why a plan is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("cannot read the plan {}: {source} (run `stripewise plan` to make one)", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot write the plan {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{}: not a plan: {message} (run `stripewise plan` anew)", path.display())]
+    Syntax { path: PathBuf, message: String },
+    #[error("{}: plan version {found} is not supported; this stripewise reads version {PLAN_VERSION} (run `stripewise plan` anew)", path.display())]
+    Version { path: PathBuf, found: u64 },
+    #[error("{}: the plan is for other servers: {message} (run `stripewise plan` for this cluster)", path.display())]
+    OtherServers { path: PathBuf, message: String },
+    #[error("{}: {message} (run `stripewise plan` anew)", path.display())]
+    Value { path: PathBuf, message: String },
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u64,
+}
+
+impl Plan {
+    /// Reads `path` strictly: unknown keys, another version and layouts that cannot be are errors.
+    pub fn load(path: &Path) -> Result<Self, PlanError> {
+        let text = std::fs::read_to_string(path).map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`Self::load`], from text that stands at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, PlanError> {
+        let syntax = |error: serde_json::Error| PlanError::Syntax { path: path.to_owned(), message: error.to_string() };
+        // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
+        let version: VersionOnly = serde_json::from_str(text).map_err(syntax)?;
+        if version.version != u64::from(PLAN_VERSION) {
+            return Err(PlanError::Version { path: path.to_owned(), found: version.version });
+        }
+        let plan: Plan = serde_json::from_str(text).map_err(syntax)?;
+        plan.check_values().map_err(|message| PlanError::Value { path: path.to_owned(), message })?;
+        Ok(plan)
+    }
+
+    /// The text of a plan file.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a plan has only plain values");
+        text.push('\n');
+        text
+    }
+
+    /// Writes `path` as a whole: a reader sees the old file or the new one.
+    pub fn save(&self, path: &Path) -> Result<(), PlanError> {
+        let failed = |source| PlanError::Write { path: path.to_owned(), source };
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        std::fs::write(&temporary, self.to_json()).map_err(failed)?;
+        std::fs::rename(&temporary, path).map_err(failed)
+    }
+
+    /// Refuses a plan that was made for other servers, naming the first difference. `path` is named in the error.
+    pub fn check(&self, cluster: &Cluster, path: &Path) -> Result<(), PlanError> {
+        self.difference_from(cluster)
+            .map_or(Ok(()), |message| Err(PlanError::OtherServers { path: path.to_owned(), message }))
+    }
+
+    fn difference_from(&self, cluster: &Cluster) -> Option<String> {
+        if self.cluster != cluster.id {
+            return Some(format!("made for cluster `{}`, but this is cluster `{}`", self.cluster, cluster.id));
+        }
+        for (index, (planned, server)) in self.servers.iter().zip(&cluster.servers).enumerate() {
+            if planned.name != server.name {
+                return Some(format!(
+                    "server {index} is `{}` in the plan and `{}` in the cluster",
+                    planned.name, server.name
+                ));
+            }
+            if planned.class != server.class {
+                return Some(format!(
+                    "server `{}` is {} in the plan and {} in the cluster",
+                    server.name, planned.class, server.class
+                ));
+            }
+        }
+        if self.servers.len() < cluster.servers.len() {
+            return Some(format!("the plan does not know server `{}`", cluster.servers[self.servers.len()].name));
+        }
+        if self.servers.len() > cluster.servers.len() {
+            return Some(format!(
+                "the plan uses server `{}`, which is not in the cluster",
+                self.servers[cluster.servers.len()].name
+            ));
+        }
+        let sizes = self.files.iter().flat_map(|file| &file.windows).map(|window| window.placement.region_size);
+        let other = sizes.into_iter().find(|size: &ByteCount| *size != cluster.region_size)?;
+        Some(format!("the plan has regions of {other} and the cluster of {}", cluster.region_size))
+    }
+
+    fn check_values(&self) -> Result<(), String> {
+        for file in &self.files {
+            if file.windows.is_empty() {
+                return Err(format!("file {}: no windows", file.path));
+            }
+            for (number, window) in file.windows.iter().enumerate() {
+                window
+                    .placement
+                    .check(self.servers.len())
+                    .map_err(|message| format!("file {}, window {number}: {message}", file.path))?;
+                let ordered =
+                    window.start_s <= window.end_s && (number == 0 || file.windows[number - 1].end_s <= window.start_s);
+                if !ordered {
+                    return Err(format!("file {}: window {number} is not in order of time", file.path));
+                }
+                let planned = window.placement.planned_regions();
+                if let Some(moved) = window.moves.iter().find(|moved| u64::from(moved.region.0) >= planned) {
+                    return Err(format!(
+                        "file {}, window {number}: region {} moves, but only {planned} are planned",
+                        file.path, moved.region
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! The policies. Each turns access pattern, profile and room into one layout per region and window; nothing else.
+//!
+//! A policy is a variant of [`PolicyName`] and a module with a [`Policy`]; the compiler asks for both. The modules' texts have the same
+//! sections: paper, assumptions, algorithm, complexity; then the code.
+
+mod cost_table;
+mod def;
+mod fill;
+mod h2dp;
+pub mod padp;
+mod psa;
+mod selection;
+
+use crate::plan::Plan;
+use crate::request::{PlanRequest, RequestError};
+use crate::room::Room;
+use crate::servers::ServerGroups;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use stripewise_layout::{Layout, RegionGeometry, RegionIndex};
+use stripewise_model::{ClassParameters, Concurrency};
+use stripewise_trace::{AccessClass, FileAccess};
+
+/// A policy by the name that users give and plans carry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// 64 KiB over all servers.
+    Def,
+    /// PADP: stripe sizes by server performance.
+    Padp,
+    /// PSA: stripe sizes by performance and SServer room.
+    Psa,
+    /// H2DP: stripe sizes per region and window, critical regions on hybrid servers.
+    H2dp,
+}
+
+impl PolicyName {
+    /// In the order of their publication, the default first.
+    pub const ALL: [PolicyName; 4] = [PolicyName::Def, PolicyName::Padp, PolicyName::Psa, PolicyName::H2dp];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyName::Def => "def",
+            PolicyName::Padp => "padp",
+            PolicyName::Psa => "psa",
+            PolicyName::H2dp => "h2dp",
+        }
+    }
+
+    /// One line for help texts and tables.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            PolicyName::Def => "64KiB stripes over all servers until the SSDs are full",
+            PolicyName::Padp => "stripe sizes by server performance (linear programs), regions chosen at random",
+            PolicyName::Psa => "small stripes on SSDs so that more regions fit, regions chosen at random",
+            PolicyName::H2dp => "stripe sizes per region and window, the regions that gain most on all servers",
+        }
+    }
+
+    fn implementation(self) -> &'static dyn Policy {
+        match self {
+            PolicyName::Def => &def::Def,
+            PolicyName::Padp => &padp::Padp,
+            PolicyName::Psa => &psa::Psa,
+            PolicyName::H2dp => &h2dp::H2dp,
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{name}` is not a policy; use one of def, padp, psa, h2dp")]
+pub struct UnknownPolicy {
+    pub name: String,
+}
+
+impl std::str::FromStr for PolicyName {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == text)
+            .ok_or_else(|| UnknownPolicy { name: text.to_owned() })
+    }
+}
+
+/// Makes the plan of one policy.
+pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, RequestError> {
+    request.check()?;
+    let room = request.room();
+    let task = Task::new(request, &room);
+    let baseline = crate::compare::Baseline::of(&task);
+    Ok(crate::compare::assemble(policy, &task, &baseline))
+}
+
+/// Chooses layouts.
+trait Policy: Sync {
+    /// One choice per file of the task, in order.
+    fn choose(&self, task: &Task<'_>) -> Vec<FileChoice>;
+}
+
+/// Layouts of one file's regions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FileChoice {
+    /// The distinct layouts.
+    pub(crate) layouts: Vec<Layout>,
+    /// For every window the layout (position in `layouts`) of every region. A policy that never moves data gives one window.
+    pub(crate) windows: Vec<Vec<u32>>,
+    /// Position of the layout of regions that do not fit their own: HServers only.
+    pub(crate) fallback: u32,
+}
+
+/// The request with what all policies derive from it.
+pub(crate) struct Task<'a> {
+    pub(crate) request: &'a PlanRequest<'a>,
+    pub(crate) groups: ServerGroups,
+    pub(crate) parameters: ClassParameters,
+    pub(crate) concurrency: Concurrency,
+    pub(crate) room: &'a Room,
+    pub(crate) step_bytes: u64,
+}
+
+impl<'a> Task<'a> {
+    pub(crate) fn new(request: &'a PlanRequest<'a>, room: &'a Room) -> Self {
+        Self {
+            request,
+            groups: ServerGroups::of(request.cluster),
+            parameters: ClassParameters::of(request.profile),
+            concurrency: request.concurrency(),
+            room,
+            step_bytes: request.options.step.0,
+        }
+    }
+
+    pub(crate) fn choose(&self, policy: PolicyName) -> Vec<FileChoice> {
+        policy.implementation().choose(self)
+    }
+}
+
+/// Regions of a file: those of its size, and accessed ones past it.
+pub(crate) fn region_count(file: &FileAccess) -> u32 {
+    let by_size = RegionGeometry::new(file.region_size.0).count_for(file.size_bytes);
+    let accessed = file.windows.iter().filter_map(|window| window.regions.last()).map(|last| last.region.0 + 1);
+    accessed.max().unwrap_or(0).max(by_size)
+}
+
+/// Bytes of a file in a region; a whole region where the recorded size does not reach.
+pub(crate) fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
+    match RegionGeometry::new(file.region_size.0).used_bytes(region, file.size_bytes) {
+        0 => file.region_size.0,
+        used => used,
+    }
+}
+
+/// The byte-weighted mean request, rounded to whole bytes, of counted classes; `None` without requests. Large requests decide, since they
+/// carry the bytes.
+pub(crate) fn mean_request_bytes(counts: impl Iterator<Item = (AccessClass, u64)>) -> Option<u64> {
+    let (mut bytes, mut squares) = (0u128, 0u128);
+    for (class, count) in counts {
+        let carried = u128::from(count) * u128::from(class.request_bytes);
+        bytes += carried;
+        squares += carried * u128::from(class.request_bytes);
+    }
+    (bytes > 0).then(|| ((squares + bytes / 2) / bytes) as u64)
+}
+
+/// The requests of all windows and regions of a file by class.
+pub(crate) fn class_totals(file: &FileAccess) -> Vec<(AccessClass, u64)> {
+    let mut totals = vec![0u64; file.classes.len()];
+    for (class, count) in file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts) {
+        totals[usize::from(class.0)] += count;
+    }
+    file.classes.iter().copied().zip(totals).filter(|(_, count)| *count > 0).collect()
+}
+
+/// [`mean_request_bytes`] of a whole file; one step for a file without requests.
+pub(crate) fn file_request_bytes(file: &FileAccess, step_bytes: u64) -> u64 {
+    mean_request_bytes(class_totals(file).into_iter()).unwrap_or(step_bytes)
+}

@@ -1,0 +1,83 @@
+//! `psa`: stripe sizes by server performance and SServer room.
+//!
+//! **Paper.** PSA, reference 40 of H2DP, as H2DP sections 5.1 and 6 describe it: SServers get the smaller stripe, so that more of the
+//! file finds room on hybrid servers; which part does is left to chance, and nothing moves.
+//!
+//! **Assumptions.** One access pattern per file, m h + n s = r; all files share the room in proportion to their sizes.
+//!
+//! **Algorithm.** For h from r / (m + n) to r / m in steps, s = ceil_step((r - m h) / n), s > 0: the cost is that of the requests which
+//! find room on hybrid servers plus that of the rest on HServers only ([`stripewise_model::psa`]); the least wins, ties go to the smaller s,
+//! which leaves more room. Then regions are drawn as for `def`. Where r is so small that no lattice point lies in the interval, h starts at
+//! the lattice point below it.
+//!
+//! **Complexity.** O(r / step x classes) per file and O(regions).
+
+use super::fill::{FileLayouts, fill_at_random};
+use super::{FileChoice, Policy, Task, class_totals, file_request_bytes};
+use crate::servers::ceil_to;
+use stripewise_model::psa::PsaExtent;
+use stripewise_model::{Picoseconds, StripePair, h2dp};
+use stripewise_trace::{AccessClass, FileAccess};
+
+pub(crate) struct Psa;
+
+impl Policy for Psa {
+    fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
+        let layouts = task.request.files.iter().map(|file| {
+            let request_bytes = file_request_bytes(file, task.step_bytes);
+            FileLayouts {
+                hybrid: task.groups.pair_layout(best_pair(task, file, request_bytes)),
+                pure: task.groups.pure_layout(task.groups.pure_stripe_bytes(request_bytes, task.step_bytes)),
+            }
+        });
+        fill_at_random(task, layouts.collect())
+    }
+}
+
+/// The pair that PSA gives a file.
+pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) -> StripePair {
+    let groups = &task.groups;
+    let pure = groups.pure_pair(groups.pure_stripe_bytes(request_bytes, task.step_bytes));
+    if !groups.is_hybrid() {
+        return pure;
+    }
+    let totals = class_totals(file);
+    let extent = PsaExtent {
+        requests: totals.iter().map(|(_, count)| count).sum(),
+        request_bytes,
+        file_bytes: file.size_bytes.max(1),
+        room_bytes: room_share_bytes(task, file),
+    };
+    let all_pure = sum_of_costs(task, &totals, pure);
+    candidates(groups.m(), groups.n(), request_bytes, task.step_bytes)
+        .map(|pair| (extent.file_cost(pair.s_bytes, sum_of_costs(task, &totals, pair), all_pure), pair))
+        .min_by_key(|(cost, pair)| (*cost, pair.s_bytes))
+        .map_or(pure, |(_, pair)| pair)
+}
+
+/// h from r / (m + n) to r / m on the lattice, s covering the rest.
+fn candidates(m: u64, n: u64, request_bytes: u64, step_bytes: u64) -> impl Iterator<Item = StripePair> {
+    let start = ceil_to(request_bytes.div_ceil(m + n), step_bytes);
+    // With m h >= r nothing is left for the SServers.
+    let start = if m * start < request_bytes { start } else { start - step_bytes };
+    (0..)
+        .map(move |i| start + i * step_bytes)
+        .take_while(move |h| m * h < request_bytes)
+        .map(move |h| StripePair::new(h, ceil_to((request_bytes - m * h).div_ceil(n), step_bytes)))
+}
+
+fn sum_of_costs(task: &Task<'_>, totals: &[(AccessClass, u64)], pair: StripePair) -> Picoseconds {
+    let costs = totals.iter().map(|(class, count)| {
+        u128::from(*count) * h2dp::hybrid_cost(&task.parameters, pair, *class, task.concurrency).total().0
+    });
+    Picoseconds(costs.sum())
+}
+
+/// C_s: the file's part of the room of the SServer that has least.
+fn room_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
+    let least = task.groups.ssd.iter().filter_map(|id| task.room.bytes(usize::from(id.0))).min();
+    let all_bytes: u128 = task.request.files.iter().map(|file| u128::from(file.size_bytes)).sum();
+    least.map_or(u64::MAX, |room| {
+        (u128::from(room) * u128::from(file.size_bytes)).checked_div(all_bytes).unwrap_or(0) as u64
+    })
+}

@@ -1,0 +1,120 @@
+//! Plans and comparisons as text for a terminal. Pure: the command prints what these return.
+
+use crate::compare::Comparison;
+use crate::map::region_map;
+use crate::plan::{Gain, MoveKind, Plan, PlannedWindow};
+use crate::verdict::{approximate, seconds};
+use std::fmt::Write;
+use stripewise_layout::{ByteCount, Cluster};
+
+/// Spans of regions that a window's text lists before it sums up the rest.
+const SPANS_SHOWN: usize = 12;
+
+/// The table of `--policy all`.
+#[must_use]
+pub fn comparison_text(comparison: &Comparison) -> String {
+    let mut text = String::from("policy  read MB/s  write MB/s  gain over def (low .. high)  on SSD     verdict\n");
+    for row in comparison.rows() {
+        let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+        let verdict = if row.verdict.apply { "apply" } else { "leave it" };
+        writeln!(
+            text,
+            "{:<6}  {:>9}  {:>10}  {:>27}  {:<9}  {verdict}",
+            row.policy,
+            rate(row.read_mb_per_s),
+            rate(row.write_mb_per_s),
+            gain_text(row.gain.total),
+            approximate(row.ssd_bytes),
+        )
+        .expect("writing to a String cannot fail");
+    }
+    for row in comparison.rows() {
+        writeln!(text, "{}: {}", row.policy, row.verdict.reason).expect("writing to a String cannot fail");
+    }
+    text
+}
+
+/// A plan in words and numbers.
+#[must_use]
+pub fn plan_text(plan: &Plan, cluster: &Cluster) -> String {
+    let mut text = String::new();
+    write_plan(&mut text, plan, cluster).expect("writing to a String cannot fail");
+    text
+}
+
+fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Result {
+    let (key, concurrency) = (&plan.key, plan.concurrency);
+    writeln!(text, "policy     {}", plan.policy)?;
+    writeln!(
+        text,
+        "for        {} with {} processes (costed with p = {}, c = {})",
+        key.application, key.processes, concurrency.processes, concurrency.processes_per_node
+    )?;
+    writeln!(text, "verdict    {}", plan.verdict.reason)?;
+    for (name, predicted, default, gain) in [
+        ("read", plan.predicted.read, plan.default.read, plan.gain.read),
+        ("write", plan.predicted.write, plan.default.write, plan.gain.write),
+    ] {
+        if let (Some(predicted), Some(default), Some(gain)) = (predicted, default, gain) {
+            writeln!(
+                text,
+                "{name:<9}  {:.1} MB/s predicted, def {:.1} MB/s, gain {}",
+                predicted.mb_per_s,
+                default.mb_per_s,
+                gain_text(gain)
+            )?;
+        }
+    }
+    writeln!(text, "servers    class      holds       room    serves")?;
+    for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
+        let room = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);
+        writeln!(
+            text,
+            "  {:<8} {:<5} {:>10} {:>10} {:>9}",
+            server.name,
+            server.class,
+            approximate(server.used_bytes),
+            room,
+            seconds(*load_s)
+        )?;
+    }
+    for file in &plan.files {
+        writeln!(text, "file       {} ({})", file.path, approximate(file.size_bytes))?;
+        for (number, window) in file.windows.iter().enumerate() {
+            write_window(text, number, window, cluster)?;
+        }
+    }
+    for note in &plan.notes {
+        writeln!(text, "note       {note}")?;
+    }
+    Ok(())
+}
+
+fn write_window(text: &mut String, number: usize, window: &PlannedWindow, cluster: &Cluster) -> std::fmt::Result {
+    let size = ByteCount(window.placement.region_size.0);
+    write!(text, "  window {number}, {:.0} s to {:.0} s, regions of {size}", window.start_s, window.end_s)?;
+    let count = |kind| window.moves.iter().filter(|one| one.kind == kind).count();
+    let moves = [MoveKind::Outgoing, MoveKind::Restripe, MoveKind::Incoming].map(count);
+    if moves.iter().any(|count| *count > 0) {
+        write!(text, "; moves {} out, {} restriped, {} in", moves[0], moves[1], moves[2])?;
+    }
+    writeln!(text)?;
+    let spans = region_map(&window.placement, cluster);
+    for span in spans.iter().take(SPANS_SHOWN) {
+        let last = span.first.0 + span.regions - 1;
+        let regions = if last == span.first.0 { last.to_string() } else { format!("{}..{last}", span.first) };
+        writeln!(text, "    {regions:<12} {}", span.layout)?;
+    }
+    if spans.len() > SPANS_SHOWN {
+        let rest = &spans[SPANS_SHOWN..];
+        let regions: u64 = rest.iter().map(|span| u64::from(span.regions)).sum();
+        let hybrid: u64 = rest.iter().filter(|span| span.uses_ssd).map(|span| u64::from(span.regions)).sum();
+        writeln!(text, "    and {regions} regions more in {} spans, {hybrid} of them with SSD servers", rest.len())?;
+    }
+    Ok(())
+}
+
+fn gain_text(gain: Gain) -> String {
+    let percent = |share: f64| format!("{:+.0}", share * 100.0);
+    format!("{} % ({} .. {})", percent(gain.expected), percent(gain.low), percent(gain.high))
+}

@@ -1,0 +1,177 @@
+//! What a plan is made from: servers, profile, accesses, room and options; checked once, before any policy sees it.
+
+use crate::plan::{PlanKey, Sources};
+use crate::room::Room;
+use serde::{Deserialize, Serialize};
+use stripewise_layout::{ByteCount, Cluster};
+use stripewise_model::{Concurrency, Profile};
+use stripewise_trace::FileAccess;
+
+/// Choices that are the user's. Off or at the papers' values by default; kept in the plan.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanOptions {
+    /// Lattice of stripe sizes; 4 KiB in H2DP algorithm 1. A multiple of 512 bytes.
+    pub step: ByteCount,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// H2DP: rank regions by benefit per byte of SServer room instead of by benefit.
+    pub benefit_per_ssd_byte: bool,
+    /// H2DP: a region must gain more in its window than its move costs.
+    pub subtract_move_cost: bool,
+    /// H2DP: cost requests at their true offsets instead of the worst ones.
+    pub exact: bool,
+    /// Room on each SServer, instead of what the cluster file or the file systems say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssd_room: Option<ByteCount>,
+    /// Runs within which the time to place the data must be won back for the verdict `apply`.
+    pub worth_runs: f64,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            step: ByteCount(4096),
+            seed: 1,
+            benefit_per_ssd_byte: false,
+            subtract_move_cost: false,
+            exact: false,
+            ssd_room: None,
+            worth_runs: 10.0,
+        }
+    }
+}
+
+/// All that planning needs.
+#[derive(Clone, Debug)]
+pub struct PlanRequest<'a> {
+    pub cluster: &'a Cluster,
+    pub profile: &'a Profile,
+    /// Files that share the servers and their room; windows of equal number must be the same interval in all of them.
+    pub files: &'a [FileAccess],
+    pub key: PlanKey,
+    pub sources: Sources,
+    pub options: PlanOptions,
+    /// Bytes free on each server's file system, in cluster order; used where the cluster file gives no capacity. May be empty.
+    pub free_bytes: &'a [Option<u64>],
+    /// p and c of all files together; without it, the most that any region saw in any window.
+    pub concurrency: Option<Concurrency>,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum RequestError {
+    #[error(
+        "{path}: its accesses are counted in regions of {found}, but the cluster has regions of {expected}; summarise the trace with region size {expected}"
+    )]
+    RegionSize { path: String, found: ByteCount, expected: ByteCount },
+    #[error("{path}: a region counts class {class}, but the file has {known} classes; summarise the trace anew")]
+    Class { path: String, class: u16, known: usize },
+    #[error(
+        "{path}: class {class} has requests of {bytes} bytes, which no region of {region} holds; summarise the trace anew"
+    )]
+    RequestSize { path: String, class: usize, bytes: u64, region: ByteCount },
+    #[error(
+        "{path}: window {window} starts at {found} s, but at {expected} s in {other}; summarise all files with the same windows"
+    )]
+    Windows { path: String, window: usize, found: f64, expected: f64, other: String },
+    #[error(
+        "{path}: regions of window {window} are not in ascending order, or lie past 2^32; summarise the trace anew"
+    )]
+    Regions { path: String, window: usize },
+    #[error("two files of the plan are named {path}; give each file once")]
+    FileTwice { path: String },
+    #[error("step {step} is not a multiple of 512 bytes between 512 bytes and 1GiB; use for example 4KiB")]
+    Step { step: ByteCount },
+    #[error("no accesses to plan for; trace a run that reads or writes files")]
+    Nothing,
+    #[error("profile and cluster do not belong together: {message} (run `stripewise calibrate` for this cluster)")]
+    Profile { message: String },
+}
+
+impl PlanRequest<'_> {
+    /// p and c that costs are multiplied by.
+    ///
+    /// The servers serve all processes of the application, whichever region or file they ask for, so one p holds for all regions; the
+    /// number of processes that happened to touch a cold region says nothing of the queues there. Emulated servers have links of their
+    /// own and no client nodes, so c is 1 over them: c r t would charge a link that is not there.
+    #[must_use]
+    pub fn concurrency(&self) -> Concurrency {
+        let regions = || self.files.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
+        let mut concurrency = self.concurrency.unwrap_or_else(|| Concurrency {
+            processes: regions().map(|region| region.processes).max().unwrap_or(1).max(1),
+            processes_per_node: regions().map(|region| region.processes_per_node).max().unwrap_or(1).max(1),
+        });
+        if self.profile.emulated {
+            concurrency.processes_per_node = 1;
+        }
+        concurrency
+    }
+
+    /// Room of every server by options, cluster file and file systems.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room::of(self.cluster, self.free_bytes, self.options.ssd_room)
+    }
+
+    /// What is wrong with the input, if anything.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let PlanOptions { step, .. } = self.options;
+        if step.0 < 512 || !step.0.is_multiple_of(512) || step.0 > 1 << 30 {
+            return Err(RequestError::Step { step });
+        }
+        self.check_profile()?;
+        let mut names = std::collections::HashSet::new();
+        for file in self.files {
+            if !names.insert(&file.path) {
+                return Err(RequestError::FileTwice { path: file.path.clone() });
+            }
+            self.check_file(file)?;
+        }
+        if self.files.iter().all(|file| file.windows.iter().all(|window| window.regions.is_empty())) {
+            return Err(RequestError::Nothing);
+        }
+        Ok(())
+    }
+
+    fn check_profile(&self) -> Result<(), RequestError> {
+        self.profile.check(self.cluster, std::path::Path::new("profile")).map_err(|error| match error {
+            stripewise_model::ProfileError::OtherCluster { message, .. } => RequestError::Profile { message },
+            other => RequestError::Profile { message: other.to_string() },
+        })
+    }
+
+    fn check_file(&self, file: &FileAccess) -> Result<(), RequestError> {
+        let path = || file.path.clone();
+        if file.region_size != self.cluster.region_size {
+            let expected = self.cluster.region_size;
+            return Err(RequestError::RegionSize { path: path(), found: file.region_size, expected });
+        }
+        for (class, access) in file.classes.iter().enumerate() {
+            if access.request_bytes == 0 || access.request_bytes > file.region_size.0 {
+                let (bytes, region) = (access.request_bytes, file.region_size);
+                return Err(RequestError::RequestSize { path: path(), class, bytes, region });
+            }
+        }
+        let longest = self.files.iter().max_by_key(|file| file.windows.len()).expect("this file is one of them");
+        for (number, (window, reference)) in file.windows.iter().zip(&longest.windows).enumerate() {
+            if window.start_s != reference.start_s {
+                return Err(RequestError::Windows {
+                    path: path(),
+                    window: number,
+                    found: window.start_s,
+                    expected: reference.start_s,
+                    other: longest.path.clone(),
+                });
+            }
+            let ascending = window.regions.windows(2).all(|pair| pair[0].region < pair[1].region);
+            if !ascending || window.regions.last().is_some_and(|last| last.region.0 == u32::MAX) {
+                return Err(RequestError::Regions { path: path(), window: number });
+            }
+            let classes = window.regions.iter().flat_map(|region| &region.counts).map(|(class, _)| class.0);
+            if let Some(class) = classes.into_iter().find(|class| usize::from(*class) >= file.classes.len()) {
+                return Err(RequestError::Class { path: path(), class, known: file.classes.len() });
+            }
+        }
+        Ok(())
+    }
+}

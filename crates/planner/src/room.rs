@@ -1,0 +1,74 @@
+//! How many bytes every server may still take, and the ledger that policies book regions in.
+
+use stripewise_layout::{ByteCount, Cluster, Layout, ServerClass};
+
+/// Room of every server in cluster order; `None` is unknown and counts as unbounded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Room {
+    bytes: Vec<Option<u64>>,
+}
+
+impl Room {
+    /// Capacity less reserve where the cluster file gives a capacity, else the free space less reserve where it is known. `ssd_room`
+    /// replaces both for every SServer.
+    #[must_use]
+    pub fn of(cluster: &Cluster, free_bytes: &[Option<u64>], ssd_room: Option<ByteCount>) -> Self {
+        let bytes = cluster.servers.iter().enumerate().map(|(index, server)| {
+            let free = free_bytes.get(index).copied().flatten();
+            match (server.class, ssd_room) {
+                (ServerClass::Ssd, Some(room)) => Some(room.0),
+                _ => server.room_bytes().or_else(|| free.map(|bytes| bytes.saturating_sub(server.reserve.0))),
+            }
+        });
+        Self { bytes: bytes.collect() }
+    }
+
+    /// Bytes that may be filled on a server, if known.
+    #[must_use]
+    pub fn bytes(&self, server: usize) -> Option<u64> {
+        self.bytes.get(server).copied().flatten()
+    }
+}
+
+/// What is booked on every server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ledger<'a> {
+    room: &'a Room,
+    used_bytes: Vec<u64>,
+}
+
+impl<'a> Ledger<'a> {
+    pub(crate) fn new(room: &'a Room) -> Self {
+        Self { used_bytes: vec![0; room.bytes.len()], room }
+    }
+
+    /// Books `region_bytes` under `layout` if its part fits on each of `servers`; books nothing otherwise. Stripes of a class are equal,
+    /// so the SServer with the least room decides for all.
+    pub(crate) fn book(&mut self, layout: &Layout, region_bytes: u64, servers: &[stripewise_layout::ServerId]) -> bool {
+        let parts = || {
+            let of_class = layout.stripes().iter().enumerate().filter(|(_, stripe)| servers.contains(&stripe.server));
+            of_class
+                .map(|(turn, stripe)| (usize::from(stripe.server.0), layout.view().object_bytes(turn, region_bytes)))
+        };
+        let fits = parts().all(|(server, bytes)| {
+            self.room.bytes[server].is_none_or(|room| self.used_bytes[server].saturating_add(bytes) <= room)
+        });
+        if fits {
+            for (server, bytes) in parts() {
+                self.used_bytes[server] += bytes;
+            }
+        }
+        fits
+    }
+
+    /// Books without asking for room.
+    pub(crate) fn add(&mut self, layout: &Layout, region_bytes: u64) {
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
+            self.used_bytes[usize::from(stripe.server.0)] += layout.view().object_bytes(turn, region_bytes);
+        }
+    }
+
+    pub(crate) fn used_bytes(&self) -> &[u64] {
+        &self.used_bytes
+    }
+}

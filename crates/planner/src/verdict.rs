@@ -1,0 +1,111 @@
+//! Whether a plan is worth its move, said in a sentence.
+//!
+//! Placing the data costs its writing, all servers at once, sequentially, as the profile predicts; reading it from where it is now is not
+//! known to the model and not counted. Moves between windows recur in every run and are taken off what a run saves.
+
+use crate::moves::{move_seconds, per_server_seconds};
+use crate::plan::{Gain, PlannedFile, Verdict};
+use crate::policy::Task;
+use stripewise_layout::{ByteCount, Direction, Layout, RegionGeometry};
+
+pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], saved_s: f64, gain: Gain, is_default: bool) -> Verdict {
+    let profile = task.request.profile;
+    let mut load_s = vec![0.0; task.groups.count];
+    let (mut place_bytes, mut move_bytes, mut move_s) = (0, 0, 0.0);
+    for file in files {
+        let geometry = RegionGeometry::new(task.request.cluster.region_size.0);
+        place_bytes += file.size_bytes;
+        for (index, layout) in layouts_by_region(file.initial()).enumerate() {
+            let bytes = geometry.used_bytes(stripewise_layout::RegionIndex(index as u32), file.size_bytes);
+            for (server, seconds) in per_server_seconds(profile, layout, Direction::Write, bytes) {
+                load_s[server] += seconds;
+            }
+        }
+        for pair in file.windows.windows(2) {
+            for one in &pair[1].moves {
+                let (from, to) = (pair[0].placement.layout_of(one.region), pair[1].placement.layout_of(one.region));
+                move_bytes += one.bytes;
+                move_s += move_seconds(profile, from, to, one.bytes);
+            }
+        }
+    }
+    let place_s = load_s.into_iter().fold(0.0, f64::max);
+    let (apply, reason) =
+        judge(saved_s, move_s, place_s, place_bytes, gain, task.request.options.worth_runs, is_default);
+    Verdict { apply, reason, place_bytes, place_s, move_bytes, move_s, saved_s }
+}
+
+fn judge(
+    saved_s: f64,
+    move_s: f64,
+    place_s: f64,
+    place_bytes: u64,
+    gain: Gain,
+    worth_runs: f64,
+    is_default: bool,
+) -> (bool, String) {
+    if is_default {
+        return (false, "leave it: this is the default placement, the measure of the others".to_owned());
+    }
+    if saved_s <= 0.0 {
+        return (false, format!("leave it: a run is predicted to lose {} against def", seconds(-saved_s)));
+    }
+    if gain.low <= 0.0 {
+        let spread = (gain.expected - gain.low) * 100.0;
+        return (
+            false,
+            format!(
+                "leave it: the predicted gain of {:.0} % is within the profile's spread of {spread:.0} %",
+                gain.expected * 100.0
+            ),
+        );
+    }
+    let net_s = saved_s - move_s;
+    if net_s <= 0.0 {
+        return (
+            false,
+            format!(
+                "leave it: a run saves {}, but moving data between its windows takes {}",
+                seconds(saved_s),
+                seconds(move_s)
+            ),
+        );
+    }
+    let runs = (place_s / net_s).ceil().max(1.0);
+    let placing = format!("placing {} takes {}", approximate(place_bytes), seconds(place_s));
+    let runs_text = if runs == 1.0 { "the first run wins back".to_owned() } else { format!("{runs:.0} runs win back") };
+    if runs > worth_runs {
+        (false, format!("leave it: {placing}, which only {runs_text}; {worth_runs} are asked for (--worth-runs)"))
+    } else {
+        (true, format!("apply: {placing}, which {runs_text} (each saves {})", seconds(net_s)))
+    }
+}
+
+/// Layouts of regions 0, 1, ..
+pub(crate) fn layouts_by_region(placement: &stripewise_layout::Placement) -> impl Iterator<Item = &Layout> {
+    placement
+        .runs
+        .iter()
+        .flat_map(|run| std::iter::repeat_n(&placement.layouts[run.layout as usize], run.regions as usize))
+}
+
+/// A duration with two or three digits.
+pub(crate) fn seconds(value: f64) -> String {
+    match value {
+        v if v >= 5400.0 => format!("{:.1} h", v / 3600.0),
+        v if v >= 99.5 => format!("{:.0} min", v / 60.0),
+        v if v >= 9.95 => format!("{v:.0} s"),
+        v if v >= 0.995 => format!("{v:.1} s"),
+        v => format!("{:.0} ms", v * 1e3),
+    }
+}
+
+/// Bytes with a unit, rounded to one decimal.
+pub(crate) fn approximate(bytes: u64) -> String {
+    let units = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, _)) if bytes.is_multiple_of(unit) => ByteCount(bytes).to_string(),
+        Some((unit, name)) => format!("{:.1}{name}", bytes as f64 / unit as f64),
+        None => ByteCount(bytes).to_string(),
+    }
+}
