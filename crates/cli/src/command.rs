@@ -1,0 +1,99 @@
+//! The one table of subcommands and global options: parsing, help, manual pages and completions are made from it.
+
+use crate::context::Context;
+use crate::output::Verdict;
+use crate::{completions, doctor, init, man};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Stripe parallel files over slow and fast servers as a program's own accesses ask for
+#[derive(Parser, Debug)]
+#[command(
+    name = "stripewise",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "\
+The way from a program to a faster one:
+  stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
+  stripewise calibrate
+  stripewise trace -o run.trace -- mpiexec -n 32 ./app
+  stripewise plan run.trace --policy h2dp -o plan.json
+  stripewise apply plan.json
+  stripewise run -- mpiexec -n 32 ./app
+
+Exit status: 0 done, 1 a negative finding, 2 an error; trace and run pass on the program's."
+)]
+pub(crate) struct Cli {
+    /// The cluster file, or a directory that holds a cluster.toml [default: ./cluster.toml]
+    #[arg(
+        short = 'C',
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "STRIPEWISE_CLUSTER",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub(crate) cluster: Option<PathBuf>,
+
+    /// Print JSON objects with a version instead of text
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $variant:ident($module:ident :: $arguments:ident) = $name:literal;)*) => {
+        #[derive(Subcommand, Debug)]
+        pub(crate) enum Command {
+            $($(#[$attribute])* #[command(name = $name)] $variant($module::$arguments),)*
+        }
+
+        impl Command {
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                }
+            }
+
+            pub(crate) fn run(self, context: &Context) -> Result<Verdict> {
+                match self {
+                    $(Self::$variant(arguments) => $module::run(context, arguments),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Init(init::InitArgs) = "init";
+    Doctor(doctor::DoctorArgs) = "doctor";
+    Completions(completions::CompletionsArgs) = "completions";
+    Man(man::ManArgs) = "man";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_says_what_it_does() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no description");
+            let example = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(example.contains(&format!("stripewise {name}")), "{name} has no example");
+        }
+    }
+}

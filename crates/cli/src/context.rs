@@ -1,0 +1,92 @@
+//! What every command gets: the cluster that is meant, and where its output goes.
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{BufWriter, Stdout, Write};
+use std::path::{Path, PathBuf};
+use stripewise_layout::Cluster;
+
+/// The version of every object that `--json` prints.
+pub(crate) const JSON_VERSION: u32 = 1;
+
+/// The name of the cluster file in its directory.
+pub(crate) const CLUSTER_FILE: &str = "cluster.toml";
+
+pub(crate) struct Context {
+    cluster: Option<PathBuf>,
+    /// Print JSON objects rather than text for people.
+    pub(crate) json: bool,
+    command: &'static str,
+    out: RefCell<BufWriter<Stdout>>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    version: u32,
+    command: &'a str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+impl Context {
+    pub(crate) fn new(cluster: Option<PathBuf>, json: bool, command: &'static str) -> Self {
+        Self { cluster, json, command, out: RefCell::new(BufWriter::new(std::io::stdout())) }
+    }
+
+    /// The cluster file that is meant: `--cluster` (a directory means the `cluster.toml` in it), else `./cluster.toml`.
+    pub(crate) fn cluster_path(&self) -> PathBuf {
+        match &self.cluster {
+            Some(path) if path.is_dir() => path.join(CLUSTER_FILE),
+            Some(path) => path.clone(),
+            None => PathBuf::from(CLUSTER_FILE),
+        }
+    }
+
+    /// Reads the cluster file.
+    pub(crate) fn cluster(&self) -> Result<Cluster> {
+        let path = self.cluster_path();
+        if !path.exists() {
+            bail!(
+                "no cluster file {}; make one with `stripewise init`, or name it with --cluster or STRIPEWISE_CLUSTER",
+                path.display()
+            );
+        }
+        Ok(Cluster::load(&path)?)
+    }
+
+    /// Prints one line of data.
+    pub(crate) fn line(&self, line: impl Display) -> Result<()> {
+        writeln!(self.out.borrow_mut(), "{line}")?;
+        Ok(())
+    }
+
+    /// Writes data as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.out.borrow_mut().write_all(bytes)?;
+        Ok(())
+    }
+
+    /// Prints `value`, a structure with named fields, as a JSON object that carries its version and the command's name.
+    pub(crate) fn object<T: Serialize>(&self, value: &T) -> Result<()> {
+        let envelope = Envelope { version: JSON_VERSION, command: self.command, value };
+        let text = serde_json::to_string_pretty(&envelope).context("writing JSON")?;
+        self.line(text)
+    }
+
+    /// Says something to the person at the terminal; not data.
+    pub(crate) fn say(&self, message: impl Display) {
+        let _ = writeln!(std::io::stderr(), "stripewise {}: {message}", self.command);
+    }
+
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.out.borrow_mut().flush()?;
+        Ok(())
+    }
+}
+
+/// `path` from the root, without resolving links.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("cannot tell where {} is", path.display()))
+}

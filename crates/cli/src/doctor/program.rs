@@ -1,0 +1,224 @@
+//! From a command to the program files that will run: launchers are looked through, scripts followed to their interpreters.
+
+use super::{Finding, elf};
+use rustix::fs::{Access, access, getxattr};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+pub(super) enum Program {
+    File(PathBuf),
+    Missing { name: OsString, remedy: String },
+}
+
+/// Programs that run another one given among their arguments.
+const LAUNCHERS: [&str; 22] = [
+    "mpiexec",
+    "mpirun",
+    "orterun",
+    "prterun",
+    "mpiexec.hydra",
+    "mpiexec.mpich",
+    "mpirun.mpich",
+    "mpiexec.openmpi",
+    "mpirun.openmpi",
+    "srun",
+    "aprun",
+    "env",
+    "nice",
+    "time",
+    "timeout",
+    "taskset",
+    "numactl",
+    "stdbuf",
+    "setarch",
+    "ionice",
+    "nohup",
+    "chrt",
+];
+
+/// The kernel follows this many interpreters of interpreters.
+const MOST_INTERPRETERS: usize = 4;
+
+/// The first program of a command and, behind launchers, those that they start.
+pub(super) fn of_command(command: &[OsString]) -> Vec<Program> {
+    let mut programs = Vec::new();
+    let mut rest = command;
+    while let [name, arguments @ ..] = rest {
+        match find(name) {
+            Ok(path) => programs.push(Program::File(path)),
+            Err(remedy) => {
+                programs.push(Program::Missing { name: name.clone(), remedy });
+                break;
+            }
+        }
+        if !is_launcher(name) {
+            break;
+        }
+        match behind(arguments) {
+            Some(at) => rest = &arguments[at..],
+            None => break,
+        }
+    }
+    programs
+}
+
+fn is_launcher(name: &OsStr) -> bool {
+    let base = Path::new(name).file_name().unwrap_or(name);
+    LAUNCHERS.iter().any(|launcher| base == OsStr::new(launcher))
+}
+
+/// The first argument of a launcher that names a program: options, their values and assignments do not. If none does, the first
+/// that looks like a path, so that a misspelt program is named.
+fn behind(arguments: &[OsString]) -> Option<usize> {
+    let plain = |argument: &OsString| {
+        let bytes = argument.as_bytes();
+        !bytes.starts_with(b"-") && !bytes.contains(&b'=')
+    };
+    let runs = |argument: &OsString| plain(argument) && find(argument).is_ok();
+    arguments
+        .iter()
+        .position(runs)
+        .or_else(|| arguments.iter().position(|argument| plain(argument) && argument.as_bytes().contains(&b'/')))
+}
+
+/// The file that running `name` would run, as the shell finds it; else what to do about it.
+fn find(name: &OsStr) -> Result<PathBuf, String> {
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match std::fs::metadata(&path) {
+            Err(error) => Err(format!("{error}; check the path")),
+            Ok(metadata) if metadata.is_dir() => Err("it is a directory; name the program in it".to_owned()),
+            Ok(_) => Ok(path),
+        };
+    }
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&directories)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
+        .ok_or_else(|| "no directory of PATH has it; install it or write its path".to_owned())
+}
+
+/// Examines the program at `path` and the interpreters that it needs.
+pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
+    let mut path = path.to_owned();
+    for _ in 0..=MOST_INTERPRETERS {
+        privileges(&path, findings);
+        let head = match read_head(&path) {
+            Ok(head) => head,
+            Err(error) => {
+                findings.push(Finding::obstacle(
+                    &path,
+                    format!("cannot be read: {error}"),
+                    "ask its owner for read access",
+                ));
+                return;
+            }
+        };
+        if head.starts_with(b"\x7fELF") {
+            elf::examine(&path, findings);
+            return;
+        }
+        match interpreter(&head) {
+            Some(Ok(next)) => {
+                findings.push(Finding::note(&path, format!("is a script for {}", next.display())));
+                path = next;
+            }
+            Some(Err(what)) => {
+                findings.push(Finding::obstacle(&path, what, "install the interpreter or correct the first line"));
+                return;
+            }
+            None => {
+                findings.push(Finding::obstacle(
+                    &path,
+                    "is neither an ELF program nor a script with #!",
+                    "name the program itself",
+                ));
+                return;
+            }
+        }
+    }
+    findings.push(Finding::obstacle(&path, "too many interpreters of interpreters", "run the last of them directly"));
+}
+
+fn read_head(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    std::fs::File::open(path)?.take(512).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The interpreter that the first line names; for `env`, the program that it looks up. None without `#!`.
+fn interpreter(head: &[u8]) -> Option<Result<PathBuf, String>> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_whitespace();
+    let Some(first) = words.next() else {
+        return Some(Err("its first line names no interpreter".to_owned()));
+    };
+    let name = if first.ends_with("/env") {
+        words.find(|word| !word.starts_with('-') && !word.contains('=')).unwrap_or(first)
+    } else {
+        first
+    };
+    Some(find(OsStr::new(name)).map_err(|what| format!("its interpreter {name} is missing: {what}")))
+}
+
+/// The loader ignores LD_PRELOAD for a program that gains rights by being run.
+fn privileges(path: &Path, findings: &mut Vec<Finding>) {
+    if let Err(error) = access(path, Access::EXEC_OK) {
+        findings.push(Finding::obstacle(path, format!("cannot be executed: {error}"), "chmod +x it"));
+    }
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    let remedy = "run a copy without that privilege, or run it as that user";
+    if metadata.mode() & 0o4000 != 0 && metadata.uid() != rustix::process::getuid().as_raw() {
+        findings.push(Finding::obstacle(path, "is setuid: the loader ignores LD_PRELOAD", remedy));
+    }
+    if metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != rustix::process::getgid().as_raw() {
+        findings.push(Finding::obstacle(path, "is setgid: the loader ignores LD_PRELOAD", remedy));
+    }
+    if getxattr(path, "security.capability", &mut [0u8; 64]).is_ok_and(|length| length > 0) {
+        findings.push(Finding::obstacle(
+            path,
+            "has file capabilities: the loader ignores LD_PRELOAD",
+            "run a copy without them (setcap -r)",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines_name_interpreters() {
+        let named = |line: &str| {
+            interpreter(line.as_bytes()).map(|found| found.map(|path| path.file_name().unwrap().to_owned()))
+        };
+        assert_eq!(named("plain text"), None);
+        assert_eq!(named("#!/bin/sh -e\necho"), Some(Ok("sh".into())));
+        assert_eq!(named("#! /usr/bin/env -S sh -e\n"), Some(Ok("sh".into())));
+        assert_eq!(named("#!/usr/bin/env LANG=C sh\n"), Some(Ok("sh".into())));
+        assert!(named("#!\n").unwrap().unwrap_err().contains("no interpreter"));
+        assert!(named("#!/no/such/shell\n").unwrap().unwrap_err().contains("/no/such/shell is missing"));
+    }
+
+    #[test]
+    fn launchers_are_looked_through() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let names = |text: &str| -> Vec<String> {
+            of_command(&words(text))
+                .into_iter()
+                .map(|program| match program {
+                    Program::File(path) => path.file_name().unwrap().to_string_lossy().into_owned(),
+                    Program::Missing { name, .. } => format!("missing {}", name.to_string_lossy()),
+                })
+                .collect()
+        };
+        assert_eq!(names("env A=1 nice -n 5 sh -c true"), ["env", "nice", "sh"]);
+        assert_eq!(names("cat env"), ["cat"]);
+        assert_eq!(names("env ./no/such/app"), ["env", "missing ./no/such/app"]);
+        assert_eq!(names("no-such-program-anywhere"), ["missing no-such-program-anywhere"]);
+    }
+}

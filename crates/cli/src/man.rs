@@ -1,0 +1,47 @@
+//! `stripewise man`: the manual page of the command, or of one of its subcommands.
+
+use crate::command::Cli;
+use crate::context::Context;
+use crate::output::Verdict;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, CommandFactory};
+use clap_mangen::Man;
+use std::path::PathBuf;
+
+/// Print the manual page, or write those of all commands into a directory
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise man | man -l -
+  stripewise man plan | man -l -
+  stripewise man --directory ~/.local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The subcommand that is meant [default: the command as a whole]
+    subcommand: Option<String>,
+
+    /// Write stripewise.1 and stripewise-SUBCOMMAND.1 for each subcommand into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "subcommand")]
+    directory: Option<PathBuf>,
+}
+
+pub(crate) fn run(context: &Context, arguments: ManArgs) -> Result<Verdict> {
+    let mut whole = Cli::command();
+    whole.build();
+    if let Some(directory) = &arguments.directory {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        clap_mangen::generate_to(whole, directory)
+            .with_context(|| format!("cannot write manual pages into {}", directory.display()))?;
+        return Ok(Verdict::Done);
+    }
+    let page = match &arguments.subcommand {
+        None => whole,
+        Some(name) => match whole.find_subcommand(name) {
+            Some(found) => found.clone().display_name(format!("stripewise-{name}")),
+            None => bail!("no subcommand `{name}`; `stripewise --help` lists them"),
+        },
+    };
+    let mut text = Vec::new();
+    Man::new(page).render(&mut text).context("writing the manual page")?;
+    context.bytes(&text)?;
+    Ok(Verdict::Done)
+}

@@ -1,0 +1,66 @@
+//! What the command leaves behind: its exit status, and errors as one plain line.
+
+use std::process::ExitCode;
+
+/// How a command that met no error ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Done,
+    /// The answer is "no", or something was found that needs attention.
+    Finding,
+    /// The exit status of the program that was run; 128 + the signal's number if one killed it.
+    Program(u8),
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Done => ExitCode::SUCCESS,
+            Verdict::Finding => ExitCode::from(1),
+            Verdict::Program(status) => ExitCode::from(status),
+        }
+    }
+}
+
+/// The messages of an error and its causes on one line. Causes that a message repeats already are left out.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let message = cause.to_string();
+        let message = message.trim_end();
+        if text.is_empty() {
+            text.push_str(message);
+        } else if !text.contains(message) {
+            text.push_str(": ");
+            text.push_str(message);
+        }
+    }
+    text
+}
+
+/// Whether the reader of our output went away, as `head` does: no fault, and nothing to say.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn causes_are_named_once() {
+        let error = anyhow!("no such file").context("cannot read a.toml: no such file").context("cannot start");
+        assert_eq!(chain(&error), "cannot start: cannot read a.toml: no such file");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_found_below_other_messages() {
+        let broken: std::io::Result<()> = Err(std::io::ErrorKind::BrokenPipe.into());
+        assert!(is_broken_pipe(&broken.context("writing the table").unwrap_err()));
+        assert!(!is_broken_pipe(&anyhow!("broken pipe")));
+    }
+}
