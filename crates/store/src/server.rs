@@ -5,10 +5,35 @@
 //! beyond its end, which the caller fills in.
 
 pub mod directory;
+pub mod emulated;
+pub mod pace;
+pub mod stations;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex};
+use std::sync::Arc;
+use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex, ServerId, ServerUrl};
+
+/// Opens server `number`, called `name`, of the cluster with id `cluster`. A server that is not there now opens all the same:
+/// [`ServerBackend::probe`] and every call say what is wrong. With `stations` an emulated server takes its device's time; without
+/// (the broker, the command) it is as fast as the host.
+pub fn open(
+    cluster: &str,
+    number: ServerId,
+    name: &str,
+    url: &ServerUrl,
+    stations: Option<&Arc<stations::Stations>>,
+) -> Result<Box<dyn ServerBackend>, ServerError> {
+    let directory = directory::DirectoryServer::new(cluster, name, url.directory());
+    match (url, stations) {
+        (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) => {
+            let spec = emulated::EmulatedSpec::named(device, link.as_deref(), *time_scale)
+                .map_err(|unknown| ServerError::Unusable { server: name.to_owned(), what: unknown.to_string() })?;
+            Ok(Box::new(emulated::EmulatedServer::new(directory, Arc::clone(stations), number, spec)))
+        }
+        (ServerUrl::File { .. } | ServerUrl::Emulated { .. }, _) => Ok(Box::new(directory)),
+    }
+}
 
 /// One generation of one region on one server. Names are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
