@@ -1,5 +1,20 @@
 //! The access event, Stripewise's trace format with its writer and readers, pattern statistics and workload generators.
+#![deny(unsafe_code)]
 
 mod access;
+pub mod call;
+pub mod clock;
+pub mod format;
+pub mod manifest;
+pub mod reader;
+pub mod recorder;
+pub mod trace;
 
 pub use access::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+pub use call::{Call, Level, Operation};
+pub use clock::{Ticks, now};
+pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
+pub use manifest::{Manifest, ManifestError};
+pub use reader::{ReadError, Warning};
+pub use recorder::{Meta, Recorder, Stage, StartError};
+pub use trace::{Communicator, Event, FileIndex, NodeIndex, Process, ProcessIndex, Trace, TraceTime, TracedFile};

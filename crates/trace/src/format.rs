@@ -1,0 +1,545 @@
+//! The trace format of one process: a header page, then 32-byte slots. `docs/trace-format.md` has it byte by byte.
+//!
+//! A slot is a record of one call, the extension of the record before it, a definition (of a file or a communicator), or the
+//! continuation of the definition before it. The first byte tells which; 0 is a slot that nobody finished writing. Every slot says by
+//! itself what it is, so reading can start at any slot. All numbers are little-endian.
+
+use crate::call::{Call, Operation};
+use crate::clock::{Clock, Ticks};
+use stripewise_layout::FileOffset;
+
+/// The first eight bytes of a process file.
+pub const MAGIC: [u8; 8] = *b"SWTRACE\n";
+/// The version written to and accepted from process files.
+pub const FORMAT_VERSION: u32 = 1;
+/// Bytes before the first slot.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 32;
+/// The extension of process files.
+pub const EXTENSION: &str = "swt";
+
+/// First bytes of slots that are not records.
+pub mod tag {
+    pub const EMPTY: u8 = 0;
+    pub const DEFINE_FILE: u8 = 0xF0;
+    pub const DEFINE_COMMUNICATOR: u8 = 0xF1;
+    pub const EXTENSION: u8 = 0xFD;
+    pub const CONTINUATION: u8 = 0xFE;
+}
+
+/// Second byte of a record.
+pub mod flag {
+    /// The call failed; the size field holds the error number.
+    pub const FAILED: u8 = 1;
+    /// The next slot holds size and duration in 64 bits.
+    pub const EXTENDED: u8 = 2;
+    /// The open made the file.
+    pub const CREATED: u8 = 4;
+}
+
+/// A slot as four little-endian words.
+pub type Slot = [u64; SLOT_BYTES / 8];
+
+/// Number of a file within its process, from 1; 0 is no file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct FileKey(pub u32);
+
+/// Number of a communicator within its process, from 1; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CommunicatorKey(pub u16);
+
+/// The offset of calls that have none, or that cannot know it (shared file pointers).
+pub const NO_OFFSET: FileOffset = FileOffset(u64::MAX);
+
+/// One call of one process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawEvent {
+    pub call: Call,
+    /// The open made the file.
+    pub created: bool,
+    /// 0 for a call that succeeded, otherwise errno (POSIX) or the MPI error class.
+    pub errno: u32,
+    pub communicator: CommunicatorKey,
+    pub file: FileKey,
+    /// First byte read or written; the new length for truncations; the [`FileKey`] of the new name for renames; else [`NO_OFFSET`].
+    pub offset: FileOffset,
+    /// Bytes that moved; 0 for failed calls.
+    pub bytes: u64,
+    pub start: Ticks,
+    /// Not before `start`.
+    pub end: Ticks,
+}
+
+impl RawEvent {
+    /// A successful call without communicator.
+    #[must_use]
+    pub const fn new(call: Call, file: FileKey, offset: FileOffset, bytes: u64, start: Ticks, end: Ticks) -> Self {
+        Self { call, created: false, errno: 0, communicator: CommunicatorKey(0), file, offset, bytes, start, end }
+    }
+
+    /// The operation, opens that created their file told apart.
+    #[must_use]
+    pub const fn operation(&self) -> Operation {
+        match self.call.operation() {
+            Operation::Open if self.created => Operation::Create,
+            other => other,
+        }
+    }
+
+    /// The record, and its extension when size or duration need more than 32 bits.
+    #[inline]
+    #[must_use]
+    pub const fn encode(&self) -> (Slot, Option<Slot>) {
+        let duration = self.end.0.saturating_sub(self.start.0);
+        let size = if self.errno == 0 { self.bytes } else { self.errno as u64 };
+        let extended = (size | duration) >> 32 != 0;
+        let mut flags = 0;
+        if self.errno != 0 {
+            flags |= flag::FAILED;
+        }
+        if extended {
+            flags |= flag::EXTENDED;
+        }
+        if self.created {
+            flags |= flag::CREATED;
+        }
+        let head = self.call.code() as u64
+            | (flags as u64) << 8
+            | (self.communicator.0 as u64) << 16
+            | (self.file.0 as u64) << 32;
+        let slot = [head, self.offset.0, size & 0xFFFF_FFFF | duration << 32, self.start.0];
+        let extension = if extended { Some([tag::EXTENSION as u64, size, duration, self.start.0]) } else { None };
+        (slot, extension)
+    }
+
+    /// The event of a record slot; `next` is the slot after it. None: not a record, or an extension that is missing.
+    #[inline]
+    #[must_use]
+    pub fn decode(slot: &Slot, next: Option<&Slot>) -> Option<Self> {
+        let [head, offset, sizes, start] = *slot;
+        let call = Call::from_code(head as u8)?;
+        let flags = (head >> 8) as u8;
+        let (size, duration) = if flags & flag::EXTENDED == 0 {
+            (sizes & 0xFFFF_FFFF, sizes >> 32)
+        } else {
+            let extension = next?;
+            // The start is repeated there, so that a slot of another call is never taken for the extension.
+            if extension[0] as u8 != tag::EXTENSION || extension[3] != start {
+                return None;
+            }
+            (extension[1], extension[2])
+        };
+        let failed = flags & flag::FAILED != 0;
+        Some(Self {
+            call,
+            created: flags & flag::CREATED != 0,
+            errno: if failed { size as u32 } else { 0 },
+            communicator: CommunicatorKey((head >> 16) as u16),
+            file: FileKey((head >> 32) as u32),
+            offset: FileOffset(offset),
+            bytes: if failed { 0 } else { size },
+            start: Ticks(start),
+            end: Ticks(start.wrapping_add(duration)),
+        })
+    }
+}
+
+/// The slot of 32 bytes as they stand in the file.
+#[inline]
+#[must_use]
+pub fn slot_from_bytes(bytes: &[u8; SLOT_BYTES]) -> Slot {
+    let (words, _) = bytes.as_chunks::<8>();
+    [
+        u64::from_le_bytes(words[0]),
+        u64::from_le_bytes(words[1]),
+        u64::from_le_bytes(words[2]),
+        u64::from_le_bytes(words[3]),
+    ]
+}
+
+/// The bytes of a slot as they stand in the file.
+#[must_use]
+pub fn slot_to_bytes(slot: &Slot) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    for (target, word) in words.iter_mut().zip(slot) {
+        *target = word.to_le_bytes();
+    }
+    bytes
+}
+
+/// Bytes of a name that fit into one continuation slot.
+pub const CONTINUATION_BYTES: usize = SLOT_BYTES - 1;
+/// Longest name that is stored; longer ones are cut.
+pub const NAME_LIMIT: usize = 4096;
+
+/// Slots that a definition with a name of that length takes, the first one included.
+#[must_use]
+pub const fn definition_slots(name_bytes: usize) -> usize {
+    1 + name_bytes.div_ceil(CONTINUATION_BYTES)
+}
+
+/// The first slot of a definition: what follows the tag, and the length of the name that its continuations hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Definition {
+    File { key: FileKey, device: u64, inode: u64, name_bytes: u16 },
+    Communicator { key: CommunicatorKey, hash: u64, size: u32, rank: u32, name_bytes: u16 },
+}
+
+impl Definition {
+    #[must_use]
+    pub const fn encode(&self) -> Slot {
+        match *self {
+            Self::File { key, device, inode, name_bytes } => {
+                [tag::DEFINE_FILE as u64 | (name_bytes as u64) << 16 | (key.0 as u64) << 32, device, inode, 0]
+            }
+            Self::Communicator { key, hash, size, rank, name_bytes } => [
+                tag::DEFINE_COMMUNICATOR as u64 | (name_bytes as u64) << 16 | (key.0 as u64) << 32,
+                hash,
+                size as u64 | (rank as u64) << 32,
+                0,
+            ],
+        }
+    }
+
+    /// None when the slot is not a definition.
+    #[must_use]
+    pub const fn decode(slot: &Slot) -> Option<Self> {
+        let name_bytes = (slot[0] >> 16) as u16;
+        let key = (slot[0] >> 32) as u32;
+        match slot[0] as u8 {
+            tag::DEFINE_FILE => Some(Self::File { key: FileKey(key), device: slot[1], inode: slot[2], name_bytes }),
+            tag::DEFINE_COMMUNICATOR => Some(Self::Communicator {
+                key: CommunicatorKey(key as u16),
+                hash: slot[1],
+                size: slot[2] as u32,
+                rank: (slot[2] >> 32) as u32,
+                name_bytes,
+            }),
+            _ => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn name_bytes(&self) -> usize {
+        match *self {
+            Self::File { name_bytes, .. } | Self::Communicator { name_bytes, .. } => name_bytes as usize,
+        }
+    }
+}
+
+/// The continuation slot number `index` (from 0) of a name.
+#[must_use]
+pub fn continuation(name: &[u8], index: usize) -> Slot {
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[0] = tag::CONTINUATION;
+    let start = (index * CONTINUATION_BYTES).min(name.len());
+    let end = (start + CONTINUATION_BYTES).min(name.len());
+    if let (Some(target), Some(part)) = (bytes.get_mut(1..=end - start), name.get(start..end)) {
+        target.copy_from_slice(part);
+    }
+    slot_from_bytes(&bytes)
+}
+
+/// Where the fields of the header page stand.
+pub mod at {
+    pub const MAGIC: usize = 0;
+    pub const VERSION: usize = 8;
+    pub const HEADER_BYTES: usize = 12;
+    pub const SLOT_BYTES: usize = 16;
+    pub const CLOCK: usize = 20;
+    pub const PID: usize = 24;
+    pub const PARENT_PID: usize = 28;
+    /// Rank in the low, size in the high 32 bits, so that both change at once.
+    pub const MPI: usize = 32;
+    pub const START_WALL_NS: usize = 40;
+    pub const START_MONOTONIC_NS: usize = 48;
+    pub const START_TICKS: usize = 56;
+    pub const TICKS_PER_SECOND: usize = 64;
+    pub const LOST: usize = 72;
+    pub const FLAGS: usize = 80;
+    pub const USED_BYTES: usize = 88;
+    /// Two pairs of (sequence number, ticks, monotonic ns), written in turn.
+    pub const PAIRS: usize = 96;
+    pub const PAIR_BYTES: usize = 24;
+    pub const NODE: usize = 144;
+    pub const NODE_BYTES: usize = 128;
+    pub const PROGRAM: usize = 272;
+    pub const PROGRAM_BYTES: usize = 3072;
+}
+
+/// The flag of the header that says the process finished its file.
+pub const HEADER_FINISHED: u64 = 1;
+/// The rank of a process outside MPI.
+pub const NO_RANK: u32 = u32::MAX;
+
+/// A reading of the trace clock and the kernel's monotonic clock at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClockPair {
+    /// 0: never written. The larger of the two is the later one.
+    pub sequence: u64,
+    pub ticks: u64,
+    pub monotonic_ns: u64,
+}
+
+/// The header page of a process file; names borrow, so that it can be written without allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header<'a> {
+    pub clock: Clock,
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub mpi_rank: Option<u32>,
+    /// 0 when unknown.
+    pub mpi_size: u32,
+    pub start_wall_ns: u64,
+    pub start_monotonic_ns: u64,
+    pub start_ticks: u64,
+    /// 0 when unknown.
+    pub ticks_per_second: u64,
+    /// Records that could not be written.
+    pub lost: u64,
+    pub finished: bool,
+    /// Length of the file when it was finished; 0 before.
+    pub used_bytes: u64,
+    pub pairs: [ClockPair; 2],
+    pub node: &'a [u8],
+    pub program: &'a [u8],
+}
+
+/// Why a header page is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderFault {
+    /// The first bytes are not [`MAGIC`].
+    Foreign,
+    /// Another version of the format, the number found.
+    Version(u32),
+    /// A field that cannot be: its name and value.
+    Field(&'static str, u64),
+}
+
+/// Rank and size in one word, as the header has them.
+#[must_use]
+pub const fn mpi_word(rank: Option<u32>, size: u32) -> u64 {
+    let rank = match rank {
+        Some(rank) => rank,
+        None => NO_RANK,
+    };
+    rank as u64 | (size as u64) << 32
+}
+
+impl<'a> Header<'a> {
+    /// The page. Names longer than their fields are cut.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut page = [0; HEADER_BYTES];
+        put(&mut page, at::MAGIC, &MAGIC);
+        put(&mut page, at::VERSION, &FORMAT_VERSION.to_le_bytes());
+        put(&mut page, at::HEADER_BYTES, &(HEADER_BYTES as u32).to_le_bytes());
+        put(&mut page, at::SLOT_BYTES, &(SLOT_BYTES as u32).to_le_bytes());
+        put(&mut page, at::CLOCK, &(self.clock as u32).to_le_bytes());
+        put(&mut page, at::PID, &self.pid.to_le_bytes());
+        put(&mut page, at::PARENT_PID, &self.parent_pid.to_le_bytes());
+        put(&mut page, at::MPI, &mpi_word(self.mpi_rank, self.mpi_size).to_le_bytes());
+        put(&mut page, at::START_WALL_NS, &self.start_wall_ns.to_le_bytes());
+        put(&mut page, at::START_MONOTONIC_NS, &self.start_monotonic_ns.to_le_bytes());
+        put(&mut page, at::START_TICKS, &self.start_ticks.to_le_bytes());
+        put(&mut page, at::TICKS_PER_SECOND, &self.ticks_per_second.to_le_bytes());
+        put(&mut page, at::LOST, &self.lost.to_le_bytes());
+        put(&mut page, at::FLAGS, &(if self.finished { HEADER_FINISHED } else { 0 }).to_le_bytes());
+        put(&mut page, at::USED_BYTES, &self.used_bytes.to_le_bytes());
+        for (index, pair) in self.pairs.iter().enumerate() {
+            let start = at::PAIRS + index * at::PAIR_BYTES;
+            put(&mut page, start, &pair.sequence.to_le_bytes());
+            put(&mut page, start + 8, &pair.ticks.to_le_bytes());
+            put(&mut page, start + 16, &pair.monotonic_ns.to_le_bytes());
+        }
+        put(&mut page, at::NODE, cut(self.node, at::NODE_BYTES));
+        put(&mut page, at::PROGRAM, cut(self.program, at::PROGRAM_BYTES));
+        page
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// When it is not a header of this version.
+    pub fn decode(page: &'a [u8; HEADER_BYTES]) -> Result<Self, HeaderFault> {
+        if page[..8] != MAGIC {
+            return Err(HeaderFault::Foreign);
+        }
+        let version = word32(page, at::VERSION);
+        if version != FORMAT_VERSION {
+            return Err(HeaderFault::Version(version));
+        }
+        for (name, start, expected) in
+            [("header bytes", at::HEADER_BYTES, HEADER_BYTES), ("slot bytes", at::SLOT_BYTES, SLOT_BYTES)]
+        {
+            let found = word32(page, start);
+            if found as usize != expected {
+                return Err(HeaderFault::Field(name, u64::from(found)));
+            }
+        }
+        let clock = word32(page, at::CLOCK);
+        let clock = Clock::from_code(clock).ok_or(HeaderFault::Field("clock", u64::from(clock)))?;
+        let rank = word32(page, at::MPI);
+        let pair = |index: usize| {
+            let start = at::PAIRS + index * at::PAIR_BYTES;
+            ClockPair {
+                sequence: word64(page, start),
+                ticks: word64(page, start + 8),
+                monotonic_ns: word64(page, start + 16),
+            }
+        };
+        Ok(Self {
+            clock,
+            pid: word32(page, at::PID),
+            parent_pid: word32(page, at::PARENT_PID),
+            mpi_rank: (rank != NO_RANK).then_some(rank),
+            mpi_size: word32(page, at::MPI + 4),
+            start_wall_ns: word64(page, at::START_WALL_NS),
+            start_monotonic_ns: word64(page, at::START_MONOTONIC_NS),
+            start_ticks: word64(page, at::START_TICKS),
+            ticks_per_second: word64(page, at::TICKS_PER_SECOND),
+            lost: word64(page, at::LOST),
+            finished: word64(page, at::FLAGS) & HEADER_FINISHED != 0,
+            used_bytes: word64(page, at::USED_BYTES),
+            pairs: [pair(0), pair(1)],
+            node: text(&page[at::NODE..at::NODE + at::NODE_BYTES]),
+            program: text(&page[at::PROGRAM..at::PROGRAM + at::PROGRAM_BYTES]),
+        })
+    }
+
+    /// The later of the two clock pairs, if one was written.
+    #[must_use]
+    pub fn last_pair(&self) -> Option<ClockPair> {
+        let [first, second] = self.pairs;
+        let last = if second.sequence > first.sequence { second } else { first };
+        (last.sequence > 0).then_some(last)
+    }
+}
+
+fn put(page: &mut [u8; HEADER_BYTES], start: usize, bytes: &[u8]) {
+    if let Some(target) = page.get_mut(start..start + bytes.len()) {
+        target.copy_from_slice(bytes);
+    }
+}
+
+/// A name that leaves room for the zero after it.
+fn cut(name: &[u8], field_bytes: usize) -> &[u8] {
+    name.get(..field_bytes - 1).unwrap_or(name)
+}
+
+fn text(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or(field)
+}
+
+fn word32(page: &[u8; HEADER_BYTES], start: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&page[start..start + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn word64(page: &[u8; HEADER_BYTES], start: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&page[start..start + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_event() -> impl Strategy<Value = RawEvent> {
+        let sizes = prop_oneof![any::<u64>(), 0..100_000u64, Just(u64::from(u32::MAX)), Just(1 << 32)];
+        let head = (0..Call::ALL.len(), any::<bool>(), prop_oneof![Just(0u32), any::<u32>()], any::<u16>());
+        (head, any::<u32>(), any::<u64>(), sizes.clone(), 0..1u64 << 60, sizes).prop_map(
+            |((call, created, errno, communicator), file, offset, bytes, start, duration)| RawEvent {
+                call: Call::ALL[call],
+                created,
+                errno,
+                communicator: CommunicatorKey(communicator),
+                file: FileKey(file),
+                offset: FileOffset(offset),
+                bytes: if errno == 0 { bytes } else { 0 },
+                start: Ticks(start),
+                end: Ticks(start + (duration >> 4)),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn an_event_comes_back_from_its_slots(event in any_event()) {
+            let (slot, extension) = event.encode();
+            prop_assert_eq!(slot_from_bytes(&slot_to_bytes(&slot)), slot);
+            prop_assert_eq!(RawEvent::decode(&slot, extension.as_ref()), Some(event));
+            if extension.is_some() {
+                prop_assert_eq!(RawEvent::decode(&slot, None), None);
+                prop_assert_eq!(RawEvent::decode(&slot, Some(&slot)), None);
+            }
+        }
+
+        #[test]
+        fn a_name_comes_back_from_its_continuations(name in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut back = Vec::new();
+            for index in 0..definition_slots(name.len()) - 1 {
+                let bytes = slot_to_bytes(&continuation(&name, index));
+                prop_assert_eq!(bytes[0], tag::CONTINUATION);
+                back.extend_from_slice(&bytes[1..]);
+            }
+            prop_assert!(back.len() < name.len() + CONTINUATION_BYTES);
+            back.truncate(name.len());
+            prop_assert_eq!(back, name);
+        }
+
+        #[test]
+        fn a_header_comes_back_from_its_page(
+            numbers in any::<[u64; 6]>(), ids in any::<[u32; 4]>(), finished in any::<bool>(),
+            node in "[a-z0-9.]{0,127}", program in "/[ -~]{0,200}",
+        ) {
+            let header = Header {
+                clock: Clock::Tsc, pid: ids[0], parent_pid: ids[1], mpi_rank: (ids[2] != NO_RANK).then_some(ids[2]),
+                mpi_size: ids[3], start_wall_ns: numbers[0], start_monotonic_ns: numbers[1], start_ticks: numbers[2],
+                ticks_per_second: numbers[3], lost: numbers[4], finished, used_bytes: numbers[5],
+                pairs: [ClockPair { sequence: 1, ticks: numbers[0], monotonic_ns: 7 }, ClockPair::default()],
+                node: node.as_bytes(), program: program.as_bytes(),
+            };
+            let page = header.encode();
+            prop_assert_eq!(Header::decode(&page), Ok(header));
+        }
+    }
+
+    #[test]
+    fn foreign_and_later_headers_are_refused() {
+        let header = Header {
+            clock: Clock::Monotonic,
+            pid: 1,
+            parent_pid: 0,
+            mpi_rank: None,
+            mpi_size: 0,
+            start_wall_ns: 0,
+            start_monotonic_ns: 0,
+            start_ticks: 0,
+            ticks_per_second: 0,
+            lost: 0,
+            finished: false,
+            used_bytes: 0,
+            pairs: [ClockPair::default(); 2],
+            node: &[b'n'; 500],
+            program: b"",
+        };
+        let page = header.encode();
+        assert_eq!(Header::decode(&page).map(|found| found.node.len()), Ok(at::NODE_BYTES - 1));
+        for (start, fault) in [
+            (at::MAGIC, HeaderFault::Foreign),
+            (at::VERSION, HeaderFault::Version(FORMAT_VERSION ^ 0xFF)),
+            (at::SLOT_BYTES, HeaderFault::Field("slot bytes", 32 ^ 0xFF)),
+            (at::CLOCK, HeaderFault::Field("clock", 1 ^ 0xFF)),
+        ] {
+            let mut broken = page;
+            broken[start] ^= 0xFF;
+            assert_eq!(Header::decode(&broken), Err(fault));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads traces: Stripewise's own format, CSV, and IOSIG's text.
+//!
+//! Whatever the source, a process becomes a run of 32-byte slots: mapped from its file when that is finished, in memory otherwise. So
+//! all that looks at events has one fast path. What is odd but harmless (a process that was killed, a file that was cut off) becomes a
+//! [`Warning`] of the trace; what cannot be a trace is an error that names the file.
+
+mod own;
+#[cfg(test)]
+mod tests;
+
+use crate::manifest::ManifestError;
+use crate::trace::Trace;
+use std::path::{Path, PathBuf};
+
+/// Why a trace is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(
+        "{path}: no trace; expected a directory that holds *.swt or *_trace_rank-N.out files, a .swt file, a .csv file that `stripewise` exported, or an IOSIG .out file"
+    )]
+    Foreign { path: PathBuf },
+    #[error(
+        "{path}: trace format version {found}; this Stripewise reads version {}: trace again, or use the Stripewise that wrote it",
+        crate::format::FORMAT_VERSION
+    )]
+    Version { path: PathBuf, found: u32 },
+    #[error("{path}: damaged header: {field} is {value}")]
+    Header { path: PathBuf, field: &'static str, value: u64 },
+}
+
+/// What was odd in a trace that was read all the same.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Warning {
+    #[error("{path}: cut off within its header after {bytes} bytes; the process is left out")]
+    CutInHeader { path: PathBuf, bytes: u64 },
+    #[error("{path}: cut off after {bytes} bytes; read up to there")]
+    Cut { path: PathBuf, bytes: u64 },
+    #[error(
+        "{path}: process {pid} did not finish its trace: it was killed, or is still running; read up to its last record"
+    )]
+    Unfinished { path: PathBuf, pid: u32 },
+    #[error("{path}: process {pid} could not write {records} records (no room); they are missing")]
+    Lost { path: PathBuf, pid: u32, records: u64 },
+    #[error("{path}: {slots} damaged or unknown records skipped")]
+    Skipped { path: PathBuf, slots: u64 },
+}
+
+impl Trace {
+    /// Reads a trace directory or file of any known format.
+    ///
+    /// # Errors
+    /// When it is not a trace, is of another version, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let io = |source| ReadError::Io { path: path.to_owned(), source };
+        if std::fs::metadata(path).map_err(io)?.is_dir() {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(path).map_err(io)? {
+                names.push(entry.map_err(io)?.path());
+            }
+            names.sort();
+            let own: Vec<_> =
+                names.iter().filter(|name| has_extension(name, crate::format::EXTENSION)).cloned().collect();
+            if !own.is_empty() || path.join(crate::manifest::MANIFEST_NAME).exists() {
+                return own::read_directory(path, &own);
+            }
+            return Err(ReadError::Foreign { path: path.to_owned() });
+        }
+        own::read_directory(Path::new(""), std::slice::from_ref(&path.to_owned()))
+    }
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}

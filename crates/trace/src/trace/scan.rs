@@ -1,0 +1,156 @@
+//! The first look at the slots of a process: definitions, and what the merge needs to know of the records.
+
+use super::{Communicator, decode_at, text};
+use crate::call::{Call, Level};
+use crate::format::{
+    CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
+};
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+pub(super) const POSIX_DATA: u8 = 1;
+pub(super) const MPI_DATA: u8 = 2;
+/// Keys beyond this are damage: nobody opens so many files.
+const KEY_LIMIT: usize = 1 << 26;
+
+pub(super) struct FoundFile {
+    pub(super) path: String,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) events: u64,
+    pub(super) skipped: u64,
+    pub(super) first_tick: u64,
+    pub(super) last_tick: u64,
+    /// In order of appearance.
+    pub(super) files: Vec<(FileKey, FoundFile)>,
+    pub(super) communicators: HashMap<CommunicatorKey, Communicator>,
+    /// By file key: which levels moved data.
+    pub(super) levels: Vec<u8>,
+}
+
+/// What a first byte stands for: 0 nothing, else bits.
+const RECORD: u8 = 1;
+const OTHER: u8 = 2;
+const UNKNOWN: u8 = 4;
+const DATA_POSIX: u8 = 8;
+const DATA_MPI: u8 = 16;
+const DEFINITION: u8 = 32;
+
+const KINDS: [u8; 256] = {
+    let mut kinds = [UNKNOWN; 256];
+    let mut index = 0;
+    while index < Call::ALL.len() {
+        let call = Call::ALL[index];
+        let data = match (call.operation().is_data(), call.level()) {
+            (false, _) => 0,
+            (true, Level::Posix) => DATA_POSIX,
+            (true, Level::MpiIo) => DATA_MPI,
+        };
+        kinds[call.code() as usize] = RECORD | data;
+        index += 1;
+    }
+    kinds[tag::EMPTY as usize] = OTHER;
+    kinds[tag::EXTENSION as usize] = OTHER;
+    kinds[tag::CONTINUATION as usize] = OTHER;
+    kinds[tag::DEFINE_FILE as usize] = DEFINITION;
+    kinds[tag::DEFINE_COMMUNICATOR as usize] = DEFINITION;
+    kinds
+};
+
+pub(super) fn scan(slots: &[[u8; SLOT_BYTES]]) -> Scan {
+    let chunks = slots.len().div_ceil(super::CHUNK_SLOTS);
+    let parts: Vec<Scan> = (0..chunks)
+        .into_par_iter()
+        .map(|chunk| {
+            let start = chunk * super::CHUNK_SLOTS;
+            scan_range(slots, start..slots.len().min(start + super::CHUNK_SLOTS))
+        })
+        .collect();
+    let mut whole = Scan { first_tick: u64::MAX, ..Scan::default() };
+    for part in parts {
+        whole.events += part.events;
+        whole.skipped += part.skipped;
+        whole.first_tick = whole.first_tick.min(part.first_tick);
+        whole.last_tick = whole.last_tick.max(part.last_tick);
+        whole.files.extend(part.files);
+        whole.communicators.extend(part.communicators);
+        if whole.levels.len() < part.levels.len() {
+            whole.levels.resize(part.levels.len(), 0);
+        }
+        for (target, levels) in whole.levels.iter_mut().zip(part.levels) {
+            *target |= levels;
+        }
+    }
+    whole
+}
+
+fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan {
+    let mut scan = Scan { first_tick: u64::MAX, ..Scan::default() };
+    for index in range {
+        let slot = slot_from_bytes(&slots[index]);
+        let kind = KINDS[usize::from(slot[0] as u8)];
+        if kind & RECORD != 0 {
+            let plain = (slot[0] >> 8) as u8 & flag::EXTENDED == 0;
+            let (start, end) = if plain {
+                (slot[3], slot[3].saturating_add(slot[2] >> 32))
+            } else if let Some(event) = decode_at(slots, index) {
+                (event.start.0, event.end.0)
+            } else {
+                scan.skipped += 1;
+                continue;
+            };
+            scan.events += 1;
+            scan.first_tick = scan.first_tick.min(start);
+            scan.last_tick = scan.last_tick.max(end);
+            if kind & (DATA_POSIX | DATA_MPI) != 0 {
+                let key = (slot[0] >> 32) as usize;
+                let level = if kind & DATA_POSIX != 0 { POSIX_DATA } else { MPI_DATA };
+                match scan.levels.get_mut(key) {
+                    Some(levels) => *levels |= level,
+                    None if key < KEY_LIMIT => {
+                        scan.levels.resize(key + 1, 0);
+                        scan.levels[key] = level;
+                    }
+                    None => {}
+                }
+            }
+        } else if kind & DEFINITION != 0 {
+            if !define(&mut scan, slots, index) {
+                scan.skipped += 1;
+            }
+        } else if kind & UNKNOWN != 0 {
+            scan.skipped += 1;
+        }
+    }
+    scan
+}
+
+/// Takes up the definition at `index`; false when part of it is missing.
+fn define(scan: &mut Scan, slots: &[[u8; SLOT_BYTES]], index: usize) -> bool {
+    let Some(definition) = Definition::decode(&slot_from_bytes(&slots[index])) else { return false };
+    let name_bytes = definition.name_bytes();
+    let Some(parts) = slots.get(index + 1..index + definition_slots(name_bytes)) else { return false };
+    if parts.iter().any(|part| part[0] != tag::CONTINUATION) {
+        return false;
+    }
+    let mut name = Vec::with_capacity(parts.len() * CONTINUATION_BYTES);
+    for part in parts {
+        name.extend_from_slice(&part[1..]);
+    }
+    name.truncate(name_bytes);
+    let name = text(&name);
+    match definition {
+        Definition::File { key, device, inode, .. } if (key.0 as usize) < KEY_LIMIT => {
+            scan.files.push((key, FoundFile { path: name, device, inode }));
+        }
+        Definition::File { .. } => return false,
+        Definition::Communicator { key, hash, size, rank, .. } => {
+            scan.communicators.insert(key, Communicator { name, hash, size, rank });
+        }
+    }
+    true
+}
