@@ -7,6 +7,9 @@
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
 
+pub mod client;
+pub mod errno;
+pub mod file;
 pub mod packet;
 pub mod protocol;
 pub mod rmt;

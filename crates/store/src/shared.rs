@@ -21,4 +21,5 @@ pub mod control;
 pub mod extent;
 pub mod map;
 pub mod processes;
+pub mod robust;
 pub mod slots;

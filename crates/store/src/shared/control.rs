@@ -139,6 +139,7 @@ impl ControlBlock {
         // The value changes with every opening, so that a waiter on it cannot miss one.
         let gate = self.map.half(GATE_AT);
         gate.store((gate.load(SeqCst) | 1).wrapping_add(1), SeqCst);
+        let _ = rustix::thread::futex::wake(gate, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
     }
 
     /// The word that a waiter may use as a futex.

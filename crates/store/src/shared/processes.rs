@@ -68,6 +68,12 @@ impl Processes {
             && holder(&self.descriptor, slot.0).is_some()
     }
 
+    /// The slot's latest claim, alive or dead.
+    #[must_use]
+    pub fn incarnation(&self, slot: ProcessSlot) -> Incarnation {
+        Incarnation(self.map.word(usize::from(slot.0) * ENTRY_BYTES).load(SeqCst))
+    }
+
     /// The process id of the slot's latest claim.
     #[must_use]
     pub fn process_id(&self, slot: ProcessSlot) -> u64 {

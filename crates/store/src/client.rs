@@ -1,0 +1,665 @@
+//! A process's side of the store: its connection to the broker, its process slot, its open files and objects.
+//!
+//! One [`Client`] per cluster and process. Control operations (open, create, place, truncate, sync) are requests to the broker over
+//! one socket behind one lock; reads and writes use mapped memory and the servers only. A broker that went away is looked for
+//! again with growing pauses, up to [`ClientOptions::patience`]; the client then says hello to the successor, opens its files again and
+//! repeats the request that was not answered.
+//!
+//! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
+//! that is never closed. A successor's broker sends that descriptor again; closing the copy would drop the lock, so copies are kept.
+
+mod connection;
+pub mod descriptors;
+mod fork;
+pub(crate) mod lock;
+pub(crate) mod objects;
+
+pub use connection::SOCKET_NAME;
+pub use descriptors::{owned_descriptors, owns_descriptor};
+
+use crate::file::StripedFile;
+use crate::packet::PacketError;
+use crate::protocol::{Admin, Refusal, Reply, Request, ServerInfo};
+use crate::server::stations::Stations;
+use crate::server::{ServerBackend, ServerError};
+use crate::shared::control::{ControlBlock, ControlError, Life};
+use crate::shared::extent::Extent;
+use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
+use crate::shared::slots::Slots;
+use connection::{Answer, Connection};
+use descriptors::{Descriptor, Received};
+use lock::{Guard, Lock};
+use objects::ObjectCache;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("cannot open the state directory {}: {source}", path.display())]
+    StateDirectory { path: PathBuf, source: Errno },
+    #[error("no broker answers in {} ({source}); start the program with `stripewise run`, or the broker with `stripewise broker`", path.display())]
+    Unreachable { path: PathBuf, source: Errno },
+    #[error("the broker of {} went away and none took its place within {waited_s} s", path.display())]
+    Lost { path: PathBuf, waited_s: u64 },
+    #[error("talking to the broker: {0}")]
+    Packet(#[source] PacketError),
+    #[error("{0}")]
+    Refused(#[source] Refusal),
+    #[error("the broker answered {request} with {what}; client and broker are of different builds")]
+    Unexpected { request: &'static str, what: String },
+    #[error("all process slots of this cluster are taken; end some of the processes that use it")]
+    NoProcessSlot,
+    #[error("the state directory {} holds another cluster than before, or was made anew; end this program and start it again", path.display())]
+    OtherState { path: PathBuf },
+    #[error("file {file} was deleted or released while it was being opened")]
+    Gone { file: FileId },
+    #[error("file {file}: {source}")]
+    Control { file: FileId, source: ControlError },
+    #[error("{action}: {source}")]
+    Os { action: &'static str, source: Errno },
+}
+
+impl From<PacketError> for ClientError {
+    fn from(error: PacketError) -> Self {
+        ClientError::Packet(error)
+    }
+}
+
+/// Opens a server; [`crate::server::open`] unless a test puts faults before it.
+pub type OpenServer =
+    fn(&str, ServerId, &str, &ServerUrl, Option<&Arc<Stations>>) -> Result<Box<dyn ServerBackend>, ServerError>;
+
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Lowest number for the library's own descriptors; [`descriptors::default_base`] unless given.
+    pub descriptor_base: Option<RawFd>,
+    /// Most object descriptors kept open; fewer where the hard limit of open files leaves less room.
+    pub object_descriptors: usize,
+    /// How long the first connection is tried for.
+    pub connect_patience: Duration,
+    /// How long a lost broker is waited for, and a file that another holds exclusively.
+    pub patience: Duration,
+    pub open_server: OpenServer,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            descriptor_base: None,
+            object_descriptors: 4096,
+            connect_patience: Duration::from_secs(2),
+            patience: Duration::from_secs(20),
+            open_server: crate::server::open,
+        }
+    }
+}
+
+/// A handle on the process's client; clones share it.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+/// What the handles and the open files share.
+pub(crate) struct Core {
+    state_directory: PathBuf,
+    directory: Descriptor,
+    options: ClientOptions,
+    base: RawFd,
+    cluster: String,
+    seats: Box<[Seat]>,
+    managed: Vec<String>,
+    expected: Vec<String>,
+    pub(crate) stations: Option<Arc<Stations>>,
+    pub(crate) processes: Processes,
+    /// Process slot + 1 in the low 16 bits, incarnation above; 0: none (a child that found no free slot).
+    identity: AtomicU64,
+    pub(crate) objects: ObjectCache,
+    control: Lock<Control>,
+}
+
+/// A server of the cluster.
+struct Seat {
+    info: ServerInfo,
+    backend: OnceLock<Box<dyn ServerBackend>>,
+}
+
+struct Control {
+    connection: Option<Connection>,
+    open: BTreeMap<(FileId, bool), OpenEntry>,
+    /// Further descriptors of `processes`; see the module's head.
+    kept: Vec<Descriptor>,
+    fork: fork::Pending,
+}
+
+struct OpenEntry {
+    state: Weak<StripedFile>,
+    stub: Arc<Descriptor>,
+    /// Device and inode of stub and control block.
+    stub_identity: (u64, u64),
+    control_identity: (u64, u64),
+    shared: Arc<SharedFile>,
+}
+
+/// The mapped memory of one open file, and whether it still is the broker's.
+pub(crate) struct SharedFile {
+    pub(crate) control: ControlBlock,
+    pub(crate) extent: Extent,
+    pub(crate) slots: Slots,
+    /// Set when a successor of the broker made the file's control block anew.
+    pub(crate) replaced: std::sync::atomic::AtomicBool,
+}
+
+impl Client {
+    /// Connects to the broker of `state_directory` and takes a process slot. Fails after [`ClientOptions::connect_patience`] without a broker.
+    pub fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
+        Core::connect(state_directory, options).map(|core| Self { core: Arc::new(core) })
+    }
+
+    #[must_use]
+    pub fn state_directory(&self) -> &Path {
+        &self.core.state_directory
+    }
+
+    /// Id of the cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        &self.core.cluster
+    }
+
+    /// The servers, by number.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerInfo> {
+        self.core.seats.iter().map(|seat| &seat.info)
+    }
+
+    /// Directories below which new files become managed, as of the connection.
+    #[must_use]
+    pub fn managed_directories(&self) -> &[String] {
+        &self.core.managed
+    }
+
+    /// Absolute paths whose new files get a planned placement, as of the connection.
+    #[must_use]
+    pub fn expected_paths(&self) -> &[String] {
+        &self.core.expected
+    }
+
+    /// The emulated servers' stations, if the cluster has any.
+    #[must_use]
+    pub fn stations(&self) -> Option<&Arc<Stations>> {
+        self.core.stations.as_ref()
+    }
+
+    /// Whether `descriptor` belongs to this library and must not be closed or replaced by the program.
+    #[must_use]
+    pub fn owns_descriptor(&self, descriptor: RawFd) -> bool {
+        owns_descriptor(descriptor)
+    }
+
+    /// Opens the managed file behind `stub`, for writing if the descriptor is. Opens of one file with the same access share their state.
+    pub fn open(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, ClientError> {
+        let core = &self.core;
+        let writable = is_writable(stub)?;
+        let identity = identity_of(stub)?;
+        let mut control = core.control();
+        if let Some(entry) = control.open.get(&(file, writable)).filter(|entry| entry.stub_identity == identity)
+            && let Some(state) = entry.state.upgrade()
+        {
+            return Ok(state);
+        }
+        let answer = core.call_locked(&mut control, &Request::Open { file }, &[stub])?;
+        core.adopt(&mut control, answer, stub, "Open")
+    }
+
+    /// Makes a managed file of the empty stub, which is to appear at `path`. Then [`Self::linked`], or [`Self::abandon`].
+    pub fn create(&self, path: &Path, stub: BorrowedFd<'_>) -> Result<Arc<StripedFile>, ClientError> {
+        let path = utf8(path)?;
+        let mut control = self.core.control();
+        let answer = self.core.call_locked(&mut control, &Request::Create { path }, &[stub])?;
+        self.core.adopt(&mut control, answer, stub, "Create")
+    }
+
+    /// As [`Self::create`], with a placement given, for the existing file `original`.
+    pub fn import(
+        &self,
+        path: &Path,
+        placement: Placement,
+        temporary: &Path,
+        stub: BorrowedFd<'_>,
+        original: BorrowedFd<'_>,
+    ) -> Result<Arc<StripedFile>, ClientError> {
+        let request = Request::Admin(Admin::Import { path: utf8(path)?, placement, temporary: utf8(temporary)? });
+        let mut control = self.core.control();
+        let answer = self.core.call_locked(&mut control, &request, &[stub, original])?;
+        self.core.adopt(&mut control, answer, stub, "Import")
+    }
+
+    /// The stub of a created file has its name.
+    pub fn linked(&self, file: FileId) -> Result<(), ClientError> {
+        self.core.done(&Request::Linked { file }, &[])
+    }
+
+    /// A created file will not get a name; drop its [`StripedFile`] too.
+    pub fn abandon(&self, file: FileId) -> Result<(), ClientError> {
+        self.core.done(&Request::Abandon { file }, &[])
+    }
+
+    /// The stub's inode, which `stub` is open on (`O_PATH` is enough), lost a name.
+    pub fn unlinked(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
+        self.core.done(&Request::Unlinked { file }, &[stub])
+    }
+
+    /// The stub's mode, owner or group changed.
+    pub fn attributes_changed(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
+        self.core.done(&Request::Attributes { file }, &[stub])
+    }
+
+    /// Any other request, above all administration.
+    pub fn request(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
+        let answer = self.core.call(request, descriptors)?;
+        let descriptors = answer.descriptors.into_iter().map(|received| {
+            // SAFETY: taken out of its owner.
+            unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(received.into_raw()) }
+        });
+        Ok((answer.reply, descriptors.collect()))
+    }
+}
+
+impl Core {
+    fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
+        let base = options.descriptor_base.unwrap_or_else(descriptors::default_base);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(state_directory, flags, Mode::empty())
+            .map_err(|source| ClientError::StateDirectory { path: state_directory.to_owned(), source })?;
+        let directory = Descriptor::raise(directory, base);
+        let (connection, welcome) =
+            first_connection(&directory, base, options.connect_patience).map_err(|error| match error {
+                PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
+                other => ClientError::Packet(other),
+            })?;
+        let (cluster, servers, managed, expected, mut descriptors) = match welcome {
+            Answer { reply: Reply::Welcome { cluster, servers, managed, expected }, descriptors } => {
+                (cluster, servers, managed, expected, descriptors.into_iter())
+            }
+            Answer { reply: Reply::Refused(refusal), .. } => return Err(ClientError::Refused(refusal)),
+            Answer { reply, .. } => return Err(unexpected("Hello", &reply)),
+        };
+        let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
+        let processes = Processes::open(Descriptor::raise(into_owned(processes), base).into_owned())
+            .map_err(|source| ClientError::Os { action: "mapping the table of processes", source })?;
+        let stations = match descriptors.next() {
+            Some(descriptor) => Some(Arc::new(
+                Stations::open(&descriptor, servers.len())
+                    .map_err(|error| ClientError::Unexpected { request: "Hello", what: error.to_string() })?,
+            )),
+            None => None,
+        };
+        let (slot, incarnation) = processes.claim().ok_or(ClientError::NoProcessSlot)?;
+        let limit = options.object_descriptors.min(descriptors::room_above(base) / 2);
+        let core = Self {
+            state_directory: state_directory.to_owned(),
+            directory,
+            base,
+            cluster,
+            seats: servers.into_iter().map(|info| Seat { info, backend: OnceLock::new() }).collect(),
+            managed,
+            expected,
+            stations,
+            processes,
+            identity: AtomicU64::new(to_identity(slot, incarnation)),
+            objects: ObjectCache::new(limit),
+            control: Lock::new(Control {
+                connection: Some(connection),
+                open: BTreeMap::new(),
+                kept: Vec::new(),
+                fork: fork::Pending::default(),
+            }),
+            options,
+        };
+        core.done(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
+        Ok(core)
+    }
+
+    /// The slot and incarnation of this process.
+    #[inline]
+    pub(crate) fn identity(&self) -> Option<(ProcessSlot, Incarnation)> {
+        let word = self.identity.load(Acquire);
+        (word != 0).then(|| (ProcessSlot((word & 0xffff) as u16 - 1), Incarnation(word >> 16)))
+    }
+
+    fn set_identity(&self, identity: Option<(ProcessSlot, Incarnation)>) {
+        self.identity.store(identity.map_or(0, |(slot, incarnation)| to_identity(slot, incarnation)), Release);
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    pub(crate) fn base(&self) -> RawFd {
+        self.base
+    }
+
+    /// The server's back end; opened at first use.
+    #[inline]
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+        match self.seats.get(usize::from(server.0)).and_then(|seat| seat.backend.get()) {
+            Some(backend) => Ok(&**backend),
+            None => self.open_server(server),
+        }
+    }
+
+    #[cold]
+    fn open_server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+        let unusable = |name: &str, what: String| ServerError::Unusable { server: name.to_owned(), what };
+        let Some(seat) = self.seats.get(usize::from(server.0)) else {
+            let what = format!("the cluster has only {} servers", self.seats.len());
+            return Err(unusable(&format!("number {server}"), what));
+        };
+        let name = &seat.info.name;
+        let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
+        let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;
+        // Two threads may both have opened it; the second one's is dropped.
+        Ok(&**seat.backend.get_or_init(|| backend))
+    }
+
+    pub(crate) fn server_name(&self, server: ServerId) -> String {
+        self.seats.get(usize::from(server.0)).map_or_else(|| format!("number {server}"), |seat| seat.info.name.clone())
+    }
+
+    fn control(&self) -> Guard<'_, Control> {
+        let mut control = self.control.lock();
+        self.settle_forks(&mut control);
+        control
+    }
+
+    fn call(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, ClientError> {
+        self.call_locked(&mut self.control(), request, descriptors)
+    }
+
+    /// A request whose answer carries nothing.
+    pub(crate) fn done(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        self.done_locked(&mut self.control(), request, descriptors)
+    }
+
+    fn done_locked(
+        &self,
+        control: &mut Control,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ClientError> {
+        match self.call_locked(control, request, descriptors)?.reply {
+            Reply::Done => Ok(()),
+            reply => Err(unexpected(name_of(request), &reply)),
+        }
+    }
+
+    /// A descriptor of an object whose mode refuses this process, by way of the broker.
+    pub(crate) fn object_from_broker(&self, request: &Request) -> Result<Descriptor, ClientError> {
+        let answer = self.call(request, &[])?;
+        match (answer.reply, answer.descriptors.into_iter().next()) {
+            (Reply::Object, Some(descriptor)) => Ok(Descriptor::raise(into_owned(descriptor), self.base)),
+            (reply, _) => Err(unexpected("OpenObject", &reply)),
+        }
+    }
+
+    /// Sends `request` until a broker has answered it or patience is at its end. Refusals are errors.
+    fn call_locked(
+        &self,
+        control: &mut Control,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, ClientError> {
+        let give_up_at = now() + self.options.patience;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let result = match &control.connection {
+                Some(connection) => connection.call(request, descriptors).map_err(ClientError::Packet),
+                None => self.reconnect(control).and_then(|()| match &control.connection {
+                    Some(connection) => connection.call(request, descriptors).map_err(ClientError::Packet),
+                    None => Err(ClientError::Packet(PacketError::Closed)),
+                }),
+            };
+            match result {
+                Ok(Answer { reply: Reply::Refused(refusal), .. }) => return Err(ClientError::Refused(refusal)),
+                Ok(answer) => return Ok(answer),
+                Err(ClientError::Packet(PacketError::Closed) | ClientError::Unreachable { .. }) => {
+                    control.connection = None;
+                    if now() >= give_up_at {
+                        let waited_s = self.options.patience.as_secs();
+                        return Err(ClientError::Lost { path: self.state_directory.clone(), waited_s });
+                    }
+                    sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(100));
+                }
+                Err(error) => {
+                    // Request and answer may be out of step now.
+                    control.connection = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Connects to a successor (or, in a child, to the broker) and tells it who this is and what it has open.
+    fn reconnect(&self, control: &mut Control) -> Result<(), ClientError> {
+        let unreachable = |source| ClientError::Unreachable { path: self.state_directory.clone(), source };
+        let connection = Connection::open(self.directory.as_fd(), self.base).map_err(unreachable)?;
+        let Answer { reply, descriptors } = connection.hello()?;
+        let mut descriptors = descriptors.into_iter();
+        match reply {
+            Reply::Welcome { cluster, .. } if cluster == self.cluster => {}
+            Reply::Welcome { .. } => return Err(ClientError::OtherState { path: self.state_directory.clone() }),
+            Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
+            reply => return Err(unexpected("Hello", &reply)),
+        }
+        let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
+        let same = identity_of(processes.as_fd())? == identity_of(self.processes.descriptor())?;
+        control.kept.push(Descriptor::raise(into_owned(processes), self.base));
+        if !same {
+            return Err(ClientError::OtherState { path: self.state_directory.clone() });
+        }
+        if let Some((slot, incarnation)) = self.identity() {
+            connection.call(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
+        }
+        for ((file, _), entry) in &control.open {
+            let answer = connection.call(&Request::Open { file: *file }, &[entry.stub.as_fd().as_fd()])?;
+            let block = answer.descriptors.first();
+            let same = match (&answer.reply, block) {
+                (Reply::Opened { .. }, Some(block)) => identity_of(block.as_fd())? == entry.control_identity,
+                _ => false,
+            };
+            entry.shared.replaced.store(!same, Release);
+        }
+        control.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Maps what the broker opened and registers this process as a user.
+    fn adopt(
+        self: &Arc<Self>,
+        control: &mut Control,
+        answer: Answer,
+        stub: BorrowedFd<'_>,
+        request: &'static str,
+    ) -> Result<Arc<StripedFile>, ClientError> {
+        let Reply::Opened { file, writable } = answer.reply else { return Err(unexpected(request, &answer.reply)) };
+        let [block, extent, slots] =
+            <[Received; 3]>::try_from(answer.descriptors).map_err(|_| missing_descriptors(request))?;
+        let mapping = |source| ClientError::Os { action: "mapping the shared memory of a file", source };
+        let shared = Arc::new(SharedFile {
+            control: ControlBlock::open(&block, file, false).map_err(|source| ClientError::Control { file, source })?,
+            extent: Extent::open(&extent, writable).map_err(mapping)?,
+            slots: Slots::open(&slots).map_err(mapping)?,
+            replaced: false.into(),
+        });
+        let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;
+        shared.slots.add_user(slot, incarnation);
+        if shared.control.life() == Life::Gone {
+            self.leave(control, file, &shared)?;
+            return Err(ClientError::Gone { file });
+        }
+        let own = Arc::new(
+            own_stub(stub, self.base)
+                .map_err(|source| ClientError::Os { action: "duplicating the stub's descriptor", source })?,
+        );
+        let state = StripedFile::new(Arc::clone(self), file, writable, Arc::clone(&shared));
+        let state = Arc::new(state);
+        let entry = OpenEntry {
+            state: Arc::downgrade(&state),
+            stub: own,
+            stub_identity: identity_of(stub)?,
+            control_identity: identity_of(block.as_fd())?,
+            shared,
+        };
+        control.open.insert((file, writable), entry);
+        Ok(state)
+    }
+
+    /// Drops one use of the file by this process; the last one is told to the broker.
+    fn leave(&self, control: &mut Control, file: FileId, shared: &SharedFile) -> Result<(), ClientError> {
+        let Some((slot, _)) = self.identity() else { return Ok(()) };
+        if shared.slots.drop_user(slot) > 0 {
+            return Ok(());
+        }
+        self.objects.close_file(file);
+        self.done_locked(control, &Request::Close { file }, &[])
+    }
+
+    /// The last handle of an open is gone.
+    pub(crate) fn close(&self, file: FileId, writable: bool, shared: &Arc<SharedFile>) -> Result<(), ClientError> {
+        let mut control = self.control();
+        // A new open may have taken the place meanwhile.
+        if control.open.get(&(file, writable)).is_some_and(|entry| Arc::ptr_eq(&entry.shared, shared)) {
+            control.open.remove(&(file, writable));
+        }
+        self.leave(&mut control, file, shared)
+    }
+
+    /// Looks whether the broker is there, and for a successor if not. For those who wait for something that a broker must do.
+    pub(crate) fn look_after_broker(&self) -> Result<(), ClientError> {
+        let mut control = self.control();
+        if control.connection.as_ref().is_some_and(|connection| !connection.is_lost()) {
+            return Ok(());
+        }
+        control.connection = None;
+        self.reconnect(&mut control)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        descriptors::unmark(self.processes.descriptor());
+    }
+}
+
+fn first_connection(
+    directory: &Descriptor,
+    base: RawFd,
+    patience: Duration,
+) -> Result<(Connection, Answer), PacketError> {
+    let give_up_at = now() + patience;
+    loop {
+        let result = Connection::open(directory.as_fd(), base).map_err(PacketError::Os).and_then(|connection| {
+            let welcome = connection.hello()?;
+            Ok((connection, welcome))
+        });
+        match result {
+            Err(PacketError::Closed | PacketError::Os(Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN))
+                if now() < give_up_at =>
+            {
+                sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn to_identity(slot: ProcessSlot, incarnation: Incarnation) -> u64 {
+    incarnation.0 << 16 | (u64::from(slot.0) + 1)
+}
+
+fn into_owned(received: Received) -> OwnedFd {
+    // SAFETY: taken out of its owner.
+    unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(received.into_raw()) }
+}
+
+/// A descriptor of the stub that is this library's own, to open the file again after a change of brokers. An open file description of its
+/// own where possible: a duplicate would keep `flock` locks of the program alive after its close.
+fn own_stub(stub: BorrowedFd<'_>, base: RawFd) -> Result<Descriptor, Errno> {
+    use rustix::fd::AsRawFd;
+    let access = rustix::fs::fcntl_getfl(stub)? & OFlags::RWMODE;
+    let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
+    match rustix::fs::open(path, access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK, Mode::empty()) {
+        Ok(own) => Ok(Descriptor::raise(own, base)),
+        Err(_) => Descriptor::duplicate(stub, base),
+    }
+}
+
+fn is_writable(stub: BorrowedFd<'_>) -> Result<bool, ClientError> {
+    let flags = rustix::fs::fcntl_getfl(stub)
+        .map_err(|source| ClientError::Os { action: "reading a stub's access mode", source })?;
+    Ok(matches!(flags & OFlags::RWMODE, OFlags::WRONLY | OFlags::RDWR))
+}
+
+fn identity_of(descriptor: BorrowedFd<'_>) -> Result<(u64, u64), ClientError> {
+    let status = rustix::fs::fstat(descriptor)
+        .map_err(|source| ClientError::Os { action: "looking at a descriptor", source })?;
+    Ok((status.st_dev, status.st_ino))
+}
+
+fn utf8(path: &Path) -> Result<String, ClientError> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        let what = format!("{}: managed files need a path in UTF-8", path.display());
+        ClientError::Refused(Refusal::Invalid { what })
+    })
+}
+
+fn unexpected(request: &'static str, reply: &Reply) -> ClientError {
+    ClientError::Unexpected { request, what: format!("{reply:?}") }
+}
+
+fn missing_descriptors(request: &'static str) -> ClientError {
+    ClientError::Unexpected { request, what: "too few descriptors".to_owned() }
+}
+
+fn name_of(request: &Request) -> &'static str {
+    match request {
+        Request::Hello { .. } => "Hello",
+        Request::Claimed { .. } => "Claimed",
+        Request::Open { .. } => "Open",
+        Request::Create { .. } => "Create",
+        Request::Linked { .. } => "Linked",
+        Request::Abandon { .. } => "Abandon",
+        Request::Place { .. } => "Place",
+        Request::Truncate { .. } => "Truncate",
+        Request::Sync { .. } => "Sync",
+        Request::Attributes { .. } => "Attributes",
+        Request::Close { .. } => "Close",
+        Request::Unlinked { .. } => "Unlinked",
+        Request::OpenObject { .. } => "OpenObject",
+        Request::Admin(_) => "Admin",
+    }
+}
+
+/// `CLOCK_MONOTONIC`, by the vDSO and not by libc.
+pub(crate) fn now() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+pub(crate) fn sleep(time: Duration) {
+    let _ = rustix::thread::nanosleep(&Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+}

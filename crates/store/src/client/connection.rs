@@ -1,0 +1,58 @@
+//! One connection to the broker: its socket, and one request with its answer.
+
+use super::descriptors::{Descriptor, Received};
+use crate::packet::{self, PacketError};
+use crate::protocol::{PROTOCOL_VERSION, Reply, Request};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Name of the broker's socket in the state directory.
+pub const SOCKET_NAME: &str = "broker.sock";
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Descriptor,
+}
+
+/// An answer with the descriptors that came along.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) reply: Reply,
+    pub(super) descriptors: Vec<Received>,
+}
+
+impl Connection {
+    /// Connects to the broker of the state directory that `directory` is open on. By way of the descriptor, since a socket's path may have 107 bytes only.
+    pub(super) fn open(directory: BorrowedFd<'_>, base: RawFd) -> Result<Self, Errno> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = Descriptor::raise(socket, base);
+        let path = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
+        let address = SocketAddrUnix::new(path.as_str())?;
+        loop {
+            match rustix::net::connect(&socket, &address) {
+                Err(Errno::INTR) => {}
+                result => break result?,
+            }
+        }
+        Ok(Self { socket })
+    }
+
+    pub(super) fn call(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, PacketError> {
+        packet::send(&self.socket, request, descriptors)?;
+        let (reply, descriptors) = packet::receive(&self.socket)?;
+        Ok(Answer { reply, descriptors: descriptors.into_iter().map(Received::from).collect() })
+    }
+
+    pub(super) fn hello(&self) -> Result<Answer, PacketError> {
+        self.call(&Request::Hello { version: PROTOCOL_VERSION }, &[])
+    }
+
+    /// Whether the other side has closed.
+    pub(super) fn is_lost(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+}

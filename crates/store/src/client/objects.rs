@@ -1,0 +1,264 @@
+//! Open descriptors of objects: a bounded cache for the whole process, looked up without a lock.
+//!
+//! Sets of [`WAYS`] entries. An entry's state is one word: an *open* bit and a count of pins. A lookup compares the name, pins by one
+//! atomic addition, and looks at open bit and name again: while a pin is held on an open entry its name and descriptor do not change,
+//! because an entry is closed only by a compare-and-swap from "open, no pins". Insertion and eviction hold a lock; the victim is
+//! the unpinned entry of the set whose last use is longest ago, in steps of the number of insertions.
+//! A child after fork inherits the descriptors with the table; pins of its parent's other threads are forgotten there.
+
+use super::descriptors::Descriptor;
+use super::lock::Lock;
+use crate::server::ObjectName;
+use rustix::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use stripewise_layout::{FileId, ServerId};
+
+const WAYS: usize = 8;
+const OPEN: u64 = 1 << 63;
+
+/// An object on a server, opened for reading or for both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ObjectKey {
+    pub(crate) object: ObjectName,
+    pub(crate) server: ServerId,
+    pub(crate) writable: bool,
+}
+
+impl ObjectKey {
+    fn place(&self) -> u64 {
+        u64::from(self.object.region.0) << 32 | u64::from(self.object.generation.0)
+    }
+
+    fn seat(&self) -> u32 {
+        u32::from(self.server.0) << 1 | u32::from(self.writable)
+    }
+
+    fn hash(&self) -> usize {
+        let mixed = (self.object.file.0 ^ self.place().rotate_left(17)).wrapping_add(u64::from(self.seat()) << 5);
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    }
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Entry {
+    state: AtomicU64,
+    file: AtomicU64,
+    place: AtomicU64,
+    seat: AtomicU32,
+    descriptor: AtomicI32,
+    used: AtomicU32,
+}
+
+impl Entry {
+    fn is_of(&self, key: &ObjectKey) -> bool {
+        self.file.load(Relaxed) == key.object.file.0
+            && self.place.load(Relaxed) == key.place()
+            && self.seat.load(Relaxed) == key.seat()
+    }
+
+    /// Closes the entry unless it is pinned or closed already; with the cache's lock held.
+    fn close(&self) -> bool {
+        let closed = self.state.compare_exchange(OPEN, 0, AcqRel, Relaxed).is_ok();
+        if closed {
+            // SAFETY: the number went in by `into_number`; the exchange lets one closer through.
+            drop(unsafe { Descriptor::from_number(self.descriptor.load(Relaxed)) });
+        }
+        closed
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ObjectCache {
+    entries: Box<[Entry]>,
+    changing: Lock<()>,
+    insertions: AtomicU32,
+}
+
+/// A descriptor that stays open while this lives.
+#[derive(Debug)]
+pub(crate) enum Pin<'a> {
+    Cached {
+        entry: &'a AtomicU64,
+        descriptor: RawFd,
+    },
+    /// All entries of its set are in use: closed after this one use.
+    Passing(Descriptor),
+}
+
+impl AsFd for Pin<'_> {
+    #[inline]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            // SAFETY: the pin keeps it open.
+            Pin::Cached { descriptor, .. } => unsafe { BorrowedFd::borrow_raw(*descriptor) },
+            Pin::Passing(descriptor) => descriptor.as_fd(),
+        }
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Pin::Cached { entry, .. } = self {
+            entry.fetch_sub(1, Release);
+        }
+    }
+}
+
+impl ObjectCache {
+    /// For at most `limit` descriptors (rounded down to a power of two, at least [`WAYS`]).
+    pub(crate) fn new(limit: usize) -> Self {
+        let sets = (limit / WAYS).max(1);
+        let sets = if sets.is_power_of_two() { sets } else { sets.next_power_of_two() / 2 };
+        Self {
+            entries: (0..sets * WAYS).map(|_| Entry::default()).collect(),
+            changing: Lock::new(()),
+            insertions: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    fn set_of(&self, key: &ObjectKey) -> &[Entry] {
+        let sets = self.entries.len() / WAYS;
+        let start = (key.hash() & (sets - 1)) * WAYS;
+        &self.entries[start..start + WAYS]
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: &ObjectKey) -> Option<Pin<'_>> {
+        for entry in self.set_of(key) {
+            if !entry.is_of(key) {
+                continue;
+            }
+            let before = entry.state.fetch_add(1, Acquire);
+            if before & OPEN != 0 && entry.is_of(key) {
+                let now = self.insertions.load(Relaxed);
+                if entry.used.load(Relaxed) != now {
+                    entry.used.store(now, Relaxed);
+                }
+                return Some(Pin::Cached { entry: &entry.state, descriptor: entry.descriptor.load(Relaxed) });
+            }
+            entry.state.fetch_sub(1, Release);
+        }
+        None
+    }
+
+    /// Takes in a newly opened descriptor; another thread may have been first, then its descriptor is used.
+    pub(crate) fn insert(&self, key: &ObjectKey, descriptor: Descriptor) -> Pin<'_> {
+        let _changing = self.changing.lock();
+        if let Some(pin) = self.find(key) {
+            return pin;
+        }
+        let now = self.insertions.fetch_add(1, Relaxed).wrapping_add(1);
+        let set = self.set_of(key);
+        let victim = set.iter().find(|entry| entry.state.load(Acquire) & OPEN == 0).or_else(|| {
+            // The one unused longest first; one that is pinned at this instant is passed over.
+            let mut order: [usize; WAYS] = std::array::from_fn(|way| way);
+            order.sort_unstable_by_key(|way| std::cmp::Reverse(now.wrapping_sub(set[*way].used.load(Relaxed))));
+            order.into_iter().map(|way| &set[way]).find(|entry| entry.close())
+        });
+        let Some(entry) = victim else { return Pin::Passing(descriptor) };
+        entry.file.store(key.object.file.0, Relaxed);
+        entry.place.store(key.place(), Relaxed);
+        entry.seat.store(key.seat(), Relaxed);
+        let number = descriptor.into_number();
+        entry.descriptor.store(number, Relaxed);
+        entry.used.store(now, Relaxed);
+        // Others may just be adding and taking back a pin on the closed entry: add, do not store.
+        entry.state.fetch_add(OPEN + 1, AcqRel);
+        Pin::Cached { entry: &entry.state, descriptor: number }
+    }
+
+    /// Closes what is open of `file` (an open descriptor would keep a freed object's space).
+    pub(crate) fn close_file(&self, file: FileId) {
+        let _changing = self.changing.lock();
+        for entry in &self.entries {
+            if entry.file.load(Relaxed) == file.0 {
+                entry.close();
+            }
+        }
+    }
+
+    pub(crate) fn take_for_fork(&self) {
+        self.changing.take_for_fork();
+    }
+
+    pub(crate) fn free_after_fork(&self) {
+        self.changing.free_after_fork();
+    }
+
+    /// In a forked child, where no other thread is: pins of threads that were left behind are void.
+    pub(crate) fn forget_pins(&self) {
+        for entry in &self.entries {
+            entry.state.fetch_and(OPEN, AcqRel);
+        }
+    }
+}
+
+impl Drop for ObjectCache {
+    fn drop(&mut self) {
+        for entry in &self.entries {
+            entry.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::descriptors::default_base;
+    use super::*;
+    use rustix::fs::{FileType, fstat};
+    use stripewise_layout::{Generation, RegionIndex};
+
+    fn key(region: u32) -> ObjectKey {
+        let object = ObjectName { file: FileId(7), region: RegionIndex(region), generation: Generation(1) };
+        ObjectKey { object, server: ServerId(2), writable: true }
+    }
+
+    fn opened(region: u32) -> Descriptor {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(u64::from(region)).unwrap();
+        Descriptor::raise(file.into(), default_base())
+    }
+
+    #[test]
+    fn a_full_cache_evicts_the_unpinned_and_never_mixes_objects_up() {
+        let cache = ObjectCache::new(WAYS);
+        let pinned: Vec<_> = (0..WAYS as u32 - 1).map(|region| cache.insert(&key(region), opened(region))).collect();
+        for region in 100..120 {
+            drop(cache.insert(&key(region), opened(region)));
+        }
+        for (region, pin) in pinned.iter().enumerate() {
+            assert_eq!(fstat(pin).unwrap().st_size, region as i64);
+        }
+        assert!(cache.find(&key(118)).is_none() && cache.find(&key(119)).is_some());
+        let last = cache.find(&key(119)).unwrap();
+        let passing = cache.insert(&key(200), opened(200));
+        assert!(matches!(passing, Pin::Passing(_)) && fstat(&passing).unwrap().st_size == 200);
+        drop((last, passing, pinned));
+        cache.close_file(FileId(7));
+        assert!((0..300).all(|region| cache.find(&key(region)).is_none()));
+    }
+
+    #[test]
+    fn threads_find_the_right_object_while_others_evict() {
+        let cache = ObjectCache::new(16);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for i in 0..4_000u32 {
+                        let region = (i.wrapping_mul(2_654_435_761) >> 7 ^ thread) % 40;
+                        let pin =
+                            cache.find(&key(region)).unwrap_or_else(|| cache.insert(&key(region), opened(region)));
+                        let status = fstat(&pin).unwrap();
+                        assert_eq!(status.st_size, i64::from(region));
+                        assert!(FileType::from_raw_mode(status.st_mode).is_file());
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,186 @@
+//! An open managed file: what a program does with a descriptor, done on stripes.
+//!
+//! Every read and write takes a *lane* in the file's slots, then looks at the gate (`shared::slots`): whoever cuts the file shuts the
+//! gate and waits for the lanes. Inside the lane it finds the regions' layouts in mapped memory, the objects' descriptors in the process's
+//! cache, and moves the bytes. Whatever needs the broker or another process (a shut gate, a region without objects, an object that only
+//! the broker may open) is an *obstacle*: the lane is given back, the obstacle removed, and the request begun anew. Nothing is
+//! locked or allocated on the way of a request that meets none.
+//!
+//! Semantics that programs see:
+//! - A read ends at the logical size. Regions never placed and objects shorter than their share read as zeros; a missing object is EIO.
+//! - A write places missing regions first, writes, then raises the size: a reader never sees the size before the data, and a killed
+//!   writer leaves at most a part of its data. Overlapping writes of several writers are not ordered, as with `pwrite` on most parallel
+//!   file systems; appends are.
+//! - One call moves at most `0x7fff_f000` bytes, as Linux does.
+
+mod append;
+mod buffers;
+mod lane;
+mod transfer;
+mod upkeep;
+
+pub use upkeep::FileStatus;
+
+use crate::client::{ClientError, Core, SharedFile};
+use crate::server::ServerError;
+use crate::shared::robust::RobustGuard;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use stripewise_layout::{FileId, FileOffset, Generation, RegionGeometry, RegionIndex};
+
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error(
+        "file {file}: server {server} has no object of region {region}, generation {generation}; see `stripewise check`"
+    )]
+    ObjectMissing { file: FileId, region: RegionIndex, generation: Generation, server: String },
+    #[error("file {file}: {source}")]
+    Server { file: FileId, source: ServerError },
+    #[error("file {file}: {source}")]
+    Broker { file: FileId, source: ClientError },
+    #[error("file {file} was held exclusively for more than {waited_s} s; see `stripewise check`")]
+    GateStuck { file: FileId, waited_s: u64 },
+    #[error("file {file}: byte {offset} lies beyond the largest size of {limit_bytes} bytes; use a larger region size")]
+    TooLarge { file: FileId, offset: FileOffset, limit_bytes: u64 },
+    #[error("file {file} is not open for writing")]
+    NotWritable { file: FileId },
+    #[error("file {file} was made anew by another broker; close it and open it again")]
+    Replaced { file: FileId },
+}
+
+/// A managed file, open. All methods may be called from any thread.
+pub struct StripedFile {
+    core: Arc<Core>,
+    file: FileId,
+    writable: bool,
+    shared: Arc<SharedFile>,
+    geometry: RegionGeometry,
+    closed: bool,
+    /// What `blocks` was counted at; see `upkeep`.
+    counted_at: AtomicU64,
+    blocks: AtomicU64,
+}
+
+impl std::fmt::Debug for StripedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StripedFile")
+            .field("file", &self.file)
+            .field("writable", &self.writable)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StripedFile {
+    pub(crate) fn new(core: Arc<Core>, file: FileId, writable: bool, shared: Arc<SharedFile>) -> Self {
+        let geometry = RegionGeometry::new(shared.control.region_bytes().max(1));
+        let (counted_at, blocks) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { core, file, writable, shared, geometry, closed: false, counted_at, blocks }
+    }
+
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.file
+    }
+
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Logical size.
+    #[must_use]
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.extent.size_bytes()
+    }
+
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        self.geometry.region_bytes()
+    }
+
+    /// The layout of a region as (server, stripe bytes), for hints and reports; `None`: not placed.
+    #[must_use]
+    pub fn region_layout(&self, region: RegionIndex) -> Option<Vec<(stripewise_layout::ServerId, u32)>> {
+        match self.shared.control.region(region) {
+            crate::shared::control::RegionState::Absent => None,
+            crate::shared::control::RegionState::Placed { view, .. } => {
+                Some(view.stripes().iter().map(|stripe| (stripe.server, stripe.size_bytes)).collect())
+            }
+        }
+    }
+
+    /// Closes this handle; with the last one, the open. Dropping does the same but tells no errors.
+    pub fn close(self: Arc<Self>) -> Result<(), FileError> {
+        match Arc::into_inner(self) {
+            Some(mut last) => last.leave(),
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self) -> Result<(), FileError> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        self.core.close(self.file, self.writable, &self.shared).map_err(|source| self.broker(source))
+    }
+
+    /// Sets the modification time, in ns since 1970; `None` hands it back to the stub's own (after `utimensat` set it there).
+    pub fn set_modified_ns(&self, modified: Option<u64>) -> Result<(), FileError> {
+        self.check_writable()?;
+        self.shared.extent.set_modified_ns(modified);
+        Ok(())
+    }
+
+    /// The modification time in ns since 1970 if writes have set it; otherwise the stub's own holds.
+    #[must_use]
+    pub fn modified_ns(&self) -> Option<u64> {
+        self.shared.extent.modified_ns()
+    }
+
+    /// Holds the lock of a file position that processes share, also against the holder's death. Needs a file open for writing.
+    pub fn lock_position(&self) -> Result<RobustGuard<'_>, FileError> {
+        self.robust_lock(self.shared.extent.position_lock())
+    }
+
+    fn robust_lock<'a>(&'a self, word: &'a AtomicU64) -> Result<RobustGuard<'a>, FileError> {
+        self.check_writable()?;
+        let (slot, incarnation) = self.core.identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
+        Ok(crate::shared::robust::lock(word, slot, incarnation, &self.core.processes))
+    }
+
+    #[inline]
+    fn check_writable(&self) -> Result<(), FileError> {
+        if self.writable && self.shared.extent.is_writable() {
+            Ok(())
+        } else {
+            Err(FileError::NotWritable { file: self.file })
+        }
+    }
+
+    fn check_not_replaced(&self) -> Result<(), FileError> {
+        if self.shared.replaced.load(Relaxed) { Err(FileError::Replaced { file: self.file }) } else { Ok(()) }
+    }
+
+    /// Largest size that the number of regions allows.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        let regions = u64::from(crate::shared::control::MAX_REGIONS);
+        self.geometry.region_bytes().saturating_mul(regions).min(i64::MAX as u64)
+    }
+
+    fn broker(&self, source: ClientError) -> FileError {
+        FileError::Broker { file: self.file, source }
+    }
+
+    fn server(&self, source: ServerError) -> FileError {
+        FileError::Server { file: self.file, source }
+    }
+}
+
+impl Drop for StripedFile {
+    fn drop(&mut self) {
+        let _ = self.leave();
+    }
+}

@@ -1,0 +1,189 @@
+//! What is done to a file as a whole: its size, its durability, its status.
+
+use super::transfer::Obstacle;
+use super::{FileError, StripedFile};
+use crate::protocol::Request;
+use crate::server::{ObjectName, ServerError};
+use crate::shared::control::RegionState;
+use rustix::fd::AsFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use stripewise_layout::{FileOffset, Generation, RegionIndex, StripeView};
+
+/// What `stat` tells of the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStatus {
+    pub size_bytes: u64,
+    /// Blocks of 512 bytes that the objects occupy.
+    pub blocks_512: u64,
+    /// ns since 1970; `None`: the stub's own time holds.
+    pub modified_ns: Option<u64>,
+}
+
+impl StripedFile {
+    /// Cuts or extends to `size_bytes`. Waits until the I/O in flight is done.
+    pub fn truncate(&self, size_bytes: u64) -> Result<(), FileError> {
+        self.check_writable()?;
+        self.check_not_replaced()?;
+        if size_bytes > self.limit_bytes() {
+            let (file, limit_bytes) = (self.file, self.limit_bytes());
+            return Err(FileError::TooLarge { file, offset: FileOffset(size_bytes), limit_bytes });
+        }
+        let request = Request::Truncate { file: self.file, size_bytes };
+        self.core.done(&request, &[]).map_err(|source| self.broker(source))?;
+        self.touch();
+        Ok(())
+    }
+
+    /// Places the regions of `[offset, offset + length)`, as `fallocate` does, and raises the size to the end unless `keep_size`. The servers' room is
+    /// promised by the broker's account; a server that others fill may still refuse later.
+    pub fn allocate(&self, offset: FileOffset, length: u64, keep_size: bool) -> Result<(), FileError> {
+        self.check_writable()?;
+        let end = offset.0.saturating_add(length);
+        if end > self.limit_bytes() {
+            let (file, limit_bytes) = (self.file, self.limit_bytes());
+            return Err(FileError::TooLarge { file, offset: FileOffset(end), limit_bytes });
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(end - 1)).0);
+        let absent = |region: u32| self.shared.control.region(RegionIndex(region)) == RegionState::Absent;
+        if (first.0..=last.0).any(absent) {
+            self.overcome(Obstacle::Place { first, last })?;
+        }
+        if !keep_size && end > self.size_bytes() {
+            self.truncate(end)?;
+        }
+        Ok(())
+    }
+
+    fn touch(&self) {
+        use rustix::time::{ClockId, clock_gettime};
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        self.shared.extent.set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
+    }
+
+    /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
+    /// data, since it is needed to read it.
+    ///
+    /// Per region, the count of writes is read first, the objects synced, and after the broker's part the count marked as synced.
+    /// What wrote in between counts as not synced.
+    pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
+        self.check_not_replaced()?;
+        let (control, extent) = (&self.shared.control, &self.shared.extent);
+        let size = self.size_bytes();
+        let mut synced = Vec::new();
+        for region in (0..self.geometry.count_for(size)).map(RegionIndex) {
+            if let Some(written) = extent.unsynced(region) {
+                self.sync_region(region)?;
+                synced.push((region, written));
+            }
+        }
+        if synced.is_empty() && data_only && control.durable_size_bytes() == size {
+            return Ok(());
+        }
+        self.core.done(&Request::Sync { file: self.file }, &[]).map_err(|source| self.broker(source))?;
+        if extent.is_writable() {
+            for (region, written) in synced {
+                extent.mark_synced(region, written);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_region(&self, region: RegionIndex) -> Result<(), FileError> {
+        loop {
+            let RegionState::Placed { generation, view } = self.shared.control.region(region) else { return Ok(()) };
+            match self.sync_objects(region, generation, view) {
+                Ok(()) => return Ok(()),
+                Err(obstacle) => self.overcome(obstacle)?,
+            }
+        }
+    }
+
+    fn sync_objects(&self, region: RegionIndex, generation: Generation, view: StripeView<'_>) -> Result<(), Obstacle> {
+        for stripe in view.stripes() {
+            let key = self.key(region, generation, stripe.server);
+            let pin = self.pin(&key)?;
+            let fault = |error| Obstacle::Fault(self.server(error));
+            let server = self.core.server(stripe.server).map_err(fault)?;
+            server.sync(pin.as_fd()).map_err(fault)?;
+            // An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
+            if rustix::fs::fstat(&pin).is_ok_and(|status| status.st_nlink == 0) {
+                let RegionState::Placed { generation: present, .. } = self.shared.control.region(region) else {
+                    return Err(Obstacle::Again);
+                };
+                if present != generation {
+                    return Err(Obstacle::Again);
+                }
+                let server = self.core.server_name(stripe.server);
+                return Err(Obstacle::Fault(FileError::ObjectMissing { file: self.file, region, generation, server }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Size, blocks and time. Blocks are counted anew only when something was written or cut since.
+    pub fn status(&self) -> Result<FileStatus, FileError> {
+        let (extent, control) = (&self.shared.extent, &self.shared.control);
+        let size_bytes = self.size_bytes();
+        let gate = u64::from(control.gate_word().load(Acquire));
+        let mark = [extent.writes_begun(), gate, size_bytes]
+            .iter()
+            .fold(1u64, |mixed, word| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let blocks_512 = if self.counted_at.load(Acquire) == mark {
+            self.blocks.load(Acquire)
+        } else {
+            let counted = self.count_blocks(size_bytes)?;
+            self.blocks.store(counted, Release);
+            self.counted_at.store(mark, Release);
+            counted
+        };
+        Ok(FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() })
+    }
+
+    fn count_blocks(&self, size_bytes: u64) -> Result<u64, FileError> {
+        let mut blocks = 0;
+        for region in (0..self.geometry.count_for(size_bytes)).map(RegionIndex) {
+            let RegionState::Placed { generation, view } = self.shared.control.region(region) else { continue };
+            let object = ObjectName { file: self.file, region, generation };
+            for stripe in view.stripes() {
+                let size = self.core.server(stripe.server).and_then(|server| server.size(object));
+                match size {
+                    Ok(size) => blocks += size.occupied_bytes.div_ceil(512),
+                    // Moved or cut meanwhile; the next look counts again.
+                    Err(ServerError::Missing { .. }) => {}
+                    Err(error) => return Err(self.server(error)),
+                }
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// The next byte at or after `offset` that may be data, as `SEEK_DATA`; `None`: no data up to the end (ENXIO). At the
+    /// granularity of regions: a placed region counts as data.
+    #[must_use]
+    pub fn next_data(&self, offset: FileOffset) -> Option<FileOffset> {
+        self.next_region(offset, |state| state != RegionState::Absent)
+    }
+
+    /// The next hole at or after `offset`, as `SEEK_HOLE`: an unplaced region or the end of the file; `None` at or beyond the end.
+    #[must_use]
+    pub fn next_hole(&self, offset: FileOffset) -> Option<FileOffset> {
+        let size = self.size_bytes();
+        let found = self.next_region(offset, |state| state == RegionState::Absent);
+        found.or_else(|| (offset.0 < size).then_some(FileOffset(size)))
+    }
+
+    fn next_region(&self, offset: FileOffset, matches: impl Fn(RegionState<'_>) -> bool) -> Option<FileOffset> {
+        let size = self.size_bytes();
+        if offset.0 >= size {
+            return None;
+        }
+        let first = self.geometry.locate(offset).0;
+        (first.0..self.geometry.count_for(size))
+            .map(RegionIndex)
+            .find(|region| matches(self.shared.control.region(*region)))
+            .map(|region| self.geometry.start_of(region).max(offset))
+    }
+}
