@@ -1,0 +1,132 @@
+//! Time to plan 1,600 regions, 1 million requests of 32 classes, on 12 HServers and 4 SServers: medians in ms, one line per case.
+//!
+//! `cargo bench -p stripewise-planner --bench plan`. The mix of classes differs from region to region, so that mean requests do too.
+
+use std::hint::black_box;
+use std::time::Instant;
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
+use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare, plan};
+use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+
+const REGIONS: u64 = 1_600;
+const REQUESTS: u64 = 1_000_000;
+const REPETITIONS: usize = 21;
+
+fn cluster() -> Cluster {
+    let server = |class: ServerClass, index: usize| Server {
+        name: format!("{class}{index}"),
+        class,
+        url: ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
+        capacity: (class == ServerClass::Ssd).then_some(ByteCount((REGIONS << 26) / 24)),
+        reserve: ByteCount(0),
+    };
+    let hdd = (0..12).map(|index| server(ServerClass::Hdd, index));
+    let ssd = (0..4).map(|index| server(ServerClass::Ssd, index));
+    Cluster {
+        version: stripewise_layout::cluster::CLUSTER_VERSION,
+        id: "bench".to_owned(),
+        state: "/state".into(),
+        region_size: ByteCount(64 << 20),
+        servers: hdd.chain(ssd).collect(),
+    }
+}
+
+fn profile(cluster: &Cluster) -> Profile {
+    let servers = cluster.servers.iter().map(|server| {
+        let line = |hdd: (f64, f64), ssd: (f64, f64)| {
+            let (alpha_s, beta_s_per_byte) = if server.class == ServerClass::Hdd { hdd } else { ssd };
+            Line { alpha_s, beta_s_per_byte, r2: 0.99, spread: 0.05, samples: 100 }
+        };
+        ServerProfile {
+            name: server.name.clone(),
+            class: server.class,
+            read_sequential: line((0.4e-3, 10e-9), (0.10e-3, 4e-9)),
+            read_random: line((5.0e-3, 10e-9), (0.12e-3, 4e-9)),
+            write_sequential: line((0.5e-3, 10e-9), (0.15e-3, 6e-9)),
+            write_random: line((4.0e-3, 10e-9), (0.30e-3, 6e-9)),
+        }
+    });
+    Profile {
+        version: PROFILE_VERSION,
+        cluster: cluster.id.clone(),
+        emulated: false,
+        measured_at: String::new(),
+        servers: servers.collect(),
+        network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8.5e-9, source: NetworkSource::Given },
+    }
+}
+
+/// Eight sizes from 32 KiB to 4 MiB, read and written, in sequence and at random; every region with its own mix.
+fn file(uniform: bool) -> FileAccess {
+    let mut classes = Vec::new();
+    for size in (0..8).map(|power| (32 << 10) << power) {
+        for direction in [Direction::Read, Direction::Write] {
+            for order in [Order::Sequential, Order::Random] {
+                classes.push(AccessClass { direction, request_bytes: size, order });
+            }
+        }
+    }
+    let mut state = 42u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mean = REQUESTS / REGIONS / classes.len() as u64;
+    let regions = (0..REGIONS).map(|region| {
+        let counts =
+            (0..classes.len()).map(|class| (ClassIndex(class as u16), if uniform { mean } else { 1 + next(2 * mean) }));
+        RegionAccess {
+            region: RegionIndex(region as u32),
+            counts: counts.collect(),
+            processes: 32,
+            processes_per_node: 1,
+        }
+    });
+    FileAccess {
+        path: "/data/file".to_owned(),
+        size_bytes: REGIONS << 26,
+        region_size: ByteCount(64 << 20),
+        windows: vec![WindowAccess { start_s: 0.0, end_s: 600.0, regions: regions.collect() }],
+        classes,
+    }
+}
+
+fn median_ms(mut work: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..REPETITIONS)
+        .map(|_| {
+            let start = Instant::now();
+            work();
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[REPETITIONS / 2]
+}
+
+fn main() {
+    let cluster = cluster();
+    let profile = profile(&cluster);
+    for (name, uniform) in [("own mix per region", false), ("one mix", true)] {
+        let files = [file(uniform)];
+        let request = PlanRequest {
+            cluster: &cluster,
+            profile: &profile,
+            files: &files,
+            key: PlanKey { application: "bench".to_owned(), processes: 32 },
+            sources: Sources::default(),
+            options: PlanOptions::default(),
+            free_bytes: &[],
+            concurrency: Some(Concurrency { processes: 32, processes_per_node: 1 }),
+        };
+        for policy in PolicyName::ALL {
+            let ms = median_ms(|| drop(black_box(plan(policy, &request).expect("the input is sound"))));
+            println!("plan.{policy:<10} {name:<20} {ms:8.2} ms");
+        }
+        let ms = median_ms(|| drop(black_box(compare(&request, &PolicyName::ALL).expect("the input is sound"))));
+        println!("plan.all        {name:<20} {ms:8.2} ms");
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+        let ms = median_ms(|| alone.install(|| drop(black_box(plan(PolicyName::H2dp, &request)))));
+        println!("plan.h2dp       {:<20} {ms:8.2} ms", format!("{name}, 1 thread"));
+    }
+}

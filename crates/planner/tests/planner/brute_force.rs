@@ -1,0 +1,328 @@
+//! Every policy against loops over everything: regions, pairs and single requests.
+
+use crate::testbed::{self, KIB, MIB, has_requests};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use stripewise_layout::{Layout, RegionIndex, ServerId};
+use stripewise_model::{ClassParameters, StripePair, h2dp, padp::PadpPattern};
+use stripewise_planner::{Plan, PlanRequest, PolicyName, plan, policy::padp::lattice_pair};
+use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
+
+fn ceil_to(bytes: u64, step: u64) -> u64 {
+    bytes.div_ceil(step) * step
+}
+
+/// The requests of a region one by one.
+fn requests(file: &FileAccess, region: &RegionAccess) -> Vec<AccessClass> {
+    let repeated = region.counts.iter().map(|(class, count)| std::iter::repeat_n(file.class(*class), *count as usize));
+    repeated.flatten().collect()
+}
+
+fn mean_request(requests: &[AccessClass]) -> u64 {
+    let bytes: u128 = requests.iter().map(|request| u128::from(request.request_bytes)).sum();
+    let squares: u128 = requests.iter().map(|request| u128::from(request.request_bytes).pow(2)).sum();
+    ((squares + bytes / 2) / bytes) as u64
+}
+
+struct Naive<'a> {
+    request: &'a PlanRequest<'a>,
+    parameters: ClassParameters,
+    m: u64,
+    n: u64,
+}
+
+impl<'a> Naive<'a> {
+    fn new(request: &'a PlanRequest<'a>) -> Self {
+        let parameters = ClassParameters::of(request.profile);
+        let (m, n) = (u64::from(parameters.hservers), u64::from(parameters.sservers));
+        Self { request, parameters, m, n }
+    }
+
+    fn step(&self) -> u64 {
+        self.request.options.step.0
+    }
+
+    fn cost(&self, requests: &[AccessClass], pair: StripePair) -> u128 {
+        let cost = |class: &AccessClass| h2dp::hybrid_cost(&self.parameters, pair, *class, self.request.concurrency());
+        requests.iter().map(|class| cost(class).total().0).sum()
+    }
+
+    fn pure(&self, request_bytes: u64) -> StripePair {
+        if self.m == 0 {
+            StripePair::new(0, ceil_to(request_bytes.div_ceil(self.n), self.step()))
+        } else {
+            StripePair::new(ceil_to(request_bytes.div_ceil(self.m), self.step()), 0)
+        }
+    }
+
+    /// Algorithm 1 with the request covered: every h, every s, every request.
+    fn best_pair(&self, requests: &[AccessClass]) -> StripePair {
+        let r = mean_request(requests);
+        if self.m == 0 || self.n == 0 {
+            return self.pure(r);
+        }
+        let mut best: Option<(u128, u64, StripePair)> = None;
+        let mut h = 0;
+        while h * (self.m + self.n) <= r {
+            // The least s on the lattice with m h + n s >= r.
+            let mut s = h + self.step();
+            while self.m * h + self.n * s < r {
+                s += self.step();
+            }
+            let covering = ceil_to((r - self.m * h).div_ceil(self.n), self.step());
+            if s == covering {
+                let pair = StripePair::new(h, s);
+                let cost = self.cost(requests, pair);
+                let cycle = self.m * h + self.n * s;
+                if best.is_none_or(|(least, least_cycle, _)| cost < least || (cost == least && cycle > least_cycle)) {
+                    best = Some((cost, cycle, pair));
+                }
+            }
+            h += self.step();
+        }
+        best.map_or(self.pure(r), |(_, _, pair)| pair)
+    }
+
+    fn layout(&self, pair: StripePair) -> Layout {
+        let stripe = |id: usize| if (id as u64) < self.m { pair.h_bytes } else { pair.s_bytes };
+        Layout::new((0..(self.m + self.n) as usize).map(|id| (ServerId(id as u16), stripe(id) as u32))).unwrap()
+    }
+
+    /// Bytes on each SServer, by walking over the region's stripes.
+    fn ssd_use(&self, pair: StripePair, mut bytes: u64) -> Vec<u64> {
+        let mut used = vec![0; self.n as usize];
+        while bytes > 0 {
+            for server in 0..self.m + self.n {
+                let stripe = if server < self.m { pair.h_bytes } else { pair.s_bytes }.min(bytes);
+                bytes -= stripe;
+                if server >= self.m {
+                    used[(server - self.m) as usize] += stripe;
+                }
+            }
+        }
+        used
+    }
+
+    fn region_bytes(&self, file: &FileAccess, region: u32) -> u64 {
+        let (start, size) = (u64::from(region) * file.region_size.0, file.region_size.0);
+        match file.size_bytes.saturating_sub(start).min(size) {
+            0 => size,
+            used => used,
+        }
+    }
+
+    /// H2DP's pair of every region of every file in every window.
+    fn h2dp(&self, regions: &[usize]) -> Vec<Vec<Vec<StripePair>>> {
+        let files = self.request.files;
+        let hybrid = self.m > 0 && self.n > 0;
+        let room = self.request.room();
+        let windows = files.iter().map(|file| file.windows.len()).max().unwrap();
+        let fallback: Vec<StripePair> = files.iter().map(|file| self.pure(self.file_request(file))).collect();
+        let mut current: Vec<Vec<StripePair>> =
+            regions.iter().zip(&fallback).map(|(count, pair)| vec![*pair; *count]).collect();
+        let mut history = Vec::new();
+        for window in 0..windows {
+            let mut used = vec![0u64; self.n as usize];
+            let mut book = |pair: StripePair, bytes: u64| {
+                let more = self.ssd_use(pair, bytes);
+                let fits = (0..self.n as usize).all(|i| {
+                    let server = self.m as usize + i;
+                    more[i] == 0 || room.bytes(server).is_none_or(|room| used[i] + more[i] <= room)
+                });
+                if fits {
+                    used.iter_mut().zip(more).for_each(|(used, more)| *used += more);
+                }
+                fits
+            };
+            let mut next = current.clone();
+            let mut ranked: Vec<(f64, u128, u64, usize, u32, StripePair)> = Vec::new();
+            let mut accessed: BTreeMap<(usize, u32), ()> = BTreeMap::new();
+            for (number, file) in files.iter().enumerate() {
+                let Some(window) = file.windows.get(window) else { continue };
+                for region in &window.regions {
+                    let requests = requests(file, region);
+                    let (best, pure) = (self.best_pair(&requests), self.pure(mean_request(&requests)));
+                    accessed.insert((number, region.region.0), ());
+                    next[number][region.region.0 as usize] = pure;
+                    let (t_hybrid, t_pure) = (self.cost(&requests, best), self.cost(&requests, pure));
+                    if hybrid && t_hybrid < t_pure {
+                        let bytes = self.region_bytes(file, region.region.0);
+                        let weight = match self.request.options.benefit_per_ssd_byte {
+                            true => self.ssd_use(best, bytes).iter().sum::<u64>().max(1),
+                            false => 1,
+                        };
+                        let benefit = t_pure - t_hybrid;
+                        ranked.push((0.0, benefit, weight, number, region.region.0, best));
+                    }
+                }
+            }
+            ranked.sort_by(|a, b| {
+                let (left, right) = (a.1 * u128::from(b.2), b.1 * u128::from(a.2));
+                right.cmp(&left).then((a.3, a.4).cmp(&(b.3, b.4)))
+            });
+            for (_, _, _, file, region, pair) in ranked {
+                if book(pair, self.region_bytes(&files[file], region)) {
+                    next[file][region as usize] = pair;
+                }
+            }
+            for (file, pairs) in current.iter().enumerate() {
+                for (region, pair) in pairs.iter().enumerate() {
+                    let idle = !accessed.contains_key(&(file, region as u32));
+                    if hybrid
+                        && idle
+                        && pair.s_bytes > 0
+                        && !book(*pair, self.region_bytes(&files[file], region as u32))
+                    {
+                        next[file][region] = fallback[file];
+                    }
+                }
+            }
+            current = next;
+            history.push(current.clone());
+        }
+        history
+    }
+
+    fn file_request(&self, file: &FileAccess) -> u64 {
+        let all: Vec<AccessClass> =
+            file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| requests(file, region)).collect();
+        if all.is_empty() { self.step() } else { mean_request(&all) }
+    }
+}
+
+fn region_counts(plan: &Plan) -> Vec<usize> {
+    plan.files.iter().map(|file| file.initial().planned_regions() as usize).collect()
+}
+
+fn assert_h2dp_is_naive(request: &PlanRequest<'_>) -> Result<(), TestCaseError> {
+    let made = plan(PolicyName::H2dp, request).unwrap();
+    let naive = Naive::new(request);
+    let counts = region_counts(&made);
+    for (window, pairs) in naive.h2dp(&counts).iter().enumerate() {
+        for (file, pairs) in pairs.iter().enumerate() {
+            for (region, pair) in pairs.iter().enumerate() {
+                let Some(planned) = made.files[file].windows.get(window) else { continue };
+                prop_assert_eq!(
+                    planned.placement.layout_of(RegionIndex(region as u32)),
+                    &naive.layout(*pair),
+                    "window {}, file {}, region {}",
+                    window,
+                    file,
+                    region
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn h2dp_is_what_naive_loops_over_requests_give(
+        (m, n) in (0usize..5, 0usize..4).prop_filter("servers", |(m, n)| m + n > 0),
+        files in testbed::files(MIB, 3).prop_filter("requests", |files| has_requests(files)),
+        hdd in testbed::lines(), ssd in testbed::lines(),
+        e_s in prop_oneof![Just(0.0), 0.0..1e-3f64], t in prop_oneof![Just(0.0), 0.0..1e-8f64],
+        room in proptest::option::of(0..3 * MIB), per_byte in any::<bool>(), step in 1u64..9,
+    ) {
+        let cluster = testbed::cluster(m, n, MIB, room.map(|room| room.max(1)));
+        let profile = testbed::profile(&cluster, hdd, ssd, e_s, t);
+        let mut request = testbed::request(&cluster, &profile, &files);
+        request.options.benefit_per_ssd_byte = per_byte;
+        request.options.step.0 = step * 2 * KIB;
+        request.concurrency = None;
+        assert_h2dp_is_naive(&request)?;
+    }
+
+    #[test]
+    fn psa_is_the_least_of_all_lattice_points(
+        m in 1usize..5, n in 1usize..4,
+        files in testbed::files(MIB, 2).prop_filter("requests", |files| has_requests(files)),
+        hdd in testbed::lines(), ssd in testbed::lines(), room in 4 * KIB..4 * MIB,
+    ) {
+        let cluster = testbed::cluster(m, n, MIB, Some(room));
+        let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
+        let request = testbed::request(&cluster, &profile, &files);
+        let naive = Naive::new(&request);
+        let made = plan(PolicyName::Psa, &request).unwrap();
+        let all_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
+        for (file, planned) in files.iter().zip(&made.files) {
+            let all: Vec<AccessClass> = file.windows.iter().flat_map(|w| &w.regions).flat_map(|r| requests(file, r)).collect();
+            if all.is_empty() {
+                continue;
+            }
+            let r = mean_request(&all);
+            let share = (u128::from(room) * u128::from(file.size_bytes) / u128::from(all_bytes)) as u64;
+            let pure = naive.cost(&all, naive.pure(r));
+            let (m, n, k) = (m as u64, n as u64, all.len() as u128);
+            let mut best: Option<(u128, u64, StripePair)> = None;
+            let first = (0..).map(|i| i * 4096).find(|h| h * (m + n) >= r).unwrap();
+            let first = if first * m < r { first } else { first - 4096 };
+            for h in (0..r).step_by(4096).filter(|h| *h >= first && h * m < r) {
+                let s = ceil_to((r - m * h).div_ceil(n), 4096);
+                let distinct = u128::from(file.size_bytes.max(1).div_ceil(r));
+                let fitting = u128::from(share / s);
+                let hybrid = if k > distinct { k * fitting.min(distinct) / distinct } else { k.min(fitting) };
+                let pair = StripePair::new(h, s);
+                let cost = (naive.cost(&all, pair) * hybrid + pure * (k - hybrid)) / k;
+                if best.is_none_or(|(least, least_s, _)| (cost, s) < (least, least_s)) {
+                    best = Some((cost, s, pair));
+                }
+            }
+            let (hybrid, pure) = (naive.layout(best.unwrap().2), naive.layout(naive.pure(r)));
+            let planned = planned.initial();
+            for region in 0..planned.planned_regions() {
+                let layout = planned.layout_of(RegionIndex(region as u32));
+                prop_assert!(layout == &hybrid || layout == &pure, "{layout:?}, expected {hybrid:?} or {pure:?}");
+            }
+            prop_assert_eq!(planned.fallback_layout(), &pure);
+        }
+    }
+
+    #[test]
+    fn padp_is_within_one_step_of_the_best_of_the_whole_lattice(
+        m in 1u32..13, n in 1u32..9, r in 1u64..4 * MIB, p in 1u32..65, c in 1u32..9,
+        hdd in testbed::lines(), ssd in testbed::lines(), e_s in 0.0..1e-3f64, t in 0.0..1e-8f64,
+    ) {
+        let coefficients = |(alpha_s, beta_s_per_byte)| stripewise_model::Coefficients { alpha_s, beta_s_per_byte };
+        let pattern = PadpPattern {
+            hservers: m, sservers: n, request_bytes: r as f64,
+            concurrency: stripewise_model::Concurrency { processes: p, processes_per_node: c },
+            hdd: coefficients(hdd[0]), ssd: coefficients(ssd[0]), e_s, t_s_per_byte: t,
+        };
+        let (m, n, step) = (u64::from(m), u64::from(n), 4096);
+        let cost = |h: u64, s: u64| pattern.cost_s(h as f64, s as f64);
+        let best = (0..=r.div_ceil(m)).step_by(step as usize)
+            .map(|h| cost(h, ceil_to(r.saturating_sub(m * h).div_ceil(n), step)))
+            .chain([cost(ceil_to(r.div_ceil(m), step), 0)])
+            .fold(f64::INFINITY, f64::min);
+        let pair = lattice_pair(&pattern, step);
+        prop_assert!(pair.cycle_bytes(m as u32, n as u32) >= r);
+        let found = pattern.cost_s(pair.h_bytes as f64, pair.s_bytes as f64);
+        // F is convex along m h + n s = r and s is rounded up by less than a step, which moves F by at most p (t + beta_s) step.
+        let slack = f64::from(p) * (t + pattern.ssd.beta_s_per_byte) * step as f64;
+        prop_assert!(found <= best + slack + best * 1e-12, "found {found}, best {best}, slack {slack}");
+        prop_assert!(found >= best * (1.0 - 1e-12));
+    }
+}
+
+#[test]
+fn h2dp_is_naive_on_an_input_of_a_few_hundred_regions() {
+    use stripewise_layout::{Direction, Order};
+    let cluster = testbed::cluster(12, 4, 4 * MIB, Some(40 * MIB));
+    let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8.5e-9);
+    let classes: Vec<AccessClass> = [64 * KIB, 256 * KIB, MIB, 4 * MIB]
+        .into_iter()
+        .flat_map(|size| {
+            [(Direction::Read, Order::Random), (Direction::Write, Order::Sequential)]
+                .map(|(direction, order)| testbed::class(direction, size, order))
+        })
+        .collect();
+    let counts: Vec<Vec<u64>> =
+        (0..300u64).map(|region| (0..8).map(|class| (region * 7919 + class * 104_729) % 11).collect()).collect();
+    let counts: Vec<&[u64]> = counts.iter().map(Vec::as_slice).collect();
+    let files = [testbed::file("/data/a", 300 * 4 * MIB, 4 * MIB, &classes, &counts)];
+    assert_h2dp_is_naive(&testbed::request(&cluster, &profile, &files)).unwrap();
+}
