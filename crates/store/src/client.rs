@@ -120,7 +120,8 @@ pub(crate) struct Core {
     managed: Vec<String>,
     expected: Vec<String>,
     pub(crate) stations: Option<Arc<Stations>>,
-    pub(crate) processes: Processes,
+    /// Never dropped: closing the descriptor would free the process slot of another client of this process.
+    pub(crate) processes: std::mem::ManuallyDrop<Processes>,
     /// Process slot + 1 in the low 16 bits, incarnation above; 0: none (a child that found no free slot).
     identity: AtomicU64,
     pub(crate) objects: ObjectCache,
@@ -318,7 +319,7 @@ impl Core {
             managed,
             expected,
             stations,
-            processes,
+            processes: std::mem::ManuallyDrop::new(processes),
             identity: AtomicU64::new(to_identity(slot, incarnation)),
             objects: ObjectCache::new(limit),
             control: Lock::new(Control {
@@ -561,7 +562,12 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        descriptors::unmark(self.processes.descriptor());
+        if let Some((slot, _)) = self.identity() {
+            self.processes.release(slot);
+        }
+        for kept in std::mem::take(&mut self.control.lock().kept) {
+            kept.into_number();
+        }
     }
 }
 

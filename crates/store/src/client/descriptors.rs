@@ -8,7 +8,7 @@
 //! Closing goes by raw system call: the destructor of the standard library's `OwnedFd` calls libc's `close`, which the preload library defines.
 
 use super::lock::Lock;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use std::sync::atomic::AtomicU64;
@@ -127,16 +127,11 @@ impl Descriptor {
         Self(number)
     }
 
-    /// As an `OwnedFd`, for types of other modules; it stays marked until [`unmark`].
+    /// As an `OwnedFd`, for types of other modules; it stays marked, so it must not be closed.
     pub(super) fn into_owned(self) -> OwnedFd {
         // SAFETY: ours alone.
         unsafe { OwnedFd::from_raw_fd(self.into_number()) }
     }
-}
-
-/// Before an `OwnedFd` made by [`Descriptor::into_owned`] is dropped.
-pub(super) fn unmark(descriptor: BorrowedFd<'_>) {
-    mark(descriptor.as_raw_fd(), false);
 }
 
 impl AsFd for Descriptor {
@@ -193,14 +188,17 @@ pub(super) fn free_after_fork() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsRawFd;
 
     #[test]
     fn descriptors_are_high_marked_and_unmarked_when_closed() {
         let file: OwnedFd = tempfile::tempfile().unwrap().into();
         let before = rustix::process::getrlimit(Resource::Nofile);
-        let descriptor = Descriptor::raise(file, default_base());
+        // A base that no other test of this process uses.
+        let base = default_base() + 3000;
+        let descriptor = Descriptor::raise(file, base);
         let number = descriptor.as_fd().as_raw_fd();
-        assert!(number >= default_base());
+        assert!(number >= base);
         assert!(owns_descriptor(number) && owned_descriptors(number).next() == Some(number));
         assert!(rustix::io::fcntl_getfd(&descriptor).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         assert_eq!(rustix::process::getrlimit(Resource::Nofile), before);

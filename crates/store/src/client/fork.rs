@@ -12,6 +12,7 @@
 
 use super::descriptors::{self, Descriptor};
 use super::{Client, Control, Core, SharedFile};
+use crate::shared::processes::Processes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -80,6 +81,7 @@ impl Client {
         // The parent's: its socket, and what it has yet to settle.
         control.connection = None;
         control.fork.guards.clear();
+        Processes::forget_parents_claims();
         let identity = core.processes.claim();
         core.set_identity(identity);
         if let Some((slot, incarnation)) = identity {

@@ -2,10 +2,12 @@
 //!
 //! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages). Slot n is held by a POSIX
 //! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
-//! the process closes *any* descriptor of this inode, so a process opens it once and keeps it.
+//! the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A process never conflicts with its own locks; what it
+//! has claimed itself it therefore notes in its own memory.
 
 use super::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Processes of one host that can use a cluster at the same time.
@@ -13,6 +15,10 @@ pub const MAX_PROCESSES: u16 = 4096;
 const ENTRY_BYTES: usize = 64;
 const LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const LOCKS_AT: i64 = 1 << 40;
+
+/// Slots claimed by this process, one bit each.
+static CLAIMED_HERE: [AtomicU64; MAX_PROCESSES as usize / 64] =
+    [const { AtomicU64::new(0) }; MAX_PROCESSES as usize / 64];
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcessSlot(pub u16);
@@ -50,7 +56,8 @@ impl Processes {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
         for i in 0..u64::from(MAX_PROCESSES) {
             let slot = ((process + i) % u64::from(MAX_PROCESSES)) as u16;
-            if lock(&self.descriptor, slot) {
+            let (word, bit) = claimed_here(slot);
+            if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
                 let entry = usize::from(slot) * ENTRY_BYTES;
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
                 self.map.word(entry + 8).store(process, Relaxed);
@@ -60,12 +67,27 @@ impl Processes {
         None
     }
 
-    /// Whether the claim is the slot's latest and its process lives. Asked by another process than the holder (a process never
-    /// conflicts with its own lock: compare with your own slot first).
+    /// Gives a claim of this process back: it counts as dead from here on.
+    pub fn release(&self, slot: ProcessSlot) {
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
+        let (word, bit) = claimed_here(slot.0);
+        word.fetch_and(!bit, SeqCst);
+        let _ = record_lock(&self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
+    }
+
+    /// In a forked child, before it claims: the claims in its memory are its parent's.
+    pub fn forget_parents_claims() {
+        for word in &CLAIMED_HERE {
+            word.store(0, SeqCst);
+        }
+    }
+
+    /// Whether the claim is the slot's latest and its process lives.
     #[must_use]
     pub fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
+        let (word, bit) = claimed_here(slot.0);
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).load(SeqCst) == incarnation.0
-            && holder(&self.descriptor, slot.0).is_some()
+            && (word.load(SeqCst) & bit != 0 || holder(&self.descriptor, slot.0).is_some())
     }
 
     /// The slot's latest claim, alive or dead.
@@ -81,23 +103,27 @@ impl Processes {
     }
 }
 
+fn claimed_here(slot: u16) -> (&'static AtomicU64, u64) {
+    (&CLAIMED_HERE[usize::from(slot % MAX_PROCESSES) / 64], 1 << (slot % 64))
+}
+
 fn lock(descriptor: &OwnedFd, slot: u16) -> bool {
-    record_lock(descriptor, slot, libc::F_SETLK).is_ok()
+    record_lock(descriptor, slot, libc::F_SETLK, libc::F_WRLCK).is_ok()
 }
 
 fn holder(descriptor: &OwnedFd, slot: u16) -> Option<i32> {
-    record_lock(descriptor, slot, libc::F_GETLK)
+    record_lock(descriptor, slot, libc::F_GETLK, libc::F_WRLCK)
         .ok()
         .filter(|found| i32::from(found.l_type) != libc::F_UNLCK)
         .map(|f| f.l_pid)
 }
 
 /// `fcntl` by raw system call: the libc symbol is one that the preload library defines itself.
-fn record_lock(descriptor: &OwnedFd, slot: u16, command: i32) -> Result<libc::flock, ()> {
+fn record_lock(descriptor: &OwnedFd, slot: u16, command: i32, kind: i32) -> Result<libc::flock, ()> {
     use std::os::fd::AsRawFd;
     // SAFETY: all-zero is a valid flock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as i16;
+    lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
     lock.l_start = LOCKS_AT + i64::from(slot);
     lock.l_len = 1;
@@ -126,4 +152,22 @@ unsafe fn raw_fcntl(descriptor: i32, command: i32, lock: *mut libc::flock) -> is
             in("x1") command as isize, in("x2") lock, options(nostack));
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_one_process_differ_and_end_with_their_release() {
+        let processes = Processes::build(tempfile::tempfile().unwrap().into()).unwrap();
+        let (first, second) = (processes.claim().unwrap(), processes.claim().unwrap());
+        assert_ne!(first.0, second.0);
+        assert!(processes.is_alive(first.0, first.1) && processes.is_alive(second.0, second.1));
+        assert!(!processes.is_alive(first.0, Incarnation(first.1.0 + 1)));
+        assert_eq!(processes.process_id(first.0), u64::from(std::process::id()));
+        processes.release(first.0);
+        assert!(!processes.is_alive(first.0, first.1) && processes.is_alive(second.0, second.1));
+        assert!(!processes.is_alive(ProcessSlot(first.0.0 ^ 0x800), Incarnation(0)));
+    }
 }
