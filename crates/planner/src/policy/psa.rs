@@ -21,6 +21,10 @@ use stripewise_trace::{AccessClass, FileAccess};
 
 pub(crate) struct Psa;
 
+/// Costs within this part of the least are equal. Once the room is used up, a stripe twice as large saves twice as much on half the
+/// requests: exact ties are the rule, and rounding must not decide them.
+const TIE_SHARE: u128 = 1_000_000_000;
+
 impl Policy for Psa {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let layouts = task.request.files.iter().map(|file| {
@@ -49,9 +53,14 @@ pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) 
         room_bytes: room_share_bytes(task, file),
     };
     let all_pure = sum_of_costs(task, &totals, pure);
-    candidates(groups.m(), groups.n(), request_bytes, task.step_bytes)
+    let costed: Vec<(Picoseconds, StripePair)> = candidates(groups.m(), groups.n(), request_bytes, task.step_bytes)
         .map(|pair| (extent.file_cost(pair.s_bytes, sum_of_costs(task, &totals, pair), all_pure), pair))
-        .min_by_key(|(cost, pair)| (*cost, pair.s_bytes))
+        .collect();
+    let least = costed.iter().map(|(cost, _)| cost.0).min().unwrap_or(0);
+    costed
+        .into_iter()
+        .filter(|(cost, _)| cost.0 - least <= least / TIE_SHARE)
+        .min_by_key(|(_, pair)| pair.s_bytes)
         .map_or(pure, |(_, pair)| pair)
 }
 

@@ -257,7 +257,7 @@ proptest! {
             let share = (u128::from(room) * u128::from(file.size_bytes) / u128::from(all_bytes)) as u64;
             let pure = naive.cost(&all, naive.pure(r));
             let (m, n, k) = (m as u64, n as u64, all.len() as u128);
-            let mut best: Option<(u128, u64, StripePair)> = None;
+            let mut all_pairs: Vec<(u128, u64, StripePair)> = Vec::new();
             let first = (0..).map(|i| i * 4096).find(|h| h * (m + n) >= r).unwrap();
             let first = if first * m < r { first } else { first - 4096 };
             for h in (0..r).step_by(4096).filter(|h| *h >= first && h * m < r) {
@@ -267,10 +267,11 @@ proptest! {
                 let hybrid = if k > distinct { k * fitting.min(distinct) / distinct } else { k.min(fitting) };
                 let pair = StripePair::new(h, s);
                 let cost = (naive.cost(&all, pair) * hybrid + pure * (k - hybrid)) / k;
-                if best.is_none_or(|(least, least_s, _)| (cost, s) < (least, least_s)) {
-                    best = Some((cost, s, pair));
-                }
+                all_pairs.push((cost, s, pair));
             }
+            let least = all_pairs.iter().map(|one| one.0).min().unwrap();
+            all_pairs.retain(|one| one.0 <= least + least / 1_000_000_000);
+            let best = all_pairs.into_iter().min_by_key(|one| one.1);
             let (hybrid, pure) = (naive.layout(best.unwrap().2), naive.layout(naive.pure(r)));
             let planned = planned.initial();
             for region in 0..planned.planned_regions() {
