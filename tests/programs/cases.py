@@ -1,0 +1,137 @@
+"""The table of real programs: what runs, with what, and what may differ under redirection."""
+
+from dataclasses import dataclass, field
+
+# Lines `~tag result` of a transcript. On an ordinary file the result is what the file system says; under redirection
+# it is either that or one of these, and the program then goes the way that any careful program goes.
+DOCUMENTED = {
+    "mmap_shared_write": {"ENODEV"},
+    "mmap_shared_read": {"ENODEV"},
+    "mmap_private_read": {"ENODEV"},
+    "mmap_private_write": {"ENODEV"},
+    "sendfile": {"EINVAL"},
+    "sendfile_to_pipe": {"EINVAL"},
+    "copy_file_range": {"EXDEV", "EOPNOTSUPP"},
+    "splice_from": {"EINVAL"},
+    "splice_to": {"EINVAL"},
+    "ficlone": {"EOPNOTSUPP", "EXDEV", "ENOTTY"},
+    "fallocate_keep_size": {"EOPNOTSUPP"},
+    "fallocate_punch_hole": {"EOPNOTSUPP"},
+    "fallocate_plain": {"EOPNOTSUPP"},
+    "python_mmap_write": {"ENODEV"},
+    "python_mmap_read": {"ENODEV"},
+    "numpy_memmap_read": {"ENODEV"},
+    "fio_mmap": {"ENODEV"},
+    "fio_libaio": {"refused"},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    # Words of the command: {build} is the directory of built programs, {here} this one, {python} an interpreter
+    # that can import `modules`, {mpirun} the launcher of the case's MPI.
+    command: tuple[str, ...]
+    source: str | None = None  # compiled to {build}/<build_as> first
+    build_as: str | None = None
+    flags: tuple[str, ...] = ()
+    mpi: str | None = None  # mpich or openmpi
+    ranks: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    modules: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()  # that must be in PATH
+    timeout_s: int = 60
+    # A program may leave nothing in the directory, or only empty files: then there is no stub to look for.
+    leaves_data: bool = True
+    tags: frozenset[str] = field(default_factory=frozenset)
+
+
+C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
+
+POSIX = [
+    "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
+    "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
+]
+
+
+def posix_cases() -> list[Case]:
+    cases = []
+    for name in POSIX:
+        # With _FORTIFY_SOURCE glibc's headers call the _chk twins (__read_chk, __openat64_2, ...) instead, and with
+        # 64-bit offsets the 64 twins (pread64, fopen64, ...).
+        for variant, flags in (("plain", ("-O0",)), ("fortified", ("-O2", "-D_FORTIFY_SOURCE=2")),
+                               ("offset64", ("-O1", "-D_FILE_OFFSET_BITS=64"))):
+            build_as = f"{name}-{variant}"
+            cases.append(Case(f"posix/{name}/{variant}", (f"{{build}}/{build_as}",), source=f"posix/{name}.c",
+                              build_as=build_as, flags=C_FLAGS + flags))
+    return cases
+
+
+MPI = {
+    # program: ranks
+    "contiguous": 4,
+    "views": 4,
+    "collective": 4,
+    "nonblocking": 4,
+    "shared_pointer": 4,
+    "file_state": 4,
+    "atomic": 4,
+}
+
+
+def mpi_layers() -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
+    """(label, MPI, environment): the MPI-IO implementations that a program can meet."""
+    return [
+        ("mpich", "mpich", ()),
+        ("openmpi-ompio", "openmpi", (("OMPI_MCA_io", "ompio"),)),
+        ("openmpi-romio", "openmpi", (("OMPI_MCA_io", "romio321"),)),
+    ]
+
+
+def mpi_cases() -> list[Case]:
+    cases = []
+    for name, ranks in MPI.items():
+        for label, mpi, environment in mpi_layers():
+            build_as = f"{name}-{mpi}"
+            # Open MPI's ROMIO dies in nonblocking collective strided writes, with or without us.
+            arguments = ("--no-collective",) if (name, label) == ("nonblocking", "openmpi-romio") else ()
+            cases.append(Case(f"mpi/{name}/{label}", ("{mpirun}", mpi, str(ranks), f"{{build}}/{build_as}", *arguments),
+                              source=f"mpi/{name}.c", build_as=build_as,
+                              flags=("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"), mpi=mpi, ranks=ranks,
+                              environment=environment, timeout_s=120))
+    for mpi in ("mpich", "openmpi"):
+        build_as = f"fortran-{mpi}"
+        cases.append(Case(f"fortran/{mpi}", ("{mpirun}", mpi, "4", f"{{build}}/{build_as}"), source="fortran/io.f90",
+                          build_as=build_as, flags=("-O1", "-g", "-Wall"), mpi=mpi, ranks=4, timeout_s=120))
+    cases.append(Case("hdf5/c-mpich", ("{mpirun}", "mpich", "4", "{build}/hdf5-mpich"), source="mpi/hdf5.c",
+                      build_as="hdf5-mpich", flags=("-O1", "-g"), mpi="mpich", ranks=4, programs=("h5pcc.mpich",),
+                      timeout_s=120))
+    return cases
+
+
+def python_cases() -> list[Case]:
+    cases = [
+        Case(f"python/{name}", ("{python}", f"{{here}}/python/{name}.py"), modules=modules)
+        for name, modules in (("files", ()), ("descriptors", ()), ("archives", ()), ("sqlite", ("sqlite3",)),
+                              ("arrays", ("numpy",)), ("hdf5", ("h5py",)))
+    ]
+    # Debian's h5py for MPI is linked with the system's default, Open MPI.
+    for label, mpi, environment in mpi_layers()[1:]:
+        cases.append(Case(f"python/hdf5_parallel/{label}", ("{mpirun}", mpi, "4", "{python}", "{here}/python/hdf5_parallel.py"),
+                          mpi=mpi, ranks=4, environment=environment, modules=("h5py", "mpi4py", "numpy"), timeout_s=120))
+    return cases
+
+
+def shell_cases() -> list[Case]:
+    needs = {"rsync": ("rsync",), "sqlite": ("sqlite3",)}
+    cases = [
+        Case(f"shell/{name}", ("bash", f"{{here}}/shell/{name}.sh"), programs=needs.get(name, ()))
+        for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite")
+    ]
+    for engine in ("psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "libaio"):
+        cases.append(Case(f"fio/{engine}", ("bash", "{here}/shell/fio.sh", engine), programs=("fio",), timeout_s=120))
+    return cases
+
+
+def all_cases() -> list[Case]:
+    return posix_cases() + shell_cases() + python_cases() + mpi_cases()

@@ -1,0 +1,93 @@
+/* Descriptors across exec, vfork and posix_spawn with file actions. The program calls itself as the child. */
+#include "transcript.h"
+#include <spawn.h>
+
+extern char **environ;
+
+static int child(const char *role)
+{
+    char buffer[8] = {0};
+    if (!strcmp(role, "reader")) { /* an inherited descriptor, its position included */
+        CALL(lseek(20, 0, SEEK_CUR));
+        CALL(read(20, buffer, 4));
+        show("inherited", buffer, 4);
+        CALL(read(21, buffer, 4)); /* close on exec */
+        return 3;
+    }
+    if (!strcmp(role, "writer")) { /* stdout is a file of the parent's */
+        fputs("written by the child\n", stdout);
+        fflush(stdout);
+        return write(1, "raw\n", 4) == 4 ? 4 : 1;
+    }
+    if (!strcmp(role, "stdin")) {
+        int c, n = 0;
+        while ((c = getchar()) != EOF)
+            n += c;
+        printf("sum of stdin %d\n", n);
+        return 5;
+    }
+    return 9;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return child(argv[1]);
+    const char *self = "/proc/self/exe";
+    int status;
+    CALL(open("in", O_RDWR | O_CREAT | O_TRUNC, 0644));
+    CALL(write(3, "0123456789abcdef", 16));
+    CALL(lseek(3, 6, SEEK_SET));
+    CALL(dup2(3, 20));
+    CALL(fcntl(3, F_DUPFD_CLOEXEC, 21));
+
+    if (fork() == 0) {
+        execl(self, argv[0], "reader", (char *)NULL);
+        _exit(127);
+    }
+    wait(&status);
+    show_child(status);
+    CALL(lseek(3, 0, SEEK_CUR));
+
+    pid_t pid = vfork();
+    if (pid == 0) {
+        close(3);
+        dup2(20, 30);
+        execl(self, argv[0], "reader", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, &status, 0);
+    show_child(status);
+    CALL(lseek(3, 0, SEEK_CUR));
+    CALL(lseek(30, 0, SEEK_CUR));
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "out", O_WRONLY | O_CREAT | O_TRUNC, 0640);
+    char *writer[] = {argv[0], "writer", NULL};
+    CALL(posix_spawn(&pid, self, &actions, NULL, writer, environ));
+    waitpid(pid, &status, 0);
+    show_child(status);
+    show_file("out");
+    posix_spawn_file_actions_destroy(&actions);
+
+    posix_spawn_file_actions_init(&actions);
+    int out = (int)CALL(open("out", O_WRONLY | O_APPEND));
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_addclose(&actions, out);
+    posix_spawn_file_actions_addopen(&actions, 0, "in", O_RDONLY, 0);
+    char *reader[] = {argv[0], "stdin", NULL};
+    CALL(posix_spawnp(&pid, self, &actions, NULL, reader, environ));
+    waitpid(pid, &status, 0);
+    show_child(status);
+    posix_spawn_file_actions_destroy(&actions);
+    show_file("out");
+
+    FILE *pipe = popen("cat >> out; echo done >> out", "w");
+    fputs("through a pipe\n", pipe);
+    CALL(pclose(pipe));
+    CALL(system("cat in in > twice; wc -c < twice"));
+    show_file("out");
+    show_file("twice");
+    return 0;
+}
