@@ -4,17 +4,22 @@
 mod access;
 pub mod call;
 pub mod clock;
+pub mod counts;
 pub mod format;
 pub mod manifest;
 pub mod reader;
 pub mod recorder;
+mod slots;
 pub mod trace;
+pub mod workload;
 
 pub use access::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
 pub use call::{Call, Level, Operation};
 pub use clock::{Ticks, now};
+pub use counts::{CountError, CountOptions, count};
 pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use manifest::{Manifest, ManifestError};
 pub use reader::{ReadError, Warning};
 pub use recorder::{Meta, Recorder, Stage, StartError};
 pub use trace::{Communicator, Event, FileIndex, NodeIndex, Process, ProcessIndex, Trace, TraceTime, TracedFile};
+pub use workload::{Generator, Pattern, Request, TraceShape, Workload, WorkloadError, write_trace};

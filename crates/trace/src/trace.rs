@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileOffset;
 use timeline::Timeline;
+pub(crate) use timeline::WindowBounds;
 
 /// Position in [`Trace::processes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

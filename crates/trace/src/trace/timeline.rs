@@ -110,3 +110,49 @@ pub(super) fn unify(sources: &[ProcessSource]) -> Vec<Timeline> {
         })
         .collect()
 }
+
+/// The ticks, relative to a time line's base, that fall into one window: `from <= ticks - base < to`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowBounds {
+    from: i64,
+    to: i64,
+    base_ticks: u64,
+}
+
+impl WindowBounds {
+    /// Before anything is known: holds no ticks.
+    pub(crate) const NONE: Self = Self { from: 0, to: 0, base_ticks: 0 };
+
+    #[inline]
+    pub(crate) fn holds(&self, ticks: u64) -> bool {
+        let delta = ticks.wrapping_sub(self.base_ticks) as i64;
+        self.from <= delta && delta < self.to
+    }
+}
+
+impl Timeline {
+    /// The number of the window of `window_ns` that holds `ticks`, at most `last`, and all ticks of that window.
+    pub(crate) fn window(&self, ticks: u64, window_ns: u64, last: u32) -> (u32, WindowBounds) {
+        let number = |delta: i64| {
+            let time = self.trace_time(self.base_ticks.wrapping_add(delta as u64));
+            u32::try_from(time.0 / window_ns).unwrap_or(u32::MAX).min(last)
+        };
+        let delta = ticks.wrapping_sub(self.base_ticks) as i64;
+        let window = number(delta);
+        // Time grows with ticks, so both ends are found by halving. Sums are of halves, which cannot overflow.
+        let first_where = |mut low: i64, mut high: i64, is_beyond: &dyn Fn(i64) -> bool| {
+            while low < high {
+                let middle = (low & high) + ((low ^ high) >> 1);
+                if is_beyond(middle) {
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+            low
+        };
+        let from = first_where(i64::MIN, delta, &|delta| number(delta) >= window);
+        let to = first_where(delta, i64::MAX, &|delta| number(delta) > window);
+        (window, WindowBounds { from, to, base_ticks: self.base_ticks })
+    }
+}

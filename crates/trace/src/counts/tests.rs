@@ -1,0 +1,231 @@
+//! The fast counting against a plain one that follows the definition word for word.
+
+use super::chunk::window_ns;
+use super::classes::{self, ClassKey};
+use super::*;
+use crate::access::{ClassIndex, RegionAccess, WindowAccess};
+use crate::call::{Call, Level};
+use crate::clock::{Clock, Ticks};
+use crate::format::{ClockPair, FileKey, Header, RawEvent};
+use crate::slots::SlotBuffer;
+use crate::trace::{NodeIndex, ProcessIndex};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stripewise_layout::{Direction, FileOffset, RegionGeometry, RegionIndex};
+
+type Cells = BTreeMap<(u32, u32), (Vec<ClassKey>, BTreeSet<(NodeIndex, ProcessIndex)>)>;
+
+fn plainly(trace: &Trace, options: &CountOptions) -> Vec<FileAccess> {
+    let geometry = RegionGeometry::new(options.region_size.0);
+    let mut cells: BTreeMap<usize, Cells> = BTreeMap::new();
+    let mut sizes: HashMap<usize, u64> = HashMap::new();
+    let mut ends: HashMap<(ProcessIndex, usize), u64> = HashMap::new();
+    let mut windows = 0;
+    for event in trace.events() {
+        let Some(file) = event.file else { continue };
+        if trace.file(file).data_level() != Some(event.call.level()) || event.errno != 0 {
+            continue;
+        }
+        let file = file.0 as usize;
+        let size = sizes.entry(file).or_insert(0);
+        if event.operation() == crate::Operation::Truncate {
+            *size = (*size).max(event.offset.0);
+        }
+        if !event.operation().is_data() || event.bytes == 0 {
+            continue;
+        }
+        let end = event.offset.0 + event.bytes;
+        *size = (*size).max(end);
+        let before = ends.insert((event.process, file), end);
+        let sequential =
+            before.is_some_and(|last| (last..=last + options.forward_skip_bytes).contains(&event.offset.0));
+        let window = (event.start.0 / window_ns(options)) as u32;
+        windows = windows.max(window + 1);
+        for piece in geometry.pieces(event.offset, event.bytes) {
+            let is_write = event.operation() == crate::Operation::Write;
+            let cell = cells.entry(file).or_default().entry((window, piece.region.0)).or_default();
+            cell.0.push(ClassKey::new(is_write, !sequential, piece.length));
+            cell.1.insert((trace.process(event.process).node, event.process));
+        }
+    }
+    cells.into_iter().map(|(file, cells)| plain_file(trace, options, file, &cells, sizes[&file], windows)).collect()
+}
+
+fn plain_file(
+    trace: &Trace,
+    options: &CountOptions,
+    file: usize,
+    cells: &Cells,
+    size_bytes: u64,
+    windows: u32,
+) -> FileAccess {
+    let mut requests = BTreeMap::new();
+    for key in cells.values().flat_map(|(keys, _)| keys) {
+        *requests.entry(*key).or_insert(0) += 1;
+    }
+    let (classes, map) = classes::settle(&requests, usize::from(options.class_limit));
+    let region = |number: u32, (keys, users): &(Vec<ClassKey>, BTreeSet<(NodeIndex, ProcessIndex)>)| {
+        let mut counts: BTreeMap<ClassIndex, u64> = BTreeMap::new();
+        keys.iter().for_each(|key| *counts.entry(map[key]).or_insert(0) += 1);
+        let on_node = |node| users.iter().filter(|user| user.0 == node).count() as u32;
+        RegionAccess {
+            region: RegionIndex(number),
+            counts: counts.into_iter().collect(),
+            processes: users.len() as u32,
+            processes_per_node: users.iter().map(|user| on_node(user.0)).max().unwrap(),
+        }
+    };
+    FileAccess {
+        path: trace.files[file].path.clone(),
+        size_bytes,
+        region_size: options.region_size,
+        classes,
+        windows: (0..windows)
+            .map(|window| WindowAccess {
+                start_s: f64::from(window) * options.window_s,
+                end_s: f64::from(window + 1) * options.window_s,
+                regions: cells
+                    .iter()
+                    .filter(|((in_window, _), _)| *in_window == window)
+                    .map(|((_, number), cell)| region(*number, cell))
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    process: usize,
+    file: u32,
+    call: Call,
+    offset: u64,
+    continues: bool,
+    bytes: u64,
+    failed: bool,
+    wait_ns: u64,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let calls = prop_oneof![
+        4 => Just(Call::Pread), 4 => Just(Call::Write), 1 => Just(Call::MpiWriteAtAll), 1 => Just(Call::MpiRead),
+        1 => Just(Call::Fsync), 1 => Just(Call::Ftruncate),
+    ];
+    let sizes = prop_oneof![40 => Just(4096u64), 40 => Just(65_536u64), 20 => 0..200_000u64, 1 => Just((1 << 32) + 5)];
+    let offsets = prop_oneof![8 => (0..64u64).prop_map(|place| place << 16), 4 => 0..3_000_000u64, 1 => 0..1u64 << 36];
+    let outcome = (any::<bool>(), prop::bool::weighted(0.05), 0..40_000_000u64);
+    (0..4usize, 1..4u32, calls, offsets, sizes, outcome).prop_map(
+        |(process, file, call, offset, bytes, (continues, failed, wait_ns))| Step {
+            process,
+            file,
+            call,
+            offset,
+            continues,
+            bytes,
+            failed,
+            wait_ns,
+        },
+    )
+}
+
+/// Processes 0 and 1 on one node, 2 and 3 on another; files 1 to 3, of which 3 is the same as 1 in process 0.
+fn trace_of(steps: &[Step], is_tick_clock: bool) -> Trace {
+    let mut slots: Vec<SlotBuffer> = (0..4).map(|_| SlotBuffer::default()).collect();
+    for (process, slots) in slots.iter_mut().enumerate() {
+        slots.define_file(b"/data/a");
+        slots.define_file(b"/data/b");
+        slots.define_file(if process == 0 { b"/data/a" } else { b"/data/c" });
+    }
+    let mut now = [5_000u64; 4];
+    let mut ends = HashMap::new();
+    for step in steps {
+        let last = ends.get(&(step.process, step.file)).copied().filter(|_| step.continues);
+        let offset = last.unwrap_or(step.offset);
+        let start = now[step.process];
+        let bytes = if step.failed { 0 } else { step.bytes };
+        ends.insert((step.process, step.file), (offset + bytes) % (1 << 41));
+        let mut event =
+            RawEvent::new(step.call, FileKey(step.file), FileOffset(offset), bytes, Ticks(start), Ticks(start + 9));
+        event.errno = if step.failed { 5 } else { 0 };
+        slots[step.process].push_event(&event);
+        now[step.process] += step.wait_ns;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (process, slots) in slots.iter().enumerate() {
+        let header = Header {
+            clock: if is_tick_clock { Clock::Tsc } else { Clock::Monotonic },
+            pid: process as u32,
+            parent_pid: 0,
+            mpi_rank: None,
+            mpi_size: 0,
+            start_wall_ns: 1_000_000_000_000,
+            start_monotonic_ns: 5_000,
+            start_ticks: 5_000,
+            ticks_per_second: 2_999_999_999,
+            lost: 0,
+            finished: true,
+            used_bytes: 0,
+            pairs: [ClockPair::default(); 2],
+            node: if process < 2 { b"left" } else { b"right" },
+            program: b"",
+        };
+        slots.write(&directory.path().join(format!("{process}.swt")), &header).unwrap();
+    }
+    Trace::open(directory.path()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn counting_in_chunks_is_counting_plainly(
+        steps in proptest::collection::vec(any_step(), 1..150),
+        region_bytes in prop_oneof![Just(1u64 << 20), Just(999_999u64), Just(1 << 26)],
+        window_s in prop_oneof![Just(600.0), Just(0.25), Just(0.125)],
+        class_limit in prop_oneof![Just(32u16), Just(6)],
+        chunk_slots in prop_oneof![Just(usize::MAX), 1..20usize],
+        is_tick_clock in any::<bool>(),
+    ) {
+        let trace = trace_of(&steps, is_tick_clock);
+        prop_assert_eq!(&trace.warnings[..], &[][..]);
+        let options = CountOptions { window_s, region_size: ByteCount(region_bytes), class_limit, ..CountOptions::default() };
+        let plain = plainly(&trace, &options);
+        prop_assert_eq!(count_in_chunks(&trace, &options, chunk_slots), plain);
+    }
+}
+
+#[test]
+fn mpi_requests_count_only_where_no_posix_ones_are() {
+    let step = |call, file| Step {
+        process: 1,
+        file,
+        call,
+        offset: 0,
+        continues: false,
+        bytes: 4096,
+        failed: false,
+        wait_ns: 0,
+    };
+    let trace = trace_of(&[step(Call::MpiWriteAt, 1), step(Call::Pwrite, 1), step(Call::MpiWriteAt, 2)], false);
+    assert_eq!(
+        trace.files.iter().map(|file| file.data_level()).collect::<Vec<_>>(),
+        [Some(Level::Posix), Some(Level::MpiIo), None]
+    );
+    let counted = count(&trace, &CountOptions::default()).unwrap();
+    assert_eq!(counted.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/data/a", "/data/b"]);
+    for file in counted {
+        assert_eq!(file.classes.len(), 1);
+        assert_eq!(file.classes[0].direction, Direction::Write);
+        assert_eq!(file.windows[0].regions[0].counts, [(ClassIndex(0), 1)]);
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let trace = trace_of(&[], false);
+    let refuse = |options| count(&trace, &options).unwrap_err().to_string();
+    assert!(refuse(CountOptions { window_s: f64::NAN, ..CountOptions::default() }).contains("NaN"));
+    assert!(refuse(CountOptions { window_s: 0.0, ..CountOptions::default() }).contains("0 s"));
+    assert!(refuse(CountOptions { region_size: ByteCount(0), ..CountOptions::default() }).contains("0 bytes"));
+    assert!(refuse(CountOptions { class_limit: 3, ..CountOptions::default() }).contains("3 classes"));
+    assert_eq!(count(&trace, &CountOptions::default()), Ok(vec![]));
+}
