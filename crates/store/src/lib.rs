@@ -7,6 +7,7 @@
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
 
+pub mod broker;
 pub mod client;
 pub mod errno;
 pub mod file;

@@ -19,8 +19,11 @@ unsafe impl Send for SharedMap {}
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps the first `length` bytes of `file`, which must be at least that long.
+    /// Maps the first `length` bytes of `file`; a shorter file is refused, since touching a mapping beyond its file's end kills the process.
     pub fn new(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
+        if (rustix::fs::fstat(&file)?.st_size as u64) < length as u64 {
+            return Err(rustix::io::Errno::INVAL);
+        }
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };

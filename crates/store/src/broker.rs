@@ -1,0 +1,372 @@
+//! The broker: the one process of a state directory that owns the mapping table, makes and frees objects, and writes control blocks.
+//!
+//! It runs as threads inside a `stripewise` command (or the parent of `stripewise run`), serves clients over a Unix socket, and is the broker for as
+//! long as it holds `broker.lock`; a successor that waits for the lock takes over. Nothing that matters is in its memory alone: the
+//! table is durable, sizes and slots are in shared memory, and every request may be repeated.
+//!
+//! | module | what |
+//! |---|---|
+//! | `service` | the socket, connections, worker threads |
+//! | `requests` | what each request means |
+//! | `proof` | what a descriptor proves |
+//! | `files` | managed files: loading, opening, making, freeing |
+//! | `placing` | objects for regions |
+//! | `room` | promises and capacities |
+//! | `truncation` | the gate, draining, cutting |
+//! | `names` | managed directories and expected paths |
+//! | `recovery` | what a predecessor left unfinished |
+//! | `admin` | requests of the `stripewise` command |
+//!
+//! Locks, in the order in which they may be taken: a file's, then the room's; the names' and the maps' alone. A file's lock
+//! is held across its slow work, so a slow truncation delays that file's requests and no others.
+
+mod admin;
+mod check;
+mod files;
+mod names;
+mod placing;
+mod proof;
+mod recovery;
+mod requests;
+mod room;
+mod service;
+mod truncation;
+
+use crate::protocol::Refusal;
+use crate::rmt::lmdb::LmdbStore;
+use crate::rmt::{RmtError, Table};
+use crate::server::stations::{Stations, StationsError};
+use crate::server::{self, ServerBackend, ServerError};
+use crate::shared::control::ControlError;
+use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
+use crate::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
+use files::Entry;
+use names::Names;
+use room::Room;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use stripewise_layout::{Cluster, FileId, ServerId};
+
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Table(#[from] RmtError),
+    #[error(transparent)]
+    Stations(#[from] StationsError),
+    #[error("cluster.toml: {what}")]
+    Cluster { what: String },
+    #[error("{action}: {source}")]
+    Os { action: &'static str, source: rustix::io::Errno },
+}
+
+/// How a broker is started, beside its cluster.
+#[derive(Clone, Default)]
+pub struct BrokerOptions {
+    /// The host to be, instead of the one that this process runs on.
+    pub host: Option<HostIdentity>,
+    /// Called with the name of every step that a crash could separate from the next; a test ends the process there.
+    pub steps: Option<StepHook>,
+}
+
+pub type StepHook = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+/// What became of a start.
+pub enum Started {
+    Serving(BrokerHandle),
+    /// Another process is the broker; this is its id, if it has noted it.
+    AlreadyRunning { process: Option<u32> },
+}
+
+/// A serving broker; dropping it stops it.
+pub struct BrokerHandle {
+    core: Arc<Core>,
+    service: Option<service::Service>,
+    cleaned: Vec<String>,
+}
+
+/// Serves as soon as no other process does; see [`Broker::serve_or_wait`].
+pub struct Standby {
+    shared: Arc<StandbyState>,
+}
+
+#[derive(Default)]
+struct StandbyState {
+    cancelled: AtomicBool,
+    outcome: Mutex<Option<Result<BrokerHandle, BrokerError>>>,
+}
+
+/// Starts brokers.
+pub struct Broker;
+
+impl Broker {
+    /// Becomes the broker of the cluster's state directory, if there is none. When this returns, clients can connect.
+    pub fn start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
+        let state = Self::state_of(cluster, &options)?;
+        match state.try_lock()? {
+            Some(lock) => Self::serve(cluster, state, lock, options).map(Started::Serving),
+            None => Ok(Started::AlreadyRunning { process: state.holder() }),
+        }
+    }
+
+    /// Becomes the broker now or, in a thread, when the present one goes. Errors of a later start are in [`Standby::fault`].
+    pub fn serve_or_wait(cluster: &Cluster, options: BrokerOptions) -> Result<Standby, BrokerError> {
+        let shared = Arc::new(StandbyState::default());
+        let state = Self::state_of(cluster, &options)?;
+        if let Some(lock) = state.try_lock()? {
+            *guard(&shared.outcome) = Some(Ok(Self::serve(cluster, state, lock, options)?));
+            return Ok(Standby { shared });
+        }
+        let (cluster, waiting) = (cluster.clone(), Arc::clone(&shared));
+        let wait = move || {
+            let result = state.wait_for_lock().map_err(BrokerError::from).and_then(|lock| {
+                // Held through the start, so that a cancelled standby never begins to serve.
+                let mut outcome = guard(&waiting.outcome);
+                if !waiting.cancelled.load(Ordering::SeqCst) {
+                    *outcome = Some(Ok(Self::serve(&cluster, state, lock, options)?));
+                }
+                Ok(())
+            });
+            if let Err(error) = result {
+                *guard(&waiting.outcome) = Some(Err(error));
+            }
+        };
+        // Not joined: a blocked lock cannot be called off. It ends with the process, or lets go at once when cancelled.
+        std::thread::Builder::new().name("stripewise-standby".into()).spawn(wait).map_err(|error| BrokerError::Os {
+            action: "starting a thread",
+            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+        })?;
+        Ok(Standby { shared })
+    }
+
+    fn state_of(cluster: &Cluster, options: &BrokerOptions) -> Result<StateDirectory, BrokerError> {
+        cluster.check().map_err(|what| BrokerError::Cluster { what })?;
+        let state = StateDirectory::open(&cluster.state)?;
+        let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
+        state.claim_for(&host)?;
+        Ok(state)
+    }
+
+    fn serve(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<BrokerHandle, BrokerError> {
+        let listener = state.listen()?;
+        let core = Arc::new(Core::new(cluster, state, lock, options)?);
+        let cleaned = core.recover()?;
+        core.state.note("broker started");
+        for line in &cleaned {
+            core.state.note(line);
+        }
+        let service = service::Service::start(Arc::clone(&core), listener)?;
+        Ok(BrokerHandle { core, service: Some(service), cleaned })
+    }
+}
+
+impl BrokerHandle {
+    /// What this start found unfinished and cleaned up, in sentences for the user.
+    #[must_use]
+    pub fn cleaned(&self) -> &[String] {
+        &self.cleaned
+    }
+
+    /// Stops serving: requests under way are finished, sizes made durable, and the lock given up.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(service) = self.service.take() {
+            service.stop();
+            self.core.settle_all();
+            self.core.state.note("broker stopped");
+        }
+    }
+}
+
+impl Drop for BrokerHandle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Standby {
+    /// Whether this process is the broker by now.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        matches!(*guard(&self.shared.outcome), Some(Ok(_)))
+    }
+
+    /// What the start cleaned up; empty while another serves.
+    #[must_use]
+    pub fn cleaned(&self) -> Vec<String> {
+        match &*guard(&self.shared.outcome) {
+            Some(Ok(handle)) => handle.cleaned.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Why a start failed after the wait.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        match &*guard(&self.shared.outcome) {
+            Some(Err(error)) => Some(error.to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.shared.cancelled.store(true, Ordering::SeqCst);
+        *guard(&self.shared.outcome) = None;
+    }
+}
+
+/// What all requests share.
+pub(crate) struct Core {
+    pub(crate) cluster: Cluster,
+    pub(crate) state: StateDirectory,
+    pub(crate) boot: [u8; 16],
+    pub(crate) table: Table,
+    pub(crate) servers: Vec<Box<dyn ServerBackend>>,
+    pub(crate) processes: &'static Processes,
+    pub(crate) stations: Option<OwnedFd>,
+    pub(crate) room: Mutex<Room>,
+    pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
+    pub(crate) names: RwLock<Names>,
+    /// Slots that clients within this very process hold: the kernel does not tell a process of its own locks.
+    pub(crate) own_claims: Mutex<HashSet<(ProcessSlot, Incarnation)>>,
+    /// Files to look at again, since nothing may announce that their last user died.
+    pub(crate) doubtful: Mutex<HashSet<FileId>>,
+    pub(crate) doubt: Condvar,
+    steps: Option<StepHook>,
+    _lock: BrokerLock,
+}
+
+impl Core {
+    fn new(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<Self, BrokerError> {
+        let table = Table::new(Box::new(LmdbStore::open(&state.table_path())?))?;
+        let host = options.host.map_or_else(HostIdentity::of_this_host, Ok)?;
+        let processes = processes_of(&state)?;
+        let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
+        let stations = if emulated {
+            Some(Stations::establish(&state.path().join("run/stations"), cluster.servers.len())?)
+        } else {
+            None
+        };
+        let servers = (0..).zip(&cluster.servers).map(|(number, server)| {
+            server::open(&cluster.id, ServerId(number), &server.name, &server.url, None)
+                .map_err(|error| BrokerError::Cluster { what: error.to_string() })
+        });
+        let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            room: Mutex::new(Room::new(cluster)),
+            names: RwLock::new(Names::load(&table)?),
+            cluster: cluster.clone(),
+            state,
+            boot: host.boot,
+            table,
+            servers,
+            processes,
+            stations,
+            files: Mutex::default(),
+            own_claims: Mutex::default(),
+            doubtful: Mutex::default(),
+            doubt: Condvar::new(),
+            steps: options.steps,
+            _lock: lock,
+        })
+    }
+
+    /// Marks a boundary that a crash may fall on.
+    pub(crate) fn step(&self, name: &'static str) {
+        if let Some(hook) = &self.steps {
+            hook(name);
+        }
+    }
+
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, Refusal> {
+        self.servers.get(usize::from(server.0)).map(AsRef::as_ref).ok_or_else(|| Refusal::Invalid {
+            what: format!("server {server} is not in cluster.toml, which names {}; restore it", self.servers.len()),
+        })
+    }
+
+    pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
+        guard(&self.own_claims).contains(&(slot, incarnation)) || self.processes.is_alive(slot, incarnation)
+    }
+
+    pub(crate) fn doubt(&self, file: FileId) {
+        guard(&self.doubtful).insert(file);
+        self.doubt.notify_all();
+    }
+}
+
+/// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
+/// this process holds on it.
+fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerError> {
+    static KEPT: Mutex<Vec<((u64, u64), &'static Processes)>> = Mutex::new(Vec::new());
+    let fault = |action| move |source| BrokerError::Os { action, source };
+    let mut kept = guard(&KEPT);
+    let name = "processes";
+    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::empty())
+        && let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == (found.st_dev, found.st_ino))
+    {
+        return Ok(processes);
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(state.run(), name, flags, Mode::from_raw_mode(0o600))
+        .map_err(fault("opening run/processes"))?;
+    let found = rustix::fs::fstat(&file).map_err(fault("looking at run/processes"))?;
+    let processes: &'static Processes =
+        Box::leak(Box::new(Processes::build(file).map_err(fault("mapping run/processes"))?));
+    kept.push(((found.st_dev, found.st_ino), processes));
+    Ok(processes)
+}
+
+/// Locks; a thread that panicked with the lock left nothing half done that matters (durable first, memory after).
+pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<RmtError> for Refusal {
+    fn from(error: RmtError) -> Self {
+        Refusal::Table { what: error.to_string() }
+    }
+}
+
+impl From<ControlError> for Refusal {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::LayoutsFull { .. } | ControlError::TooManyRegions { .. } => {
+                Refusal::TooLarge { what: error.to_string() }
+            }
+            ControlError::NotAControlBlock | ControlError::Os(_) => Refusal::Table { what: error.to_string() },
+        }
+    }
+}
+
+impl From<ServerError> for Refusal {
+    fn from(error: ServerError) -> Self {
+        let what = error.to_string();
+        match error {
+            ServerError::NoSpace { .. } => Refusal::NoSpace { what },
+            ServerError::Missing { server, .. }
+            | ServerError::Exists { server, .. }
+            | ServerError::Unusable { server, .. }
+            | ServerError::Denied { server }
+            | ServerError::Os { server, .. } => Refusal::Server { server, what },
+        }
+    }
+}

@@ -1,0 +1,662 @@
+//! Managed files in the broker: their record, their shared memory, and their life from making to freeing.
+//!
+//! A file is loaded when it is first asked for. Its shared memory in `run/` is taken over if it is of this boot, since processes may be using it; then
+//! its size is the truth. Otherwise nobody can be using it: it is built anew from the table, and objects are cut to the durable
+//! size. What a predecessor committed but did not publish is published now.
+
+use super::proof::{Facts, Proof};
+use super::requests::Answer;
+use super::service::Connection;
+use super::{Core, guard};
+use crate::protocol::Refusal;
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::server::{ObjectName, Ownership};
+use crate::shared::control::{ControlBlock, Life, RegionState};
+use crate::shared::extent::Extent;
+use crate::shared::processes::{Incarnation, ProcessSlot};
+use crate::shared::slots::Slots;
+use crate::stub::Stub;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use stripewise_layout::{FileId, Placement, RegionGeometry, RegionIndex, ServerId};
+
+/// Files that stay loaded without users.
+const KEPT: usize = 512;
+/// Generations reserved with a new file, and at least as many at a time later.
+pub(super) const RESERVE_FIRST: u32 = 64;
+
+/// A file that is being loaded or is loaded.
+#[derive(Default)]
+pub(crate) struct Entry {
+    loaded: Mutex<Option<Arc<Managed>>>,
+}
+
+/// A loaded file.
+pub(crate) struct Managed {
+    pub(super) file: FileId,
+    pub(super) control: ControlBlock,
+    pub(super) extent: Extent,
+    pub(super) slots: Slots,
+    pub(super) inner: Mutex<Inner>,
+}
+
+/// What requests on the file change, one at a time.
+pub(super) struct Inner {
+    pub(super) record: FileRecord,
+    pub(super) placement: Placement,
+    pub(super) regions: BTreeMap<RegionIndex, RegionRecord>,
+    /// Last generation given out.
+    pub(super) generation: u32,
+    /// Servers with new objects whose names are not synced.
+    pub(super) unsynced: BTreeSet<ServerId>,
+    /// The stub's inode, held while the file has users: it tells when the last name goes, and its number is not used again.
+    pub(super) stub: Option<OwnedFd>,
+    /// Connection that holds the file for itself (import, release).
+    pub(super) holder: Option<u64>,
+    /// Connections that have opened the file and not closed it: users before they could register, and beside.
+    pub(super) openers: HashSet<u64>,
+    pub(super) freed: bool,
+}
+
+impl Inner {
+    pub(super) fn geometry(&self) -> RegionGeometry {
+        RegionGeometry::new(self.record.region_bytes)
+    }
+
+    pub(super) fn ownership(&self) -> Ownership {
+        Ownership { mode: self.record.mode, uid: self.record.uid, gid: self.record.gid }
+    }
+
+    /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
+    pub(super) fn is_nameless(&self) -> Option<bool> {
+        self.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map(|facts| facts.links == 0)
+    }
+}
+
+/// The three files of a managed file's shared memory, as descriptors.
+pub(super) struct Memory {
+    pub(super) control: OwnedFd,
+    pub(super) extent: OwnedFd,
+    pub(super) slots: OwnedFd,
+}
+
+fn unknown(file: FileId) -> Refusal {
+    Refusal::UnknownFile { file }
+}
+
+fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
+    move |errno| Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") }
+}
+
+impl Core {
+    /// The file, loaded.
+    pub(super) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
+        let entry = Arc::clone(guard(&self.files).entry(file).or_default());
+        let mut loaded = guard(&entry.loaded);
+        if let Some(managed) = &*loaded {
+            return Ok(Arc::clone(managed));
+        }
+        match self.load(file) {
+            Ok(managed) => Ok(Arc::clone(loaded.insert(Arc::new(managed)))),
+            Err(refusal) => {
+                drop(loaded);
+                self.forget(file, &entry);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The file if it is loaded.
+    pub(super) fn if_loaded(&self, file: FileId) -> Option<Arc<Managed>> {
+        let entry = guard(&self.files).get(&file).cloned()?;
+        let loaded = guard(&entry.loaded);
+        loaded.clone()
+    }
+
+    fn forget(&self, file: FileId, entry: &Arc<Entry>) {
+        let mut files = guard(&self.files);
+        if files.get(&file).is_some_and(|found| Arc::ptr_eq(found, entry)) {
+            files.remove(&file);
+        }
+    }
+
+    /// Unloads files without users when many are loaded. Only those that no other thread has in hand: counted under the map's lock,
+    /// without which no further hand can reach for them.
+    fn unload_some(&self) {
+        let mut files = guard(&self.files);
+        if files.len() <= KEPT {
+            return;
+        }
+        files.retain(|_, entry| {
+            let Some(alone) = Arc::get_mut(entry) else { return true };
+            let loaded = alone.loaded.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match loaded {
+                Some(managed) => match Arc::get_mut(managed) {
+                    Some(managed) => {
+                        let inner = managed.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        inner.stub.is_some() || inner.holder.is_some() || !matches!(inner.record.state, FileState::Live)
+                    }
+                    None => true,
+                },
+                None => false,
+            }
+        });
+    }
+
+    fn load(&self, file: FileId) -> Result<Managed, Refusal> {
+        let record = self.table.file(file)?.ok_or_else(|| unknown(file))?;
+        let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
+        let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
+        let adopted = self.adopt(file, record.region_bytes);
+        let is_new = adopted.is_none();
+        let (control, extent, slots) = match adopted {
+            Some(memory) => memory,
+            None => {
+                let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
+                self.build(file, &record, last)?
+            }
+        };
+        let inner = Inner {
+            generation: record.generations_reserved,
+            unsynced: regions.values().flat_map(|r| r.layout.stripes().iter().map(|s| s.server)).collect(),
+            record,
+            placement,
+            regions,
+            stub: None,
+            holder: None,
+            openers: HashSet::new(),
+            freed: false,
+        };
+        let managed = Managed { file, control, extent, slots, inner: Mutex::new(inner) };
+        {
+            let mut inner = guard(&managed.inner);
+            self.publish_all(&managed, &inner)?;
+            if let Some(size) = inner.record.cutting_to_bytes {
+                self.finish_cutting(&managed, &mut inner, size)?;
+            } else if is_new {
+                self.cut_leftovers(file, &inner)?;
+            }
+            managed.control.set_durable_size_bytes(inner.record.size_bytes);
+            if managed.control.gate_is_shut() {
+                managed.control.open_gate();
+            }
+            managed.control.set_life(match inner.record.state {
+                FileState::Creating | FileState::Importing { .. } => Life::Making,
+                FileState::Live | FileState::Releasing { .. } | FileState::Unlinked => Life::Live,
+            });
+        }
+        Ok(managed)
+    }
+
+    /// Shared memory of this boot and file, if it is all there.
+    fn adopt(&self, file: FileId, region_bytes: u64) -> Option<(ControlBlock, Extent, Slots)> {
+        let memory = self.open_memory(file, true).ok()?;
+        let control = ControlBlock::open(&memory.control, file, true).ok()?;
+        if control.boot_id() != self.boot || control.region_bytes() != region_bytes {
+            return None;
+        }
+        Some((control, Extent::open(&memory.extent, true).ok()?, Slots::open(&memory.slots).ok()?))
+    }
+
+    /// New shared memory; what an earlier boot left is unlinked, never written.
+    fn build(&self, file: FileId, record: &FileRecord, regions: u32) -> Result<(ControlBlock, Extent, Slots), Refusal> {
+        let fault = memory_fault(file);
+        let make = |kind: &str| {
+            let name = format!("{file}.{kind}");
+            match rustix::fs::unlinkat(self.state.run(), &name, AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
+        };
+        let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
+        let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
+        let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
+        // Last: with it the memory counts as complete.
+        let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
+        Ok((control, extent, slots))
+    }
+
+    /// Descriptors of the file's shared memory as a client gets them; the broker's own may write all.
+    pub(super) fn open_memory(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
+        let open = |kind: &str, access: OFlags| {
+            rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), access | OFlags::CLOEXEC, Mode::empty())
+        };
+        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        Ok(Memory { control: open("ctl", OFlags::RDWR)?, extent: open("ext", access)?, slots: open("slots", OFlags::RDWR)? })
+    }
+
+    fn remove_memory(&self, file: FileId) {
+        for kind in ["ctl", "ext", "slots"] {
+            // What stays is removed at the next start.
+            let _ = rustix::fs::unlinkat(self.state.run(), format!("{file}.{kind}"), AtFlags::empty());
+        }
+    }
+
+    fn publish_all(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+        for (region, record) in &inner.regions {
+            let published = match managed.control.region(*region) {
+                RegionState::Placed { generation, .. } => generation == record.generation,
+                RegionState::Absent => false,
+            };
+            if !published {
+                managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Living processes that have the file open.
+    pub(super) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
+        managed.slots.users().filter(|(slot, incarnation)| self.is_alive(*slot, *incarnation)).collect()
+    }
+
+    /// Makes a file of the new stub behind `proof`.
+    pub(super) fn create(
+        &self,
+        proof: &Proof,
+        path: &str,
+        placement: Placement,
+        state: FileState,
+        holder: Option<u64>,
+    ) -> Result<Arc<Managed>, Refusal> {
+        proof.permits_io()?;
+        if !proof.writable {
+            return Err(Refusal::NotPermitted);
+        }
+        if proof.facts.size_bytes != 0 {
+            return Err(Refusal::Invalid { what: format!("the new stub of {path} is not empty") });
+        }
+        placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
+        let ownership = self.applicable(proof.facts.ownership, path)?;
+        // A number that is used again means that the file which had it is gone.
+        if let Some(former) = self.table.file_of(proof.facts.inode)? {
+            self.free_former(former)?;
+        }
+        let mut bytes = [0; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Refusal::Table { what: format!("no random file id: {errno}") })?;
+        let file = FileId(u64::from_ne_bytes(bytes).max(1));
+        let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
+        let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
+        let record = FileRecord {
+            path: path.to_owned(),
+            stub: proof.facts.inode,
+            boot: self.boot,
+            region_bytes: placement.region_size.0,
+            size_bytes: 0,
+            generations_reserved: RESERVE_FIRST,
+            state,
+            cutting_to_bytes: None,
+            mode: ownership.mode,
+            uid: ownership.uid,
+            gid: ownership.gid,
+            created_ns: now_ns(),
+        };
+        let (control, extent, slots) = self.build(file, &record, 0)?;
+        let mut changes = Changes::default();
+        changes.put_file(file, &record);
+        changes.put_placement(file, &placement);
+        changes.put_inode(record.stub, file);
+        self.step("create: before the record");
+        self.table.commit(&changes)?;
+        self.step("create: before the stub's text");
+        write_stub(&proof.descriptor, &text)
+            .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
+        let inner = Inner {
+            record,
+            placement,
+            regions: BTreeMap::new(),
+            generation: 0,
+            unsynced: BTreeSet::new(),
+            stub: proof.to_watch(),
+            holder,
+            openers: HashSet::new(),
+            freed: false,
+        };
+        let managed = Arc::new(Managed { file, control, extent, slots, inner: Mutex::new(inner) });
+        let entry = Entry { loaded: Mutex::new(Some(Arc::clone(&managed))) };
+        guard(&self.files).insert(file, Arc::new(entry));
+        self.unload_some();
+        Ok(managed)
+    }
+
+    /// Objects must be the broker's own or, for root, whoever's.
+    fn applicable(&self, ownership: Ownership, path: &str) -> Result<Ownership, Refusal> {
+        let user = rustix::process::geteuid();
+        if user.is_root() || user.as_raw() == ownership.uid {
+            return Ok(ownership);
+        }
+        Err(Refusal::Invalid {
+            what: format!(
+                "{path} belongs to user {}, the broker is user {}: objects cannot take over its owner; start the broker as that user or as root",
+                ownership.uid,
+                user.as_raw()
+            ),
+        })
+    }
+
+    /// Finds the file that the stub behind `proof` stands for, and that it is the one asked for.
+    pub(super) fn identify(&self, file: FileId, proof: &Proof) -> Result<Arc<Managed>, Refusal> {
+        if self.table.file_of(proof.facts.inode)? == Some(file) {
+            let managed = self.managed(file)?;
+            let same = guard(&managed.inner).record.stub.is(&proof.facts.inode);
+            if same {
+                return Ok(managed);
+            }
+        } else if let Some(record) = self.table.file(file)? {
+            // Device numbers may change from boot to boot; the inode's number and birth do not.
+            let (was, is) = (record.stub, proof.facts.inode);
+            if was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.boot {
+                let managed = self.managed(file)?;
+                let mut inner = guard(&managed.inner);
+                let moved = FileRecord { stub: is, boot: self.boot, ..inner.record.clone() };
+                let mut changes = Changes::default();
+                changes.remove_inode(was);
+                changes.put_inode(is, file);
+                changes.put_file(file, &moved);
+                self.table.commit(&changes)?;
+                inner.record = moved;
+                drop(inner);
+                return Ok(managed);
+            }
+        } else {
+            return Err(unknown(file));
+        }
+        Err(Refusal::CopiedStub { file, path: proof.path().unwrap_or_else(|| "the file opened".to_owned()) })
+    }
+
+    /// Opens the file for the holder of `proof`.
+    pub(super) fn open_file(&self, connection: &Connection, file: FileId, proof: &Proof) -> Answer {
+        proof.permits_io()?;
+        let managed = self.identify(file, proof)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(file));
+        }
+        self.refuse_if_held(&managed, &inner, connection.id)?;
+        self.follow_stub(&managed, &mut inner, proof)?;
+        if inner.stub.is_none() {
+            inner.stub = proof.to_watch();
+        }
+        self.opened(connection, &managed, &mut inner, proof.writable)
+    }
+
+    pub(super) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {
+        let holder = match (&inner.record.state, inner.holder) {
+            (FileState::Importing { .. }, holder) if holder != Some(connection) => "`stripewise apply`",
+            (FileState::Releasing { .. }, holder) if holder != Some(connection) => "`stripewise release`",
+            _ => return Ok(()),
+        };
+        Err(Refusal::Busy { file: managed.file, holder: holder.to_owned() })
+    }
+
+    /// Takes over what happened to the stub behind our back: its name, and mode and owner, which the objects follow.
+    pub(super) fn follow_stub(&self, managed: &Managed, inner: &mut Inner, proof: &Proof) -> Result<(), Refusal> {
+        let wanted = proof.facts.ownership;
+        let mut record = inner.record.clone();
+        if inner.ownership() != wanted {
+            let ownership = self.applicable(wanted, &record.path)?;
+            // Noted first: a crash in between is repeated by the comparison at the next open only if the record still differs.
+            for (region, placed) in &inner.regions {
+                for stripe in placed.layout.stripes() {
+                    let object =
+                        ObjectName { file: managed.file, region: *region, generation: placed.generation };
+                    self.server(stripe.server)?.set_ownership(object, ownership)?;
+                }
+            }
+            (record.mode, record.uid, record.gid) = (ownership.mode, ownership.uid, ownership.gid);
+        }
+        if let Some(path) = proof.path().filter(|_| matches!(record.state, FileState::Live)) {
+            record.path = path;
+        }
+        if record != inner.record {
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+        }
+        Ok(())
+    }
+
+    /// The stub has its name: the file lives.
+    pub(super) fn linked(&self, managed: &Managed) -> Result<(), Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(managed.file));
+        }
+        match &inner.record.state {
+            FileState::Creating | FileState::Importing { complete: true, .. } => {}
+            FileState::Live | FileState::Unlinked | FileState::Releasing { .. } => return Ok(()),
+            FileState::Importing { complete: false, .. } => {
+                return Err(Refusal::Invalid { what: "the import is not complete".to_owned() });
+            }
+        }
+        self.set_state(managed, &mut inner, FileState::Live)?;
+        inner.holder = None;
+        managed.control.set_life(Life::Live);
+        Ok(())
+    }
+
+    pub(super) fn set_state(&self, managed: &Managed, inner: &mut Inner, state: FileState) -> Result<(), Refusal> {
+        if inner.record.state == state {
+            return Ok(());
+        }
+        let record = FileRecord { state, ..inner.record.clone() };
+        let mut changes = Changes::default();
+        changes.put_file(managed.file, &record);
+        self.table.commit(&changes)?;
+        inner.record = record;
+        Ok(())
+    }
+
+    /// The durable part of an fsync: size, and the names of new objects. The mapping is durable since it was published.
+    pub(super) fn sync(&self, managed: &Managed) -> Result<(), Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(managed.file));
+        }
+        while let Some(server) = inner.unsynced.first().copied() {
+            self.server(server)?.sync_names(managed.file)?;
+            inner.unsynced.remove(&server);
+        }
+        self.save_size(managed, &mut inner)
+    }
+
+    pub(super) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        let size_bytes = managed.extent.size_bytes();
+        if size_bytes != inner.record.size_bytes {
+            let record = FileRecord { size_bytes, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+        }
+        managed.control.set_durable_size_bytes(size_bytes);
+        Ok(())
+    }
+
+    /// After an open ended: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
+    pub(super) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Ok(true);
+        }
+        if !inner.openers.is_empty() || inner.holder.is_some() || !self.users(managed).is_empty() {
+            return Ok(false);
+        }
+        let nameless = inner.is_nameless().unwrap_or(matches!(inner.record.state, FileState::Unlinked));
+        match &inner.record.state {
+            _ if nameless => {
+                self.free(managed, &mut inner)?;
+                return Ok(true);
+            }
+            // Named, but the word of it never came.
+            FileState::Creating if inner.stub.is_some() => {
+                self.set_state(managed, &mut inner, FileState::Live)?;
+                managed.control.set_life(Life::Live);
+            }
+            _ => {}
+        }
+        self.settle(managed, &mut inner)?;
+        inner.stub = None;
+        Ok(true)
+    }
+
+    /// Without users: the size becomes durable, and the stub takes over the time of the last change.
+    fn settle(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        self.save_size(managed, inner)?;
+        if let (Some(stub), Some(modified_ns)) = (&inner.stub, managed.extent.modified_ns()) {
+            let times = rustix::fs::Timestamps {
+                last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ },
+                last_modification: rustix::fs::Timespec {
+                    tv_sec: (modified_ns / 1_000_000_000) as i64,
+                    tv_nsec: (modified_ns % 1_000_000_000) as i64,
+                },
+            };
+            let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
+            if rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()).is_ok() {
+                managed.extent.set_modified_ns(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// At a stop: as much as possible becomes durable.
+    pub(super) fn settle_all(&self) {
+        let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
+        for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
+            let done = self.after_close(&managed).and_then(|_| {
+                let mut inner = guard(&managed.inner);
+                if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
+            });
+            if let Err(refusal) = done {
+                self.state.note(&format!("stopping, file {}: {refusal}", managed.file));
+            }
+        }
+    }
+
+    /// Frees the file: objects, records, shared memory. Gives up when a user appears after all. Repeated at the next start if it is not finished.
+    pub(super) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        if !matches!(inner.record.state, FileState::Unlinked) {
+            self.step("free: before the mark");
+            self.set_state(managed, inner, FileState::Unlinked)?;
+        }
+        managed.control.set_life(Life::Gone);
+        if !self.users(managed).is_empty() {
+            managed.control.set_life(Life::Live);
+            self.doubt(managed.file);
+            return Ok(());
+        }
+        self.step("free: before the objects");
+        if let Err(refusal) = self.free_objects(managed.file, &inner.regions) {
+            self.doubt(managed.file);
+            return Err(refusal);
+        }
+        self.step("free: before the records");
+        let mut changes = Changes::default();
+        for region in inner.regions.keys() {
+            changes.remove_region(managed.file, *region);
+        }
+        changes.remove_file(managed.file);
+        if self.table.file_of(inner.record.stub)? == Some(managed.file) {
+            changes.remove_inode(inner.record.stub);
+        }
+        self.table.commit(&changes)?;
+        let mut room = guard(&self.room);
+        for placed in inner.regions.values() {
+            room.give_back(&placed.layout, inner.record.region_bytes);
+        }
+        drop(room);
+        inner.freed = true;
+        inner.stub = None;
+        self.remove_memory(managed.file);
+        guard(&self.files).remove(&managed.file);
+        Ok(())
+    }
+
+    fn free_objects(&self, file: FileId, regions: &BTreeMap<RegionIndex, RegionRecord>) -> Result<(), Refusal> {
+        let servers: BTreeSet<ServerId> =
+            regions.values().flat_map(|placed| placed.layout.stripes().iter().map(|stripe| stripe.server)).collect();
+        let mut first_fault = None;
+        for server in servers {
+            if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
+                first_fault.get_or_insert(refusal);
+            }
+        }
+        first_fault.map_or(Ok(()), Err)
+    }
+
+    /// A new file has the inode number of this one, whose stub is therefore gone for good.
+    fn free_former(&self, file: FileId) -> Result<(), Refusal> {
+        let managed = match self.managed(file) {
+            Err(Refusal::UnknownFile { .. }) => return Ok(()),
+            result => result?,
+        };
+        let mut inner = guard(&managed.inner);
+        if inner.freed { Ok(()) } else { self.free(&managed, &mut inner) }
+    }
+
+    /// A name of the file's stub is gone.
+    pub(super) fn unlinked(&self, managed: &Managed, proof: &Proof) -> Result<(), Refusal> {
+        if proof.facts.links > 0 {
+            return Ok(());
+        }
+        {
+            let mut inner = guard(&managed.inner);
+            if inner.freed {
+                return Ok(());
+            }
+            self.set_state(managed, &mut inner, FileState::Unlinked)?;
+            if inner.stub.is_none() {
+                inner.stub = proof.to_watch();
+            }
+        }
+        if !self.after_close(managed)? {
+            self.doubt(managed.file);
+        }
+        Ok(())
+    }
+
+    /// Looks at a file whose last user may have died; true when it need not be looked at again.
+    pub(super) fn look_again(&self, file: FileId) -> bool {
+        let managed = match self.managed(file) {
+            Ok(managed) => managed,
+            Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
+        };
+        match self.after_close(&managed) {
+            Ok(done) => done && (guard(&managed.inner).freed || !self.is_unlinked(&managed)),
+            Err(refusal) => {
+                self.state.note(&format!("file {file} cannot be freed yet: {refusal}"));
+                false
+            }
+        }
+    }
+
+    fn is_unlinked(&self, managed: &Managed) -> bool {
+        matches!(guard(&managed.inner).record.state, FileState::Unlinked)
+    }
+
+    /// Whether the stub stands at the path that the record hints at.
+    pub(super) fn stands_at_its_path(&self, record: &FileRecord) -> bool {
+        Facts::at_path(Path::new(&record.path)).ok().flatten().is_some_and(|facts| record.stub.is(&facts.inode))
+    }
+}
+
+pub(super) fn write_stub(descriptor: &OwnedFd, text: &[u8]) -> rustix::io::Result<()> {
+    let mut done = 0;
+    while done < text.len() {
+        done += rustix::io::retry_on_intr(|| rustix::io::pwrite(descriptor, &text[done..], done as u64))?;
+    }
+    Ok(())
+}
+
+pub(super) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec.max(0) as u64 * 1_000_000_000 + now.tv_nsec.max(0) as u64
+}

@@ -1,0 +1,177 @@
+//! Placing regions: objects on every server of the layout, then the durable record, then the control block.
+//!
+//! All regions of one request are placed together or none is. Requests on one file are served one at a time, so of many clients that reach
+//! a new region at once the first has it placed and the others find it done. Order against crashes: generation numbers are reserved durably before objects are
+//! made, and objects exist before the record names them; a crash in between leaves objects that no record names, which `check`
+//! finds, and numbers that are never used.
+
+use super::files::{Inner, Managed, RESERVE_FIRST};
+use super::room::{NoRoom, Reservation};
+use super::{Core, guard};
+use crate::protocol::Refusal;
+use crate::rmt::{Changes, FileRecord, RegionRecord};
+use crate::server::ObjectName;
+use crate::shared::control::{ControlError, MAX_REGIONS};
+use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex};
+
+impl Core {
+    /// Gives every region of `first ..= last` that has none objects.
+    pub(super) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
+        if last.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file: managed.file, region: last }.into());
+        }
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        let missing: Vec<RegionIndex> =
+            (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
+        // The room stays locked until its promises are made, or another file could be promised the same bytes.
+        let mut room = guard(&self.room);
+        let mut reservation = room.reserve(&self.servers);
+        let mut placed = Vec::with_capacity(missing.len());
+        for (region, generation) in missing.into_iter().zip(generation + 1..) {
+            let (layout, fell_back) = self.choose(&mut reservation, &inner, region)?;
+            placed.push((region, RegionRecord { generation: Generation(generation), layout, fell_back }));
+        }
+        reservation.promise();
+        drop(room);
+        let made = self.make_objects(managed, &inner, &placed).and_then(|()| self.record(managed, &mut inner, &placed));
+        if made.is_err() {
+            let mut room = guard(&self.room);
+            for (_, record) in &placed {
+                room.give_back(&record.layout, inner.record.region_bytes);
+            }
+        }
+        made
+    }
+
+    /// Reserves `count` generations and returns the one before the first.
+    fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
+        let before = inner.generation;
+        let end = before.checked_add(count).ok_or_else(|| Refusal::TooLarge {
+            what: format!("file {} has used up its generation numbers; copy it to a new file", managed.file),
+        })?;
+        if end > inner.record.generations_reserved {
+            let generations_reserved = end.saturating_add(RESERVE_FIRST);
+            let record = FileRecord { generations_reserved, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+        }
+        self.step("place: generations reserved");
+        inner.generation = end;
+        Ok(before)
+    }
+
+    /// The region's own layout, or the fallback if that has no room.
+    fn choose(
+        &self,
+        reservation: &mut Reservation<'_>,
+        inner: &Inner,
+        region: RegionIndex,
+    ) -> Result<(Layout, bool), Refusal> {
+        let region_bytes = inner.record.region_bytes;
+        let own = inner.placement.layout_of(region);
+        let full = match reservation.take(own, region_bytes) {
+            Ok(()) => return Ok((own.clone(), false)),
+            Err(NoRoom::Server(error)) => return Err(error.into()),
+            Err(NoRoom::Full(full)) => full,
+        };
+        let fallback = inner.placement.fallback_layout();
+        let full = match reservation.take(fallback, region_bytes) {
+            Ok(()) => return Ok((fallback.clone(), true)),
+            Err(NoRoom::Server(error)) => return Err(error.into()),
+            Err(NoRoom::Full(_)) if fallback == own => full,
+            Err(NoRoom::Full(full)) => full,
+        };
+        Err(Refusal::NoSpace {
+            what: format!(
+                "server {} has {} left of the {} that region {region} of {} needs there, and the fallback does not fit either",
+                self.cluster.servers[usize::from(full.server.0)].name,
+                ByteCount(full.left_bytes),
+                ByteCount(full.asked_bytes),
+                inner.record.path
+            ),
+        })
+    }
+
+    /// Makes all objects, or, when one fails, none.
+    fn make_objects(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        placed: &[(RegionIndex, RegionRecord)],
+    ) -> Result<(), Refusal> {
+        let objects = || {
+            placed.iter().flat_map(|(region, record)| {
+                let name = ObjectName { file: managed.file, region: *region, generation: record.generation };
+                record.layout.stripes().iter().map(move |stripe| (stripe.server, name))
+            })
+        };
+        for (count, (server, object)) in objects().enumerate() {
+            let made = self.server(server).and_then(|s| s.create(object, inner.ownership()).map_err(Refusal::from));
+            if let Err(refusal) = made {
+                for (server, object) in objects().take(count) {
+                    // One that stays is an orphan, which `check` finds; its name is not used again.
+                    let _ = self.server(server).map(|s| s.remove(object));
+                }
+                return Err(refusal);
+            }
+        }
+        self.step("place: objects made");
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        placed: &[(RegionIndex, RegionRecord)],
+    ) -> Result<(), Refusal> {
+        let mut changes = Changes::default();
+        for (region, record) in placed {
+            changes.put_region(managed.file, *region, record);
+        }
+        self.table.commit(&changes)?;
+        self.step("place: recorded");
+        for (number, (region, record)) in placed.iter().enumerate() {
+            if let Err(error) = managed.control.publish(managed.file, *region, record.generation, &record.layout) {
+                self.take_back(managed, placed, number)?;
+                return Err(error.into());
+            }
+        }
+        for (region, record) in placed {
+            inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
+            inner.regions.insert(*region, record.clone());
+        }
+        Ok(())
+    }
+
+    /// The control block has no room for these layouts: undoes the whole request, of which `published` regions were published. They hold no
+    /// data: nobody is told of them before the request is answered, and whoever found them by himself finds them gone and asks.
+    fn take_back(
+        &self,
+        managed: &Managed,
+        placed: &[(RegionIndex, RegionRecord)],
+        published: usize,
+    ) -> Result<(), Refusal> {
+        let mut changes = Changes::default();
+        for (number, (region, record)) in placed.iter().enumerate() {
+            if number < published {
+                managed.control.retract(*region);
+            }
+            changes.remove_region(managed.file, *region);
+            for stripe in record.layout.stripes() {
+                let object = ObjectName { file: managed.file, region: *region, generation: record.generation };
+                let _ = self.server(stripe.server).map(|s| s.remove(object));
+            }
+        }
+        Ok(self.table.commit(&changes)?)
+    }
+}

@@ -1,0 +1,98 @@
+//! What a predecessor left unfinished, before the first client is served.
+
+use super::files::Managed;
+use super::{Core, guard};
+use crate::protocol::Refusal;
+use crate::rmt::{FileRecord, FileState};
+use crate::shared::control::Life;
+use crate::shared::extent::Extent;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use std::collections::HashMap;
+use stripewise_layout::FileId;
+
+impl Core {
+    /// Counts promises, ends what was under way, and returns sentences for the user. A file that cannot be settled now (its server is
+    /// away) is noted, and settled when it is next opened.
+    pub(super) fn recover(&self) -> Result<Vec<String>, super::BrokerError> {
+        let files: HashMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+        {
+            let mut room = guard(&self.room);
+            self.table.every_region(|file, _, placed| {
+                if let Some(record) = files.get(&file) {
+                    room.add(&placed.layout, record.region_bytes);
+                }
+            })?;
+        }
+        self.remove_stale_memory(&files);
+        let mut said = Vec::new();
+        for (file, record) in &files {
+            if matches!(record.state, FileState::Live) && record.cutting_to_bytes.is_none() {
+                continue;
+            }
+            let settled = self.managed(*file).and_then(|managed| self.settle_left(&managed, record));
+            match settled {
+                Ok(sentence) => said.extend(sentence),
+                Err(refusal) => said.push(format!("{} could not be cleaned up yet: {refusal}", record.path)),
+            }
+        }
+        Ok(said)
+    }
+
+    fn settle_left(&self, managed: &Managed, record: &FileRecord) -> Result<Option<String>, Refusal> {
+        match record.state {
+            FileState::Importing { .. } | FileState::Releasing { .. } => {
+                self.settle_holding(managed, &mut guard(&managed.inner))
+            }
+            FileState::Unlinked => {
+                if self.after_close(managed)? {
+                    return Ok(Some(format!("the data of the removed file {} was freed", record.path)));
+                }
+                self.doubt(managed.file);
+                Ok(None)
+            }
+            FileState::Creating => {
+                let mut inner = guard(&managed.inner);
+                if !self.users(managed).is_empty() {
+                    self.doubt(managed.file);
+                } else if self.stands_at_its_path(record) {
+                    self.set_state(managed, &mut inner, FileState::Live)?;
+                    managed.control.set_life(Life::Live);
+                } else {
+                    self.free(managed, &mut inner)?;
+                    return Ok(Some(format!("{}, which was being created, was discarded", record.path)));
+                }
+                Ok(None)
+            }
+            FileState::Live => Ok(record
+                .cutting_to_bytes
+                .map(|size| format!("the interrupted truncation of {} to {size} bytes was finished", record.path))),
+        }
+    }
+
+    /// Shared memory of files that are no more.
+    fn remove_stale_memory(&self, files: &HashMap<FileId, FileRecord>) {
+        let Ok(run) = Dir::read_from(self.state.run()) else { return };
+        for entry in run.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Some((id, "ctl" | "ext" | "slots")) = name.split_once('.') else { continue };
+            if id.parse().is_ok_and(|file| !files.contains_key(&file)) {
+                // What stays costs nothing but its name.
+                let _ = rustix::fs::unlinkat(self.state.run(), name, AtFlags::empty());
+            }
+        }
+    }
+
+    /// The size of a file that is not loaded: shared memory of this boot knows best.
+    pub(super) fn size_unloaded(&self, file: FileId, record: &FileRecord) -> u64 {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let open = |kind: &str| rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), flags, Mode::empty());
+        let shared = || {
+            let control = crate::shared::control::ControlBlock::open(open("ctl").ok()?, file, false).ok()?;
+            if control.boot_id() != self.boot {
+                return None;
+            }
+            Some(Extent::open(open("ext").ok()?, false).ok()?.size_bytes())
+        };
+        shared().unwrap_or(record.size_bytes)
+    }
+}

@@ -1,0 +1,273 @@
+//! What each request means, and what it needs of the connection that sends it.
+
+use super::files::{Inner, Managed};
+use super::proof::Proof;
+use super::service::Connection;
+use super::{Core, guard};
+use crate::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
+use crate::rmt::FileState;
+use crate::server::{ObjectName, Ownership, ServerError};
+use crate::shared::processes::{Incarnation, ProcessSlot};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use stripewise_layout::{FileId, Placement, ServerId};
+
+/// A descriptor that goes along with a reply.
+pub(super) enum Carried {
+    Own(OwnedFd),
+    /// Must never be closed in this process.
+    Kept(BorrowedFd<'static>),
+}
+
+impl AsFd for Carried {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Carried::Own(descriptor) => descriptor.as_fd(),
+            Carried::Kept(descriptor) => *descriptor,
+        }
+    }
+}
+
+/// A reply with the descriptors that go along.
+pub(super) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
+
+fn done() -> Answer {
+    Ok((Reply::Done, Vec::new()))
+}
+
+impl Core {
+    pub(super) fn answer(
+        &self,
+        connection: &Connection,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> (Reply, Vec<Carried>) {
+        self.try_answer(connection, request, descriptors)
+            .unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new()))
+    }
+
+    fn try_answer(&self, connection: &Connection, request: Request, descriptors: Vec<OwnedFd>) -> Answer {
+        let greeted = guard(&connection.client).greeted;
+        if !greeted && !matches!(request, Request::Hello { .. }) {
+            return Err(Refusal::Invalid { what: "say Hello first".to_owned() });
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut proof = || {
+            let descriptor = descriptors.next().ok_or_else(|| Refusal::Invalid {
+                what: "the request needs the stub's descriptor".to_owned(),
+            })?;
+            Proof::new(descriptor)
+        };
+        match request {
+            Request::Hello { version } => self.hello(connection, version),
+            Request::Claimed { slot, incarnation } => {
+                self.claimed(connection, ProcessSlot(slot), Incarnation(incarnation));
+                done()
+            }
+            Request::Open { file } => {
+                let proof = proof()?;
+                self.open_file(connection, file, &proof)
+            }
+            Request::Create { path } => {
+                let proof = proof()?;
+                let placement = self.placement_for(&path)?;
+                let managed = self.create(&proof, &path, placement, FileState::Creating, None)?;
+                self.opened(connection, &managed, &mut guard(&managed.inner), true)
+            }
+            Request::Linked { file } => {
+                needs_write(connection, file)?;
+                self.linked(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Abandon { file } => {
+                self.abandon(connection, file)?;
+                done()
+            }
+            Request::Place { file, first, last } => {
+                needs_write(connection, file)?;
+                self.place(&*self.managed(file)?, first, last)?;
+                done()
+            }
+            Request::Truncate { file, size_bytes } => {
+                needs_write(connection, file)?;
+                self.truncate(&*self.managed(file)?, size_bytes)?;
+                done()
+            }
+            Request::Sync { file } => {
+                needs_open(connection, file)?;
+                self.sync(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Attributes { file } => {
+                let proof = proof()?;
+                let managed = self.identify(file, &proof)?;
+                self.follow_stub(&managed, &mut guard(&managed.inner), &proof)?;
+                done()
+            }
+            Request::Close { file } => {
+                guard(&connection.client).opened.remove(&file);
+                if let Some(managed) = self.if_loaded(file) {
+                    guard(&managed.inner).openers.remove(&connection.id);
+                    self.after_close(&managed)?;
+                }
+                done()
+            }
+            Request::Unlinked { file } => {
+                let proof = proof()?;
+                match self.identify(file, &proof) {
+                    Ok(managed) => self.unlinked(&managed, &proof)?,
+                    // Freed by the first of two that say so.
+                    Err(Refusal::UnknownFile { .. }) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+                done()
+            }
+            Request::OpenObject { file, region, generation, server } => {
+                let writable = needs_open(connection, file)?;
+                let object = ObjectName { file, region, generation };
+                let handle = self.open_object(object, ServerId(server), writable)?;
+                Ok((Reply::Object, vec![Carried::Own(handle)]))
+            }
+            Request::Admin(request) => {
+                let user = rustix::process::geteuid();
+                if !connection.peer.uid.is_root() && connection.peer.uid != user {
+                    return Err(Refusal::NotPermitted);
+                }
+                self.admin(connection, request, &mut proof)
+            }
+        }
+    }
+
+    fn hello(&self, connection: &Connection, version: u32) -> Answer {
+        if version != PROTOCOL_VERSION {
+            return Err(Refusal::Version { broker: PROTOCOL_VERSION, client: version });
+        }
+        guard(&connection.client).greeted = true;
+        let copy = |descriptor: rustix::fd::BorrowedFd<'_>| {
+            rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
+                .map_err(|errno| Refusal::Table { what: format!("descriptors of shared memory: {errno}") })
+        };
+        let mut along = vec![Carried::Kept(self.processes.descriptor())];
+        if let Some(stations) = &self.stations {
+            along.push(Carried::Own(copy(stations.as_fd())?));
+        }
+        let servers = self.cluster.servers.iter().map(|server| ServerInfo {
+            name: server.name.clone(),
+            class: server.class,
+            url: server.url.to_string(),
+        });
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let welcome = Reply::Welcome {
+            cluster: self.cluster.id.clone(),
+            servers: servers.collect(),
+            managed: names.managed(),
+            expected: names.expected(),
+        };
+        Ok((welcome, along))
+    }
+
+    fn claimed(&self, connection: &Connection, slot: ProcessSlot, incarnation: Incarnation) {
+        let mut client = guard(&connection.client);
+        client.claim = Some((slot, incarnation));
+        if connection.peer.pid == rustix::process::getpid() {
+            guard(&self.own_claims).insert((slot, incarnation));
+        }
+    }
+
+    fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
+            what: format!("{path} is neither below a managed directory nor in a plan"),
+        })
+    }
+
+    /// The answer to an open: from now on the connection counts as having the file open.
+    pub(super) fn opened(
+        &self,
+        connection: &Connection,
+        managed: &Managed,
+        inner: &mut Inner,
+        writable: bool,
+    ) -> Answer {
+        let file = managed.file;
+        let memory = self
+            .open_memory(file, writable)
+            .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        *guard(&connection.client).opened.entry(file).or_default() |= writable;
+        inner.openers.insert(connection.id);
+        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
+        Ok((Reply::Opened { file, writable }, along))
+    }
+
+    fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
+        needs_write(connection, file)?;
+        let managed = self.managed(file)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Ok(());
+        }
+        if !matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }) {
+            return Err(Refusal::Invalid { what: format!("file {file} is in use; unlink its stub to remove it") });
+        }
+        guard(&connection.client).opened.remove(&file);
+        inner.openers.remove(&connection.id);
+        inner.holder = None;
+        self.free(&managed, &mut inner)
+    }
+
+    fn open_object(&self, object: ObjectName, server: ServerId, writable: bool) -> Result<OwnedFd, Refusal> {
+        let managed = self.managed(object.file)?;
+        // Held, so that the mode is not changed by two at once.
+        let inner = guard(&managed.inner);
+        let backend = self.server(server)?;
+        let handle = match backend.open(object, writable) {
+            Err(ServerError::Denied { .. }) => {
+                let ownership = inner.ownership();
+                backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+                let opened = backend.open(object, writable);
+                backend.set_ownership(object, ownership)?;
+                opened?
+            }
+            result => result?,
+        };
+        Ok(handle.descriptor)
+    }
+
+    /// The client is gone, or closed its connection: its files may have lost their last user.
+    pub(super) fn connection_ended(&self, connection: &Connection) {
+        let (claim, files) = {
+            let mut client = guard(&connection.client);
+            (client.claim.take(), std::mem::take(&mut client.opened))
+        };
+        if let Some(claim) = claim {
+            guard(&self.own_claims).remove(&claim);
+        }
+        for file in files.into_keys() {
+            let Some(managed) = self.if_loaded(file) else { continue };
+            let was_holder = {
+                let mut inner = guard(&managed.inner);
+                inner.openers.remove(&connection.id);
+                let was = inner.holder == Some(connection.id);
+                if was {
+                    inner.holder = None;
+                }
+                was
+            };
+            if was_holder {
+                self.abandoned_by_holder(&managed);
+            }
+            // A process that is just dying may still hold its lock.
+            if !self.after_close(&managed).unwrap_or(false) {
+                self.doubt(file);
+            }
+        }
+    }
+}
+
+/// Whether the file is open for writing on this connection; an error if it is not open at all.
+fn needs_open(connection: &Connection, file: FileId) -> Result<bool, Refusal> {
+    guard(&connection.client).opened.get(&file).copied().ok_or(Refusal::NotPermitted)
+}
+
+fn needs_write(connection: &Connection, file: FileId) -> Result<(), Refusal> {
+    if needs_open(connection, file)? { Ok(()) } else { Err(Refusal::NotPermitted) }
+}

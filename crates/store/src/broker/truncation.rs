@@ -1,0 +1,213 @@
+//! Truncation: the one change for which a file is held exclusively.
+//!
+//! The gate is shut, every I/O in flight ends, the intent is made durable, objects are cut, the table forgets what is cut off, and the gate opens.
+//! A crash after the intent is followed by the same cut when the file is next loaded. Regions wholly beyond the new size lose their objects
+//! and become absent, so their room is free again; their generation numbers are not used again.
+//!
+//! Objects may hold bytes beyond the file's size, left by writers that died before they published the size; they are cut before an
+//! extension could let them appear.
+
+use super::files::{Inner, Managed};
+use super::{Core, guard};
+use crate::protocol::Refusal;
+use crate::rmt::{Changes, FileRecord, RegionRecord};
+use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
+use std::time::{Duration, Instant};
+use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
+
+/// How long a truncation waits for I/O in flight before it gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// Shuts the gate and opens it again, whatever happens.
+pub(super) struct ShutGate<'a>(&'a Managed);
+
+impl<'a> ShutGate<'a> {
+    pub(super) fn new(managed: &'a Managed) -> Self {
+        managed.control.shut_gate();
+        Self(managed)
+    }
+}
+
+impl Drop for ShutGate<'_> {
+    fn drop(&mut self) {
+        self.0.control.open_gate();
+    }
+}
+
+impl Core {
+    /// Sets the file's size.
+    pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64) -> Result<(), Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        let geometry = inner.geometry();
+        let most = geometry.region_bytes().saturating_mul(u64::from(crate::shared::control::MAX_REGIONS));
+        if size_bytes > most {
+            return Err(Refusal::TooLarge {
+                what: format!("{size_bytes} bytes; a file with regions of {} bytes ends at {most}", geometry.region_bytes()),
+            });
+        }
+        let before = managed.extent.size_bytes();
+        let may_have_leftovers = inner
+            .regions
+            .last_key_value()
+            .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
+        if size_bytes >= before && !may_have_leftovers {
+            managed.extent.extend_to(size_bytes);
+            return Ok(());
+        }
+        let gate = ShutGate::new(managed);
+        self.drain(managed)?;
+        // Writers that were in flight may have raised it.
+        let before = managed.extent.size_bytes();
+        if size_bytes == before {
+            return Ok(());
+        }
+        // Before anything is changed: an absent server is an error with no effect.
+        self.probe_cut(&inner, size_bytes.min(before))?;
+        self.begin_cut(managed, &mut inner, size_bytes.min(before))?;
+        let cut = self.finish_cutting(managed, &mut inner, size_bytes.min(before));
+        if cut.is_ok() {
+            managed.extent.extend_to(size_bytes);
+        }
+        drop(gate);
+        cut
+    }
+
+    /// Waits until no living process has I/O in flight on the file; the gate is shut.
+    pub(super) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
+        let start = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let busy = managed.slots.users().find(|(slot, incarnation)| {
+                managed.slots.in_flight(*slot).next().is_some() && self.is_alive(*slot, *incarnation)
+            });
+            let Some((slot, _)) = busy else { return Ok(()) };
+            if start.elapsed() > PATIENCE {
+                let holder = format!("process {}, whose I/O does not end", self.processes.process_id(slot));
+                return Err(Refusal::Busy { file: managed.file, holder });
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn probe_cut(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+        let mut probed = std::collections::BTreeSet::new();
+        for (_, placed) in affected(inner, size_bytes) {
+            for stripe in placed.layout.stripes() {
+                if probed.insert(stripe.server) {
+                    self.server(stripe.server)?.probe()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_cut(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+        if affected(inner, size_bytes).next().is_some() {
+            self.step("truncate: before the intent");
+            let record = FileRecord { cutting_to_bytes: Some(size_bytes), ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+            self.step("truncate: intent recorded");
+        }
+        Ok(())
+    }
+
+    /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
+    /// cannot be cut, the file has its new size, the intent stays for a later try, and the fault is returned.
+    pub(super) fn finish_cutting(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+        let geometry = inner.geometry();
+        let count = geometry.count_for(size_bytes);
+        let gone = inner.regions.split_off(&RegionIndex(count));
+        for (region, placed) in &gone {
+            managed.control.retract(*region);
+            for stripe in placed.layout.stripes() {
+                let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+                let removed = self.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
+                if let Err(refusal) = removed {
+                    self.state.note(&format!("an object cut off stays behind for `check`: {refusal}"));
+                }
+            }
+        }
+        self.step("truncate: regions removed");
+        let cut = self.cut_leftovers_to(managed.file, inner, size_bytes);
+        self.step("truncate: objects cut");
+        let still = if cut.is_err() { Some(size_bytes) } else { None };
+        let record = FileRecord { cutting_to_bytes: still, size_bytes, ..inner.record.clone() };
+        let mut changes = Changes::default();
+        for region in gone.keys() {
+            changes.remove_region(managed.file, *region);
+        }
+        changes.put_file(managed.file, &record);
+        if record != inner.record || !gone.is_empty() {
+            self.table.commit(&changes)?;
+        }
+        self.step("truncate: recorded");
+        inner.record = record;
+        let mut room = guard(&self.room);
+        for placed in gone.values() {
+            room.give_back(&placed.layout, geometry.region_bytes());
+        }
+        drop(room);
+        managed.extent.cut_to(size_bytes);
+        managed.control.set_durable_size_bytes(size_bytes);
+        cut
+    }
+
+    /// Cuts what objects hold beyond the durable size. Nobody uses the file.
+    pub(super) fn cut_leftovers(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
+        self.cut_leftovers_to(file, inner, inner.record.size_bytes)
+    }
+
+    fn cut_leftovers_to(&self, file: FileId, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+        let geometry = inner.geometry();
+        let mut first_fault = None;
+        for (region, placed) in affected(inner, size_bytes) {
+            let view = placed.layout.view();
+            let used = geometry.used_bytes(*region, size_bytes);
+            for (turn, stripe) in placed.layout.stripes().iter().enumerate() {
+                let object = ObjectName { file, region: *region, generation: placed.generation };
+                let length = view.object_bytes(turn, used);
+                let cut = self
+                    .server(stripe.server)
+                    .and_then(|server| cut_as_owner(server, object, length, inner.ownership()).map_err(Refusal::from));
+                if let Err(refusal) = cut {
+                    first_fault.get_or_insert(refusal);
+                }
+            }
+        }
+        first_fault.map_or(Ok(()), Err)
+    }
+}
+
+/// Placed regions that reach beyond `size_bytes`.
+fn affected(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (&RegionIndex, &RegionRecord)> {
+    let geometry: RegionGeometry = inner.geometry();
+    let first = u32::try_from(size_bytes / geometry.region_bytes()).unwrap_or(u32::MAX);
+    inner.regions.range(RegionIndex(first)..)
+}
+
+/// The owner may cut what the mode does not let the owner write.
+fn cut_as_owner(
+    server: &dyn ServerBackend,
+    object: ObjectName,
+    length: u64,
+    ownership: Ownership,
+) -> Result<(), ServerError> {
+    match server.cut(object, length) {
+        Err(ServerError::Denied { .. }) => {
+            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+            let cut = server.cut(object, length);
+            server.set_ownership(object, ownership)?;
+            cut
+        }
+        result => result,
+    }
+}
