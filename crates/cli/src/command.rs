@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::{completions, doctor, init, man};
+use crate::{completions, doctor, init, man, report};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -73,6 +73,7 @@ macro_rules! commands {
 commands! {
     Init(init::InitArgs) = "init";
     Doctor(doctor::DoctorArgs) = "doctor";
+    Report(report::ReportArgs) = "report";
     Completions(completions::CompletionsArgs) = "completions";
     Man(man::ManArgs) = "man";
 }

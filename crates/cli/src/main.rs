@@ -12,6 +12,7 @@ mod init;
 mod launch;
 mod man;
 mod output;
+mod report;
 mod table;
 
 use clap::Parser;

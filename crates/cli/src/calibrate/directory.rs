@@ -1,0 +1,220 @@
+//! Measuring a real directory: a scratch file of its own, past the page cache.
+//!
+//! The file has no name (`O_TMPFILE`, else it is unlinked right after it was made), so the kernel frees it however the command ends.
+//! Where the file system takes direct I/O, reads and writes go to the device from aligned buffers; elsewhere a write counts until its data is
+//! on the device (`RWF_DSYNC`), and a range is dropped from the cache before it is read.
+
+use super::measure::{LARGEST_BYTES, LEAST_SPAN_BYTES, SMALLEST_BYTES, Subject};
+use anyhow::{Context, Result, bail};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use stripewise_layout::{ByteCount, Direction};
+
+/// How the page cache is kept out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    Direct,
+    /// Synchronous writes, and reads after the cache was dropped.
+    Synchronous,
+}
+
+pub(super) struct DirectorySubject {
+    file: OwnedFd,
+    method: Method,
+    span_bytes: u64,
+    buffer: AlignedBuffer,
+}
+
+impl DirectorySubject {
+    /// Makes the scratch file in `directory` and fills it: with `wanted_bytes`, or as much as `patience` allows.
+    pub(super) fn prepare(directory: &Path, wanted_bytes: u64, patience: Duration, seed: u64) -> Result<Self> {
+        let file = scratch_file(directory)?;
+        let free = rustix::fs::fstatvfs(&file).context("cannot tell the free space")?;
+        let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
+        // Twice, so that calibration never fills a file system to the brim.
+        if free_bytes < 2 * LEAST_SPAN_BYTES {
+            bail!(
+                "{} has {} free; calibration needs {}: make room there",
+                directory.display(),
+                ByteCount(free_bytes),
+                ByteCount(2 * LEAST_SPAN_BYTES)
+            );
+        }
+        let wanted_bytes = wanted_bytes.min(free_bytes / 2).max(LEAST_SPAN_BYTES) / LARGEST_BYTES * LARGEST_BYTES;
+        let mut subject = Self { file, method: Method::Synchronous, span_bytes: 0, buffer: AlignedBuffer::new(seed) };
+        subject.method = subject.choose_method();
+        let begin = Instant::now();
+        while subject.span_bytes < wanted_bytes && (subject.span_bytes < LEAST_SPAN_BYTES || begin.elapsed() < patience)
+        {
+            write_at(&subject.file, subject.buffer.bytes(LARGEST_BYTES), subject.span_bytes, ReadWriteFlags::empty())
+                .with_context(|| format!("cannot write a scratch file in {}", directory.display()))?;
+            subject.span_bytes += LARGEST_BYTES;
+        }
+        rustix::fs::fsync(&subject.file)?;
+        // Read-ahead would answer later requests from memory.
+        let _ = rustix::fs::fadvise(&subject.file, 0, None, Advice::Random);
+        Ok(subject)
+    }
+
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Direct I/O if the file system takes it for the smallest size; some accept the flag and refuse the access.
+    fn choose_method(&self) -> Method {
+        let flags = rustix::fs::fcntl_getfl(&self.file).unwrap_or(OFlags::empty());
+        if rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).is_err() {
+            return Method::Synchronous;
+        }
+        if write_at(&self.file, self.buffer.bytes(SMALLEST_BYTES), 0, ReadWriteFlags::empty()).is_ok() {
+            return Method::Direct;
+        }
+        let _ = rustix::fs::fcntl_setfl(&self.file, flags);
+        Method::Synchronous
+    }
+}
+
+impl Subject for DirectorySubject {
+    fn span_bytes(&self) -> u64 {
+        self.span_bytes
+    }
+
+    fn time(&mut self, direction: Direction, offset: u64, bytes: u64) -> Result<f64> {
+        let begin = match (direction, self.method) {
+            (Direction::Write, Method::Direct) => {
+                let begin = Instant::now();
+                write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::empty())?;
+                begin
+            }
+            (Direction::Write, Method::Synchronous) => {
+                let begin = Instant::now();
+                match write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::DSYNC) {
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                        write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::empty())?;
+                        rustix::fs::fdatasync(&self.file)?;
+                    }
+                    result => result?,
+                }
+                begin
+            }
+            (Direction::Read, method) => {
+                if method == Method::Synchronous {
+                    rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed)?;
+                }
+                let begin = Instant::now();
+                read_at(&self.file, self.buffer.bytes_mut(bytes), offset)?;
+                begin
+            }
+        };
+        Ok(begin.elapsed().as_secs_f64())
+    }
+}
+
+/// A file in `directory` that no name leads to.
+pub(super) fn scratch_file(directory: &Path) -> Result<OwnedFd> {
+    let named = |what: &'static str| format!("cannot {what} a scratch file in {}", directory.display());
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+        Ok(file) => return Ok(file),
+        // What file systems and kernels without O_TMPFILE say.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        Err(errno) => return Err(errno).with_context(|| named("create")),
+    }
+    let path = directory.join(format!(".stripewise-calibrate-{}", std::process::id()));
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, mode).with_context(|| named("create"))?;
+    rustix::fs::unlink(&path).with_context(|| named("unlink"))?;
+    Ok(file)
+}
+
+/// Writes all of `bytes`; a short write goes on where it stopped.
+pub(super) fn write_at(file: impl AsFd, bytes: &[u8], offset: u64, flags: ReadWriteFlags) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwritev2(&file, &[IoSlice::new(&bytes[done..])], offset + done as u64, flags) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Reads all of `bytes`; an end of file before that is an error.
+pub(super) fn read_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::preadv(&file, &mut [IoSliceMut::new(&mut bytes[done..])], offset + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the largest request, aligned for direct I/O, random so that no device compresses them away.
+pub(super) struct AlignedBuffer {
+    storage: Vec<u8>,
+    start: usize,
+}
+
+impl AlignedBuffer {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut storage = vec![0; (LARGEST_BYTES + SMALLEST_BYTES) as usize];
+        SmallRng::seed_from_u64(seed).fill_bytes(&mut storage);
+        let start = storage.as_ptr().align_offset(SMALLEST_BYTES as usize);
+        Self { storage, start }
+    }
+
+    pub(super) fn bytes(&self, bytes: u64) -> &[u8] {
+        &self.storage[self.start..self.start + bytes as usize]
+    }
+
+    pub(super) fn bytes_mut(&mut self, bytes: u64) -> &mut [u8] {
+        &mut self.storage[self.start..self.start + bytes as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_measured_and_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut subject = DirectorySubject::prepare(directory.path(), LEAST_SPAN_BYTES, Duration::ZERO, 1).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the scratch file has no name");
+        assert!(subject.span_bytes() >= LEAST_SPAN_BYTES);
+        for method in [subject.method(), Method::Synchronous] {
+            if method == Method::Synchronous {
+                let flags = rustix::fs::fcntl_getfl(&subject.file).unwrap();
+                rustix::fs::fcntl_setfl(&subject.file, flags & !OFlags::DIRECT).unwrap();
+            }
+            subject.method = method;
+            for direction in [Direction::Write, Direction::Read] {
+                assert!(subject.time(direction, 8192, 65_536).unwrap() > 0.0);
+            }
+        }
+        let written = subject.buffer.bytes(65_536).to_vec();
+        subject.time(Direction::Write, 1 << 20, 65_536).unwrap();
+        subject.buffer.bytes_mut(65_536).fill(0);
+        subject.time(Direction::Read, 1 << 20, 65_536).unwrap();
+        assert_eq!(subject.buffer.bytes(65_536), written, "the bytes measured are the bytes of the file");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let error = DirectorySubject::prepare(Path::new("/nonexistent/x"), 0, Duration::ZERO, 1).err().unwrap();
+        assert!(format!("{error:#}").contains("cannot create a scratch file in /nonexistent/x"), "{error:#}");
+    }
+}

@@ -1,0 +1,112 @@
+use super::*;
+use stripewise_device::{DEVICES, DeviceSpec, Service, lookup_link};
+use stripewise_store::server::directory::prepare;
+
+fn cluster(directory: &Path, urls: &[(String, &str)]) -> Cluster {
+    let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"state\"\n".to_owned();
+    for (number, (query, class)) in urls.iter().enumerate() {
+        let path = directory.join(format!("s{number}"));
+        std::fs::create_dir(&path).unwrap();
+        prepare("c0ffee", &format!("s{number}"), &path).unwrap();
+        let scheme = if query.is_empty() { "file" } else { "emulated" };
+        let url = format!("{scheme}://{}{query}", path.display());
+        text += &format!("[[server]]\nname = \"s{number}\"\nclass = \"{class}\"\nurl = \"{url}\"\n");
+    }
+    Cluster::parse(&text, &directory.join("cluster.toml")).unwrap()
+}
+
+fn near(found: f64, expected: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() < 0.05, "{what}: {found} instead of {expected}");
+}
+
+/// All named devices side by side, a thousand times faster than they are: what calibration finds is what the table says.
+#[test]
+fn the_parameters_of_emulated_servers_are_recovered() {
+    const SCALE: f64 = 0.02;
+    let directory = tempfile::tempdir().unwrap();
+    let class = |spec: &DeviceSpec| if matches!(spec, DeviceSpec::Hdd(_)) { "hdd" } else { "ssd" };
+    let urls: Vec<(String, &str)> = DEVICES
+        .iter()
+        .map(|device| (format!("?device={}&link=gigabit&time_scale={SCALE}", device.name), class(&device.spec)))
+        .collect();
+    let cluster = cluster(directory.path(), &urls);
+    let Calibration { profile, notes } = calibrate(&cluster, &Options::thorough(), &|_| {}).unwrap();
+    profile.check(&cluster, Path::new("profile.json")).unwrap();
+    assert!(profile.emulated);
+    for (device, measured) in DEVICES.iter().zip(&profile.servers) {
+        for direction in [Direction::Read, Direction::Write] {
+            let Service { startup_s, random_startup_s, transfer_s_per_byte } = *device.spec.service(direction);
+            for (order, alpha_s) in [(Order::Sequential, startup_s), (Order::Random, random_startup_s)] {
+                let line = measured.line(direction, order);
+                let what = format!("{} {direction:?} {order:?}", device.name);
+                near(line.alpha_s / SCALE, alpha_s, &what);
+                near(line.beta_s_per_byte / SCALE, transfer_s_per_byte, &what);
+                assert!(line.r2 > 0.999 && line.spread < 0.01, "{what}: {line:?}");
+                assert_eq!(line.samples, 33, "{what}");
+            }
+        }
+    }
+    let link = lookup_link("gigabit").unwrap();
+    near(profile.network.e_s / SCALE, link.message_s, "e");
+    near(profile.network.t_s_per_byte / SCALE, link.transfer_s_per_byte, "t");
+    assert_eq!(profile.network.source, NetworkSource::Measured);
+    assert!(notes[0].contains("s0: emulated hdd-7200, all times multiplied by 0.02"), "{notes:?}");
+    for number in 0..DEVICES.len() {
+        let left = std::fs::read_dir(directory.path().join(format!("s{number}"))).unwrap().count();
+        assert_eq!(left, 2, "the marker and the objects' directory, and nothing of calibration");
+    }
+}
+
+#[test]
+fn real_directories_have_no_network_unless_it_is_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = cluster(directory.path(), &[(String::new(), "hdd"), (String::new(), "ssd")]);
+    let options = Options { directory_budget: Duration::from_millis(1), file_bytes: 16 << 20, ..Options::quick() };
+    let told = Mutex::new(Vec::new());
+    let calibration = calibrate(&cluster, &options, &|share| told.lock().unwrap().push(share)).unwrap();
+    let profile = calibration.profile;
+    assert!(!profile.emulated);
+    assert_eq!(profile.network, NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local });
+    assert_eq!(profile.servers[1].read_random.samples, 11);
+    assert!(profile.servers.iter().all(|server| server.write_sequential.seconds(4096.0) > 0.0));
+    assert!(calibration.notes[0].starts_with("s0, s1: "), "{:?}", calibration.notes);
+    assert!(calibration.notes[0].contains("direct I/O"), "{:?}", calibration.notes);
+    assert_eq!(told.lock().unwrap().last(), Some(&1.0));
+
+    let given = Options { network_e_s: Some(3e-4), ..options };
+    let network = calibrate(&cluster, &given, &|_| {}).unwrap().profile.network;
+    assert_eq!(network, NetworkProfile { e_s: 3e-4, t_s_per_byte: 0.0, source: NetworkSource::Given });
+}
+
+#[test]
+fn a_server_that_is_not_there_stops_calibration_before_it_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = cluster(directory.path(), &[(String::new(), "hdd"), ("?device=nvme".to_owned(), "ssd")]);
+    std::fs::remove_dir_all(directory.path().join("s1")).unwrap();
+    let error = calibrate(&cluster, &Options::quick(), &|_| {}).err().unwrap();
+    assert!(format!("{error:#}").contains("s1"), "{error:#}");
+    assert!(!directory.path().join("state").exists(), "nothing was made");
+}
+
+#[test]
+fn links_that_differ_are_pointed_out() {
+    let line = |alpha_s| Line { alpha_s, beta_s_per_byte: 1e-8, r2: 1.0, spread: 0.0, samples: 22 };
+    let options = Options::thorough();
+    let (network, note) = network(&options, &[line(3e-4), line(3.01e-4), line(2.99e-4)]);
+    assert_eq!((network.e_s, note), (3e-4, None));
+    let (network, note) = super::network(&options, &[line(3e-4), line(3e-4), line(2e-4)]);
+    assert_eq!(network.e_s, 3e-4);
+    assert!(note.unwrap().contains("links differ"));
+}
+
+#[test]
+fn times_are_read_with_their_units() {
+    let cases =
+        [("300us", 3e-4), ("0.3ms", 3e-4), ("8.3ns", 8.3e-9), ("2s", 2.0), ("0.5", 0.5), ("0", 0.0), ("1 ms", 1e-3)];
+    for (text, seconds) in cases {
+        assert!((parse_time_s(text).unwrap() - seconds).abs() < 1e-15, "{text}");
+    }
+    for text in ["", "ms", "-1ms", "inf", "3 minutes", "nan"] {
+        assert!(parse_time_s(text).unwrap_err().contains("300us"), "{text}");
+    }
+}

@@ -1,0 +1,152 @@
+//! `stripewise demo`: the whole main job on an emulated testbed, with the commands that a user would type.
+//!
+//! Makes a cluster of emulated disks and SSDs, calibrates it, runs an MPI program of many ranks on a shared file, traces it once
+//! for each request size, plans with every policy, places the data by each plan and runs the same program redirected. Every
+//! step is a `stripewise` command in a process of its own, printed before it runs. The program verifies every byte that it reads.
+//! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
+
+mod results;
+mod testbed;
+
+use crate::context::Context;
+use crate::output::Verdict;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use results::{Measured, Results, Run};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use stripewise_layout::{ByteCount, Direction};
+use stripewise_planner::{Plan, PolicyName, Prediction};
+use testbed::Testbed;
+
+/// Times a host-bound run is tried.
+const TRIES: u32 = 2;
+
+/// Do the main job on an emulated testbed and show what each policy gains
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise demo
+  stripewise demo --request 1MiB --policy def,h2dp --out my-demo")]
+pub(crate) struct DemoArgs {
+    /// Where report.html and results.json go
+    #[arg(long, value_name = "DIR", default_value = "demo-out")]
+    out: PathBuf,
+
+    /// The emulated servers
+    #[arg(long, value_name = "COUNTxDEVICE,...", default_value = "12xhdd-7200,4xsata-ssd-2012")]
+    emulated: String,
+
+    /// The link in front of each server
+    #[arg(long, value_name = "LINK", default_value = "gigabit")]
+    link: String,
+
+    /// Size of the shared file
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    size: ByteCount,
+
+    /// The unit of placement
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    region: ByteCount,
+
+    /// Ranks of the MPI program
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    ranks: u32,
+
+    /// Request sizes
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "64KiB,256KiB,1MiB,4MiB")]
+    request: Vec<ByteCount>,
+
+    /// Policies; the first is what the others are compared with
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp")]
+    policy: Vec<PolicyName>,
+
+    /// About how long one operation of the first policy should take, in seconds, by the model
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    seconds: f64,
+
+    /// Seed of regions, requests and random placements
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
+    let started = Instant::now();
+    ensure!(!arguments.policy.is_empty() && !arguments.request.is_empty(), "name at least one policy and one request size");
+    std::fs::create_dir_all(&arguments.out)
+        .with_context(|| format!("cannot make the directory {}", arguments.out.display()))?;
+    let testbed = Testbed::build(&arguments)?;
+    let mut results = Results::new(&testbed)?;
+    let mut traces = Vec::new();
+    let mut plans = Vec::new();
+    for (number, request) in arguments.request.iter().enumerate() {
+        eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
+        let requests = testbed.requests_per_rank(&arguments, *request)?;
+        let trace = testbed.trace(&arguments, *request, requests)?;
+        for policy in &arguments.policy {
+            let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
+            results.runs.extend(one_plan(&testbed, &arguments, *request, requests, *policy, &plan)?);
+            plans.push(plan);
+        }
+        traces.push(trace);
+    }
+    let path = arguments.out.join("results.json");
+    results.write(&path)?;
+    let report = arguments.out.join("report.html");
+    testbed.report(&traces, &plans, &path, &report)?;
+    if context.json {
+        context.object(&results)?;
+    } else {
+        context.line(results.table())?;
+        context.line(format!("{} and {}", report.display(), path.display()))?;
+    }
+    context.say(format!("took {:.0} s", started.elapsed().as_secs_f64()));
+    Ok(if results.all_verified() { Verdict::Done } else { Verdict::Finding })
+}
+
+/// Places a fresh copy of the file by the plan and runs the program on it: one write run and one read run.
+fn one_plan(
+    testbed: &Testbed,
+    arguments: &DemoArgs,
+    request: ByteCount,
+    requests: u64,
+    policy: PolicyName,
+    plan_path: &Path,
+) -> Result<Vec<Run>> {
+    let plan = Plan::load(plan_path)?;
+    testbed.place(plan_path)?;
+    let mut measured = Vec::new();
+    for attempt in 1..=TRIES {
+        measured = testbed.measure(arguments, request, requests)?;
+        let host_bound = measured.iter().any(|run| run.host_bound);
+        if !host_bound {
+            break;
+        }
+        if attempt < TRIES {
+            eprintln!("   the machine could not keep up; once more");
+        }
+    }
+    testbed.remove()?;
+    if measured.is_empty() {
+        bail!("the demo's program printed no result");
+    }
+    Ok(measured.into_iter().map(|run| with_prediction(run, policy, &plan.predicted)).collect())
+}
+
+fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) -> Run {
+    let throughput = match run.op {
+        Direction::Read => predicted.read,
+        Direction::Write => predicted.write,
+    };
+    Run {
+        policy: policy.to_string(),
+        op: run.op,
+        request_bytes: run.request_bytes,
+        ranks: run.ranks,
+        bandwidth_mb_s: run.bandwidth_mb_s,
+        predicted_mb_s: throughput.map(|throughput| throughput.mb_per_s),
+        bytes: run.bytes,
+        verified: run.verified,
+        host_bound: run.host_bound,
+    }
+}

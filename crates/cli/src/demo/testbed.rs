@@ -1,0 +1,281 @@
+//! The demo's testbed: a work directory with a cluster of emulated servers, the MPI program and its file.
+//!
+//! Everything lies below one directory, in memory where that has room, and goes when the testbed is dropped.
+
+use super::DemoArgs;
+use super::results::Measured;
+use crate::launch::signals::Relay;
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::statvfs;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, ServerClass};
+use stripewise_model::Profile;
+use stripewise_planner::PolicyName;
+use stripewise_store::server::stations::Stations;
+
+const PROGRAM: &str = include_str!("../../../../demo/zipf_io.c");
+const LAUNCHER: &str = include_str!("../../../../setup/mpirun");
+
+/// Share of the file that fits the SSDs, as H2DP section 5.1.
+const SSD_SHARE: u64 = 6;
+/// Stripe size of `def`.
+const DEF_STRIPE_BYTES: u64 = 64 << 10;
+/// The file, its pristine copy, its managed form, and traces.
+const COPIES: u64 = 4;
+const MEMORY: &str = "/dev/shm";
+
+pub(super) struct Testbed {
+    directory: PathBuf,
+    stripewise: PathBuf,
+    size: ByteCount,
+    pub(super) cluster: Cluster,
+    pub(super) profile: Profile,
+}
+
+/// Removes the work directory, whichever way the demo ends.
+struct Work(PathBuf);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Testbed {
+    /// Makes the cluster, calibrates it, compiles the program and writes the file.
+    pub(super) fn build(arguments: &DemoArgs) -> Result<Self> {
+        let work = Work(work_directory(arguments.size)?);
+        let directory = work.0.clone();
+        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        compile(&directory)?;
+        let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
+        let servers = directory.join("servers");
+        step(&stripewise, &directory, [
+            "init".into(), "--emulated".into(), emulated.into(), "--link".into(), arguments.link.clone().into(),
+            "--emulated-dir".into(), servers.into(), "--region".into(), arguments.region.to_string().into(),
+        ])?;
+        step(&stripewise, &directory, ["calibrate".into()])?;
+        let cluster = Cluster::load(&directory.join("cluster.toml"))?;
+        let profile = Profile::load(&directory.join("profile.json"))?;
+        let data = directory.join("data");
+        std::fs::create_dir(&data)?;
+        let testbed = Self { directory, stripewise, size: arguments.size, cluster, profile };
+        std::mem::forget(work);
+        testbed.create(arguments)?;
+        Ok(testbed)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data/shared")
+    }
+
+    fn pristine(&self) -> PathBuf {
+        self.directory.join("pristine")
+    }
+
+    fn create(&self, arguments: &DemoArgs) -> Result<()> {
+        let mut words = self.program(arguments, 2, &self.pristine());
+        words.extend(["--create".into(), "--op".into(), "none".into()]);
+        eprintln!("$ {}", shown(&words, &self.directory));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdout(Stdio::null());
+        finish(command, "writing the demo's file").map(|_| ())
+    }
+
+    /// The program under its launcher, with the options that all its runs share.
+    fn program(&self, arguments: &DemoArgs, ranks: u32, file: &Path) -> Vec<OsString> {
+        let number = |number: u64| OsString::from(number.to_string());
+        vec![
+            self.directory.join("mpirun").into(),
+            "mpich".into(),
+            number(ranks.into()),
+            self.directory.join("zipf_io").into(),
+            file.into(),
+            "--size".into(),
+            number(self.size.0),
+            "--region".into(),
+            number(arguments.region.0),
+            "--seed".into(),
+            number(arguments.seed),
+        ]
+    }
+
+    fn passes(&self, arguments: &DemoArgs, request: ByteCount, requests: u64, epoch: u64) -> Vec<OsString> {
+        let mut words = self.program(arguments, arguments.ranks, &self.data());
+        for (option, value) in [("--request", request.0), ("--requests", requests), ("--epoch", epoch)] {
+            words.extend([option.into(), value.to_string().into()]);
+        }
+        words
+    }
+
+    /// Requests of each rank that make an operation under `def` take about `--seconds`: a request in stripes of 64 KiB meets its share of
+    /// the disks, one random access each, and the disks together set the pace. Bounded, so that small and large requests end as well.
+    pub(super) fn requests_per_rank(&self, arguments: &DemoArgs, request: ByteCount) -> Result<u64> {
+        ensure!(arguments.ranks > 0, "--ranks 0: at least one rank must run");
+        let disks: Vec<_> = self.profile.servers.iter().filter(|server| server.class == ServerClass::Hdd).collect();
+        let servers = self.profile.servers.len() as f64;
+        let touched = request.0.div_ceil(DEF_STRIPE_BYTES).min(self.profile.servers.len() as u64) as f64;
+        let seconds: f64 = disks
+            .iter()
+            .map(|server| server.line(Direction::Read, Order::Random).seconds(request.0 as f64 / touched))
+            .sum::<f64>()
+            / (disks.len().max(1) as f64);
+        let rate = servers / (touched * seconds);
+        let requests = (rate * arguments.seconds / f64::from(arguments.ranks)).ceil() as u64;
+        Ok(requests.clamp(4, 100_000))
+    }
+
+    /// One traced run on the ordinary file.
+    pub(super) fn trace(&self, arguments: &DemoArgs, request: ByteCount, requests: u64) -> Result<PathBuf> {
+        let trace = self.directory.join(format!("{request}.trace"));
+        self.lay_out()?;
+        let mut words: Vec<OsString> = vec!["trace".into(), "-o".into(), trace.clone().into(), "--".into()];
+        words.extend(self.passes(arguments, request, requests, 1));
+        step(&self.stripewise, &self.directory, words)?;
+        Ok(trace)
+    }
+
+    pub(super) fn plan(&self, trace: &Path, policy: PolicyName, request: ByteCount, seed: u64) -> Result<PathBuf> {
+        let plan = self.directory.join(format!("{request}-{policy}.plan.json"));
+        step(&self.stripewise, &self.directory, [
+            "plan".into(), trace.into(), "--policy".into(), policy.to_string().into(), "--seed".into(), seed.to_string().into(),
+            "-o".into(), plan.clone().into(),
+        ])?;
+        Ok(plan)
+    }
+
+    /// A fresh ordinary file under the name that the program uses.
+    fn lay_out(&self) -> Result<()> {
+        std::fs::copy(self.pristine(), self.data()).context("copying the demo's file")?;
+        Ok(())
+    }
+
+    pub(super) fn place(&self, plan: &Path) -> Result<()> {
+        self.lay_out()?;
+        step(&self.stripewise, &self.directory, ["apply".into(), plan.into()])
+    }
+
+    pub(super) fn remove(&self) -> Result<()> {
+        step(&self.stripewise, &self.directory, ["rm".into(), self.data().into()])
+    }
+
+    /// A write run and a read run, redirected.
+    pub(super) fn measure(&self, arguments: &DemoArgs, request: ByteCount, requests: u64) -> Result<Vec<Measured>> {
+        let stations = self.stations()?;
+        stations.reset_counters();
+        let mut words: Vec<OsString> = vec![self.stripewise.clone().into(), "run".into(), "--".into()];
+        words.extend(self.passes(arguments, request, requests, 2));
+        eprintln!("$ {}", shown(&words, &self.directory));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("STRIPEWISE_CLUSTER", &self.directory).stdout(Stdio::piped());
+        let output = finish(command, "the redirected run")?;
+        let host_bound = stations.host_report().is_host_bound();
+        let lines = output.lines().filter(|line| line.starts_with('{'));
+        lines.map(|line| Measured::parse(line, host_bound)).collect()
+    }
+
+    fn stations(&self) -> Result<Stations> {
+        let path = self.cluster.state.join("run/stations");
+        let file = std::fs::File::options().read(true).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Stations::open(&file, self.cluster.servers.len())?)
+    }
+
+    pub(super) fn report(&self, traces: &[PathBuf], plans: &[PathBuf], results: &Path, report: &Path) -> Result<()> {
+        let mut words: Vec<OsString> = vec!["report".into()];
+        words.extend(traces.iter().chain(plans).map(OsString::from));
+        words.extend([OsString::from("--results"), std::path::absolute(results)?.into()]);
+        words.extend([OsString::from("-o"), std::path::absolute(report)?.into()]);
+        step(&self.stripewise, &self.directory, words)
+    }
+}
+
+/// In memory if that has room for everything, else below the system's temporary directory.
+fn work_directory(size: ByteCount) -> Result<PathBuf> {
+    let needed = size.0.saturating_mul(COPIES);
+    let memory = Path::new(MEMORY);
+    let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    let base = if room >= needed { memory.to_owned() } else { std::env::temp_dir() };
+    let directory = base.join(format!("stripewise-demo-{}", std::process::id()));
+    std::fs::create_dir(&directory).with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Gives the SSDs of an `--emulated` list room for a sixth of the file in all.
+fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
+    let is_ssd = |part: &str| part.split_once('x').is_some_and(|(_, device)| !device.contains("hdd"));
+    let count = |part: &str| part.split_once('x').and_then(|(count, _)| count.parse::<u64>().ok()).unwrap_or(0);
+    let ssds: u64 = emulated.split(',').filter(|part| is_ssd(part)).map(count).sum();
+    if ssds == 0 {
+        bail!("--emulated {emulated}: the demo needs at least one SSD, as in 12xhdd-7200,4xsata-ssd-2012");
+    }
+    let each = ByteCount(size.0 / SSD_SHARE / ssds / 4096 * 4096);
+    let parts = emulated.split(',').map(|part| match is_ssd(part) && !part.contains(':') {
+        true => format!("{part}:{each}"),
+        false => part.to_owned(),
+    });
+    Ok(parts.collect::<Vec<_>>().join(","))
+}
+
+fn compile(directory: &Path) -> Result<()> {
+    let (source, launcher) = (directory.join("zipf_io.c"), directory.join("mpirun"));
+    std::fs::write(&source, PROGRAM)?;
+    std::fs::write(&launcher, LAUNCHER)?;
+    std::fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let mut command = Command::new("mpicc.mpich");
+    command.arg("-O2").arg("-o").arg(directory.join("zipf_io")).arg(&source).arg("-lm");
+    finish(command, "compiling the demo's program with mpicc.mpich (install mpich and libmpich-dev)").map(|_| ())
+}
+
+/// Runs a `stripewise` command on the testbed; its own words go to the terminal.
+fn step(stripewise: &Path, directory: &Path, words: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    eprintln!("$ stripewise {}", shown(&words, directory));
+    let what = format!("stripewise {}", words[0].to_string_lossy());
+    let mut command = Command::new(stripewise);
+    command.args(&words).current_dir(directory).env("STRIPEWISE_CLUSTER", directory).stdout(Stdio::null());
+    finish(command, &what).map(|_| ())
+}
+
+/// Runs to the end, passing on Ctrl-C; returns what was printed to a piped standard output.
+fn finish(mut command: Command, what: &str) -> Result<String> {
+    let relay = Relay::start()?;
+    let child = command.stdin(Stdio::null()).spawn().with_context(|| what.to_owned())?;
+    relay.forward_to(child.id());
+    let output = child.wait_with_output();
+    relay.stop();
+    let output = output.with_context(|| what.to_owned())?;
+    // A verdict such as "leave it" is a finding, not a fault: the demo measures every plan.
+    if !output.status.success() && output.status.code() != Some(1) {
+        bail!("{what} failed ({})", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The words as one would type them, with the testbed's directory left out.
+fn shown(words: &[OsString], directory: &Path) -> String {
+    let prefix = format!("{}/", directory.display());
+    let word = |word: &OsString| word.to_string_lossy().replace(&prefix, "");
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ssds_share_a_sixth() {
+        let size = ByteCount(1 << 30);
+        assert_eq!(with_ssd_room("12xhdd-7200,4xsata-ssd-2012", size).unwrap(), "12xhdd-7200,4xsata-ssd-2012:43688KiB");
+        assert_eq!(with_ssd_room("1xhdd-7200,2xnvme:5MiB", size).unwrap(), "1xhdd-7200,2xnvme:5MiB");
+        assert!(with_ssd_room("4xhdd-7200", size).unwrap_err().to_string().contains("at least one SSD"));
+    }
+}

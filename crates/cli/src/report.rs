@@ -1,0 +1,124 @@
+//! `stripewise report`: one self-contained HTML file of what was traced, planned and measured.
+//!
+//! Pictures are SVG that the modules below write, coloured by the page's style sheet for light, dark and print; the page is a
+//! template. The file loads nothing from anywhere and says so to the browser.
+
+mod bars;
+mod fits;
+mod heat;
+mod load;
+mod page;
+mod regions;
+pub(crate) mod results;
+mod scale;
+mod summary;
+mod svg;
+#[cfg(test)]
+mod tests;
+
+use crate::context::Context;
+use crate::output::Verdict;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use page::Material;
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
+use stripewise_model::Profile;
+use stripewise_planner::Plan;
+use stripewise_trace::Trace;
+use summary::TraceSummary;
+
+/// Write one HTML file that shows a trace, plans, a profile and measured results
+///
+/// What each input is shows from itself: a trace, a plan, a profile, or the results.json of a demonstration.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise report run.trace plan.json -o report.html
+  stripewise report run.trace def.json h2dp.json profile.json results.json -o report.html")]
+pub(crate) struct ReportArgs {
+    /// A trace, plans, a profile, results; in any order
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<PathBuf>,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    output: &'a Path,
+    bytes: usize,
+}
+
+pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
+    let html = from_files(&arguments.inputs)?;
+    write(&arguments.output, &html)?;
+    if context.json {
+        context.object(&Written { output: &arguments.output, bytes: html.len() })?;
+    } else {
+        context.say(format_args!("wrote {}", arguments.output.display()));
+    }
+    Ok(Verdict::Done)
+}
+
+/// The page made from files of any kind that it can show.
+pub(crate) fn from_files(inputs: &[PathBuf]) -> Result<String> {
+    let mut material = Material::default();
+    let mut trace = None;
+    for path in inputs {
+        if let Some(earlier) = add(path, &mut material, &mut trace)? {
+            bail!("{} is a second {earlier}; a report shows one", path.display());
+        }
+    }
+    if let Some(trace) = trace {
+        let planned = material.plans.first().and_then(|plan| plan.files.first());
+        let region_bytes = planned.map_or(DEFAULT_REGION_BYTES, |file| file.initial().region_size.0);
+        material.trace = Some(TraceSummary::of(&trace, region_bytes));
+    }
+    page::render(&material)
+}
+
+/// Adds one input; returns what it is when there is one of its kind already.
+fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Result<Option<&'static str>> {
+    let is_json = path.extension().is_some_and(|extension| extension == "json") && path.is_file();
+    if !is_json {
+        let second = trace.replace(Trace::open(path)?).is_some();
+        return Ok(second.then_some("trace"));
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+    let has = |key: &str| value.get(key).is_some();
+    if has("policy") && has("files") {
+        material.plans.push(Plan::parse(&text, path)?);
+        Ok(None)
+    } else if has("runs") {
+        let results = serde_json::from_value(value)
+            .with_context(|| format!("{}: not the results of a demonstration", path.display()))?;
+        Ok(material.results.replace(results).map(|_| "results file"))
+    } else if has("network") && has("servers") {
+        Ok(material.profile.replace(Profile::parse(&text, path)?).map(|_| "profile"))
+    } else {
+        bail!("{} is neither a plan nor a profile nor results; a trace is named by its directory", path.display())
+    }
+}
+
+/// Replaces `path` as a whole: a reader sees the old page or the new one.
+fn write(path: &Path, html: &str) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let put = || {
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(html.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    put()
+        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,134 @@
+//! `results.json` of a demonstration: bandwidth of every run beside the model's prediction.
+
+use super::bars::Bar;
+use serde::{Deserialize, Serialize};
+use stripewise_layout::Direction;
+
+/// What `stripewise demo` measured.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) emulated: bool,
+    pub(crate) runs: Vec<RunResult>,
+    /// The profile and the cluster that the runs were made with, as in their own files.
+    pub(crate) profile: serde_json::Value,
+    pub(crate) cluster: serde_json::Value,
+}
+
+/// One run, or one direction of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct RunResult {
+    pub(crate) policy: String,
+    pub(crate) op: Direction,
+    pub(crate) request_bytes: u64,
+    pub(crate) ranks: u32,
+    pub(crate) bandwidth_mb_s: f64,
+    #[serde(default)]
+    pub(crate) predicted_mb_s: Option<f64>,
+    pub(crate) bytes: u64,
+    /// Every byte that was read was compared with what it had to be.
+    pub(crate) verified: bool,
+    /// The machine and not the emulated devices was the bottleneck.
+    #[serde(default)]
+    pub(crate) host_bound: bool,
+}
+
+impl Results {
+    pub(super) fn bars(&self) -> Vec<Bar> {
+        let mut bars: Vec<Bar> = self
+            .runs
+            .iter()
+            .map(|run| Bar {
+                policy: run.policy.clone(),
+                direction: run.op,
+                request_bytes: Some(run.request_bytes),
+                measured_mb_s: Some(run.bandwidth_mb_s),
+                predicted_mb_s: run.predicted_mb_s,
+                host_bound: run.host_bound,
+            })
+            .collect();
+        // Policies keep the order of the runs within a size.
+        bars.sort_by_key(|bar| (bar.direction, bar.request_bytes));
+        bars
+    }
+
+    /// Mean gain of `policy` over `def`, as the geometric mean of the ratios of bandwidth over all sizes and operations that both have.
+    pub(super) fn gain(&self, policy: &str) -> Option<f64> {
+        let valid = |run: &&RunResult| !run.host_bound && run.bandwidth_mb_s > 0.0;
+        let ratios: Vec<f64> = self
+            .runs
+            .iter()
+            .filter(|run| run.policy == policy)
+            .filter(valid)
+            .filter_map(|run| {
+                let same = |other: &&RunResult| {
+                    other.policy == "def" && (other.op, other.request_bytes) == (run.op, run.request_bytes)
+                };
+                let default = self.runs.iter().filter(same).find(valid)?;
+                Some(run.bandwidth_mb_s / default.bandwidth_mb_s)
+            })
+            .collect();
+        let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        (!ratios.is_empty()).then(|| (logs / ratios.len() as f64).exp() - 1.0)
+    }
+
+    /// The policy with the highest [`Self::gain`], and that gain; none when only `def` ran.
+    pub(super) fn best(&self) -> Option<(&str, f64)> {
+        let mut policies: Vec<&str> = self.runs.iter().map(|run| run.policy.as_str()).collect();
+        policies.sort_unstable();
+        policies.dedup();
+        policies
+            .into_iter()
+            .filter(|policy| *policy != "def")
+            .filter_map(|policy| self.gain(policy).map(|gain| (policy, gain)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::report) fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
+        RunResult {
+            policy: policy.into(),
+            op,
+            request_bytes,
+            ranks: 32,
+            bandwidth_mb_s,
+            predicted_mb_s: Some(bandwidth_mb_s * 1.07),
+            bytes: 1 << 30,
+            verified: true,
+            host_bound: false,
+        }
+    }
+
+    #[test]
+    fn gains_are_over_def_and_without_host_bound_runs() {
+        let mut wrong = run("h2dp", Direction::Write, 65536, 9e9);
+        wrong.host_bound = true;
+        let runs = vec![
+            run("def", Direction::Read, 65536, 100.0),
+            run("def", Direction::Read, 1 << 20, 100.0),
+            run("def", Direction::Write, 65536, 100.0),
+            run("h2dp", Direction::Read, 65536, 400.0),
+            run("h2dp", Direction::Read, 1 << 20, 100.0),
+            wrong,
+            run("psa", Direction::Read, 4 << 20, 900.0),
+        ];
+        let results =
+            Results { emulated: true, runs, profile: serde_json::Value::Null, cluster: serde_json::Value::Null };
+        assert!((results.gain("h2dp").unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(results.gain("psa"), None, "def has no run of that size");
+        assert_eq!(results.best().unwrap().0, "h2dp");
+    }
+
+    #[test]
+    fn the_documented_form_is_read() {
+        let text = r#"{"emulated": true, "runs": [{"policy": "def", "op": "read", "request_bytes": 65536, "ranks": 32,
+            "bandwidth_mb_s": 41.5, "predicted_mb_s": 40.0, "bytes": 1073741824, "verified": true, "host_bound": false}],
+            "profile": {}, "cluster": {}}"#;
+        let results: Results = serde_json::from_str(text).unwrap();
+        assert_eq!(results.runs[0].op, Direction::Read);
+        assert_eq!(results.bars()[0].measured_mb_s, Some(41.5));
+    }
+}

@@ -1,0 +1,265 @@
+//! The page as a whole, made from a generated workload with real plans, and looked at by a browser.
+
+use super::page::{Material, render};
+use super::results::Results;
+use super::results::tests::run;
+use super::summary::{FileSummary, TraceSummary};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionGeometry, RegionIndex, ServerClass};
+use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare};
+use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+
+const REGION: u64 = 4 << 20;
+const REGIONS: u64 = 256;
+
+fn cluster() -> Cluster {
+    let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"s\"\nregion = \"4MiB\"\n".to_owned();
+    for (class, count, device) in [("hdd", 12, "hdd-7200"), ("ssd", 4, "sata-ssd-2012")] {
+        for number in 0..count {
+            text += &format!(
+                "[[server]]\nname = \"{class}{number}\"\nclass = \"{class}\"\nurl = \"emulated:///e/{class}{number}?device={device}&link=gigabit\"\n"
+            );
+            text += if class == "ssd" { "capacity = \"43MiB\"\n" } else { "" };
+        }
+    }
+    Cluster::parse(&text, Path::new("/x/cluster.toml")).unwrap()
+}
+
+fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
+    let mut line = |alpha_ms: f64, rate: f64| Line {
+        alpha_s: alpha_ms * 1e-3 * rng.random_range(0.97..1.03),
+        beta_s_per_byte: 1e-6 / rate,
+        r2: rng.random_range(0.985..0.9999),
+        spread: rng.random_range(0.01..0.05),
+        samples: 44,
+    };
+    let servers = cluster.servers.iter().map(|server| match server.class {
+        ServerClass::Hdd => ServerProfile {
+            name: server.name.clone(),
+            class: server.class,
+            read_sequential: line(0.1, 125.0),
+            read_random: line(12.66, 125.0),
+            write_sequential: line(0.1, 125.0),
+            write_random: line(13.66, 125.0),
+        },
+        ServerClass::Ssd => ServerProfile {
+            name: server.name.clone(),
+            class: server.class,
+            read_sequential: line(0.08, 550.0),
+            read_random: line(0.08, 550.0),
+            write_sequential: line(0.085, 520.0),
+            write_random: line(0.085, 520.0),
+        },
+    });
+    Profile {
+        version: PROFILE_VERSION,
+        cluster: cluster.id.clone(),
+        emulated: true,
+        measured_at: "2024-02-29T12:00:00Z".into(),
+        servers: servers.collect(),
+        network: NetworkProfile { e_s: 3e-4, t_s_per_byte: 1.0 / 120e6, source: NetworkSource::Measured },
+    }
+}
+
+/// Requests of four sizes over regions of shuffled popularity, reads after writes.
+fn workload(rng: &mut SmallRng) -> (TraceSummary, FileAccess) {
+    let path = "/scratch/run/<shared>.dat";
+    let sizes = [64u64 << 10, 256 << 10, 1 << 20, 4 << 20];
+    let size_bytes = REGION * REGIONS;
+    let geometry = RegionGeometry::new(REGION);
+    let mut file = FileSummary::new(path, size_bytes, 84.0, REGION);
+    let mut order: Vec<u64> = (0..REGIONS).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, rng.random_range(0..=at));
+    }
+    let weights: Vec<f64> = (1..=REGIONS).map(|rank| 1.0 / (rank as f64).powf(0.8)).collect();
+    let total: f64 = weights.iter().sum();
+    let mut counts: BTreeMap<u32, BTreeMap<u16, u64>> = BTreeMap::new();
+    for phase in 0..8u64 {
+        let direction = if phase % 2 == 0 { Direction::Write } else { Direction::Read };
+        let size = sizes[(phase / 2) as usize];
+        for number in 0..3000 {
+            let mut draw = rng.random_range(0.0..total);
+            let rank = weights.iter().position(|weight| {
+                draw -= weight;
+                draw <= 0.0
+            });
+            let region = order[rank.unwrap_or(0)];
+            let offset = region * REGION + rng.random_range(0..=(REGION - size) / size) * size;
+            let start_s = phase as f64 * 10.5 + f64::from(number) / 3000.0 * 9.6;
+            file.add(direction, start_s, offset, size, geometry);
+            let class = (phase / 2 * 2 + phase % 2) as u16;
+            *counts.entry(region as u32).or_default().entry(class).or_default() += 1;
+        }
+    }
+    let classes = (0..8u64).map(|class| AccessClass {
+        direction: if class % 2 == 0 { Direction::Write } else { Direction::Read },
+        request_bytes: sizes[(class / 2) as usize],
+        order: Order::Random,
+    });
+    let regions = counts.into_iter().map(|(region, counts)| RegionAccess {
+        region: RegionIndex(region),
+        counts: counts.into_iter().map(|(class, count)| (ClassIndex(class), count)).collect(),
+        processes: 32,
+        processes_per_node: 32,
+    });
+    let access = FileAccess {
+        path: path.into(),
+        size_bytes,
+        region_size: ByteCount(REGION),
+        classes: classes.collect(),
+        windows: vec![WindowAccess { start_s: 0.0, end_s: 84.0, regions: regions.collect() }],
+    };
+    let summary = TraceSummary {
+        command: "mpiexec -n 32 ./app --file <shared>.dat".into(),
+        host: "node7".into(),
+        started: super::summary::utc(1_709_210_096),
+        duration_s: 84.0,
+        processes: 32,
+        mpi_size: 32,
+        nodes: 1,
+        records: 24_192,
+        warnings: vec!["rank 7: process 1234 did not finish its trace".into()],
+        files: vec![file],
+    };
+    (summary, access)
+}
+
+fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
+    let mut runs = Vec::new();
+    for (op, size, rates) in [
+        (Direction::Read, 64 << 10, [40.0, 35.0, 96.0, 221.0]),
+        (Direction::Read, 256 << 10, [107.0, 135.0, 188.0, 402.0]),
+        (Direction::Read, 1 << 20, [188.0, 487.0, 430.0, 610.0]),
+        (Direction::Read, 4 << 20, [568.0, 763.0, 690.0, 941.0]),
+        (Direction::Write, 64 << 10, [38.0, 33.0, 90.0, 204.0]),
+        (Direction::Write, 256 << 10, [101.0, 128.0, 170.0, 377.0]),
+        (Direction::Write, 1 << 20, [179.0, 455.0, 402.0, 583.0]),
+        (Direction::Write, 4 << 20, [541.0, 733.0, 655.0, 902.0]),
+    ] {
+        for (policy, rate) in ["def", "padp", "psa", "h2dp"].into_iter().zip(rates) {
+            let mut one = run(policy, op, size, rate);
+            one.predicted_mb_s = Some(rate * rng.random_range(0.85..1.15));
+            one.host_bound = policy == "h2dp" && size == 4 << 20 && op == Direction::Write;
+            runs.push(one);
+        }
+    }
+    let profile = serde_json::to_value(profile).unwrap();
+    Results { emulated: true, runs, profile, cluster: serde_json::Value::Null }
+}
+
+/// Everything that a report can show.
+fn everything() -> Material {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let cluster = cluster();
+    let profile = profile(&cluster, &mut rng);
+    let (trace, access) = workload(&mut rng);
+    let files = [access];
+    let request = PlanRequest {
+        cluster: &cluster,
+        profile: &profile,
+        files: &files,
+        key: PlanKey { application: "app".into(), processes: 32 },
+        sources: Sources { trace_sha256: "ab".repeat(32), ..Sources::default() },
+        options: PlanOptions::default(),
+        free_bytes: &[],
+        concurrency: None,
+    };
+    let plans = compare(&request, &PolicyName::ALL).unwrap().plans;
+    let results = results(&mut rng, &profile);
+    Material { trace: Some(trace), plans, profile: Some(profile), results: Some(results) }
+}
+
+const SECTIONS: [&str; 7] = ["bandwidth", "accesses", "regions", "load", "profile", "plans", "sources"];
+
+/// Addresses that a browser would fetch; the namespace of SVG is a name and not one.
+fn external(html: &str) -> Vec<&str> {
+    html.split(['"', '\'', '(', ' '])
+        .filter(|word| word.contains("://") || word.starts_with("//"))
+        .filter(|word| *word != "http://www.w3.org/2000/svg")
+        .collect()
+}
+
+#[test]
+fn a_full_report_has_all_sections_and_loads_nothing() {
+    let html = render(&everything()).unwrap();
+    for section in SECTIONS {
+        assert!(html.contains(&format!("<section id=\"{section}\">")), "{section}");
+    }
+    assert_eq!(external(&html), [] as [&str; 0]);
+    assert!(!html.contains("<script") && !html.contains("<shared>"), "names must be escaped");
+    assert!(html.contains("EMULATED SERVERS"));
+    assert!(!html.contains("NaN") && !html.contains(">inf"), "a figure is not a number");
+}
+
+#[test]
+fn a_report_of_little_says_little() {
+    let html = render(&Material { profile: everything().profile, ..Material::default() }).unwrap();
+    assert!(html.contains("<section id=\"profile\">"));
+    for absent in ["bandwidth", "accesses", "regions", "load", "plans"] {
+        assert!(
+            !html.contains(&format!("<section id=\"{absent}\">")) && !html.contains(&format!("#{absent}\"")),
+            "{absent}"
+        );
+    }
+}
+
+#[test]
+fn plans_without_runs_show_predictions_as_such() {
+    let mut material = everything();
+    material.results = None;
+    material.plans.retain(|plan| plan.policy == PolicyName::H2dp);
+    let html = render(&material).unwrap();
+    assert!(html.contains("Nothing was measured yet") && html.contains("foretold"));
+    assert!(html.contains("</i>def</li>"), "the default stands beside it");
+}
+
+/// A browser without a network (its only proxy does not exist) shows the page and complains of nothing. Left out where there is no
+/// Chromium; STRIPEWISE_REPORT_SAMPLE names a file to keep the page in.
+#[test]
+fn a_browser_shows_the_report_without_a_network() {
+    let html = render(&everything()).unwrap();
+    if let Some(keep) = std::env::var_os("STRIPEWISE_REPORT_SAMPLE") {
+        std::fs::write(keep, &html).unwrap();
+    }
+    let browser = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()));
+    let Some(browser) = browser else {
+        eprintln!("no Chromium is installed; the page was not looked at");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("report.html");
+    std::fs::write(&page, &html).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .args([
+            "--enable-logging=stderr",
+            "--v=0",
+            "--proxy-server=127.0.0.1:1",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    for section in SECTIONS {
+        assert!(
+            dom.contains(&format!("<section id=\"{section}\">")),
+            "{section} is missing from the page that the browser built"
+        );
+    }
+    assert!(!dom.contains("<parsererror"), "the browser could not read a picture");
+    assert_eq!(dom.matches("<svg").count(), html.matches("<svg").count());
+    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
