@@ -279,7 +279,8 @@ mod tests {
     fn a_profile_of_other_servers_is_refused_naming_the_difference() {
         let path = Path::new("p.json");
         assert!(profile().check(&cluster(), path).is_ok());
-        let changes: [(&dyn Fn(&mut Profile), &str); 5] = [
+        type Change<'a> = (&'a dyn Fn(&mut Profile), &'a str);
+        let changes: [Change<'_>; 5] = [
             (&|p| p.cluster = "beef".to_owned(), "cluster `beef`, but this is cluster `c0ffee`"),
             (&|p| p.servers[1].name = "ssd9".to_owned(), "server 1 is `ssd9` in the profile and `ssd0`"),
             (&|p| p.servers[1].class = ServerClass::Hdd, "`ssd0` was measured as hdd, but is ssd now"),

@@ -115,6 +115,7 @@ fn write_window(text: &mut String, number: usize, window: &PlannedWindow, cluste
 }
 
 fn gain_text(gain: Gain) -> String {
-    let percent = |share: f64| format!("{:+.0}", share * 100.0);
+    // Adding 0 turns -0 into 0.
+    let percent = |share: f64| format!("{:+.0}", (share * 100.0).round() + 0.0);
     format!("{} % ({} .. {})", percent(gain.expected), percent(gain.low), percent(gain.high))
 }

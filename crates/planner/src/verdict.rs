@@ -75,7 +75,7 @@ fn judge(
     let placing = format!("placing {} takes {}", approximate(place_bytes), seconds(place_s));
     let runs_text = if runs == 1.0 { "the first run wins back".to_owned() } else { format!("{runs:.0} runs win back") };
     if runs > worth_runs {
-        (false, format!("leave it: {placing}, which only {runs_text}; {worth_runs} are asked for (--worth-runs)"))
+        (false, format!("leave it: {placing}, which only {runs_text}; at most {worth_runs} are allowed"))
     } else {
         (true, format!("apply: {placing}, which {runs_text} (each saves {})", seconds(net_s)))
     }
@@ -107,5 +107,27 @@ pub(crate) fn approximate(bytes: u64) -> String {
         Some((unit, _)) if bytes.is_multiple_of(unit) => ByteCount(bytes).to_string(),
         Some((unit, name)) => format!("{:.1}{name}", bytes as f64 / unit as f64),
         None => ByteCount(bytes).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losing_and_moving_too_much_are_said() {
+        let gain = |low, expected| Gain { low, expected, high: 2.0 * expected - low };
+        assert_eq!(
+            judge(-2.0, 0.0, 1.0, 4096, gain(-0.3, -0.2), 10.0, false),
+            (false, "leave it: a run is predicted to lose 2.0 s against def".to_owned())
+        );
+        assert_eq!(
+            judge(60.0, 120.0, 1.0, 4096, gain(0.3, 0.4), 10.0, false),
+            (false, "leave it: a run saves 60 s, but moving data between its windows takes 2 min".to_owned())
+        );
+        assert_eq!(
+            judge(60.0, 20.0, 6000.0, (5 << 30) + 1, gain(0.3, 0.4), 200.0, false),
+            (true, "apply: placing 5.0GiB takes 1.7 h, which 150 runs win back (each saves 40 s)".to_owned())
+        );
     }
 }

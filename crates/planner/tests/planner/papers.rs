@@ -72,22 +72,36 @@ fn planned_kib(
     (size(0), size(4))
 }
 
-/// One value for each published pair: sum of the distances of the plan's pair from it, in steps.
-fn residuals(profile: &Profile) -> Vec<(String, (u64, u64), (u64, u64), u64)> {
+/// A published pair and the planned one, in KiB.
+struct Residual {
+    name: String,
+    published: (u64, u64),
+    planned: (u64, u64),
+}
+
+impl Residual {
+    /// The larger distance of the two stripes, in steps of the lattice.
+    fn steps(&self) -> u64 {
+        let ((h, s), (planned_h, planned_s)) = (self.published, self.planned);
+        h.abs_diff(planned_h).max(s.abs_diff(planned_s)) * KIB / STEP
+    }
+}
+
+/// One for each pair that PADP publishes.
+fn residuals(profile: &Profile) -> Vec<Residual> {
     let cluster = testbed::cluster(4, 4, 64 << 20, None);
-    let distance = |a: (u64, u64), b: (u64, u64)| a.0.abs_diff(b.0).max(a.1.abs_diff(b.1)) * KIB / STEP;
     let mut found = Vec::new();
     for (direction, order, h, s) in PADP_512 {
         let class = testbed::class(direction, 512 * KIB, order);
         let eight = Concurrency { processes: 8, processes_per_node: 1 };
-        let pair = planned_kib(PolicyName::Padp, &cluster, profile, class, eight, GIB);
-        found.push((format!("PADP 512KiB {direction:?} {order:?}"), (h, s), pair, distance((h, s), pair)));
+        let planned = planned_kib(PolicyName::Padp, &cluster, profile, class, eight, GIB);
+        found.push(Residual { name: format!("PADP 512KiB {direction:?} {order:?}"), published: (h, s), planned });
     }
     for (direction, order, _, _) in PADP_512 {
         let class = testbed::class(direction, 128 * KIB, order);
         let sixteen = Concurrency { processes: 16, processes_per_node: 2 };
-        let pair = planned_kib(PolicyName::Padp, &cluster, profile, class, sixteen, GIB);
-        found.push((format!("PADP 128KiB {direction:?} {order:?}"), (0, 32), pair, distance((0, 32), pair)));
+        let planned = planned_kib(PolicyName::Padp, &cluster, profile, class, sixteen, GIB);
+        found.push(Residual { name: format!("PADP 128KiB {direction:?} {order:?}"), published: (0, 32), planned });
     }
     found
 }
@@ -99,7 +113,7 @@ fn fitted() -> Profile {
     for read_mb in (150..=540).step_by(30) {
         for write_mb in (120..=480).step_by(30) {
             let profile = profile_with(&cluster, 1.0 / (f64::from(read_mb) * 1e6), 1.0 / (f64::from(write_mb) * 1e6));
-            let sum: u64 = residuals(&profile).iter().map(|(_, _, _, steps)| steps).sum();
+            let sum: u64 = residuals(&profile).iter().map(Residual::steps).sum();
             let from_sheet = (540.0 / f64::from(read_mb)).ln() + (480.0 / f64::from(write_mb)).ln();
             if best.as_ref().is_none_or(|(least, nearest, _)| (sum, from_sheet) < (*least, *nearest)) {
                 best = Some((sum, from_sheet, profile));
@@ -127,7 +141,8 @@ fn one_profile_gives_the_published_pairs() {
             ssd.beta_s_per_byte * 1e9
         );
     }
-    for (name, published, planned, steps) in residuals(&profile) {
+    for residual in residuals(&profile) {
+        let (Residual { name, published, planned }, steps) = (&residual, residual.steps());
         println!("{name:<32} published {published:?} planned {planned:?} residual {steps} steps");
         assert!(steps <= 1, "{name}: published {published:?}, planned {planned:?}");
     }
