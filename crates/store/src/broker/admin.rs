@@ -45,9 +45,7 @@ impl Core {
             Admin::List { after } => self.list(after),
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
-            Admin::Check { repair } => {
-                Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new()))
-            }
+            Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }
 
@@ -109,7 +107,9 @@ impl Core {
         }
         let copy = match Facts::at_path(Path::new(&temporary)) {
             Ok(Some(facts)) if facts.is_regular => facts.inode,
-            _ => return Err(Refusal::Invalid { what: format!("{temporary}, which is to take the copy, is not there") }),
+            _ => {
+                return Err(Refusal::Invalid { what: format!("{temporary}, which is to take the copy, is not there") });
+            }
         };
         let stub_links = inner.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map_or(0, |facts| facts.links);
         if stub_links != 1 {
@@ -170,7 +170,9 @@ impl Core {
                 if complete || self.stands_at_its_path(&inner.record) {
                     self.set_state(managed, inner, FileState::Live)?;
                     managed.control.set_life(crate::shared::control::Life::Live);
-                    return Ok(Some(format!("the interrupted `stripewise apply` of {path} was complete: it is managed")));
+                    return Ok(Some(format!(
+                        "the interrupted `stripewise apply` of {path} was complete: it is managed"
+                    )));
                 }
                 self.free(managed, inner)?;
                 Ok(Some(format!("the interrupted `stripewise apply` of {path} was undone: the original file is whole")))
@@ -182,7 +184,8 @@ impl Core {
                         "the interrupted `stripewise release` of {path} was undone: the managed file is whole and its copy was discarded"
                     )));
                 }
-                let released = Facts::at_path(Path::new(&path)).ok().flatten().is_some_and(|facts| copy.is(&facts.inode));
+                let released =
+                    Facts::at_path(Path::new(&path)).ok().flatten().is_some_and(|facts| copy.is(&facts.inode));
                 if released {
                     self.free(managed, inner)?;
                     return Ok(Some(format!(
@@ -190,7 +193,9 @@ impl Core {
                     )));
                 }
                 self.set_state(managed, inner, FileState::Live)?;
-                Ok(Some(format!("the interrupted `stripewise release` of {path} was undone: the managed file is whole")))
+                Ok(Some(format!(
+                    "the interrupted `stripewise release` of {path} was undone: the managed file is whole"
+                )))
             }
             FileState::Creating | FileState::Live | FileState::Unlinked => Ok(None),
         }

@@ -228,7 +228,11 @@ impl Core {
             rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), access | OFlags::CLOEXEC, Mode::empty())
         };
         let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        Ok(Memory { control: open("ctl", OFlags::RDWR)?, extent: open("ext", access)?, slots: open("slots", OFlags::RDWR)? })
+        Ok(Memory {
+            control: open("ctl", OFlags::RDWR)?,
+            extent: open("ext", access)?,
+            slots: open("slots", OFlags::RDWR)?,
+        })
     }
 
     fn remove_memory(&self, file: FileId) {
@@ -405,8 +409,7 @@ impl Core {
             // Noted first: a crash in between is repeated by the comparison at the next open only if the record still differs.
             for (region, placed) in &inner.regions {
                 for stripe in placed.layout.stripes() {
-                    let object =
-                        ObjectName { file: managed.file, region: *region, generation: placed.generation };
+                    let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
                     self.server(stripe.server)?.set_ownership(object, ownership)?;
                 }
             }

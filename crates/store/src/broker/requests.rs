@@ -52,9 +52,9 @@ impl Core {
         }
         let mut descriptors = descriptors.into_iter();
         let mut proof = || {
-            let descriptor = descriptors.next().ok_or_else(|| Refusal::Invalid {
-                what: "the request needs the stub's descriptor".to_owned(),
-            })?;
+            let descriptor = descriptors
+                .next()
+                .ok_or_else(|| Refusal::Invalid { what: "the request needs the stub's descriptor".to_owned() })?;
             Proof::new(descriptor)
         };
         match request {

@@ -196,11 +196,7 @@ impl Shared {
 
     fn add_connection(&self, socket: OwnedFd) -> rustix::io::Result<()> {
         let peer = rustix::net::sockopt::socket_peercred(&socket)?;
-        rustix::net::sockopt::set_socket_timeout(
-            &socket,
-            rustix::net::sockopt::Timeout::Send,
-            Some(SEND_PATIENCE),
-        )?;
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         let connection = Arc::new(Connection { id, socket, peer, client: Mutex::default() });
         guard(&self.connections).insert(id, Arc::clone(&connection));
@@ -222,7 +218,8 @@ impl Shared {
                 ending.lives = packet::send(&connection.socket, &reply, &borrowed).is_ok();
             }
             Err(PacketError::Malformed(error)) => {
-                let what = format!("the broker does not understand the request ({error}); use one version of stripewise");
+                let what =
+                    format!("the broker does not understand the request ({error}); use one version of stripewise");
                 let reply = Reply::Refused(Refusal::Invalid { what });
                 ending.lives = packet::send(&connection.socket, &reply, &[]).is_ok();
             }
@@ -274,4 +271,3 @@ impl Drop for Ending<'_> {
         self.shared.core.connection_ended(connection);
     }
 }
-

@@ -47,7 +47,10 @@ impl Core {
         let most = geometry.region_bytes().saturating_mul(u64::from(crate::shared::control::MAX_REGIONS));
         if size_bytes > most {
             return Err(Refusal::TooLarge {
-                what: format!("{size_bytes} bytes; a file with regions of {} bytes ends at {most}", geometry.region_bytes()),
+                what: format!(
+                    "{size_bytes} bytes; a file with regions of {} bytes ends at {most}",
+                    geometry.region_bytes()
+                ),
             });
         }
         let before = managed.extent.size_bytes();
@@ -55,26 +58,26 @@ impl Core {
             .regions
             .last_key_value()
             .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
-        if size_bytes >= before && !may_have_leftovers {
+        if size_bytes >= before && !may_have_leftovers && inner.record.cutting_to_bytes.is_none() {
             managed.extent.extend_to(size_bytes);
             return Ok(());
         }
-        let gate = ShutGate::new(managed);
+        let _gate = ShutGate::new(managed);
         self.drain(managed)?;
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
-        if size_bytes == before {
+        if let Some(unfinished) = inner.record.cutting_to_bytes {
+            self.finish_cutting(managed, &mut inner, unfinished.max(before))?;
+        }
+        if size_bytes >= before {
+            self.cut_leftovers_to(managed.file, &inner, before)?;
+            managed.extent.extend_to(size_bytes);
             return Ok(());
         }
         // Before anything is changed: an absent server is an error with no effect.
-        self.probe_cut(&inner, size_bytes.min(before))?;
-        self.begin_cut(managed, &mut inner, size_bytes.min(before))?;
-        let cut = self.finish_cutting(managed, &mut inner, size_bytes.min(before));
-        if cut.is_ok() {
-            managed.extent.extend_to(size_bytes);
-        }
-        drop(gate);
-        cut
+        self.probe_cut(&inner, size_bytes)?;
+        self.begin_cut(managed, &mut inner, size_bytes)?;
+        self.finish_cutting(managed, &mut inner, size_bytes)
     }
 
     /// Waits until no living process has I/O in flight on the file; the gate is shut.

@@ -1,0 +1,8 @@
+//! The broker by its protocol: every request, and what it leaves on the servers.
+
+#![allow(unreachable_pub, reason = "a test has no users")]
+
+#[path = "broker/cluster.rs"]
+mod cluster;
+#[path = "broker/requests.rs"]
+mod requests;
