@@ -4,6 +4,9 @@
 //! all that looks at events has one fast path. What is odd but harmless (a process that was killed, a file that was cut off) becomes a
 //! [`Warning`] of the trace; what cannot be a trace is an error that names the file.
 
+mod csv;
+mod gather;
+mod iosig;
 mod own;
 #[cfg(test)]
 mod tests;
@@ -30,6 +33,29 @@ pub enum ReadError {
     Version { path: PathBuf, found: u32 },
     #[error("{path}: damaged header: {field} is {value}")]
     Header { path: PathBuf, field: &'static str, value: u64 },
+    #[error("{path}: the first line must name the columns {}; found {found}", crate::export::COLUMNS.join(","))]
+    Columns { path: PathBuf, found: String },
+    #[error("{path}, line {line}: {fault}")]
+    Line { path: PathBuf, line: u64, fault: LineFault },
+}
+
+/// What is wrong with a line of a text format.
+#[derive(Debug, thiserror::Error)]
+pub enum LineFault {
+    #[error("{text}")]
+    Syntax { text: String },
+    #[error("{field} is missing")]
+    Missing { field: &'static str },
+    #[error("{field} is `{text}`, expected a number in range")]
+    Number { field: &'static str, text: String },
+    #[error("`{text}` is no call that Stripewise knows")]
+    Call { text: String },
+    #[error("operation `{text}` is not what `{call}` does")]
+    Operation { text: String, call: &'static str },
+    #[error("a call that failed (errno {errno}) cannot have moved {bytes} bytes")]
+    Bytes { bytes: u64, errno: u32 },
+    #[error("ends at {end}, before its start at {start}")]
+    Times { start: String, end: String },
 }
 
 /// What was odd in a trace that was read all the same.
@@ -67,7 +93,17 @@ impl Trace {
             if !own.is_empty() || path.join(crate::manifest::MANIFEST_NAME).exists() {
                 return own::read_directory(path, &own);
             }
+            let ranks: Vec<_> = names.into_iter().filter(|name| iosig::name_facts(name).is_some()).collect();
+            if !ranks.is_empty() {
+                return iosig::read(path, &ranks);
+            }
             return Err(ReadError::Foreign { path: path.to_owned() });
+        }
+        if has_extension(path, "csv") {
+            return csv::read(path);
+        }
+        if has_extension(path, "out") {
+            return iosig::read(path, std::slice::from_ref(&path.to_owned()));
         }
         own::read_directory(Path::new(""), std::slice::from_ref(&path.to_owned()))
     }

@@ -1,8 +1,8 @@
 //! Slots made in memory: how readers of other formats and workload generators produce what the recorder would have written.
 
 use crate::format::{
-    Definition, FileKey, HEADER_BYTES, Header, NAME_LIMIT, RawEvent, Slot, continuation, definition_slots,
-    slot_to_bytes,
+    CommunicatorKey, Definition, FileKey, HEADER_BYTES, Header, NAME_LIMIT, RawEvent, Slot, continuation,
+    definition_slots, slot_to_bytes,
 };
 use std::io::Write;
 use std::path::Path;
@@ -28,6 +28,10 @@ impl SlotBuffer {
             self.push(&continuation(name, index));
         }
         key
+    }
+
+    pub(crate) fn define_communicator(&mut self, key: CommunicatorKey, hash: u64) {
+        self.push(&Definition::Communicator { key, hash, size: 0, rank: 0, name_bytes: 0 }.encode());
     }
 
     pub(crate) fn push_event(&mut self, event: &RawEvent) {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileOffset;
 use timeline::Timeline;
-pub(crate) use timeline::WindowBounds;
+pub(crate) use timeline::{ClockFacts, WindowBounds};
 
 /// Position in [`Trace::processes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -192,7 +192,7 @@ pub(crate) struct ProcessSource {
     pub(crate) mpi_size: u32,
     pub(crate) lost: u64,
     pub(crate) finished: bool,
-    pub(crate) clock: timeline::ClockFacts,
+    pub(crate) clock: ClockFacts,
     pub(crate) slots: Slots,
 }
 
@@ -208,7 +208,7 @@ impl ProcessSource {
             mpi_size: header.mpi_size,
             lost: header.lost,
             finished: header.finished,
-            clock: timeline::ClockFacts {
+            clock: ClockFacts {
                 counts_ns: header.clock == Clock::Monotonic,
                 start_wall_ns: header.start_wall_ns,
                 start_monotonic_ns: header.start_monotonic_ns,

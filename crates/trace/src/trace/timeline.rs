@@ -21,6 +21,20 @@ pub(crate) struct ClockFacts {
     pub(crate) ticks_per_second: u64,
 }
 
+impl ClockFacts {
+    /// Ticks that are nanoseconds since 1970 themselves.
+    pub(crate) const fn nanoseconds() -> Self {
+        Self {
+            counts_ns: true,
+            start_wall_ns: 0,
+            start_monotonic_ns: 0,
+            start_ticks: 0,
+            last: None,
+            ticks_per_second: 0,
+        }
+    }
+}
+
 /// Baselines shorter than this are trusted less than a rate that somebody measured before.
 const TRUSTED_BASELINE_NS: u64 = 100_000_000;
 /// Processes of one node whose clocks disagree by more were not on one boot of it.

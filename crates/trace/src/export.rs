@@ -1,0 +1,133 @@
+//! Traces for other tools: CSV, which `stripewise` also reads back, and Parquet.
+//!
+//! Both have a row per call with the same columns, and are written as they go: memory holds one row group.
+
+mod parquet;
+
+use crate::format::NO_OFFSET;
+use crate::trace::{Event, Trace};
+use std::io::Write;
+
+/// The columns, in order. Empty fields are unknown or none.
+///
+/// | column | meaning |
+/// |---|---|
+/// | `node` | name of the machine |
+/// | `pid` | process |
+/// | `mpi_rank`, `mpi_size` | empty outside MPI |
+/// | `level` | `posix` or `mpi-io` |
+/// | `operation` | `open`, `create`, `close`, `read`, `write`, `sync`, `truncate`, `allocate`, `unlink`, `rename`, `map`, `seek`, `view` |
+/// | `call` | the C name |
+/// | `communicator` | hash, 16 hexadecimal digits, equal in all processes of the communicator |
+/// | `path` | absolute path of the file |
+/// | `renamed_to` | the new path, for renames |
+/// | `offset` | first byte of the file, or the new length for truncations |
+/// | `bytes` | bytes that moved |
+/// | `errno` | empty for success; errno or MPI error class |
+/// | `start_ns`, `end_ns` | nanoseconds since 1970-01-01 UTC |
+pub const COLUMNS: [&str; 15] = [
+    "node",
+    "pid",
+    "mpi_rank",
+    "mpi_size",
+    "level",
+    "operation",
+    "call",
+    "communicator",
+    "path",
+    "renamed_to",
+    "offset",
+    "bytes",
+    "errno",
+    "start_ns",
+    "end_ns",
+];
+
+/// Why an export failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error("writing the export failed: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("writing CSV failed: {0}")]
+    Csv(#[from] csv::Error),
+    #[error("writing Parquet failed: {0}")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+    #[error("making a Parquet row group failed: {0}")]
+    Arrow(#[from] arrow_schema::ArrowError),
+}
+
+/// The fields of an event that need its process or file looked up.
+struct Looked<'a> {
+    node: &'a str,
+    pid: u32,
+    mpi_rank: Option<u32>,
+    mpi_size: Option<u32>,
+    communicator: Option<u64>,
+    path: Option<&'a str>,
+    renamed_to: Option<&'a str>,
+    offset: Option<u64>,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+fn look_up<'a>(trace: &'a Trace, event: &Event) -> Looked<'a> {
+    let process = trace.process(event.process);
+    let renamed_to = process.renamed_to(event);
+    Looked {
+        node: &trace.nodes[process.node.0 as usize],
+        pid: process.pid,
+        mpi_rank: process.mpi_rank,
+        mpi_size: Some(process.mpi_size).filter(|size| *size > 0),
+        communicator: process.communicators.get(&event.communicator).map(|communicator| communicator.hash),
+        path: event.file.map(|file| trace.file(file).path.as_str()),
+        renamed_to: renamed_to.map(|file| trace.file(file).path.as_str()),
+        offset: Some(event.offset).filter(|offset| *offset != NO_OFFSET && renamed_to.is_none()).map(|offset| offset.0),
+        start_ns: trace.origin_unix_ns().saturating_add(event.start.0),
+        end_ns: trace.origin_unix_ns().saturating_add(event.end.0),
+    }
+}
+
+/// Writes all calls, process after process, as CSV with [`COLUMNS`].
+///
+/// # Errors
+/// When `target` cannot be written to.
+pub fn write_csv(trace: &Trace, target: impl Write) -> Result<(), ExportError> {
+    fn text<T: ToString>(value: Option<T>) -> String {
+        value.map_or_else(String::new, |value| value.to_string())
+    }
+    let mut writer = csv::Writer::from_writer(target);
+    writer.write_record(COLUMNS)?;
+    for event in trace.events() {
+        let looked = look_up(trace, &event);
+        writer.write_record([
+            looked.node,
+            &looked.pid.to_string(),
+            &text(looked.mpi_rank),
+            &text(looked.mpi_size),
+            event.call.level().name(),
+            event.operation().name(),
+            event.call.name(),
+            &looked.communicator.map_or_else(String::new, |hash| format!("{hash:016x}")),
+            looked.path.unwrap_or(""),
+            looked.renamed_to.unwrap_or(""),
+            &text(looked.offset),
+            &event.bytes.to_string(),
+            &text(Some(event.errno).filter(|errno| *errno != 0)),
+            &looked.start_ns.to_string(),
+            &looked.end_ns.to_string(),
+        ])?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// Writes all calls, process after process, as Parquet with [`COLUMNS`]: numbers as unsigned integers, names dictionary-encoded, Zstandard.
+///
+/// # Errors
+/// When `target` cannot be written to.
+pub fn write_parquet(trace: &Trace, target: impl Write + Send) -> Result<(), ExportError> {
+    parquet::write(trace, target)
+}
+
+#[cfg(test)]
+mod tests;
