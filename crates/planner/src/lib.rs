@@ -25,5 +25,5 @@ pub use plan::{
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
-pub use request::{PlanOptions, PlanRequest, RequestError};
+pub use request::{MAX_REGIONS, PlanOptions, PlanRequest, RequestError};
 pub use room::Room;

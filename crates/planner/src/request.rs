@@ -7,6 +7,9 @@ use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::FileAccess;
 
+/// Regions of one file that are planned, at most: 1 PiB in regions of 64 MiB. One wrong offset in a trace must not fill the memory.
+pub const MAX_REGIONS: u64 = 1 << 24;
+
 /// Choices that are the user's. Off or at the papers' values by default; kept in the plan.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,10 +77,12 @@ pub enum RequestError {
         "{path}: window {window} starts at {found} s, but at {expected} s in {other}; summarise all files with the same windows"
     )]
     Windows { path: String, window: usize, found: f64, expected: f64, other: String },
-    #[error(
-        "{path}: regions of window {window} are not in ascending order, or lie past 2^32; summarise the trace anew"
-    )]
+    #[error("{path}: regions of window {window} are not in ascending order; summarise the trace anew")]
     Regions { path: String, window: usize },
+    #[error(
+        "{path}: {regions} regions of {region} are more than the {MAX_REGIONS} that can be planned; use larger regions, or remove records with wrong offsets from the trace"
+    )]
+    TooManyRegions { path: String, regions: u64, region: ByteCount },
     #[error("two files of the plan are named {path}; give each file once")]
     FileTwice { path: String },
     #[error("step {step} is not a multiple of 512 bytes between 512 bytes and 1GiB; use for example 4KiB")]
@@ -146,6 +151,12 @@ impl PlanRequest<'_> {
             let expected = self.cluster.region_size;
             return Err(RequestError::RegionSize { path: path(), found: file.region_size, expected });
         }
+        let accessed =
+            file.windows.iter().filter_map(|window| window.regions.last()).map(|last| u64::from(last.region.0) + 1);
+        let regions = accessed.max().unwrap_or(0).max(file.size_bytes.div_ceil(file.region_size.0));
+        if regions > MAX_REGIONS {
+            return Err(RequestError::TooManyRegions { path: path(), regions, region: file.region_size });
+        }
         for (class, access) in file.classes.iter().enumerate() {
             if access.request_bytes == 0 || access.request_bytes > file.region_size.0 {
                 let (bytes, region) = (access.request_bytes, file.region_size);
@@ -164,7 +175,7 @@ impl PlanRequest<'_> {
                 });
             }
             let ascending = window.regions.windows(2).all(|pair| pair[0].region < pair[1].region);
-            if !ascending || window.regions.last().is_some_and(|last| last.region.0 == u32::MAX) {
+            if !ascending {
                 return Err(RequestError::Regions { path: path(), window: number });
             }
             let classes = window.regions.iter().flat_map(|region| &region.counts).map(|(class, _)| class.0);

@@ -21,12 +21,15 @@ pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], saved_s: f64, gain
                 load_s[server] += seconds;
             }
         }
-        for pair in file.windows.windows(2) {
-            for one in &pair[1].moves {
-                let (from, to) = (pair[0].placement.layout_of(one.region), pair[1].placement.layout_of(one.region));
+        let mut from: Vec<&Layout> = layouts_by_region(file.initial()).collect();
+        for window in &file.windows[1..] {
+            let to: Vec<&Layout> = layouts_by_region(&window.placement).collect();
+            for one in &window.moves {
+                let region = one.region.0 as usize;
                 move_bytes += one.bytes;
-                move_s += move_seconds(profile, from, to, one.bytes);
+                move_s += move_seconds(profile, from[region], to[region], one.bytes);
             }
+            from = to;
         }
     }
     let place_s = load_s.into_iter().fold(0.0, f64::max);

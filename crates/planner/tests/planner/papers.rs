@@ -22,7 +22,7 @@ const PADP_512: [(Direction, Order, u64, u64); 4] = [
 ];
 
 /// Startups of the SSD, in the order of `PADP_512`: a random write starts slowest, as garbage is collected.
-const SSD_ALPHA_S: [f64; 4] = [0.06e-3, 0.08e-3, 0.08e-3, 0.25e-3];
+const SSD_ALPHA_S: [f64; 4] = [0.06e-3, 0.08e-3, 0.08e-3, 0.40e-3];
 const HDD_BETA: f64 = 1.0 / 100e6;
 /// Gigabit Ethernet at 117 MB/s.
 const LINK_T: f64 = 1.0 / 117e6;

@@ -163,6 +163,7 @@ fn input_that_cannot_be_planned_is_refused_by_name() {
     refuse(&|f| f[1].windows[0].regions[0].counts[0].0 = ClassIndex(3), "/data/b: a region counts class 3");
     refuse(&|f| f[0].windows[0].start_s = 5.0, "window 0 starts at");
     refuse(&|f| f[0].windows[0].regions.swap(0, 1), "/data/a: regions of window 0 are not in ascending order");
+    refuse(&|f| f[0].size_bytes = u64::MAX, "/data/a: 17592186044416 regions of 1MiB are more than the 16777216");
     refuse(&|f| f.iter_mut().for_each(|file| file.windows.clear()), "no accesses to plan for");
     let files = [access("/data/a")];
     let mut request = testbed::request(&cluster, &profile, &files);
