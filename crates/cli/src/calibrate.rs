@@ -10,7 +10,7 @@ mod measure;
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use directory::{DirectorySubject, Method};

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::{completions, doctor, init, man, report};
+use crate::{calibrate, completions, doctor, init, man, report};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -72,6 +72,7 @@ macro_rules! commands {
 
 commands! {
     Init(init::InitArgs) = "init";
+    Calibrate(calibrate::CalibrateArgs) = "calibrate";
     Doctor(doctor::DoctorArgs) = "doctor";
     Report(report::ReportArgs) = "report";
     Completions(completions::CompletionsArgs) = "completions";

@@ -4,6 +4,7 @@
 //! `trace` and `run` pass on the status of the program they ran.
 #![deny(unsafe_code)]
 
+mod calibrate;
 mod command;
 mod completions;
 mod context;

@@ -19,7 +19,7 @@ fn near(found: f64, expected: f64, what: &str) {
     assert!((found / expected - 1.0).abs() < 0.05, "{what}: {found} instead of {expected}");
 }
 
-/// All named devices side by side, a thousand times faster than they are: what calibration finds is what the table says.
+/// All named devices side by side, fifty times faster than they are: what calibration finds is what the table says.
 #[test]
 fn the_parameters_of_emulated_servers_are_recovered() {
     const SCALE: f64 = 0.02;

@@ -11,7 +11,9 @@ use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend,
 use rustix::fd::BorrowedFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use stripewise_device::{Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, UnknownName, lookup_device, lookup_link};
+use stripewise_device::{
+    Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, Nanos, UnknownName, lookup_device, lookup_link,
+};
 use stripewise_layout::{Direction, FileId, ObjectOffset, RegionIndex, ServerId};
 
 /// The device and link of an emulated server, with its time scale applied.
@@ -29,6 +31,15 @@ impl EmulatedSpec {
     }
 }
 
+/// A sub-request's time on the emulated clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reserved {
+    /// When it counts as issued.
+    pub issue: Nanos,
+    /// When it is done.
+    pub end: Nanos,
+}
+
 /// An emulated server over the back end that stores its bytes.
 pub struct EmulatedServer<B> {
     inner: B,
@@ -43,7 +54,7 @@ impl<B: ServerBackend> EmulatedServer<B> {
         Self { inner, stations, server, spec }
     }
 
-    /// As [`ServerBackend::reserve`], of some of the stations.
+    /// As [`ServerBackend::reserve`], of some of the stations, and with the time of issue.
     pub fn reserve_parts(
         &self,
         parts: Parts,
@@ -51,14 +62,15 @@ impl<B: ServerBackend> EmulatedServer<B> {
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-    ) -> Due {
+    ) -> Option<Reserved> {
         if length == 0 || self.stations.pace() == Pace::Host {
             return None;
         }
         let access = Access { direction, place: disk_place(object, offset), bytes: length };
         let issue = with_thread(|pacer| pacer.issue(&Monotonic, &self.stations));
         let stations = (&self.spec.device, self.spec.link.as_ref());
-        Some(self.stations.reserve_at(self.server, stations, parts, issue, &access).end.0)
+        let end = self.stations.reserve_at(self.server, stations, parts, issue, &access).end;
+        Some(Reserved { issue, end })
     }
 }
 
@@ -94,7 +106,7 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
     }
 
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length)
+        self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length).map(|reserved| reserved.end.0)
     }
 
     fn read_at(
