@@ -2,9 +2,9 @@
 
 use crate::testbed::{self, KIB, MIB, has_requests};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use stripewise_layout::{Layout, RegionIndex, ServerId};
-use stripewise_model::{ClassParameters, StripePair, h2dp, padp::PadpPattern};
+use stripewise_model::{ClassParameters, StripePair, h2dp, padp::PadpPattern, striped};
 use stripewise_planner::{Plan, PlanRequest, PolicyName, plan, policy::padp::lattice_pair};
 use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
 
@@ -43,7 +43,15 @@ impl<'a> Naive<'a> {
     }
 
     fn cost(&self, requests: &[AccessClass], pair: StripePair) -> u128 {
-        let cost = |class: &AccessClass| h2dp::hybrid_cost(&self.parameters, pair, *class, self.request.concurrency());
+        let concurrency = self.request.concurrency();
+        let cost = |class: &AccessClass| {
+            if self.request.options.exact {
+                let region_bytes = self.request.cluster.region_size.0;
+                striped::exact_cost(self.request.profile, &self.layout(pair), *class, concurrency, region_bytes)
+            } else {
+                h2dp::hybrid_cost(&self.parameters, pair, *class, concurrency)
+            }
+        };
         requests.iter().map(|class| cost(class).total().0).sum()
     }
 
@@ -135,14 +143,14 @@ impl<'a> Naive<'a> {
                 fits
             };
             let mut next = current.clone();
-            let mut ranked: Vec<(f64, u128, u64, usize, u32, StripePair)> = Vec::new();
-            let mut accessed: BTreeMap<(usize, u32), ()> = BTreeMap::new();
+            let mut ranked: Vec<(u128, u64, usize, u32, StripePair)> = Vec::new();
+            let mut accessed: BTreeSet<(usize, u32)> = BTreeSet::new();
             for (number, file) in files.iter().enumerate() {
                 let Some(window) = file.windows.get(window) else { continue };
                 for region in &window.regions {
                     let requests = requests(file, region);
                     let (best, pure) = (self.best_pair(&requests), self.pure(mean_request(&requests)));
-                    accessed.insert((number, region.region.0), ());
+                    accessed.insert((number, region.region.0));
                     next[number][region.region.0 as usize] = pure;
                     let (t_hybrid, t_pure) = (self.cost(&requests, best), self.cost(&requests, pure));
                     if hybrid && t_hybrid < t_pure {
@@ -152,22 +160,22 @@ impl<'a> Naive<'a> {
                             false => 1,
                         };
                         let benefit = t_pure - t_hybrid;
-                        ranked.push((0.0, benefit, weight, number, region.region.0, best));
+                        ranked.push((benefit, weight, number, region.region.0, best));
                     }
                 }
             }
             ranked.sort_by(|a, b| {
-                let (left, right) = (a.1 * u128::from(b.2), b.1 * u128::from(a.2));
-                right.cmp(&left).then((a.3, a.4).cmp(&(b.3, b.4)))
+                let (left, right) = (a.0 * u128::from(b.1), b.0 * u128::from(a.1));
+                right.cmp(&left).then((a.2, a.3).cmp(&(b.2, b.3)))
             });
-            for (_, _, _, file, region, pair) in ranked {
+            for (_, _, file, region, pair) in ranked {
                 if book(pair, self.region_bytes(&files[file], region)) {
                     next[file][region as usize] = pair;
                 }
             }
             for (file, pairs) in current.iter().enumerate() {
                 for (region, pair) in pairs.iter().enumerate() {
-                    let idle = !accessed.contains_key(&(file, region as u32));
+                    let idle = !accessed.contains(&(file, region as u32));
                     if hybrid
                         && idle
                         && pair.s_bytes > 0
@@ -225,12 +233,13 @@ proptest! {
         files in testbed::files(MIB, 3).prop_filter("requests", |files| has_requests(files)),
         hdd in testbed::lines(), ssd in testbed::lines(),
         e_s in prop_oneof![Just(0.0), 0.0..1e-3f64], t in prop_oneof![Just(0.0), 0.0..1e-8f64],
-        room in proptest::option::of(0..3 * MIB), per_byte in any::<bool>(), step in 1u64..9,
+        room in proptest::option::of(0..3 * MIB), per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9,
     ) {
         let cluster = testbed::cluster(m, n, MIB, room.map(|room| room.max(1)));
         let profile = testbed::profile(&cluster, hdd, ssd, e_s, t);
         let mut request = testbed::request(&cluster, &profile, &files);
         request.options.benefit_per_ssd_byte = per_byte;
+        request.options.exact = exact;
         request.options.step.0 = step * 2 * KIB;
         request.concurrency = None;
         assert_h2dp_is_naive(&request)?;

@@ -130,3 +130,89 @@ fn the_hottest_regions_get_the_room_and_leave_it_when_they_cool() {
     let moves: Vec<(u32, MoveKind)> = made.files[0].windows[1].moves.iter().map(|m| (m.region.0, m.kind)).collect();
     assert_eq!(moves, [(3, MoveKind::Outgoing), (0, MoveKind::Incoming)]);
 }
+
+mod windows {
+    use super::*;
+    use stripewise_layout::{Direction, Order};
+    use stripewise_planner::{Plan, PlanRequest};
+    use stripewise_trace::FileAccess;
+
+    const LINES: (testbed::ClassLines, testbed::ClassLines) = (testbed::DISK, testbed::FLASH);
+
+    fn windows(requests: u64, counts: &[&[&[u64]]]) -> FileAccess {
+        let classes = [
+            testbed::class(Direction::Read, 64 * KIB, Order::Random),
+            testbed::class(Direction::Read, requests, Order::Random),
+        ];
+        let regions = counts.iter().map(|window| window.len()).max().unwrap() as u64;
+        let mut of_windows = counts.iter().enumerate().map(|(number, counts)| {
+            let mut file = testbed::file("/data/a", regions * MIB, MIB, &classes, counts);
+            file.windows[0].start_s = 600.0 * number as f64;
+            file.windows[0].end_s = 600.0 * (number + 1) as f64;
+            file
+        });
+        let mut first = of_windows.next().unwrap();
+        first.windows.extend(of_windows.flat_map(|file| file.windows));
+        first
+    }
+
+    fn planned(file: FileAccess, room: u64, change: impl Fn(&mut PlanRequest<'_>)) -> Plan {
+        let cluster = testbed::cluster(4, 2, MIB, Some(room));
+        let profile = testbed::profile(&cluster, LINES.0, LINES.1, 1e-4, 8e-9);
+        let files = [file];
+        let mut request = testbed::request(&cluster, &profile, &files);
+        change(&mut request);
+        plan(PolicyName::H2dp, &request).unwrap()
+    }
+
+    fn moves(plan: &Plan, window: usize) -> Vec<(u32, MoveKind)> {
+        plan.files[0].windows[window].moves.iter().map(|one| (one.region.0, one.kind)).collect()
+    }
+
+    #[test]
+    fn a_region_stays_through_an_idle_window_unless_its_room_is_needed() {
+        let idle = windows(MIB, &[&[&[9, 0]], &[&[0, 0]], &[&[9, 0]]]);
+        let plan = planned(idle, MIB, |_| {});
+        assert_eq!((moves(&plan, 1), moves(&plan, 2)), (vec![], vec![]));
+        let displaced = windows(MIB, &[&[&[9, 0], &[1, 0]], &[&[0, 0], &[9, 0]]]);
+        let plan = planned(displaced, MIB / 2, |_| {});
+        assert_eq!(moves(&plan, 1), [(0, MoveKind::Outgoing), (1, MoveKind::Incoming)]);
+    }
+
+    #[test]
+    fn a_region_whose_requests_change_is_restriped_and_one_first_seen_comes_in() {
+        let file = windows(MIB, &[&[&[99, 0], &[0, 0]], &[&[0, 99], &[50, 0]]]);
+        let plan = planned(file, 4 * MIB, |_| {});
+        assert_eq!(moves(&plan, 1), [(0, MoveKind::Restripe), (1, MoveKind::Incoming)]);
+        assert_eq!(plan.verdict.move_bytes, 2 * MIB);
+    }
+
+    #[test]
+    fn with_its_cost_subtracted_a_move_that_gains_too_little_is_left_out() {
+        // One request in the second window: bringing its region in costs more than it gains; 500 are worth it.
+        for (requests, expected) in [(1, vec![]), (500, vec![(1, MoveKind::Incoming)])] {
+            let file = || windows(MIB, &[&[&[9, 0], &[0, 0]], &[&[9, 0], &[requests, 0]]]);
+            assert_eq!(moves(&planned(file(), 4 * MIB, |_| {}), 1), [(1, MoveKind::Incoming)]);
+            let careful = planned(file(), 4 * MIB, |request| request.options.subtract_move_cost = true);
+            assert_eq!(moves(&careful, 1), expected, "{requests} requests");
+        }
+    }
+
+    #[test]
+    fn benefit_per_byte_prefers_the_region_that_needs_less_room() {
+        // Region 0 gains more but its file part fills the room; the last region has an eighth of the bytes.
+        let file = || {
+            let mut file = windows(MIB, &[&[&[20, 0], &[10, 0]]]);
+            file.size_bytes = MIB + MIB / 8;
+            file
+        };
+        let hybrid = |plan: &Plan| {
+            let placement = plan.files[0].initial();
+            [0, 1].map(|region| placement.layout_of(RegionIndex(region)) != placement.fallback_layout())
+        };
+        let by_benefit = planned(file(), MIB / 2, |_| {});
+        assert_eq!(hybrid(&by_benefit), [true, false]);
+        let by_density = planned(file(), MIB / 2, |request| request.options.benefit_per_ssd_byte = true);
+        assert_eq!(hybrid(&by_density), [false, true]);
+    }
+}
