@@ -208,3 +208,58 @@ fn the_host_report_counts_skew_stalls_and_lateness() {
     assert!(run(19_000_000, 20_000_000).is_host_bound(), "20 ms of skew in a second");
     assert!(run(21_000_000, 0).is_host_bound(), "a stall of 21 ms");
 }
+
+const RESERVES_UNTIL_KILLED: &str = "EMULATION_TEST_STATIONS";
+
+/// A process killed at any instruction leaves clocks that go on: no lock, no torn word.
+#[test]
+fn killed_processes_hold_up_nobody() {
+    use stripewise_device::{Access, DiskPlace, ExtentId};
+    use stripewise_layout::{Direction, ObjectOffset};
+    let spec = EmulatedSpec::named("hdd-7200", Some("gigabit"), 1.0).unwrap();
+    let reserve = |stations: &Stations, number: u64| {
+        let place = DiskPlace { extent: ExtentId(1), after: None, offset: ObjectOffset((number % 1000) << 20) };
+        let access = Access { direction: Direction::Write, place, bytes: 65_536 };
+        let stops = (&spec.device, spec.link.as_ref());
+        stations.reserve_at(ServerId(0), stops, Parts::DeviceAndLink, Nanos(0), &access)
+    };
+    if let Some(path) = std::env::var_os(RESERVES_UNTIL_KILLED) {
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        let stations = Stations::open(file, 1).unwrap();
+        for number in 0.. {
+            reserve(&stations, number);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stations");
+    let stations = Stations::open(Stations::establish(&path, 1).unwrap(), 1).unwrap();
+    for _ in 0..20 {
+        let mut children: Vec<_> = (0..2)
+            .map(|_| {
+                std::process::Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "killed_processes_hold_up_nobody", "-q"])
+                    .env(RESERVES_UNTIL_KILLED, &path)
+                    .stdout(std::process::Stdio::null())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        let before = stations.server_load(ServerId(0)).sub_requests;
+        while stations.server_load(ServerId(0)).sub_requests < before + 1000 {
+            assert!(children.iter_mut().all(|child| child.try_wait().unwrap().is_none()), "a child ended by itself");
+            std::thread::yield_now();
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let (before, load) = (reserve(&stations, 1), stations.server_load(ServerId(0)));
+        let after = reserve(&stations, 500);
+        let service = spec.device.demand(Direction::Write, 65_536, None).serial;
+        assert!(before.end > before.device_end, "{before:?}");
+        assert_eq!(after.device_end, before.device_end + service, "the very next place in the queue");
+        // What the killed ones reserved and did not come to count, or counted, is one request each.
+        let one = service.0.max(spec.link.unwrap().demand(65_536).0);
+        assert!(before.device_end.0.abs_diff(load.device_busy.0) <= 40 * one, "{before:?}, {load:?}");
+    }
+}

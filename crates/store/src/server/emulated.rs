@@ -163,3 +163,79 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.inner.free_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::directory::{DirectoryServer, prepare};
+    use stripewise_layout::Generation;
+
+    fn server(root: &tempfile::TempDir, spec: EmulatedSpec) -> (EmulatedServer<DirectoryServer>, Arc<Stations>) {
+        prepare("c", "s", root.path()).unwrap();
+        let file = Stations::establish(&root.path().join("stations"), 1).unwrap();
+        let stations = Arc::new(Stations::open(file, 1).unwrap());
+        let inner = DirectoryServer::new("c", "s", root.path());
+        (EmulatedServer::new(inner, Arc::clone(&stations), ServerId(0), spec), stations)
+    }
+
+    fn object(region: u32, generation: u32) -> ObjectName {
+        ObjectName { file: FileId(7), region: RegionIndex(region), generation: Generation(generation) }
+    }
+
+    #[test]
+    fn only_requests_of_the_emulated_pace_take_time() {
+        let root = tempfile::tempdir().unwrap();
+        let (server, stations) = server(&root, EmulatedSpec::named("nvme", Some("gigabit"), 1.0).unwrap());
+        let reserve = |length| server.reserve(Direction::Read, object(0, 1), ObjectOffset(0), length);
+        assert_eq!(reserve(0), None);
+        stations.set_pace(Pace::Host);
+        assert_eq!(reserve(4096), None);
+        assert_eq!(stations.server_load(ServerId(0)).sub_requests, 0);
+        stations.set_pace(Pace::Emulated);
+        let (first, second) = (reserve(4096).unwrap(), reserve(4096).unwrap());
+        // The link is the slowest of the stations: the second leaves it one message later, unless this thread was away for that long.
+        assert!(second >= first + server.spec.link.unwrap().demand(4096).0);
+        stations.wait(first);
+        assert_eq!(stations.host_report().waits, 1);
+    }
+
+    /// A file that is read through costs one seek, however many regions it has; what was moved lies elsewhere.
+    #[test]
+    fn consecutive_regions_of_one_generation_are_one_stream() {
+        let root = tempfile::tempdir().unwrap();
+        let spec = EmulatedSpec::named("hdd-7200", None, 1.0).unwrap();
+        let (server, stations) = server(&root, spec);
+        let busy = |object| {
+            let before = stations.server_load(ServerId(0)).device_busy.0;
+            server.reserve(Direction::Read, object, ObjectOffset(0), 65_536);
+            stations.server_load(ServerId(0)).device_busy.0 - before
+        };
+        let random = spec.device.demand(Direction::Read, 65_536, None).serial.0;
+        let sequential = spec.device.demand(Direction::Read, 65_536, Some(0)).serial.0;
+        assert_eq!(busy(object(0, 1)), random);
+        assert_eq!(busy(object(1, 1)), sequential);
+        assert_eq!(busy(object(2, 1)), sequential);
+        assert_eq!(busy(object(3, 2)), random, "another generation");
+        assert_eq!(busy(object(9, 1)), random, "not the next region");
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_inner_server() {
+        let root = tempfile::tempdir().unwrap();
+        let (server, _) = server(&root, EmulatedSpec::named("nvme", None, 0.001).unwrap());
+        server.probe().unwrap();
+        let ownership =
+            Ownership { mode: 0o600, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+        server.create(object(0, 1), ownership).unwrap();
+        let handle = server.open(object(0, 1), true).unwrap();
+        let descriptor = rustix::fd::AsFd::as_fd(&handle.descriptor);
+        assert_eq!(server.write_at(descriptor, ObjectOffset(3), &[IoSlice::new(b"abc")]).unwrap(), 3);
+        let mut bytes = [9; 8];
+        assert_eq!(server.read_at(descriptor, ObjectOffset(0), &mut [IoSliceMut::new(&mut bytes)]).unwrap(), 6);
+        assert_eq!(&bytes, b"\0\0\0abc\x09\x09");
+        assert_eq!(server.size(object(0, 1)).unwrap().end_bytes, 6);
+        assert_eq!(server.objects().unwrap(), [object(0, 1)]);
+        server.remove(object(0, 1)).unwrap();
+        assert!(matches!(server.open(object(0, 1), false), Err(ServerError::Missing { .. })));
+    }
+}
