@@ -20,7 +20,8 @@ use measure::{Effort, LINK_LINES, LineSamples, SERVER_LINES, measure};
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerId, ServerUrl};
 use stripewise_model::fit::{Fit, Sample, fit};
@@ -70,6 +71,9 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time_s)]
     network_t: Option<f64>,
 }
+
+/// Emulated servers measured side by side: they sleep most of the time, but each holds some memory.
+const MOST_AT_ONCE: usize = 32;
 
 /// What and how much to measure.
 #[derive(Clone, Debug)]
@@ -144,20 +148,26 @@ pub(crate) fn calibrate(cluster: &Cluster, options: &Options, progress: &(dyn Fn
         };
         measured.with_context(|| format!("server `{}`", server.name))
     };
-    let mut results: Vec<Option<Result<Measured>>> = cluster.servers.iter().map(|_| None).collect();
+    let (emulated, real): (Vec<usize>, Vec<usize>) =
+        (0..cluster.servers.len()).partition(|&number| cluster.servers[number].url.is_emulated());
+    let results: Vec<OnceLock<Result<Measured>>> = cluster.servers.iter().map(|_| OnceLock::new()).collect();
+    let finish = |number: usize| drop(results[number].set(run(number, &cluster.servers[number])));
+    let taken = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for ((number, server), result) in cluster.servers.iter().enumerate().zip(&mut results) {
-            let run = &run;
-            if server.url.is_emulated() {
-                scope.spawn(move || *result = Some(run(number, server)));
-            } else {
-                // With emulated servers beside it, a directory competes for this machine's processors only.
-                *result = Some(run(number, server));
-            }
+        for _ in 0..emulated.len().min(MOST_AT_ONCE) {
+            scope.spawn(|| {
+                while let Some(&number) = emulated.get(taken.fetch_add(1, Relaxed)) {
+                    finish(number);
+                }
+            });
         }
+        // Emulated servers beside it take nothing from a directory but some of this machine's processors.
+        real.into_iter().for_each(finish);
     });
-    let measured =
-        results.into_iter().map(|result| result.expect("every server was run")).collect::<Result<Vec<_>>>()?;
+    let measured = results
+        .into_iter()
+        .map(|result| result.into_inner().expect("every server was run"))
+        .collect::<Result<Vec<_>>>()?;
     Ok(profile(cluster, options, &measured))
 }
 

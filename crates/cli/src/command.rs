@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::{calibrate, completions, doctor, init, man, report};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -51,7 +50,7 @@ macro_rules! commands {
     ($($(#[$attribute:meta])* $variant:ident($module:ident :: $arguments:ident) = $name:literal;)*) => {
         #[derive(Subcommand, Debug)]
         pub(crate) enum Command {
-            $($(#[$attribute])* #[command(name = $name)] $variant($module::$arguments),)*
+            $($(#[$attribute])* #[command(name = $name)] $variant(crate::$module::$arguments),)*
         }
 
         impl Command {
@@ -63,7 +62,7 @@ macro_rules! commands {
 
             pub(crate) fn run(self, context: &Context) -> Result<Verdict> {
                 match self {
-                    $(Self::$variant(arguments) => $module::run(context, arguments),)*
+                    $(Self::$variant(arguments) => crate::$module::run(context, arguments),)*
                 }
             }
         }
@@ -74,7 +73,11 @@ commands! {
     Init(init::InitArgs) = "init";
     Calibrate(calibrate::CalibrateArgs) = "calibrate";
     Doctor(doctor::DoctorArgs) = "doctor";
+    Trace(trace::TraceArgs) = "trace";
+    Plan(plan::PlanArgs) = "plan";
     Report(report::ReportArgs) = "report";
+    Demo(demo::DemoArgs) = "demo";
+    Devices(devices::DevicesArgs) = "devices";
     Completions(completions::CompletionsArgs) = "completions";
     Man(man::ManArgs) = "man";
 }

@@ -72,13 +72,17 @@ pub(crate) struct DemoArgs {
 
 pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     let started = Instant::now();
-    ensure!(!arguments.policy.is_empty() && !arguments.request.is_empty(), "name at least one policy and one request size");
+    ensure!(
+        !arguments.policy.is_empty() && !arguments.request.is_empty(),
+        "name at least one policy and one request size"
+    );
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make the directory {}", arguments.out.display()))?;
     let testbed = Testbed::build(&arguments)?;
     let mut results = Results::new(&testbed)?;
-    let mut traces = Vec::new();
-    let mut plans = Vec::new();
+    // The report shows one trace with its plans in full, the middle one; the results of all.
+    let shown = arguments.request.len() / 2;
+    let mut inputs = Vec::new();
     for (number, request) in arguments.request.iter().enumerate() {
         eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
         let requests = testbed.requests_per_rank(&arguments, *request)?;
@@ -86,14 +90,15 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         for policy in &arguments.policy {
             let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
             results.runs.extend(one_plan(&testbed, &arguments, *request, requests, *policy, &plan)?);
-            plans.push(plan);
+            inputs.extend((number == shown).then_some(plan));
         }
-        traces.push(trace);
+        inputs.extend((number == shown).then_some(trace));
     }
     let path = arguments.out.join("results.json");
     results.write(&path)?;
     let report = arguments.out.join("report.html");
-    testbed.report(&traces, &plans, &path, &report)?;
+    inputs.push(testbed.profile_path());
+    testbed.report(&inputs, &path, &report)?;
     if context.json {
         context.object(&results)?;
     } else {

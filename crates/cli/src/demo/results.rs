@@ -104,22 +104,32 @@ impl Results {
 
 fn table(runs: &[Run]) -> String {
     let mut text = String::from("\nEmulated devices; MB/s (10^6 bytes per second); gain over the first policy\n\n");
-    let _ = writeln!(text, "{:>9} {:<6} {:<7} {:>10} {:>8} {:>10}  {}", "request", "op", "policy", "measured", "gain", "predicted", "every byte");
+    let _ = writeln!(
+        text,
+        "{:>9} {:<6} {:<7} {:>10} {:>8} {:>10}  {}",
+        "request", "op", "policy", "measured", "gain", "predicted", "every byte"
+    );
     for direction in [Direction::Read, Direction::Write] {
         for request in distinct(runs.iter().map(|run| run.request_bytes)) {
-            let group: Vec<&Run> = runs.iter().filter(|run| run.op == direction && run.request_bytes == request).collect();
+            let group: Vec<&Run> =
+                runs.iter().filter(|run| run.op == direction && run.request_bytes == request).collect();
             let base = group.first().filter(|run| !run.host_bound).map(|run| run.bandwidth_mb_s);
             for (number, run) in group.iter().enumerate() {
                 let gain = match base.filter(|_| number > 0 && !run.host_bound) {
                     Some(base) => format!("{:+.0}%", (run.bandwidth_mb_s / base - 1.0) * 100.0),
                     None => "-".to_owned(),
                 };
-                let measured = if run.host_bound { "host-bound".to_owned() } else { format!("{:.1}", run.bandwidth_mb_s) };
+                let measured =
+                    if run.host_bound { "host-bound".to_owned() } else { format!("{:.1}", run.bandwidth_mb_s) };
                 let predicted = run.predicted_mb_s.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
                 let op = if direction == Direction::Read { "read" } else { "write" };
                 let verified = if run.verified { "verified" } else { "WRONG" };
                 let request = ByteCount(request).to_string();
-                let _ = writeln!(text, "{request:>9} {op:<6} {:<7} {measured:>10} {gain:>8} {predicted:>10}  {verified}", run.policy);
+                let _ = writeln!(
+                    text,
+                    "{request:>9} {op:<6} {:<7} {measured:>10} {gain:>8} {predicted:>10}  {verified}",
+                    run.policy
+                );
             }
         }
     }
@@ -158,18 +168,23 @@ mod tests {
     fn gains_are_over_the_first_policy_and_host_bound_runs_give_no_figure() {
         let text = table(&[run("def", 40.0, false), run("psa", 90.0, true), run("h2dp", 100.0, false)]);
         let rows: Vec<&str> = text.lines().skip(4).collect();
-        assert_eq!(rows, [
-            "     1MiB read   def           40.0        -       50.0  verified",
-            "     1MiB read   psa     host-bound        -       50.0  verified",
-            "     1MiB read   h2dp         100.0    +150%       50.0  verified",
-        ]);
+        assert_eq!(
+            rows,
+            [
+                "     1MiB read   def           40.0        -       50.0  verified",
+                "     1MiB read   psa     host-bound        -       50.0  verified",
+                "     1MiB read   h2dp         100.0    +150%       50.0  verified",
+            ]
+        );
     }
 
     #[test]
     fn a_start_skew_of_over_a_hundredth_is_host_bound() {
-        let line = |skew: f64| format!(
-            r#"{{"op":"read","request_bytes":4096,"ranks":2,"bandwidth_mb_s":1.5,"bytes":9,"verified":true,"start_skew_s":{skew},"seconds":1.0}}"#
-        );
+        let line = |skew: f64| {
+            format!(
+                r#"{{"op":"read","request_bytes":4096,"ranks":2,"bandwidth_mb_s":1.5,"bytes":9,"verified":true,"start_skew_s":{skew},"seconds":1.0}}"#
+            )
+        };
         assert!(!Measured::parse(&line(0.009), false).unwrap().host_bound);
         assert!(Measured::parse(&line(0.011), false).unwrap().host_bound);
         assert!(Measured::parse("{}", false).is_err());

@@ -58,10 +58,21 @@ impl Testbed {
         compile(&directory)?;
         let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
         let servers = directory.join("servers");
-        step(&stripewise, &directory, [
-            "init".into(), "--emulated".into(), emulated.into(), "--link".into(), arguments.link.clone().into(),
-            "--emulated-dir".into(), servers.into(), "--region".into(), arguments.region.to_string().into(),
-        ])?;
+        step(
+            &stripewise,
+            &directory,
+            [
+                "init".into(),
+                "--emulated".into(),
+                emulated.into(),
+                "--link".into(),
+                arguments.link.clone().into(),
+                "--emulated-dir".into(),
+                servers.into(),
+                "--region".into(),
+                arguments.region.to_string().into(),
+            ],
+        )?;
         step(&stripewise, &directory, ["calibrate".into()])?;
         let cluster = Cluster::load(&directory.join("cluster.toml"))?;
         let profile = Profile::load(&directory.join("profile.json"))?;
@@ -145,10 +156,20 @@ impl Testbed {
 
     pub(super) fn plan(&self, trace: &Path, policy: PolicyName, request: ByteCount, seed: u64) -> Result<PathBuf> {
         let plan = self.directory.join(format!("{request}-{policy}.plan.json"));
-        step(&self.stripewise, &self.directory, [
-            "plan".into(), trace.into(), "--policy".into(), policy.to_string().into(), "--seed".into(), seed.to_string().into(),
-            "-o".into(), plan.clone().into(),
-        ])?;
+        step(
+            &self.stripewise,
+            &self.directory,
+            [
+                "plan".into(),
+                trace.into(),
+                "--policy".into(),
+                policy.to_string().into(),
+                "--seed".into(),
+                seed.to_string().into(),
+                "-o".into(),
+                plan.clone().into(),
+            ],
+        )?;
         Ok(plan)
     }
 
@@ -189,10 +210,14 @@ impl Testbed {
         Ok(Stations::open(&file, self.cluster.servers.len())?)
     }
 
-    pub(super) fn report(&self, traces: &[PathBuf], plans: &[PathBuf], results: &Path, report: &Path) -> Result<()> {
+    pub(super) fn profile_path(&self) -> PathBuf {
+        self.directory.join("profile.json")
+    }
+
+    pub(super) fn report(&self, inputs: &[PathBuf], results: &Path, report: &Path) -> Result<()> {
         let mut words: Vec<OsString> = vec!["report".into()];
-        words.extend(traces.iter().chain(plans).map(OsString::from));
-        words.extend([OsString::from("--results"), std::path::absolute(results)?.into()]);
+        words.extend(inputs.iter().map(OsString::from));
+        words.push(std::path::absolute(results)?.into());
         words.extend([OsString::from("-o"), std::path::absolute(report)?.into()]);
         step(&self.stripewise, &self.directory, words)
     }

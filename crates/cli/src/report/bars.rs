@@ -1,7 +1,8 @@
 //! Bandwidth of each policy: one panel for each operation, one group of bars for each request size.
 
-use super::scale::{Scale, bytes, number};
+use super::scale::Scale;
 use super::svg::{Anchor, Svg};
+use crate::figures::{bytes, number};
 use stripewise_layout::Direction;
 
 /// One bar.
@@ -54,7 +55,7 @@ pub(super) fn chart(bars: &[Bar]) -> String {
     }
     let directions = distinct(bars, |bar| bar.direction);
     let most = bars.iter().flat_map(|bar| [bar.measured_mb_s, bar.predicted_mb_s]).flatten().fold(0.0, f64::max);
-    let scale = Scale::decimal(most * 1.04, 4.0);
+    let scale = Scale::decimal(most * 1.04, 5.0);
     let mut svg = Svg::new(WIDTH, PANEL * directions.len() as f64);
     for (number, direction) in directions.iter().enumerate() {
         let of_panel: Vec<&Bar> = bars.iter().filter(|bar| bar.direction == *direction).collect();
@@ -75,8 +76,7 @@ fn panel(svg: &mut Svg, top: f64, direction: Direction, bars: &[&Bar], scale: Sc
     let sizes = distinct(&owned, |bar| bar.request_bytes);
     let policies = distinct(&owned, |bar| bar.policy.clone());
     let floor = top + 40.0 + PLOT;
-    svg.text((LEFT, top + 16.0), Anchor::Start, "panel-title", direction_name(direction));
-    svg.text((LEFT - 8.0, top + 33.0), Anchor::End, "unit", "MB/s");
+    svg.text((LEFT, top + 16.0), Anchor::Start, "panel-title", format!("{}, MB/s", direction_name(direction)));
     for tick in scale.ticks() {
         let y = floor - scale.at(tick, PLOT);
         svg.line((LEFT, y), (WIDTH, y), if tick == 0.0 { "axis" } else { "grid" });
@@ -118,7 +118,7 @@ fn one(svg: &mut Svg, bar: &Bar, x: f64, width: f64, floor: f64, scale: Scale) {
         let y = floor - scale.at(predicted, PLOT);
         svg.line((x, y), (x + width, y), "marker-halo");
         svg.line((x, y), (x + width, y), "marker");
-        if (y - label_at).abs() < 14.0 {
+        if (y - label_at).abs() < 19.0 {
             label_at = label_at.min(y);
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     fn a_host_bound_run_shows_no_figure() {
         let chart = chart(&[bar("def", Some(40.0), false), bar("h2dp", Some(777.0), true)]);
         assert!(chart.contains(">40<") && chart.contains(">host<") && !chart.contains(">777<"), "{chart}");
-        assert!(chart.contains("64 KiB") && chart.contains("Reads") && !chart.contains("Writes"));
+        assert!(chart.contains("64 KiB") && chart.contains("Reads, MB/s") && !chart.contains("Writes"));
     }
 
     #[test]

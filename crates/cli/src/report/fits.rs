@@ -1,14 +1,14 @@
 //! The profile's lines: time of one request over its size, for every server, direction and order.
 
-use super::scale::{bytes, duration};
 use super::svg::{Anchor, Path, Svg};
+use crate::figures::{bytes, duration};
 use stripewise_layout::{Direction, Order, ServerClass};
 use stripewise_model::Profile;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 62.0;
-const GAP: f64 = 74.0;
-const PANEL_WIDTH: f64 = (WIDTH - LEFT - GAP - 14.0) / 2.0;
+const GAP: f64 = 96.0;
+const PANEL_WIDTH: f64 = (WIDTH - LEFT - GAP - 36.0) / 2.0;
 const PLOT: f64 = 170.0;
 const PANEL: f64 = PLOT + 82.0;
 /// Sizes that calibration measures: 4 KiB to 4 MiB.

@@ -1,8 +1,9 @@
 //! Where and when a file was accessed: bytes by offset and time, reads and writes apart, with sums along both edges.
 
 use super::bars::direction_name;
-use super::scale::{Scale, bytes, duration};
+use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
+use crate::figures::{bytes, duration};
 use stripewise_layout::Direction;
 
 /// Cells along the time axis and along the offsets.
@@ -80,7 +81,7 @@ const MARGIN_TOP: f64 = 34.0;
 const PLOT: f64 = 208.0;
 const SIDE_LEFT: f64 = LEFT + MAIN + 8.0;
 const SIDE: f64 = WIDTH - SIDE_LEFT;
-const PANEL: f64 = 26.0 + MARGIN_TOP + 6.0 + PLOT + 58.0;
+const PANEL: f64 = 26.0 + MARGIN_TOP + 6.0 + PLOT + 78.0;
 
 /// The chart of one file; panels without accesses are left out.
 pub(super) fn chart(heat: &Heat) -> String {
@@ -174,13 +175,13 @@ fn edges(svg: &mut Svg, grid: &Grid, plot_top: f64, direction: Direction, heat: 
     svg.path(&time, &class);
     svg.path(&offset, &class);
     let rate = most_time / (heat.duration_s / COLUMNS as f64) / 1e6;
-    let rate = format!("peak {} MB/s", super::scale::number(rate));
+    let rate = format!("peak {} MB/s", crate::figures::number(rate));
     svg.text((LEFT + MAIN, plot_top - MARGIN_TOP - 12.0), Anchor::End, "note", rate);
     svg.text((SIDE_LEFT, plot_top - 8.0), Anchor::Start, "note", "by offset");
 }
 
 fn axes(svg: &mut Svg, floor: f64, heat: &Heat) {
-    let time = Scale::ending_at(heat.duration_s, 7.0);
+    let time = Scale::time_ending_at(heat.duration_s, 7.0);
     for tick in time.ticks() {
         let x = LEFT + time.at(tick, MAIN);
         svg.line((x, floor), (x, floor + 4.0), "axis");
@@ -207,7 +208,7 @@ fn legend(svg: &mut Svg, y: f64, direction: Direction, grid: &Grid) {
     const SWATCH: f64 = 22.0;
     let text = |value: f64| bytes(value.round().max(1.0) as u64);
     svg.text((LEFT, y + 9.0), Anchor::Start, "note", format!("bytes per cell  {}", text(least)));
-    let start = LEFT + 150.0;
+    let start = LEFT + 98.0 + 6.2 * text(least).len() as f64;
     for shade in 0..LEVELS {
         let class = format!("cell {}-{shade}", ramp(direction));
         svg.rect([start + SWATCH * shade as f64, y, SWATCH, 10.0], &class, "");

@@ -1,7 +1,8 @@
 //! Busy seconds of every server under each plan, side by side on one scale.
 
-use super::scale::{Scale, duration, number};
+use super::scale::Scale;
 use super::svg::{Anchor, Svg};
+use crate::figures::{duration, number};
 use stripewise_layout::ServerClass;
 
 /// The predicted service seconds of each server under one plan.
@@ -30,7 +31,7 @@ pub(super) fn chart(servers: &[(&str, ServerClass)], loads: &[Load<'_>]) -> Stri
     }
     let most = loads.iter().flat_map(|load| load.seconds).copied().fold(0.0, f64::max);
     let width = ((WIDTH - LEFT) - GAP * (loads.len() - 1) as f64) / loads.len() as f64;
-    let scale = Scale::decimal(most, if loads.len() > 2 { 2.0 } else { 4.0 });
+    let scale = Scale::time(most, if loads.len() > 2 { 2.0 } else { 4.0 });
     let floor = TOP + ROW * servers.len() as f64;
     let mut svg = Svg::new(WIDTH, floor + 26.0);
     for (row, (name, _)) in servers.iter().enumerate() {

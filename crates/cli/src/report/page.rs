@@ -1,9 +1,9 @@
 //! The page: sections in order, each with its pictures and tables, and only those for which there is something to show.
 
 use super::results::Results;
-use super::scale::{bytes, duration, grouped, number, signed_percent};
 use super::summary::TraceSummary;
 use super::{bars, fits, heat, load, regions};
+use crate::figures::{bytes, duration, grouped, number, signed_percent};
 use anyhow::{Context as _, Result};
 use bars::Bar;
 use serde::Serialize;
@@ -99,6 +99,7 @@ struct RegionSection {
 #[derive(Serialize)]
 struct Fits {
     chart: String,
+    accesses: Vec<&'static str>,
     rows: Vec<FitRow>,
     network: String,
     measured_at: String,
@@ -107,7 +108,6 @@ struct Fits {
 #[derive(Serialize)]
 struct FitRow {
     server: String,
-    class: String,
     lines: Vec<Vec<String>>,
 }
 
@@ -414,24 +414,21 @@ fn load_chart(plans: &[Plan]) -> String {
 }
 
 fn fits_section(profile: &Profile) -> Fits {
-    let line = |name: &str, line: &Line| {
+    let line = |line: &Line| {
         vec![
-            name.to_owned(),
             duration(line.alpha_s),
             if line.beta_s_per_byte > 0.0 { number(1e-6 / line.beta_s_per_byte) } else { "\u{2013}".to_owned() },
             format!("{:.4}", line.r2),
             format!("\u{b1} {:.1} %", line.spread * 100.0),
-            grouped(i64::from(line.samples)),
         ]
     };
     let rows = profile.servers.iter().map(|server| FitRow {
         server: server.name.clone(),
-        class: server.class.to_string(),
         lines: vec![
-            line("read, sequential", server.line(Direction::Read, Order::Sequential)),
-            line("read, random", server.line(Direction::Read, Order::Random)),
-            line("write, sequential", server.line(Direction::Write, Order::Sequential)),
-            line("write, random", server.line(Direction::Write, Order::Random)),
+            line(server.line(Direction::Read, Order::Sequential)),
+            line(server.line(Direction::Read, Order::Random)),
+            line(server.line(Direction::Write, Order::Sequential)),
+            line(server.line(Direction::Write, Order::Random)),
         ],
     });
     let network = &profile.network;
@@ -445,7 +442,13 @@ fn fits_section(profile: &Profile) -> Fits {
         NetworkSource::Measured => format!("Network, measured: {} per connection, {rate}.", duration(network.e_s)),
         NetworkSource::Given => format!("Network, as given: {} per connection, {rate}.", duration(network.e_s)),
     };
-    Fits { chart: fits::chart(profile), rows: rows.collect(), network, measured_at: profile.measured_at.clone() }
+    Fits {
+        chart: fits::chart(profile),
+        accesses: vec!["sequential read", "random read", "sequential write", "random write"],
+        rows: rows.collect(),
+        network,
+        measured_at: profile.measured_at.clone(),
+    }
 }
 
 fn gain_words(gain: Option<Gain>) -> String {

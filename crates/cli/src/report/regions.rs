@@ -1,7 +1,8 @@
 //! Where a plan puts a file: servers by offset, shaded by stripe size, the file's heat above it.
 
-use super::scale::{Scale, bytes};
+use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
+use crate::figures::bytes;
 use std::collections::BTreeMap;
 use stripewise_layout::{ByteCount, Layout, Placement, RegionGeometry, RegionIndex, ServerClass};
 use stripewise_planner::PlannedServer;
@@ -228,7 +229,7 @@ fn legend(svg: &mut Svg, y: f64, spans: &[Span<'_>], servers: &[PlannedServer]) 
             sizes = vec![*least, middle, *most];
         }
         svg.text((x, y + 9.0), Anchor::Start, "note strong", format!("{class} stripes"));
-        x += 68.0;
+        x += 84.0;
         for size in sizes {
             let class = format!(r#"class="cell c-{class}" fill-opacity="{:.2}""#, opacity(size, *least, *most));
             let mut swatch = Path::default();

@@ -1,0 +1,115 @@
+//! `stripewise devices`: the devices and links that `init --emulated` knows by name.
+
+use crate::context::Context;
+use crate::output::Verdict;
+use crate::table::Table;
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use stripewise_device::{DEVICES, LINKS, Service};
+use stripewise_layout::Direction;
+
+/// List the devices and links that emulated servers can have
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise devices
+  stripewise devices --json")]
+pub(crate) struct DevicesArgs {}
+
+#[derive(Serialize)]
+struct Listed {
+    devices: Vec<Device>,
+    links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Device {
+    name: &'static str,
+    what: &'static str,
+    /// Requests that the device starts at the same time.
+    channels: usize,
+    read: Line,
+    write: Line,
+}
+
+/// Time of one request = startup + bytes x s_per_byte.
+#[derive(Serialize)]
+struct Line {
+    sequential_s: f64,
+    random_s: f64,
+    s_per_byte: f64,
+}
+
+#[derive(Serialize)]
+struct Link {
+    name: &'static str,
+    what: &'static str,
+    e_s: f64,
+    t_s_per_byte: f64,
+}
+
+impl From<&Service> for Line {
+    fn from(service: &Service) -> Self {
+        Self {
+            sequential_s: service.startup_s,
+            random_s: service.random_startup_s,
+            s_per_byte: service.transfer_s_per_byte,
+        }
+    }
+}
+
+pub(crate) fn run(context: &Context, _: DevicesArgs) -> Result<Verdict> {
+    let listed = Listed {
+        devices: DEVICES
+            .iter()
+            .map(|device| Device {
+                name: device.name,
+                what: device.what,
+                channels: device.spec.channels(),
+                read: device.spec.service(Direction::Read).into(),
+                write: device.spec.service(Direction::Write).into(),
+            })
+            .collect(),
+        links: LINKS
+            .iter()
+            .map(|link| Link {
+                name: link.name,
+                what: link.what,
+                e_s: link.spec.message_s,
+                t_s_per_byte: link.spec.transfer_s_per_byte,
+            })
+            .collect(),
+    };
+    if context.json {
+        context.object(&listed)?;
+    } else {
+        context.line(text(&listed))?;
+    }
+    Ok(Verdict::Done)
+}
+
+fn text(listed: &Listed) -> String {
+    let milliseconds = |seconds: f64| format!("{:.3}", seconds * 1e3);
+    let rate = |s_per_byte: f64| format!("{:.0}", 1.0 / s_per_byte / 1e6);
+    let mut table = Table::new(&["device", "", ">sequential ms", ">random ms", ">MB/s", ">channels", "what it is"]);
+    for device in &listed.devices {
+        for (direction, line) in [("read", &device.read), ("write", &device.write)] {
+            let first = direction == "read";
+            table.row([
+                if first { device.name } else { "" }.to_owned(),
+                direction.to_owned(),
+                milliseconds(line.sequential_s),
+                milliseconds(line.random_s),
+                rate(line.s_per_byte),
+                device.channels.to_string(),
+                if first { device.what } else { "" }.to_owned(),
+            ]);
+        }
+    }
+    let mut links = Table::new(&["link", ">e ms", ">MB/s", "what it is"]);
+    for link in &listed.links {
+        links.row([link.name.to_owned(), milliseconds(link.e_s), rate(link.t_s_per_byte), link.what.to_owned()]);
+    }
+    format!("{table}\n{links}")
+}

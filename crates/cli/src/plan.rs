@@ -1,0 +1,205 @@
+//! `stripewise plan`: from a trace and a profile to a plan, or a table of what every policy is predicted to bring.
+
+mod inputs;
+
+use crate::calibrate::PROFILE_FILE;
+use crate::context::Context;
+use crate::output::Verdict;
+use crate::progress::Waiting;
+use crate::seconds;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use inputs::{Inputs, Selection};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use stripewise_layout::ByteCount;
+use stripewise_planner::{Comparison, Gains, Plan, PlanOptions, PolicyName, compare, comparison_text, plan_text};
+
+/// Plan where the files of a traced program go
+///
+/// Prints the plan; `--policy all` prints a table of predicted gains, and says "leave it" where the gain is not worth the move.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise plan run.trace --policy all
+  stripewise plan run.trace --policy h2dp -o plan.json
+  stripewise plan run.trace --policy h2dp --ssd-room 2GiB --window 60s -o plan.json")]
+pub(crate) struct PlanArgs {
+    /// A trace of any form that Stripewise reads
+    trace: PathBuf,
+
+    /// def, padp, psa, h2dp; or all, to compare them
+    #[arg(long, default_value = "h2dp")]
+    policy: Policies,
+
+    /// The file to write; with --policy all a directory that gets POLICY.json for each
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// The profile [default: profile.json beside the cluster file]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+
+    /// Length of a window, in which one placement holds
+    #[arg(long, value_name = "TIME", default_value = "600s", value_parser = seconds::parse)]
+    window: f64,
+
+    /// Plan only files whose absolute path begins so; may be given more than once
+    #[arg(long = "file", value_name = "PREFIX")]
+    files: Vec<PathBuf>,
+
+    /// Leave out smaller files, unless --file names them
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    least_size: ByteCount,
+
+    /// Room on each SSD server [default: the cluster file's capacities]
+    #[arg(long, value_name = "SIZE")]
+    ssd_room: Option<ByteCount>,
+
+    /// Step of stripe sizes
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    step: ByteCount,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+
+    /// Runs within which placing the data must be won back
+    #[arg(long, value_name = "COUNT", default_value_t = 10.0)]
+    worth_runs: f64,
+
+    /// H2DP: cost requests at their true offsets
+    #[arg(long)]
+    exact: bool,
+
+    /// H2DP: rank regions by benefit per byte of SSD room
+    #[arg(long)]
+    benefit_per_ssd_byte: bool,
+
+    /// H2DP: a region must gain more than its move costs
+    #[arg(long)]
+    subtract_move_cost: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Policies {
+    All,
+    One(PolicyName),
+}
+
+impl FromStr for Policies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            name => name.parse().map(Self::One).map_err(|error: stripewise_planner::UnknownPolicy| error.to_string()),
+        }
+    }
+}
+
+pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
+    let cluster_path = context.cluster_path();
+    let cluster = context.cluster()?;
+    let profile_path = arguments.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
+    let waiting = Waiting::start("reading the trace");
+    let selection =
+        Selection { prefixes: arguments.files.clone(), least: arguments.least_size, window_s: arguments.window };
+    let inputs = Inputs::read(&cluster, &cluster_path, &profile_path, &arguments.trace, &selection)?;
+    let request = inputs.request(&cluster, options(&arguments));
+    let policies = match arguments.policy {
+        Policies::All => PolicyName::ALL.to_vec(),
+        Policies::One(policy) => vec![policy],
+    };
+    let comparison = compare(&request, &policies)?;
+    drop(waiting);
+    for remark in &inputs.remarks {
+        context.say(remark);
+    }
+    match arguments.policy {
+        Policies::All => all(context, &comparison, arguments.output.as_deref())?,
+        Policies::One(_) => one(context, &comparison.plans[0], &cluster, arguments.output.as_deref())?,
+    }
+    Ok(Verdict::Done)
+}
+
+fn options(arguments: &PlanArgs) -> PlanOptions {
+    PlanOptions {
+        step: arguments.step,
+        seed: arguments.seed,
+        benefit_per_ssd_byte: arguments.benefit_per_ssd_byte,
+        subtract_move_cost: arguments.subtract_move_cost,
+        exact: arguments.exact,
+        ssd_room: arguments.ssd_room,
+        worth_runs: arguments.worth_runs,
+    }
+}
+
+#[derive(Serialize)]
+struct One<'a> {
+    plan: &'a Plan,
+    output: Option<&'a Path>,
+}
+
+fn one(context: &Context, plan: &Plan, cluster: &stripewise_layout::Cluster, output: Option<&Path>) -> Result<()> {
+    if let Some(path) = output {
+        plan.save(path)?;
+    }
+    if context.json {
+        return context.object(&One { plan, output });
+    }
+    context.line(plan_text(plan, cluster).trim_end())?;
+    match output {
+        Some(path) => {
+            context.say(format_args!("wrote {}; next: `stripewise apply {}`", path.display(), path.display()))
+        }
+        None => context.say("nothing written; name a file with -o to keep the plan"),
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Row {
+    policy: PolicyName,
+    read_mb_per_s: Option<f64>,
+    write_mb_per_s: Option<f64>,
+    time_s: f64,
+    gain: Gains,
+    ssd_bytes: u64,
+    verdict: stripewise_planner::Verdict,
+}
+
+#[derive(Serialize)]
+struct All {
+    policies: Vec<Row>,
+}
+
+fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Result<()> {
+    if let Some(directory) = output {
+        if directory.is_file() {
+            bail!("{} is a file; with --policy all, -o names a directory", directory.display());
+        }
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        for plan in &comparison.plans {
+            plan.save(&directory.join(format!("{}.json", plan.policy)))?;
+        }
+    }
+    if context.json {
+        let row = |row: stripewise_planner::ComparisonRow| Row {
+            policy: row.policy,
+            read_mb_per_s: row.read_mb_per_s,
+            write_mb_per_s: row.write_mb_per_s,
+            time_s: row.time_s,
+            gain: row.gain,
+            ssd_bytes: row.ssd_bytes,
+            verdict: row.verdict,
+        };
+        return context.object(&All { policies: comparison.rows().into_iter().map(row).collect() });
+    }
+    context.line(comparison_text(comparison).trim_end())?;
+    if let Some(directory) = output {
+        context.say(format_args!("wrote a plan for each policy into {}", directory.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `stripewise trace`: capture what a program reads and writes, look at it, hand it to other tools.
+
+mod alignment;
+mod capture;
+mod export;
+mod show;
+
+use crate::context::Context;
+use crate::output::Verdict;
+use anyhow::Result;
+pub(crate) use capture::{Capture, CaptureSummary};
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Capture the reads and writes of a program; show or export a trace
+///
+/// Nothing changes for the program. The exit status is the program's.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  stripewise trace -o run.trace -- mpiexec -n 32 ./app input.nml
+  stripewise trace show run.trace --stripe 64KiB
+  stripewise trace export run.trace --parquet run.parquet"
+)]
+pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    /// The directory that the trace is written to
+    #[arg(short, long, value_name = "DIR", required = true)]
+    output: Option<PathBuf>,
+
+    /// Replace a trace that stands there
+    #[arg(long)]
+    force: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    Show(show::ShowArgs),
+    Export(export::ExportArgs),
+}
+
+pub(crate) fn run(context: &Context, arguments: TraceArgs) -> Result<Verdict> {
+    match arguments.action {
+        Some(Action::Show(show)) => show::run(context, show),
+        Some(Action::Export(export)) => export::run(export),
+        None => capture::run(context, &arguments.output.unwrap_or_default(), arguments.force, &arguments.command),
+    }
+}

@@ -1,0 +1,68 @@
+//! `stripewise trace export`: a trace as CSV or Parquet.
+
+use crate::output::Verdict;
+use crate::progress::Waiting;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use stripewise_trace::{Trace, write_csv, write_parquet};
+
+/// Write a trace as CSV or Parquet
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise trace export run.trace --parquet run.parquet
+  stripewise trace export run.trace --csv - | head")]
+pub(super) struct ExportArgs {
+    /// A trace of any form that Stripewise reads
+    trace: PathBuf,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true)]
+struct Target {
+    /// Write CSV; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write Parquet
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: ExportArgs) -> Result<Verdict> {
+    let trace = Trace::open(&arguments.trace)?;
+    let _waiting = Waiting::start("exporting");
+    if let Some(path) = &arguments.target.csv {
+        if path == Path::new("-") {
+            write_csv(&trace, BufWriter::new(std::io::stdout()))?;
+        } else {
+            whole(path, |file| Ok(write_csv(&trace, BufWriter::new(file))?))?;
+        }
+    }
+    if let Some(path) = &arguments.target.parquet {
+        whole(path, |file| Ok(write_parquet(&trace, BufWriter::new(file))?))?;
+    }
+    Ok(Verdict::Done)
+}
+
+/// Writes beside `path` and puts it there when complete.
+fn whole(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let put = || -> Result<()> {
+        let mut file = File::create(&temporary)?;
+        write(&file)?;
+        file.flush()?;
+        Ok(std::fs::rename(&temporary, path)?)
+    };
+    put()
+        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
