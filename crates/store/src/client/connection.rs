@@ -7,8 +7,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Name of the broker's socket in the state directory.
-pub const SOCKET_NAME: &str = "broker.sock";
+/// The broker's socket, below the state directory.
+pub const SOCKET_NAME: &str = "run/broker.sock";
 
 #[derive(Debug)]
 pub(super) struct Connection {

@@ -1,0 +1,88 @@
+//! Reads and writes of a file striped over 8 directories in memory, beside the bare system call on one file.
+//!
+//! `cargo bench -p stripewise-store --bench data_path [-- FILTER]`. Each line: nanoseconds per call, medians of interleaved rounds;
+//! `ratio` is the striped bandwidth over the bare one.
+
+#[path = "../tests/striped/world.rs"]
+#[allow(dead_code)]
+mod world;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+use stripewise_layout::FileOffset;
+use world::{Dice, World, uniform};
+
+const SPAN: u64 = 128 << 20;
+const ROUNDS: usize = 25;
+
+/// Nanoseconds per call of `calls` calls.
+fn time(calls: u64, mut call: impl FnMut(u64)) -> f64 {
+    let begun = Instant::now();
+    for number in 0..calls {
+        call(number);
+    }
+    begun.elapsed().as_nanos() as f64 / calls as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let world = World::new(8);
+    let _broker = world.broker();
+    let client = world.client();
+    println!("{:<28} {:>12} {:>12} {:>7}", "", "bare ns", "striped ns", "ratio");
+    for stripe in [64u32 << 10, 1 << 20] {
+        let stripes: Vec<(u16, u32)> = (0..8).map(|server| (server, stripe)).collect();
+        let (_stub, file) = world.create_unnamed(&client, uniform(64 << 20, &stripes));
+        let bare = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(world.path("bare"))
+            .unwrap();
+        let mut memory = vec![1u8; 4 << 20];
+        for at in (0..SPAN).step_by(memory.len()) {
+            world::write(&file, at, &memory);
+            bare.write_all_at(&memory, at).unwrap();
+        }
+        for (name, size) in [("4KiB", 4u64 << 10), ("64KiB", 64 << 10), ("512KiB", 512 << 10), ("4MiB", 4 << 20)] {
+            let offsets: Vec<u64> = {
+                let mut dice = Dice(size);
+                (0..1024).map(|_| dice.roll(SPAN / size) * size).collect()
+            };
+            let at = |number: u64| offsets[number as usize % offsets.len()];
+            let calls = ((32 << 20) / size).clamp(8, 2000);
+            let memory = &mut memory[..size as usize];
+            for operation in ["read", "write"] {
+                let label = format!("{operation}.{name}.stripe{}KiB", stripe >> 10);
+                if !label.contains(&filter) {
+                    continue;
+                }
+                let (mut bare_ns, mut striped_ns) = (Vec::new(), Vec::new());
+                for _ in 0..ROUNDS {
+                    if operation == "read" {
+                        bare_ns.push(time(calls, |number| bare.read_exact_at(memory, at(number)).unwrap()));
+                        striped_ns.push(time(calls, |number| {
+                            let read = file.read_at(FileOffset(at(number)), &mut [IoSliceMut::new(memory)]).unwrap();
+                            assert_eq!(read as u64, size);
+                        }));
+                    } else {
+                        bare_ns.push(time(calls, |number| bare.write_all_at(memory, at(number)).unwrap()));
+                        striped_ns.push(time(calls, |number| {
+                            let written = file.write_at(FileOffset(at(number)), &[IoSlice::new(memory)]).unwrap();
+                            assert_eq!(written as u64, size);
+                        }));
+                    }
+                }
+                let (bare_ns, striped_ns) = (median(bare_ns), median(striped_ns));
+                println!("{label:<28} {bare_ns:>12.0} {striped_ns:>12.0} {:>7.2}", bare_ns / striped_ns);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The data path end to end: client, broker and servers, in one process and in many.
+
+#[path = "striped/faults.rs"]
+mod faults;
+#[path = "striped/forks.rs"]
+mod forks;
+#[path = "striped/gate.rs"]
+mod gate;
+#[path = "striped/model.rs"]
+mod model;
+#[path = "striped/processes.rs"]
+mod processes;
+#[path = "striped/watched.rs"]
+mod watched;
+#[path = "striped/world.rs"]
+mod world;
+
+/// Not a test of its own: what the other tests start this executable as.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var("STRIPED_ROLE") else { return };
+    let world = world::World::at(std::path::Path::new(&std::env::var("STRIPED_ROOT").unwrap()));
+    let arguments: Vec<String> =
+        std::env::var("STRIPED_ARGUMENTS").unwrap().split_whitespace().map(str::to_owned).collect();
+    match role.as_str() {
+        "broker" => processes::serve(&world),
+        "writer" => processes::write_own_bytes(&world, &arguments),
+        "appender" => processes::append_records(&world, &arguments),
+        "gate-writer" => gate::write_counted_blocks(&world, &arguments),
+        "dying" => faults::die_in_a_write(&world, &arguments),
+        "stranger" => faults::use_without_permission(&world, &arguments),
+        "forker" => forks::fork_and_use(&world, &arguments),
+        other => panic!("no role {other}"),
+    }
+}

@@ -1,0 +1,126 @@
+//! Processes that fork with files open.
+
+use crate::world::{World, read, succeed, uniform, write};
+use std::io::IoSlice;
+
+/// Forks by libc, as a program does; the handlers are those that the preload library installs.
+fn fork(client: &stripewise_store::client::Client, child: impl FnOnce()) -> i32 {
+    client.before_fork();
+    // SAFETY: the child runs `child` and ends at once; this process has no other threads that hold locks which it uses.
+    let process = unsafe { libc::fork() };
+    assert!(process >= 0);
+    if process == 0 {
+        client.after_fork_in_child();
+        child();
+        // SAFETY: ends the child without the test harness's own end.
+        unsafe { libc::_exit(0) };
+    }
+    client.after_fork_in_parent();
+    process
+}
+
+fn wait(process: i32) {
+    let mut status = 0;
+    // SAFETY: a child of this process and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
+    assert_eq!(status, 0, "the child failed");
+}
+
+/// A panic in a child must not run the rest of the parent's test.
+fn guarded(work: impl FnOnce() + std::panic::UnwindSafe) {
+    if std::panic::catch_unwind(work).is_err() {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(1) };
+    }
+}
+
+pub(crate) fn fork_and_use(world: &World, arguments: &[String]) {
+    let client = world.client();
+    let (stub, file) = world.open(&client, "forked", true);
+    match arguments[0].as_str() {
+        "share" => {
+            let children: Vec<_> = (1..6u64)
+                .map(|number| {
+                    fork(&client, || {
+                        guarded(std::panic::AssertUnwindSafe(|| {
+                            for turn in 0..50u64 {
+                                let at = number * 10_000 + turn * 100;
+                                assert_eq!(write(&file, at, &[number as u8; 100]), 100);
+                                file.append(&[IoSlice::new(&[])]).unwrap();
+                            }
+                            assert_eq!(read(&file, number * 10_000, 5000), [number as u8; 5000]);
+                            // A grandchild, and a control operation in it.
+                            let inner = fork(&client, || {
+                                file.sync(false).unwrap();
+                                assert_eq!(write(&file, 99_000 + number * 10, b"grandchild"), 10);
+                            });
+                            wait(inner);
+                        }));
+                    })
+                })
+                .collect();
+            write(&file, 0, &[9; 100]);
+            children.into_iter().for_each(wait);
+            for number in 1..6u64 {
+                assert_eq!(read(&file, number * 10_000, 5000), [number as u8; 5000]);
+            }
+        }
+        // The parent's close must not free what the child has open.
+        "outlive" => {
+            let child_may_read = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+            let (path, id) = (world.path("forked"), file.id());
+            let mut held = Some(file);
+            let child = fork(&client, || {
+                let file = held.as_ref().unwrap();
+                guarded(std::panic::AssertUnwindSafe(|| {
+                    rustix::io::read(&child_may_read, &mut [0; 8]).unwrap();
+                    assert_eq!(read(file, 0, 1000), [5; 1000]);
+                    assert_eq!(write(file, 1000, &[6; 100]), 100);
+                }));
+                // The last user.
+                held.take().unwrap().close().unwrap();
+            });
+            std::fs::remove_file(path).unwrap();
+            client.unlinked(std::os::fd::AsFd::as_fd(&stub), id).unwrap();
+            held.take().unwrap().close().unwrap();
+            rustix::io::write(&child_may_read, &1u64.to_ne_bytes()).unwrap();
+            drop(stub);
+            wait(child);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn children_and_grandchildren_share_a_file() {
+    let world = World::new(4);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "forked", uniform(8192, &[(0, 100), (1, 700), (2, 64), (3, 300)]));
+    succeed(world.spawn("forker", &["share".into()]));
+    for number in 1..6u64 {
+        assert_eq!(read(&file, number * 10_000, 5000), [number as u8; 5000]);
+        assert_eq!(read(&file, 99_000 + number * 10, 10), b"grandchild");
+    }
+}
+
+#[test]
+fn a_childs_open_outlives_the_parents_close_of_a_deleted_file() {
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    let (stub, file) = world.create(&client, "forked", uniform(8192, &[(0, 100), (1, 700)]));
+    write(&file, 0, &[5; 1000]);
+    file.close().unwrap();
+    drop(stub);
+    assert!(!world.objects().is_empty());
+    succeed(world.spawn("forker", &["outlive".into()]));
+    let left = (0..200)
+        .map(|_| {
+            std::thread::yield_now();
+            world.objects().len()
+        })
+        .min()
+        .unwrap();
+    assert_eq!(left, 0, "freed with the last user");
+}

@@ -1,0 +1,165 @@
+//! One process: the data path equals a vector of bytes.
+
+use crate::world::{World, open_stub};
+use proptest::prelude::*;
+use std::io::{IoSlice, IoSliceMut};
+use stripewise_layout::{ByteCount, FileOffset, Layout, Placement, ServerId};
+
+const REGION: u64 = 4096;
+const SPAN: u64 = 5 * REGION;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// At, buffer lengths.
+    Write(u64, Vec<usize>),
+    Append(Vec<usize>),
+    Read(u64, Vec<usize>),
+    Truncate(u64),
+    Allocate(u64, u64, bool),
+    Sync,
+    /// Closes one of the two handles and opens it again.
+    Reopen,
+}
+
+fn buffers() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![
+        prop::collection::vec(0usize..3000, 1..2),
+        prop::collection::vec(0usize..9000, 1..2),
+        prop::collection::vec(0usize..700, 0..9),
+        prop::collection::vec(0usize..3, 50..90),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        5 => (0..SPAN, buffers()).prop_map(|(at, parts)| Op::Write(at, parts)),
+        2 => buffers().prop_map(Op::Append),
+        5 => (0..SPAN + REGION, buffers()).prop_map(|(at, parts)| Op::Read(at, parts)),
+        2 => (0..SPAN).prop_map(Op::Truncate),
+        1 => (0..SPAN, 0..2 * REGION, any::<bool>()).prop_map(|(at, length, keep)| Op::Allocate(at, length, keep)),
+        1 => Just(Op::Sync),
+        1 => Just(Op::Reopen),
+    ];
+    prop::collection::vec(op, 1..24)
+}
+
+fn placements() -> impl Strategy<Value = Placement> {
+    let layout = prop_oneof![
+        (0u16..5, 1u32..5000).prop_map(|(server, size)| Layout::new([(ServerId(server), size)]).unwrap()),
+        prop::collection::vec(1u32..90, 2..5).prop_map(|sizes| Layout::new((0..).map(ServerId).zip(sizes)).unwrap()),
+        prop::collection::vec(prop_oneof![Just(0u32), 256u32..1500], 5..6)
+            .prop_filter_map("no server", |sizes| Layout::new((0..).map(ServerId).zip(sizes)).ok()),
+    ];
+    (prop::collection::vec(layout.clone(), 0..6), layout)
+        .prop_map(|(regions, beyond)| Placement::from_regions(ByteCount(REGION), regions, beyond.clone(), beyond))
+}
+
+/// Bytes that no other write of the test has at the same place.
+fn pattern(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i.wrapping_mul(31) ^ number.wrapping_mul(97)) as u8 | 1).collect()
+}
+
+fn cut<'a>(mut bytes: &'a [u8], parts: &[usize]) -> Vec<IoSlice<'a>> {
+    let mut slices = Vec::new();
+    for length in parts {
+        let (part, rest) = bytes.split_at(*length);
+        slices.push(IoSlice::new(part));
+        bytes = rest;
+    }
+    slices
+}
+
+fn write_model(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    if model.len() < at + bytes.len() {
+        model.resize(at + bytes.len(), 0);
+    }
+    model[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn a_striped_file_is_a_vector_of_bytes() {
+    let world = World::new(5);
+    let _broker = world.broker();
+    let client = &world.client();
+    let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
+    proptest!(config, |(placement in placements(), ops in ops())| {
+        let (stub, first) = world.create_unnamed(client, placement);
+        let read_only = std::fs::File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&stub))).unwrap();
+        let mut handles = [first, open_stub(client, &read_only)];
+        let mut model: Vec<u8> = Vec::new();
+        for (number, op) in ops.iter().enumerate() {
+            let file = &handles[0];
+            match op {
+                Op::Write(at, parts) => {
+                    let bytes = pattern(number, parts.iter().sum());
+                    prop_assert_eq!(file.write_at(FileOffset(*at), &cut(&bytes, parts)).unwrap(), bytes.len());
+                    write_model(&mut model, *at as usize, &bytes);
+                }
+                Op::Append(parts) => {
+                    let bytes = pattern(number, parts.iter().sum());
+                    let (at, written) = file.append(&cut(&bytes, parts)).unwrap();
+                    prop_assert_eq!((at.0, written), (model.len() as u64, bytes.len()));
+                    let end = model.len();
+                    write_model(&mut model, end, &bytes);
+                }
+                Op::Read(at, parts) => {
+                    let wanted: usize = parts.iter().sum();
+                    let mut memory: Vec<Vec<u8>> = parts.iter().map(|length| vec![0xee; *length]).collect();
+                    let mut slices: Vec<IoSliceMut> = memory.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+                    // The read-only handle sees what the other wrote.
+                    let read = handles[number % 2].read_at(FileOffset(*at), &mut slices).unwrap();
+                    let from = (*at as usize).min(model.len());
+                    let expected = &model[from..model.len().min(from + wanted)];
+                    prop_assert_eq!(read, expected.len());
+                    prop_assert_eq!(&memory.concat()[..read], expected);
+                    prop_assert!(memory.concat()[read..].iter().all(|byte| *byte == 0xee), "bytes beyond the count changed");
+                }
+                Op::Truncate(size) => {
+                    file.truncate(*size).unwrap();
+                    model.resize(*size as usize, 0);
+                }
+                Op::Allocate(at, length, keep) => {
+                    file.allocate(FileOffset(*at), *length, *keep).unwrap();
+                    let end = (at + length) as usize;
+                    if !keep && *length > 0 && end > model.len() {
+                        model.resize(end, 0);
+                    }
+                }
+                Op::Sync => file.sync(number % 2 == 0).unwrap(),
+                Op::Reopen => {
+                    let [write, read] = handles;
+                    // Never both: the last close of an unnamed file would free it.
+                    let write = if number % 2 == 0 { write } else { write.close().unwrap(); open_stub(client, &stub) };
+                    let read = if number % 2 == 0 { read.close().unwrap(); open_stub(client, &read_only) } else { read };
+                    handles = [write, read];
+                }
+            }
+            prop_assert_eq!(handles[1].size_bytes(), model.len() as u64);
+        }
+        let mut whole = vec![0xee; model.len() + 10];
+        let read = handles[1].read_at(FileOffset(0), &mut [IoSliceMut::new(&mut whole)]).unwrap();
+        prop_assert_eq!(&whole[..read], &model[..]);
+        holes_agree(&handles[1], &model)?;
+    });
+}
+
+/// Every byte that is not zero lies where `next_data` leads, and holes read as zeros.
+fn holes_agree(file: &stripewise_store::file::StripedFile, model: &[u8]) -> Result<(), TestCaseError> {
+    let mut at = 0;
+    while (at as usize) < model.len() {
+        let data = file.next_data(FileOffset(at)).map_or(model.len() as u64, |data| data.0);
+        prop_assert!(model[at as usize..data as usize].iter().all(|byte| *byte == 0));
+        if data as usize == model.len() {
+            break;
+        }
+        let hole = file.next_hole(FileOffset(data)).unwrap().0;
+        prop_assert!(hole > data && hole as usize <= model.len());
+        at = hole;
+    }
+    prop_assert_eq!(file.next_data(FileOffset(model.len() as u64)), None);
+    prop_assert_eq!(file.next_hole(FileOffset(model.len() as u64)), None);
+    Ok(())
+}
