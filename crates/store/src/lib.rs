@@ -11,6 +11,7 @@ pub mod broker;
 pub mod client;
 pub mod errno;
 pub mod file;
+pub mod manage;
 pub mod packet;
 pub mod protocol;
 pub mod rmt;

@@ -95,8 +95,8 @@ pub enum Admin {
     Imported {
         file: FileId,
     },
-    /// Hold the file exclusively for `release`: no user but the caller's own connection, gate shut against new ones. `temporary` is the
-    /// path of the ordinary copy that will replace the stub.
+    /// Hold the file exclusively for `release`: no user but the caller's own connection, and no new ones. The descriptor of the ordinary
+    /// copy that will replace the stub rides along (open, it may still be nameless); `temporary` is the path it has until then.
     BeginRelease {
         file: FileId,
         temporary: String,

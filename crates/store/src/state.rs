@@ -102,7 +102,14 @@ pub struct StateDirectory {
 /// The broker's lock; given up when dropped, or with the process.
 #[derive(Debug)]
 pub struct BrokerLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+impl Drop for BrokerLock {
+    fn drop(&mut self) {
+        // A child that is just being started may still have a copy of the descriptor: closing ours would not be enough.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl StateDirectory {
@@ -206,7 +213,7 @@ impl StateDirectory {
         // For the reader's orientation only.
         let holder = format!("{}\n", std::process::id());
         let _ = rustix::fs::ftruncate(&file, 0).and_then(|()| rustix::io::pwrite(&file, holder.as_bytes(), 0));
-        Ok(Some(BrokerLock { _file: file }))
+        Ok(Some(BrokerLock { file }))
     }
 
     /// Process id of the broker, if one has noted it.

@@ -28,7 +28,10 @@ impl Core {
                 self.opened(connection, &managed, &mut guard(&managed.inner), true)
             }
             Admin::Imported { file } => self.imported(connection, file),
-            Admin::BeginRelease { file, temporary } => self.begin_release(connection, file, temporary),
+            Admin::BeginRelease { file, temporary } => {
+                let copy = proof()?;
+                self.begin_release(connection, file, &copy, temporary)
+            }
             Admin::EndRelease { file } => self.end_release(connection, file),
             Admin::CancelRelease { file } => {
                 let managed = self.held(connection, file)?;
@@ -87,7 +90,8 @@ impl Core {
         Ok((Reply::Done, Vec::new()))
     }
 
-    fn begin_release(&self, connection: &Connection, file: FileId, temporary: String) -> Answer {
+    fn begin_release(&self, connection: &Connection, file: FileId, copy: &Proof, temporary: String) -> Answer {
+        copy.permits_io()?;
         let managed = self.managed(file)?;
         let mut inner = guard(&managed.inner);
         self.refuse_if_held(&managed, &inner, connection.id)?;
@@ -105,12 +109,7 @@ impl Core {
             let processes: Vec<String> = others.iter().map(u64::to_string).collect();
             return Err(Refusal::Busy { file, holder: format!("process {}", processes.join(", ")) });
         }
-        let copy = match Facts::at_path(Path::new(&temporary)) {
-            Ok(Some(facts)) if facts.is_regular => facts.inode,
-            _ => {
-                return Err(Refusal::Invalid { what: format!("{temporary}, which is to take the copy, is not there") });
-            }
-        };
+        let copy = copy.facts.inode;
         let stub_links = inner.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map_or(0, |facts| facts.links);
         if stub_links != 1 {
             return Err(Refusal::Invalid {
@@ -160,14 +159,19 @@ impl Core {
         }
         let path = inner.record.path.clone();
         match inner.record.state.clone() {
-            FileState::Importing { temporary, complete, .. } => {
+            FileState::Importing { original, temporary, complete } => {
                 if take_away(&temporary, inner.record.stub)? {
                     self.free(managed, inner)?;
                     return Ok(Some(format!(
                         "the interrupted `stripewise apply` of {path} was undone: the original file is whole and its copy was discarded"
                     )));
                 }
-                if complete || self.stands_at_its_path(&inner.record) {
+                let stands = self.stands_at_its_path(&inner.record);
+                if complete && stands {
+                    // They had changed places already; what it holds is verified and synced in the managed file.
+                    take_away(&temporary, original)?;
+                }
+                if complete || stands {
                     self.set_state(managed, inner, FileState::Live)?;
                     managed.control.set_life(crate::shared::control::Life::Live);
                     return Ok(Some(format!(

@@ -80,6 +80,10 @@ impl Testbed {
 
     /// Over all servers, HServers only where that does not fit.
     pub fn placement(&self) -> Placement {
+        Self::placement_of()
+    }
+
+    pub fn placement_of() -> Placement {
         let all = Layout::new((0..4).map(|server| (ServerId(server), STRIPE))).unwrap();
         let fallback = Layout::new((0..2).map(|server| (ServerId(server), STRIPE))).unwrap();
         Placement::uniform(ByteCount(REGION), all, fallback)

@@ -1,0 +1,341 @@
+//! Bringing ordinary files under management, and back: `apply` and `release`.
+//!
+//! Both build the new file beside the old one under a temporary name, verify it, make it durable, and only then let it take the old
+//! one's place by a rename. The broker notes what is under way before it begins; whoever is the broker next undoes or finishes
+//! what a killed command left, so at every moment one of the two files is whole and stands at the path.
+//!
+//! `apply` holds a write lease on the original: the kernel refuses it while anybody has the file open, and tells when somebody
+//! wants to. The original is exchanged with the stub rather than replaced, looked at once more, and only then removed.
+
+mod beside;
+mod copying;
+mod lease;
+mod likeness;
+
+use crate::client::{Client, ClientError};
+use crate::file::{FileError, StripedFile};
+use crate::protocol::{Admin, Refusal, Request};
+use crate::stub::{STUB_BYTES, Stub, StubError};
+use beside::Beside;
+use copying::Source;
+use lease::Lease;
+use likeness::Likeness;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, IFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stripewise_layout::{FileId, FileOffset, Placement};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    #[error("{} is {what}; only regular files can be managed", path.display())]
+    NotRegular { path: PathBuf, what: &'static str },
+    #[error("{} has {links} names (hard links), of which the others would keep the old data; remove them first", path.display())]
+    HardLinked { path: PathBuf, links: u64 },
+    #[error("{} is set-user-id or set-group-id; such a program cannot be managed", path.display())]
+    SetId { path: PathBuf },
+    #[error("{} is immutable or append-only (see lsattr); clear that with chattr first", path.display())]
+    Immutable { path: PathBuf },
+    #[error("{} is managed already (file {file})", path.display())]
+    AlreadyManaged { path: PathBuf, file: FileId },
+    #[error("{} is not a managed file", path.display())]
+    NotManaged { path: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Stub { path: PathBuf, source: StubError },
+    #[error("{} belongs to cluster {found}, this is {expected}; name the right cluster.toml", path.display())]
+    OtherCluster { path: PathBuf, found: String, expected: String },
+    #[error("{} is open elsewhere ({holders}); close it there and repeat", path.display())]
+    OpenElsewhere { path: PathBuf, holders: String },
+    #[error("{} was opened or changed by another program meanwhile; nothing was changed, repeat when it is quiet", path.display())]
+    Disturbed { path: PathBuf },
+    #[error("{}: the copy differs from the original at byte {offset}; nothing was changed. A server returns other data than was written: run `stripewise check`", path.display())]
+    Differs { path: PathBuf, offset: FileOffset },
+    #[error("stopped before {} was replaced; nothing was changed", path.display())]
+    Cancelled { path: PathBuf },
+    #[error("{}: cannot {action}: {source}; nothing was changed", path.display())]
+    Os { path: PathBuf, action: &'static str, source: Errno },
+    #[error("{}: {source}", path.display())]
+    Client { path: PathBuf, source: ClientError },
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: FileError },
+}
+
+/// How a move is watched and stopped.
+#[derive(Clone, Copy, Default)]
+pub struct Moving<'a> {
+    /// When it becomes true (Ctrl-C), the move stops at the next chunk and undoes itself.
+    pub cancelled: Option<&'a AtomicBool>,
+    /// Called with bytes done and bytes in all; copying and verifying each count once.
+    pub progress: Option<&'a dyn Fn(u64, u64)>,
+    /// Called with the name of every step that a crash could separate from the next; a test ends the process there.
+    pub steps: Option<&'a dyn Fn(&'static str)>,
+}
+
+/// What was moved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moved {
+    pub file: FileId,
+    pub size_bytes: u64,
+    /// Bytes copied; holes are not.
+    pub copied_bytes: u64,
+    /// What did not go as it should after the new file took its place, though the move is complete.
+    pub note: Option<String>,
+}
+
+impl Moving<'_> {
+    fn step(&self, name: &'static str) {
+        if let Some(steps) = self.steps {
+            steps(name);
+        }
+    }
+
+    fn check(&self, path: &Path) -> Result<(), ManageError> {
+        match self.cancelled {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(ManageError::Cancelled { path: path.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn os<'a>(path: &'a Path, action: &'static str) -> impl Fn(Errno) -> ManageError + use<'a> {
+    move |source| ManageError::Os { path: path.to_owned(), action, source }
+}
+
+fn client_fault<'a>(path: &'a Path) -> impl Fn(ClientError) -> ManageError + use<'a> {
+    move |source| ManageError::Client { path: path.to_owned(), source }
+}
+
+fn file_fault<'a>(path: &'a Path) -> impl Fn(FileError) -> ManageError + use<'a> {
+    move |source| ManageError::File { path: path.to_owned(), source }
+}
+
+/// A file that `apply` would take, open and looked at.
+struct Original {
+    /// Absolute, without symbolic links.
+    path: PathBuf,
+    descriptor: OwnedFd,
+    likeness: Likeness,
+}
+
+impl Original {
+    fn open(path: &Path) -> Result<Self, ManageError> {
+        let path = std::fs::canonicalize(path)
+            .map_err(|error| os(path, "open it")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let found = rustix::fs::stat(&path).map_err(os(&path, "look at it"))?;
+        // Looked at before it is opened: opening a FIFO waits, opening a device acts.
+        let what = match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile => None,
+            FileType::Directory => Some("a directory"),
+            FileType::Fifo => Some("a FIFO"),
+            FileType::Socket => Some("a socket"),
+            FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+            FileType::Symlink | FileType::Unknown => Some("no regular file"),
+        };
+        if let Some(what) = what {
+            return Err(ManageError::NotRegular { path, what });
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = match rustix::fs::open(&path, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(Errno::PERM) => rustix::fs::open(&path, flags, Mode::empty()),
+            result => result,
+        };
+        let descriptor = descriptor.map_err(os(&path, "open it for reading"))?;
+        let likeness = Likeness::of(&descriptor).map_err(os(&path, "look at it"))?;
+        let original = Self { path, descriptor, likeness };
+        original.check()?;
+        Ok(original)
+    }
+
+    fn check(&self) -> Result<(), ManageError> {
+        let path = || self.path.clone();
+        let found = &self.likeness.stat;
+        if found.st_nlink > 1 {
+            return Err(ManageError::HardLinked { path: path(), links: found.st_nlink as u64 });
+        }
+        if found.st_mode & 0o6000 != 0 {
+            return Err(ManageError::SetId { path: path() });
+        }
+        // Not every file system has these flags.
+        let flags = rustix::fs::ioctl_getflags(&self.descriptor).unwrap_or(IFlags::empty());
+        if flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND) {
+            return Err(ManageError::Immutable { path: path() });
+        }
+        match read_stub(&self.descriptor, &self.path) {
+            Ok(Some(stub)) => Err(ManageError::AlreadyManaged { path: path(), file: stub.file }),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the file's text says, if it is a stub.
+fn read_stub(descriptor: &OwnedFd, path: &Path) -> Result<Option<Stub>, ManageError> {
+    // One byte more, so that a longer file is seen not to be one.
+    let mut bytes = [0; STUB_BYTES + 1];
+    let length = rustix::io::pread(descriptor, &mut bytes[..], 0).map_err(os(path, "read it"))?;
+    Stub::parse(&bytes[..length]).map_err(|source| ManageError::Stub { path: path.to_owned(), source })
+}
+
+/// Whether [`apply`] would take the file now, room apart. Changes nothing. Returns its size in bytes.
+pub fn examine(path: &Path) -> Result<u64, ManageError> {
+    let original = Original::open(path)?;
+    let lease = Lease::take(&original.descriptor, &original.path)?;
+    drop(lease);
+    Ok(original.likeness.stat.st_size as u64)
+}
+
+/// Makes the ordinary file at `path` a managed one, placed by `placement`, with the same bytes, mode, owner, times and extended attributes. On any
+/// error the file is as it was.
+pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
+    let original = Original::open(path)?;
+    let lease = Lease::take(&original.descriptor, &original.path)?;
+    let mut beside = Beside::new(&original.path)?;
+    let path = original.path.as_path();
+    original.likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the stub its owner"))?;
+    let striped = client
+        .import(path, placement.clone(), beside.temporary(), beside.descriptor().as_fd(), original.descriptor.as_fd())
+        .map_err(client_fault(path))?;
+    let file = striped.id();
+    let moved = bring_in(client, &original, &lease, &mut beside, &striped, moving);
+    if moved.is_err() && !beside.has_replaced() {
+        beside.discard();
+        // If the broker is gone, its successor undoes the same.
+        let _ = client.abandon(file);
+    }
+    let closed = striped.close().map_err(file_fault(path));
+    let mut moved = moved?;
+    if let Err(error) = closed {
+        moved.note.get_or_insert(error.to_string());
+    }
+    Ok(moved)
+}
+
+fn bring_in(
+    client: &Client,
+    original: &Original,
+    lease: &Lease<'_>,
+    beside: &mut Beside,
+    striped: &Arc<StripedFile>,
+    moving: &Moving<'_>,
+) -> Result<Moved, ManageError> {
+    let path = original.path.as_path();
+    moving.step("apply: noted");
+    beside.name().map_err(os(path, "name the stub beside it"))?;
+    moving.step("apply: stub named");
+    let source = Source::of(&original.descriptor, path)?;
+    // All room is promised before the first byte is copied.
+    for segment in source.segments() {
+        striped.allocate(segment.start, segment.length, true).map_err(file_fault(path))?;
+    }
+    moving.step("apply: placed");
+    let undisturbed = || if lease.holds() { Ok(()) } else { Err(ManageError::Disturbed { path: path.to_owned() }) };
+    source.copy_in(striped, moving, &undisturbed)?;
+    striped.truncate(source.size_bytes()).map_err(file_fault(path))?;
+    moving.step("apply: copied");
+    striped.sync(false).map_err(file_fault(path))?;
+    source.compare(striped, moving, &undisturbed)?;
+    moving.step("apply: verified");
+    client.request(&Request::Admin(Admin::Imported { file: striped.id() }), &[]).map_err(client_fault(path))?;
+    moving.step("apply: complete");
+    original.likeness.give_attributes(beside.descriptor()).map_err(os(path, "give the stub its attributes"))?;
+    striped.set_modified_ns(None).map_err(file_fault(path))?;
+    original.likeness.give_times(beside.descriptor()).map_err(os(path, "give the stub its times"))?;
+    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the stub durable"))?;
+    moving.check(path)?;
+    if !original.likeness.is_still_of(&original.descriptor) {
+        return Err(ManageError::Disturbed { path: path.to_owned() });
+    }
+    undisturbed()?;
+    beside.exchange(&original.descriptor).map_err(os(path, "put the stub in its place"))?;
+    moving.step("apply: exchanged");
+    if !lease.holds() {
+        beside.exchange_back().map_err(os(path, "take the stub back"))?;
+        return Err(ManageError::Disturbed { path: path.to_owned() });
+    }
+    // From here on the managed file stands at the path; what fails is said but not undone.
+    let mut note =
+        beside.finish().err().map(|errno| format!("the original's temporary name could not be removed: {errno}"));
+    moving.step("apply: original removed");
+    if let Err(error) = client.linked(striped.id()) {
+        note.get_or_insert(format!("{error}; the next stripewise command completes it"));
+    }
+    Ok(Moved { file: striped.id(), size_bytes: source.size_bytes(), copied_bytes: source.data_bytes(), note })
+}
+
+/// Turns the managed file at `path` back into an ordinary one with the same bytes, mode, owner, times and extended attributes, and frees its
+/// objects. On any error the managed file is as it was.
+pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Moved, ManageError> {
+    let path = &std::fs::canonicalize(path)
+        .map_err(|error| os(path, "open it")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let descriptor = rustix::fs::open(path, flags, Mode::empty()).map_err(os(path, "open it"))?;
+    let likeness = Likeness::of(&descriptor).map_err(os(path, "look at it"))?;
+    let is_regular = FileType::from_raw_mode(likeness.stat.st_mode) == FileType::RegularFile;
+    let stub = if is_regular { read_stub(&descriptor, path)? } else { None };
+    let stub = stub.ok_or_else(|| ManageError::NotManaged { path: path.clone() })?;
+    if stub.cluster != client.cluster() {
+        let expected = client.cluster().to_owned();
+        return Err(ManageError::OtherCluster { path: path.clone(), found: stub.cluster, expected });
+    }
+    let striped = client.open(descriptor.as_fd(), stub.file).map_err(client_fault(path))?;
+    let mut beside = Beside::new(path)?;
+    let temporary = beside.temporary().to_string_lossy().into_owned();
+    let begin = Request::Admin(Admin::BeginRelease { file: stub.file, temporary });
+    client.request(&begin, &[beside.descriptor().as_fd()]).map_err(|error| match error {
+        ClientError::Refused(Refusal::Busy { holder, .. }) => {
+            ManageError::OpenElsewhere { path: path.clone(), holders: holder }
+        }
+        source => client_fault(path)(source),
+    })?;
+    let taken = take_out(path, &descriptor, likeness, &mut beside, &striped, moving);
+    if taken.is_err() {
+        beside.discard();
+        // If the broker is gone, its successor undoes the same.
+        let _ = client.request(&Request::Admin(Admin::CancelRelease { file: stub.file }), &[]);
+    }
+    let closed = striped.close().map_err(file_fault(path));
+    let mut moved = taken?;
+    let ended = client.request(&Request::Admin(Admin::EndRelease { file: stub.file }), &[]);
+    if let Err(error) = ended {
+        moved.note.get_or_insert(format!("{error}; the next stripewise command frees the data"));
+    } else if let Err(error) = closed {
+        moved.note.get_or_insert(error.to_string());
+    }
+    Ok(moved)
+}
+
+fn take_out(
+    path: &Path,
+    stub: &OwnedFd,
+    mut likeness: Likeness,
+    beside: &mut Beside,
+    striped: &Arc<StripedFile>,
+    moving: &Moving<'_>,
+) -> Result<Moved, ManageError> {
+    moving.step("release: noted");
+    beside.name().map_err(os(path, "name the copy beside it"))?;
+    moving.step("release: copy named");
+    let target = Source::of_striped(striped);
+    target.copy_out(striped, beside.descriptor(), path, moving)?;
+    moving.step("release: copied");
+    likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the copy its owner"))?;
+    likeness.give_attributes(beside.descriptor()).map_err(os(path, "give the copy its attributes"))?;
+    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the copy durable"))?;
+    target.compare_with(striped, beside.descriptor(), path, moving)?;
+    if let Some(modified_ns) = striped.modified_ns() {
+        likeness.set_modified_ns(modified_ns);
+    }
+    likeness.give_times(beside.descriptor()).map_err(os(path, "give the copy its times"))?;
+    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the copy durable"))?;
+    moving.step("release: verified");
+    moving.check(path)?;
+    if !beside.stands(stub) {
+        return Err(ManageError::Disturbed { path: path.to_owned() });
+    }
+    beside.replace().map_err(os(path, "put the copy in its place"))?;
+    moving.step("release: replaced");
+    let note = beside.sync_directory().err().map(|errno| format!("the directory could not be synced: {errno}"));
+    Ok(Moved { file: striped.id(), size_bytes: target.size_bytes(), copied_bytes: target.data_bytes(), note })
+}

@@ -1,0 +1,138 @@
+//! A write lease: proof that nobody else has a file open, and word when somebody wants to.
+//!
+//! `fcntl(F_SETLEASE, F_WRLCK)` fails while the file is open elsewhere. While it holds, an `open` by anybody waits (45 s at most, by default) until the
+//! lease is given up; the holder sees the break by asking. The signal that announces a break is set to one that is ignored.
+//! Where the file system has no leases, the open files of all processes are looked through instead, which sees those of other users only as root.
+
+use super::{ManageError, os};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// Linux's number, on every architecture.
+const F_SETSIG: i32 = 10;
+
+/// A process that is just being started may hold a copy of a descriptor that its parent has closed: one that nobody is seen to hold is waited for.
+const UNSEEN_TRIES: u32 = 20;
+const UNSEEN_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
+pub(super) struct Lease<'a> {
+    descriptor: &'a OwnedFd,
+    is_real: bool,
+}
+
+impl<'a> Lease<'a> {
+    /// Of the file behind `descriptor`, which must be this process's only one of it.
+    pub(super) fn take(descriptor: &'a OwnedFd, path: &Path) -> Result<Self, ManageError> {
+        let open_elsewhere =
+            |holders: Vec<String>| ManageError::OpenElsewhere { path: path.to_owned(), holders: holders.join(", ") };
+        let _ = fcntl(descriptor, F_SETSIG, libc::SIGURG as usize);
+        let mut tries = 0;
+        loop {
+            let refused = match fcntl(descriptor, libc::F_SETLEASE, libc::F_WRLCK as usize) {
+                Ok(_) => return Ok(Self { descriptor, is_real: true }),
+                Err(errno) => errno,
+            };
+            let mut holders = holders(descriptor);
+            match refused {
+                Errno::AGAIN if holders.is_empty() && tries < UNSEEN_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(UNSEEN_PAUSE);
+                    continue;
+                }
+                Errno::AGAIN if holders.is_empty() => {
+                    holders.push("by a process that cannot be seen from here".to_owned());
+                }
+                Errno::INVAL | Errno::NOLCK | Errno::OPNOTSUPP | Errno::ACCESS if holders.is_empty() => {
+                    return Ok(Self { descriptor, is_real: false });
+                }
+                Errno::AGAIN | Errno::INVAL | Errno::NOLCK | Errno::OPNOTSUPP | Errno::ACCESS => {}
+                errno => return Err(os(path, "take a lease on it")(errno)),
+            }
+            return Err(ManageError::OpenElsewhere { path: path.to_owned(), holders: holders.join(", ") });
+        }
+    }
+
+    /// False once somebody else opens the file, or wants to.
+    pub(super) fn holds(&self) -> bool {
+        if self.is_real {
+            fcntl(self.descriptor, libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK as usize)
+        } else {
+            holders(self.descriptor).is_empty()
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if self.is_real {
+            let _ = fcntl(self.descriptor, libc::F_SETLEASE, libc::F_UNLCK as usize);
+        }
+    }
+}
+
+fn fcntl(descriptor: &OwnedFd, command: i32, argument: usize) -> rustix::io::Result<usize> {
+    // SAFETY: the descriptor is open, and these commands take a plain number.
+    let result = unsafe { libc::syscall(libc::SYS_fcntl, descriptor.as_raw_fd(), command, argument) };
+    // SAFETY: errno is this thread's.
+    let errno = || unsafe { *libc::__errno_location() };
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno()))
+}
+
+/// Other processes that have the file open or mapped, as "NAME (process N)".
+fn holders(descriptor: &OwnedFd) -> Vec<String> {
+    let Ok(wanted) = rustix::fs::fstat(descriptor) else { return Vec::new() };
+    let own = std::process::id();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|process| *process != own && (has_open(*process, &wanted) || has_mapped(*process, &wanted)))
+        .map(|process| {
+            let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            format!("{} (process {process})", name.trim())
+        })
+        .collect()
+}
+
+fn has_open(process: u32, wanted: &rustix::fs::Stat) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter_map(|entry| rustix::fs::stat(entry.path()).ok())
+        .any(|found| (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino))
+}
+
+fn has_mapped(process: u32, wanted: &rustix::fs::Stat) -> bool {
+    let device = format!("{:02x}:{:02x}", rustix::fs::major(wanted.st_dev), rustix::fs::minor(wanted.st_dev));
+    let inode = wanted.st_ino.to_string();
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    maps.lines().any(|line| {
+        // start-end mode offset device inode path
+        let mut words = line.split_ascii_whitespace().skip(3);
+        words.next() == Some(device.as_str()) && words.next() == Some(inode.as_str())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_lease_is_refused_while_the_file_is_open_and_ends_when_it_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        std::fs::write(&path, b"x").unwrap();
+        let own = OwnedFd::from(File::open(&path).unwrap());
+        let other = File::open(&path).unwrap();
+        assert!(matches!(Lease::take(&own, &path), Err(ManageError::OpenElsewhere { .. })));
+        drop(other);
+        let lease = Lease::take(&own, &path).unwrap();
+        assert!(lease.is_real && lease.holds());
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        assert_eq!(rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).err(), Some(Errno::AGAIN));
+        assert!(!lease.holds());
+        drop(lease);
+        File::options().write(true).open(&path).unwrap();
+    }
+}

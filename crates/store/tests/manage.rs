@@ -1,0 +1,9 @@
+//! Moving files in and out of management, with every kind of interruption.
+#![allow(unreachable_pub, dead_code, reason = "a test has no users, and shares its testbed with another")]
+
+#[path = "broker/cluster.rs"]
+mod cluster;
+#[path = "manage/interrupted.rs"]
+mod interrupted;
+#[path = "manage/moves.rs"]
+mod moves;

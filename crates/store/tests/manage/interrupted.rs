@@ -1,0 +1,154 @@
+//! `kill -9` between any two steps of a move, in the command or in its broker: a child process does the move and kills itself at the N-th step; then a
+//! new broker starts, and the file must be whole, alone in its directory, and movable.
+
+use crate::cluster::{REGION, Testbed};
+use crate::moves::{connect, managed_bytes, pattern};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stripewise_layout::Cluster;
+use stripewise_store::broker::BrokerOptions;
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::manage::{Moving, apply, release};
+use stripewise_store::protocol::{Admin, Reply, Request};
+use stripewise_store::stub::Stub;
+
+const ROOT: &str = "STRIPEWISE_TEST_ROOT";
+const MOVE: &str = "STRIPEWISE_TEST_MOVE";
+const STEP: &str = "STRIPEWISE_TEST_STEP";
+
+/// The child's part; nothing when run as a test of its own.
+#[test]
+fn child() {
+    let Ok(root) = std::env::var(ROOT) else { return };
+    let step: usize = std::env::var(STEP).unwrap().parse().unwrap();
+    let cluster = Cluster::load(&Path::new(&root).join("cluster.toml")).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let kill_at = move |_: &'static str| {
+        if count.fetch_add(1, Ordering::SeqCst) == step {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+    };
+    let testbed_placement = Testbed::placement_of();
+    let hook = Arc::new(kill_at);
+    let in_broker = Arc::clone(&hook);
+    let options = BrokerOptions { steps: Some(Arc::new(move |name| in_broker(name))), ..BrokerOptions::default() };
+    let started = stripewise_store::broker::Broker::start(&cluster, options).unwrap();
+    let stripewise_store::broker::Started::Serving(_broker) = started else { panic!("a broker runs already") };
+    let client = Client::connect(&cluster.state, ClientOptions::default()).unwrap();
+    let path = Path::new(&root).join("data/f");
+    let in_command = |name| hook(name);
+    let moving = Moving { steps: Some(&in_command), ..Moving::default() };
+    match std::env::var(MOVE).unwrap().as_str() {
+        "apply" => apply(&client, &path, &testbed_placement, &moving).unwrap(),
+        "release" => release(&client, &path, &moving).unwrap(),
+        other => panic!("{other}"),
+    };
+}
+
+/// True when the child ended before it came to the step.
+fn run_child(testbed: &Testbed, direction: &str, step: usize) -> bool {
+    std::fs::write(testbed.root.path().join("cluster.toml"), testbed.cluster.to_toml()).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["interrupted::child", "--exact", "--nocapture"])
+        .env(ROOT, testbed.root.path())
+        .env(MOVE, direction)
+        .env(STEP, step.to_string())
+        .output()
+        .unwrap();
+    use std::os::unix::process::ExitStatusExt;
+    assert!(
+        output.status.success() || output.status.signal() == Some(9),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.status.success()
+}
+
+fn is_stub(path: &Path) -> bool {
+    matches!(Stub::parse(&std::fs::read(path).unwrap()), Ok(Some(_)))
+}
+
+/// Starts a broker after the crash and checks that the file is whole; returns whether it is managed now, and what was said.
+fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
+    let broker = testbed.start();
+    let client = connect(testbed);
+    let path = testbed.data("f");
+    let names: Vec<_> =
+        std::fs::read_dir(testbed.root.path().join("data")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["f"], "only the file stands in its directory; {:?}", broker.cleaned());
+    let managed = is_stub(&path);
+    if managed {
+        assert!(managed_bytes(&client, &path) == bytes, "the managed file is whole");
+    } else {
+        assert!(std::fs::read(&path).unwrap() == bytes, "the ordinary file is whole");
+        let (Reply::Files { files, .. }, _) =
+            client.request(&Request::Admin(Admin::List { after: None }), &[]).unwrap()
+        else {
+            panic!("no list")
+        };
+        assert_eq!(files, [], "nothing is managed");
+        let (Reply::Usage { servers }, _) = client.request(&Request::Admin(Admin::Usage), &[]).unwrap() else {
+            panic!("no usage")
+        };
+        assert!(servers.iter().all(|server| server.promised_bytes == 0), "{servers:?}");
+    }
+    let said = broker.cleaned().to_vec();
+    // The move works now, whichever way.
+    if managed {
+        release(&client, &path, &Moving::default()).unwrap();
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    } else {
+        apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap();
+        assert!(managed_bytes(&client, &path) == bytes);
+    }
+    (managed, said)
+}
+
+#[test]
+fn apply_killed_at_any_step_leaves_a_whole_file_and_the_next_broker_says_what_it_did() {
+    let bytes = pattern(2 * REGION as usize + 77);
+    let (mut was_managed, mut sentences) = (Vec::new(), 0);
+    for step in 0.. {
+        let testbed = Testbed::new();
+        std::fs::write(testbed.data("f"), &bytes).unwrap();
+        let ended = run_child(&testbed, "apply", step);
+        let (managed, said) = check_after(&testbed, &bytes);
+        assert!(said.iter().all(|line| line.contains("data/f")), "{said:?}");
+        sentences += said.len();
+        was_managed.push(managed);
+        if ended {
+            assert!(managed && said.is_empty(), "{said:?}");
+            break;
+        }
+    }
+    assert!(was_managed.len() > 12, "{was_managed:?}");
+    assert!(was_managed.is_sorted(), "once managed, managed at every later step: {was_managed:?}");
+    assert!(sentences >= 8, "{sentences}");
+}
+
+#[test]
+fn release_killed_at_any_step_leaves_a_whole_file_and_the_next_broker_says_what_it_did() {
+    let bytes = pattern(2 * REGION as usize + 77);
+    let (mut was_managed, mut sentences) = (Vec::new(), 0);
+    for step in 0.. {
+        let testbed = Testbed::new();
+        std::fs::write(testbed.data("f"), &bytes).unwrap();
+        {
+            let _broker = testbed.start();
+            apply(&connect(&testbed), &testbed.data("f"), &testbed.placement(), &Moving::default()).unwrap();
+        }
+        let ended = run_child(&testbed, "release", step);
+        let (managed, said) = check_after(&testbed, &bytes);
+        sentences += said.len();
+        was_managed.push(!managed);
+        if ended {
+            assert!(!managed && said.is_empty(), "{said:?}");
+            break;
+        }
+    }
+    assert!(was_managed.len() > 8, "{was_managed:?}");
+    assert!(was_managed.is_sorted(), "once released, released at every later step: {was_managed:?}");
+    assert!(sentences >= 5, "{sentences}");
+}
