@@ -121,7 +121,7 @@ fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> Plan
     let start_s = file.windows.first().map_or(0.0, |window| window.start_s);
     let end_s = file.windows.last().map_or(start_s, |window| window.end_s);
     let bytes = |region| region_bytes(file, region);
-    let mut windows: Vec<PlannedWindow> = Vec::with_capacity(choice.windows.len());
+    let mut windows: Vec<PlannedWindow> = Vec::new();
     for (number, regions) in choice.windows.iter().enumerate() {
         let (window_start_s, window_end_s) = match file.windows.get(number) {
             Some(window) if choice.windows.len() > 1 => (window.start_s, window.end_s),
@@ -132,12 +132,15 @@ fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> Plan
             0 => Vec::new(),
             _ => moves_between(&choice.layouts, &choice.windows[number - 1], regions, &task.groups.ssd, bytes),
         };
-        windows.push(PlannedWindow {
-            start_s: window_start_s,
-            end_s: window_end_s,
-            moves,
-            placement: placement(file, choice, regions),
-        });
+        match windows.last_mut() {
+            Some(last) if moves.is_empty() => last.end_s = window_end_s,
+            _ => windows.push(PlannedWindow {
+                start_s: window_start_s,
+                end_s: window_end_s,
+                moves,
+                placement: placement(file, choice, regions),
+            }),
+        }
     }
     PlannedFile { path: file.path.clone(), pattern: pattern_of(&file.path), size_bytes: file.size_bytes, windows }
 }
@@ -157,23 +160,22 @@ fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placeme
 fn predict_files(task: &Task<'_>, files: &[PlannedFile]) -> Prediction {
     let mut sum = PredictionSum::new(task.request.profile, task.concurrency);
     for (file, planned) in task.request.files.iter().zip(files) {
-        for (number, window) in file.windows.iter().enumerate() {
-            // A policy that never moves data has one window, which holds for all.
-            let placement = &planned.windows[number.min(planned.windows.len() - 1)].placement;
-            sum.add(placement, file, window);
+        for window in &file.windows {
+            sum.add(planned.placement_at(window.start_s), file, window);
         }
     }
     sum.finish()
 }
 
 fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer> {
-    let windows = files.iter().map(|file| file.windows.len()).max().unwrap_or(1);
+    let mut starts_s: Vec<f64> = files.iter().flat_map(|file| &file.windows).map(|window| window.start_s).collect();
+    starts_s.sort_by(f64::total_cmp);
+    starts_s.dedup();
     let mut most = vec![0u64; task.groups.count];
-    for window in 0..windows {
+    for start_s in starts_s {
         let mut ledger = Ledger::new(task.room);
         for (planned, file) in files.iter().zip(task.request.files) {
-            let placement = &planned.windows[window.min(planned.windows.len() - 1)].placement;
-            for (index, layout) in layouts_by_region(placement).enumerate() {
+            for (index, layout) in layouts_by_region(planned.placement_at(start_s)).enumerate() {
                 ledger.add(layout, region_bytes(file, RegionIndex(index as u32)));
             }
         }

@@ -100,7 +100,7 @@ pub struct PlannedFile {
     /// The path with `*` for every run of digits in the file name: names of other runs and ranks that this plan also fits.
     pub pattern: String,
     pub size_bytes: u64,
-    /// At least one, in order of time.
+    /// At least one, in order of time. Windows of the trace without moves at their start are part of the one before.
     pub windows: Vec<PlannedWindow>,
 }
 
@@ -109,6 +109,13 @@ impl PlannedFile {
     #[must_use]
     pub fn initial(&self) -> &Placement {
         &self.windows[0].placement
+    }
+
+    /// Where the data is at a time, in seconds from the start of the run; before the first window as in the first.
+    #[must_use]
+    pub fn placement_at(&self, time_s: f64) -> &Placement {
+        let begun = self.windows.partition_point(|window| window.start_s <= time_s);
+        &self.windows[begun.max(1) - 1].placement
     }
 }
 

@@ -186,3 +186,19 @@ pub(crate) fn class_totals(file: &FileAccess) -> Vec<(AccessClass, u64)> {
 pub(crate) fn file_request_bytes(file: &FileAccess, step_bytes: u64) -> u64 {
     mean_request_bytes(class_totals(file).into_iter()).unwrap_or(step_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::{Direction, Order};
+
+    #[test]
+    fn the_mean_request_is_weighted_by_bytes_and_rounded() {
+        let class = |request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random };
+        let mean = |counts: &[(u64, u64)]| mean_request_bytes(counts.iter().map(|(size, n)| (class(*size), *n)));
+        assert_eq!(mean(&[(100, 7)]), Some(100));
+        // 1 + 4 over 1 + 2; 3 + 16 over 3 + 4.
+        assert_eq!((mean(&[(1, 1), (2, 1)]), mean(&[(1, 3), (4, 1)])), (Some(2), Some(3)));
+        assert_eq!((mean(&[]), mean(&[(100, 0)])), (None, None));
+    }
+}

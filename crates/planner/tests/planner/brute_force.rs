@@ -209,9 +209,11 @@ fn assert_h2dp_is_naive(request: &PlanRequest<'_>) -> Result<(), TestCaseError> 
     for (window, pairs) in naive.h2dp(&counts).iter().enumerate() {
         for (file, pairs) in pairs.iter().enumerate() {
             for (region, pair) in pairs.iter().enumerate() {
-                let Some(planned) = made.files[file].windows.get(window) else { continue };
+                let Some(start_s) = request.files[file].windows.get(window).map(|window| window.start_s) else {
+                    continue;
+                };
                 prop_assert_eq!(
-                    planned.placement.layout_of(RegionIndex(region as u32)),
+                    made.files[file].placement_at(start_s).layout_of(RegionIndex(region as u32)),
                     &naive.layout(*pair),
                     "window {}, file {}, region {}",
                     window,

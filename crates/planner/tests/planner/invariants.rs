@@ -35,6 +35,7 @@ proptest! {
                     prop_assert!(window.placement.planned_regions() * MIB >= file.size_bytes);
                     prop_assert!(m == 0 || window.placement.fallback_layout().stripes().iter().all(|s| usize::from(s.server.0) < m));
                 }
+                prop_assert!(planned.windows[1..].iter().all(|window| !window.moves.is_empty()));
                 for pair in planned.windows.windows(2) {
                     let mut changed: Vec<u32> = (0..pair[0].placement.planned_regions() as u32)
                         .filter(|r| pair[0].placement.layout_of(RegionIndex(*r)) != pair[1].placement.layout_of(RegionIndex(*r)))
@@ -83,7 +84,7 @@ proptest! {
             let mut time_s = 0.0;
             for (file, planned) in files.iter().zip(&made.files) {
                 for window in 0..file.windows.len() {
-                    let placement = &planned.windows[window.min(planned.windows.len() - 1)].placement;
+                    let placement = planned.placement_at(file.windows[window].start_s);
                     time_s += predict(placement, file, &profile, Some(window), made.concurrency).total.time_s;
                 }
             }
@@ -166,14 +167,17 @@ mod windows {
     }
 
     fn moves(plan: &Plan, window: usize) -> Vec<(u32, MoveKind)> {
-        plan.files[0].windows[window].moves.iter().map(|one| (one.region.0, one.kind)).collect()
+        let moves = plan.files[0].windows.get(window).map(|window| &window.moves);
+        moves.into_iter().flatten().map(|one| (one.region.0, one.kind)).collect()
     }
 
     #[test]
     fn a_region_stays_through_an_idle_window_unless_its_room_is_needed() {
         let idle = windows(MIB, &[&[&[9, 0]], &[&[0, 0]], &[&[9, 0]]]);
         let plan = planned(idle, MIB, |_| {});
-        assert_eq!((moves(&plan, 1), moves(&plan, 2)), (vec![], vec![]));
+        // Without moves the three windows of the trace are one of the plan.
+        assert_eq!(plan.files[0].windows.len(), 1);
+        assert_eq!((plan.files[0].windows[0].start_s, plan.files[0].windows[0].end_s), (0.0, 1800.0));
         let displaced = windows(MIB, &[&[&[9, 0], &[1, 0]], &[&[0, 0], &[9, 0]]]);
         let plan = planned(displaced, MIB / 2, |_| {});
         assert_eq!(moves(&plan, 1), [(0, MoveKind::Outgoing), (1, MoveKind::Incoming)]);
@@ -214,5 +218,21 @@ mod windows {
         assert_eq!(hybrid(&by_benefit), [true, false]);
         let by_density = planned(file(), MIB / 2, |request| request.options.benefit_per_ssd_byte = true);
         assert_eq!(hybrid(&by_density), [false, true]);
+    }
+
+    #[test]
+    fn the_ssd_with_the_least_room_decides_for_all() {
+        let class = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+        let counts: Vec<&[u64]> = vec![&[5]; 8];
+        let files = [testbed::file("/data/a", 8 * MIB, MIB, &[class], &counts)];
+        for (small, regions) in [(0, 0), (MIB / 2, 1), (MIB + 5, 2), (8 * MIB, 8)] {
+            let mut cluster = testbed::cluster(4, 2, MIB, Some(8 * MIB));
+            cluster.servers[5].capacity = Some(stripewise_layout::ByteCount(small));
+            let profile = testbed::profile(&cluster, LINES.0, LINES.1, 1e-4, 8e-9);
+            // 64 KiB requests go to <0,32KiB>: half of a region on each SServer.
+            let made = plan(PolicyName::H2dp, &testbed::request(&cluster, &profile, &files)).unwrap();
+            let used = [made.servers[4].used_bytes, made.servers[5].used_bytes];
+            assert_eq!(used, [regions * MIB / 2; 2], "room for {small} bytes");
+        }
     }
 }
