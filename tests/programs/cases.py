@@ -79,6 +79,16 @@ MPI = {
 }
 
 
+# What these libraries do not do on ordinary files either (seen with Open MPI 4.1.4): ROMIO in Open MPI dies in
+# nonblocking collective strided writes, OMPIO's nonblocking read across the end of the file never completes ...
+ARGUMENTS = {
+    ("nonblocking", "openmpi-romio"): ("--no-collective",),
+    ("nonblocking", "openmpi-ompio"): ("--no-past-end",),
+}
+# ... and its atomic mode is none: overlapping writes come out mixed.
+UNFIT_BARE = {("atomic", "openmpi-ompio")}
+
+
 def mpi_layers() -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
     """(label, MPI, environment): the MPI-IO implementations that a program can meet."""
     return [
@@ -93,8 +103,9 @@ def mpi_cases() -> list[Case]:
     for name, ranks in MPI.items():
         for label, mpi, environment in mpi_layers():
             build_as = f"{name}-{mpi}"
-            # Open MPI's ROMIO dies in nonblocking collective strided writes, with or without us.
-            arguments = ("--no-collective",) if (name, label) == ("nonblocking", "openmpi-romio") else ()
+            if (name, label) in UNFIT_BARE:
+                continue
+            arguments = ARGUMENTS.get((name, label), ())
             cases.append(Case(f"mpi/{name}/{label}", ("{mpirun}", mpi, str(ranks), f"{{build}}/{build_as}", *arguments),
                               source=f"mpi/{name}.c", build_as=build_as,
                               flags=("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"), mpi=mpi, ranks=ranks,

@@ -207,7 +207,8 @@ class Runner:
         bare_transcript, bare_snapshot = self.observe(self.first, case, words)
         transcript, snapshot = self.observe(self.second, case, words)
         if "WRONG" in bare_transcript or "exit status 0\n" not in bare_transcript:
-            raise Failed(f"the bare run itself went wrong:\n{tail(bare_transcript.encode())}")
+            lines = [line for line in bare_transcript.splitlines() if "WRONG" in line or line.startswith("rank ")]
+            raise Failed("the bare run itself went wrong:\n" + "\n".join([*lines[:10], tail(bare_transcript.encode())]))
         compare("transcript", bare_transcript, transcript)
         compare("files left", bare_snapshot, snapshot)
 
