@@ -651,6 +651,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Abandon { .. } => "Abandon",
         Request::Place { .. } => "Place",
         Request::Truncate { .. } => "Truncate",
+        Request::Tidy { .. } => "Tidy",
         Request::Sync { .. } => "Sync",
         Request::Attributes { .. } => "Attributes",
         Request::Close { .. } => "Close",

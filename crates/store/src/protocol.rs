@@ -53,6 +53,11 @@ pub enum Request {
         file: FileId,
         size_bytes: u64,
     },
+    /// Cut what objects hold beyond the size, after a write that failed in the middle: a later write beyond it must leave a hole of zeros.
+    /// Needs a file opened for writing.
+    Tidy {
+        file: FileId,
+    },
     /// Make size, mapping and the names of new objects durable; the data was synced before.
     Sync {
         file: FileId,

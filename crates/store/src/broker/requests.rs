@@ -92,6 +92,11 @@ impl Core {
                 self.truncate(&*self.managed(file)?, size_bytes)?;
                 done()
             }
+            Request::Tidy { file } => {
+                needs_write(connection, file)?;
+                self.tidy(&*self.managed(file)?)?;
+                done()
+            }
             Request::Sync { file } => {
                 needs_open(connection, file)?;
                 self.sync(&*self.managed(file)?)?;

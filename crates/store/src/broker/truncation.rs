@@ -80,6 +80,17 @@ impl Core {
         self.finish_cutting(managed, &mut inner, size_bytes)
     }
 
+    /// Cuts what a failed write left beyond the size.
+    pub(super) fn tidy(&self, managed: &Managed) -> Result<(), Refusal> {
+        let inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        let _gate = ShutGate::new(managed);
+        self.drain(managed)?;
+        self.cut_leftovers_to(managed.file, &inner, managed.extent.size_bytes())
+    }
+
     /// Waits until no living process has I/O in flight on the file; the gate is shut.
     pub(super) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
         let start = Instant::now();

@@ -104,12 +104,30 @@ impl StripedFile {
             };
             drop(lane);
             match outcome {
-                Ok(done) => return Ok((done.start, self.finish(&done))),
+                Ok(done) => {
+                    if done.bytes < wanted {
+                        self.tidy_behind(expected.0 + wanted);
+                    }
+                    return Ok((done.start, self.finish(&done)));
+                }
+                Err(Obstacle::Fault(error)) => {
+                    self.tidy_behind(expected.0 + wanted);
+                    return Err(error);
+                }
                 Err(Obstacle::Place { first, last }) => {
                     wanted = self.place_or_shorten(expected, wanted, first, last)?
                 }
                 Err(obstacle) => self.overcome(obstacle)?,
             }
+        }
+    }
+
+    /// After a write up to `end` that failed in the middle: what it may have left beyond the size must not show in a hole later.
+    #[cold]
+    fn tidy_behind(&self, end: u64) {
+        if end > self.size_bytes() {
+            // The write's own fault is what the program is told; what stays is cut before the next extension by truncation.
+            let _ = self.core.done(&Request::Tidy { file: self.file }, &[]);
         }
     }
 
@@ -195,11 +213,14 @@ impl StripedFile {
         buffers: &Buffers<'_>,
     ) -> Result<Option<(*mut u8, Target<'_>)>, Obstacle> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
+        if self.core.stations.is_some() {
+            return Ok(None);
+        }
         let (region, within) = self.geometry.locate(offset);
         let RegionState::Placed { generation, view } = self.shared.control.region(region) else { return Ok(None) };
         let place = view.locate(within);
         let inside = bytes <= place.contiguous_bytes && within.0 + bytes <= self.geometry.region_bytes();
-        if !inside || self.core.stations.is_some() {
+        if !inside {
             return Ok(None);
         }
         let key = self.key(region, generation, place.server);

@@ -105,6 +105,12 @@ fn a_full_server_leaves_a_prefix_or_nothing() {
             Some(count) => {
                 assert_eq!(result.unwrap(), count, "server {full} full after {left}");
                 assert_eq!(read(&file, 0, 7000), bytes[..count]);
+                FULL.store(usize::MAX, Ordering::SeqCst);
+                write(&file, 8000, b"later");
+                assert!(
+                    read(&file, count as u64, 8000 - count).iter().all(|byte| *byte == 0),
+                    "a hole, not the failed rest"
+                );
             }
         }
         FULL.store(usize::MAX, Ordering::SeqCst);
