@@ -79,7 +79,9 @@ pub type StepHook = Arc<dyn Fn(&'static str) + Send + Sync>;
 pub enum Started {
     Serving(BrokerHandle),
     /// Another process is the broker; this is its id, if it has noted it.
-    AlreadyRunning { process: Option<u32> },
+    AlreadyRunning {
+        process: Option<u32>,
+    },
 }
 
 /// A serving broker; dropping it stops it.

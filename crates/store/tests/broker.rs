@@ -4,5 +4,7 @@
 
 #[path = "broker/cluster.rs"]
 mod cluster;
+#[path = "broker/faults.rs"]
+mod faults;
 #[path = "broker/requests.rs"]
 mod requests;

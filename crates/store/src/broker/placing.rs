@@ -12,7 +12,8 @@ use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
 use crate::server::ObjectName;
 use crate::shared::control::{ControlError, MAX_REGIONS};
-use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex};
+use std::collections::BTreeSet;
+use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
 
 impl Core {
     /// Gives every region of `first ..= last` that has none objects.
@@ -108,6 +109,12 @@ impl Core {
         inner: &Inner,
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
+        // A server whose directory is gone may still be reached through a descriptor of it; nothing new is to land there.
+        let servers: BTreeSet<ServerId> =
+            placed.iter().flat_map(|(_, record)| record.layout.stripes().iter().map(|stripe| stripe.server)).collect();
+        for server in servers {
+            self.server(server)?.probe()?;
+        }
         let objects = || {
             placed.iter().flat_map(|(region, record)| {
                 let name = ObjectName { file: managed.file, region: *region, generation: record.generation };

@@ -25,8 +25,6 @@ pub(super) struct Lease<'a> {
 impl<'a> Lease<'a> {
     /// Of the file behind `descriptor`, which must be this process's only one of it.
     pub(super) fn take(descriptor: &'a OwnedFd, path: &Path) -> Result<Self, ManageError> {
-        let open_elsewhere =
-            |holders: Vec<String>| ManageError::OpenElsewhere { path: path.to_owned(), holders: holders.join(", ") };
         let _ = fcntl(descriptor, F_SETSIG, libc::SIGURG as usize);
         let mut tries = 0;
         loop {

@@ -228,6 +228,13 @@ impl ServerBackend for DirectoryServer {
 
     fn probe(&self) -> Result<(), ServerError> {
         let objects = self.open_objects()?;
+        let inode = |directory: BorrowedFd<'_>| rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino));
+        if self.objects.as_ref().is_some_and(|first| inode(first.as_fd()) != inode(objects.as_fd())) {
+            return Err(self.unusable(format!(
+                "{} is another directory than it was; put the first one back, or end every process that uses this cluster",
+                self.directory.display()
+            )));
+        }
         rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
             .map_err(|errno| self.not_writable(errno))
     }

@@ -2,7 +2,6 @@
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{
     ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, Server, ServerClass, ServerId, ServerUrl,
@@ -28,7 +27,8 @@ pub struct Testbed {
 
 impl Testbed {
     pub fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        let memory = Path::new("/dev/shm");
+        let root = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let server = |name: &str, class| {
             let directory = root.path().join(name);
             std::fs::create_dir(&directory).unwrap();
@@ -205,8 +205,4 @@ impl Opened {
             RegionState::Absent => None,
         }
     }
-}
-
-pub fn inode(path: &Path) -> u64 {
-    std::fs::symlink_metadata(path).unwrap().ino()
 }

@@ -94,6 +94,10 @@ fn a_directory_that_vanished_is_unusable_and_never_an_empty_server() {
     std::fs::create_dir(directory.path()).unwrap();
     assert!(matches!(server.probe(), Err(ServerError::Unusable { .. })), "an empty directory is no server");
     prepare("c1", "hdd0", directory.path()).unwrap();
+    let said = server.probe().unwrap_err().to_string();
+    assert!(said.contains("another directory than it was"), "{said}");
+    let server = DirectoryServer::new("c1", "hdd0", directory.path());
+    server.probe().unwrap();
     server.create(object(0, 2), own()).unwrap();
     assert!(matches!(server.open(object(0, 1), false), Err(ServerError::Missing { .. })));
 }
