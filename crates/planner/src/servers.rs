@@ -3,7 +3,7 @@
 use stripewise_layout::{Cluster, Layout, ServerClass, ServerId};
 use stripewise_model::StripePair;
 
-/// Largest stripe that a layout can hold, rounded down to a lattice that every step divides or misses by less than itself.
+/// Largest stripe that a layout can hold. A region that needs a larger one lies on the class's first servers alone either way.
 const LARGEST_STRIPE_BYTES: u64 = u32::MAX as u64;
 
 /// Which servers are HServers and which SServers, in cluster order.
