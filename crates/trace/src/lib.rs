@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod reader;
 pub mod recorder;
 mod slots;
+pub mod statistics;
 pub mod trace;
 pub mod workload;
 
@@ -23,5 +24,8 @@ pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use manifest::{Manifest, ManifestError};
 pub use reader::{LineFault, ReadError, Warning};
 pub use recorder::{Meta, Recorder, Stage, StartError};
+pub use statistics::{
+    Alignment, FileStatistics, HeatMap, SMALL_REQUEST, TraceStatistics, alignment, heat_map, statistics,
+};
 pub use trace::{Communicator, Event, FileIndex, NodeIndex, Process, ProcessIndex, Trace, TraceTime, TracedFile};
 pub use workload::{Generator, Pattern, Request, TraceShape, Workload, WorkloadError, write_trace};

@@ -10,8 +10,6 @@ use std::collections::HashMap;
 
 pub(super) const POSIX_DATA: u8 = 1;
 pub(super) const MPI_DATA: u8 = 2;
-/// Keys beyond this are damage: nobody opens so many files.
-const KEY_LIMIT: usize = 1 << 26;
 
 pub(super) struct FoundFile {
     pub(super) path: String,
@@ -90,6 +88,8 @@ pub(super) fn scan(slots: &[[u8; SLOT_BYTES]]) -> Scan {
 
 fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan {
     let mut scan = Scan { first_tick: u64::MAX, ..Scan::default() };
+    // Keys count up from 1 and every definition takes a slot, so larger keys are damage.
+    let key_limit = slots.len() + 1;
     for index in range {
         let slot = slot_from_bytes(&slots[index]);
         let kind = KINDS[usize::from(slot[0] as u8)];
@@ -111,7 +111,7 @@ fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan
                 let level = if kind & DATA_POSIX != 0 { POSIX_DATA } else { MPI_DATA };
                 match scan.levels.get_mut(key) {
                     Some(levels) => *levels |= level,
-                    None if key < KEY_LIMIT => {
+                    None if key < key_limit => {
                         scan.levels.resize(key + 1, 0);
                         scan.levels[key] = level;
                     }
@@ -144,7 +144,7 @@ fn define(scan: &mut Scan, slots: &[[u8; SLOT_BYTES]], index: usize) -> bool {
     name.truncate(name_bytes);
     let name = text(&name);
     match definition {
-        Definition::File { key, device, inode, .. } if (key.0 as usize) < KEY_LIMIT => {
+        Definition::File { key, device, inode, .. } if (key.0 as usize) <= slots.len() => {
             scan.files.push((key, FoundFile { path: name, device, inode }));
         }
         Definition::File { .. } => return false,

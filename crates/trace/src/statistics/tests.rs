@@ -1,0 +1,143 @@
+use super::*;
+use crate::call::Call;
+use crate::clock::{Clock, Ticks};
+use crate::format::{ClockPair, Header, NO_OFFSET, RawEvent};
+use crate::slots::SlotBuffer;
+use crate::workload::{Pattern, TraceShape, Workload, write_trace};
+use stripewise_layout::{ByteCount, FileOffset};
+
+/// A process of `requests` (call, offset, bytes), one each second, half a second long, on the file.
+fn trace_of(processes: &[(&str, Vec<(Call, u64, u64)>)]) -> Trace {
+    let directory = tempfile::tempdir().unwrap();
+    for (index, (node, requests)) in processes.iter().enumerate() {
+        let mut slots = SlotBuffer::default();
+        let file = slots.define_file(b"/data/f");
+        slots.push_event(&RawEvent::new(Call::Open, file, NO_OFFSET, 0, Ticks(0), Ticks(0)));
+        for (number, (call, offset, bytes)) in requests.iter().enumerate() {
+            let start = number as u64 * 1_000_000_000;
+            let times = (Ticks(start), Ticks(start + 500_000_000));
+            slots.push_event(&RawEvent::new(*call, file, FileOffset(*offset), *bytes, times.0, times.1));
+        }
+        let failed = RawEvent::new(Call::Write, file, FileOffset(0), 0, Ticks(0), Ticks(1));
+        slots.push_event(&RawEvent { errno: 28, ..failed });
+        let header = Header {
+            clock: Clock::Monotonic,
+            pid: index as u32,
+            parent_pid: 0,
+            mpi_rank: None,
+            mpi_size: 0,
+            start_wall_ns: 1 << 60,
+            start_monotonic_ns: 0,
+            start_ticks: 0,
+            ticks_per_second: 0,
+            lost: 2,
+            finished: true,
+            used_bytes: 0,
+            pairs: [ClockPair::default(); 2],
+            node: node.as_bytes(),
+            program: b"",
+        };
+        slots.write(&directory.path().join(format!("{index}.swt")), &header).unwrap();
+    }
+    Trace::open(directory.path()).unwrap()
+}
+
+#[test]
+fn a_file_is_told_in_numbers() {
+    let sequential = (0..10).map(|number| (Call::Pread, number * 100, 100)).collect();
+    let strided = (0..10).map(|number| (Call::Pwrite, number * 5_000, 300)).collect();
+    let random = [7u64, 1, 9, 2, 2, 8].map(|place| (Call::Pread, place * place * 1_000, 50)).to_vec();
+    let single = vec![(Call::Pwrite, 90_000, 10_000)];
+    let trace = trace_of(&[("a", sequential), ("a", strided), ("b", random), ("b", single), ("c", vec![])]);
+    let options = CountOptions { window_s: 4.0, region_size: ByteCount(10_000), ..CountOptions::default() };
+    let all = statistics(&trace, &options, 2).unwrap();
+    assert_eq!((all.processes, all.nodes, all.lost, all.unfinished, all.files.len()), (5, 3, 10, 0, 1));
+    let file = &all.files[0];
+    assert_eq!((file.read_requests, file.write_requests, file.requests()), (16, 11, 27));
+    assert_eq!((file.read_bytes, file.write_bytes), (1_300, 13_000));
+    assert_eq!((file.failed_requests, file.opens, file.processes, file.nodes), (5, 5, 4, 2));
+    let size = |direction, request_bytes, requests| SizeCount { direction, request_bytes, requests };
+    assert_eq!(file.sizes, [size(Direction::Read, 100, 10), size(Direction::Write, 300, 10)]);
+    assert_eq!(file.distinct_sizes, 4);
+    assert_eq!(
+        file.patterns,
+        [
+            (AccessPattern::Single, 1),
+            (AccessPattern::Sequential, 1),
+            (AccessPattern::Strided { stride_bytes: 5_000 }, 1),
+            (AccessPattern::Random, 1)
+        ]
+    );
+    assert!((file.busy_s - 13.5).abs() < 1e-9 && (file.bandwidth_mb_s() - 0.0143 / 9.5).abs() < 1e-9);
+    assert_eq!(file.hot.iter().map(|window| window.requests).collect::<Vec<_>>(), [13, 10, 4]);
+    // Region 0: four sequential reads, two strided writes, and of the random reads the one at 1,000 and, in window 1, 4,000.
+    assert_eq!(file.hot[0].hottest, [(RegionIndex(0), 8), (RegionIndex(1), 2)]);
+    assert_eq!(file.hot[0].regions, 5);
+}
+
+#[test]
+fn alignment_is_ibridges_table_1() {
+    let stripe = 64 << 10;
+    let trace = trace_of(&[(
+        "a",
+        vec![
+            (Call::Pread, 0, 2 * stripe),      // aligned
+            (Call::Pread, 0, stripe + 1),      // its end is off
+            (Call::Pwrite, 1, 2 * stripe - 1), // its begin is off
+            (Call::Pwrite, 1000, 2 * stripe),  // both are
+            (Call::Pread, 100, stripe),        // off, but not larger than a stripe
+            (Call::Pread, 0, (20 << 10) - 1),  // small
+            (Call::Pread, stripe, 20 << 10),   // just not small
+            (Call::Pwrite, 5 * stripe, 1),     // small
+        ],
+    )]);
+    let found = alignment(&trace, None, ByteCount(stripe), SMALL_REQUEST);
+    assert_eq!(found, Alignment { requests: 8, unaligned: 3, random: 2 });
+    assert_eq!((found.unaligned_per_cent(), found.random_per_cent(), found.total_per_cent()), (37.5, 25.0, 62.5));
+    assert_eq!(alignment(&trace, Some(FileIndex(9)), ByteCount(stripe), SMALL_REQUEST), Alignment::default());
+    assert_eq!(Alignment::default().total_per_cent(), 0.0);
+    assert_eq!(alignment(&trace, None, ByteCount(0), ByteCount(0)).unaligned, 0);
+}
+
+#[test]
+fn a_heat_map_holds_every_byte_where_and_when_it_moved() {
+    let trace = trace_of(&[("a", vec![(Call::Pread, 0, 100), (Call::Pwrite, 50, 150), (Call::Pread, 299, 1)])]);
+    let map = heat_map(&trace, FileIndex(0), 5, 3);
+    assert_eq!((map.duration_s, map.size_bytes), (2.5, 300));
+    let cells = |direction| {
+        let rows = (0..3).map(|row| (0..5).map(|column| map.bytes(direction, row, column)).collect::<Vec<_>>());
+        rows.collect::<Vec<_>>()
+    };
+    assert_eq!(cells(Direction::Read), [[100, 0, 0, 0, 0], [0; 5], [0, 0, 0, 0, 1]]);
+    assert_eq!(cells(Direction::Write), [[0, 0, 50, 0, 0], [0, 0, 100, 0, 0], [0; 5]]);
+    assert_eq!((map.read_requests.iter().sum::<u64>(), map.write_requests[2]), (2, 1));
+    for (columns, rows) in [(1, 1), (7, 11), (300, 2), (0, 1000)] {
+        let map = heat_map(&trace, FileIndex(0), columns, rows);
+        assert_eq!((map.read_bytes.iter().sum::<u64>(), map.write_bytes.iter().sum::<u64>()), (101, 150));
+    }
+}
+
+#[test]
+fn a_generated_workload_is_recognised() {
+    for (pattern, expected) in [
+        (Pattern::Sequential, AccessPattern::Sequential),
+        (Pattern::Strided, AccessPattern::Strided { stride_bytes: 4 << 16 }),
+        (Pattern::Zipf { exponent: 0.8, region_size: ByteCount(1 << 20) }, AccessPattern::Random),
+    ] {
+        let workload = Workload {
+            pattern,
+            file_size: ByteCount(1 << 28),
+            request_size: ByteCount(1 << 16),
+            direction: Direction::Read,
+            ranks: 4,
+            requests_per_rank: 500,
+            seed: 3,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        write_trace(&workload.generator().unwrap(), &TraceShape::default(), directory.path()).unwrap();
+        let trace = Trace::open(directory.path()).unwrap();
+        let all = statistics(&trace, &CountOptions::default(), 10).unwrap();
+        assert_eq!(all.files[0].patterns, [(expected, 4)]);
+        assert_eq!(all.files[0].sizes.len(), 1);
+    }
+}
