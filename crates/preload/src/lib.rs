@@ -1,1 +1,32 @@
-//! placeholder
+//! The library under an unmodified program: it takes the place of libc's file calls and of MPI-IO, records what the program does
+//! (*capture*) and sends what concerns managed files to their servers (*redirection*).
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `table` | every libc symbol that takes a path or a descriptor: served, refused or harmless; `docs/interposer.md` says the same |
+//! | `real` | the functions behind ours, and the macro by which a call is wrapped |
+//! | `process` | start, fork, exit; what the environment asks for |
+//! | `descriptors` | what each descriptor is: one word each |
+//! | `capture` | records of calls, through `trace`'s recorder |
+//! | `posix` | the wrappers of libc, by kind of call: each decides between libc, record and redirection |
+//! | `redirect` | what a call means on a managed file |
+//! | `mpi` | MPI-IO, for every MPI at once |
+//!
+//! To wrap another call: name it in `table`, write its function with `interpose!` in the room of its kind.
+//!
+//! # Rules on the way of a call
+//! A call on a descriptor that does not concern us costs one load from `descriptors`. Nothing on that way locks, allocates or uses
+//! `std::io`. `errno` is what libc would leave. The library's own I/O is raw system calls (`rustix`), so it never meets itself; what
+//! the standard library does inside (allocation, an occasional file) finds `process::Inside` set and goes straight to libc.
+//! Values of the thread have no destructor, because threads write from key destructors after ours would have run. A panic cannot
+//! cross into the program: `extern "C"` aborts.
+
+mod capture;
+mod descriptors;
+mod mpi;
+mod posix;
+mod process;
+mod real;
+mod redirect;
+#[allow(dead_code, unreachable_pub, reason = "the tests and the documentation read it")]
+mod table;

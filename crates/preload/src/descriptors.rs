@@ -1,0 +1,177 @@
+//! What every descriptor of the process is: one word each, in memory that costs nothing until it is touched.
+//!
+//! | low two bits | the descriptor |
+//! |---|---|
+//! | 0, all zero | unknown: never seen, or not since it was closed. Looked at on its first use, which is also how descriptors that came through `exec` are found |
+//! | 1 | none of our business: a pipe, a socket, a directory, a file that is neither captured nor managed |
+//! | 2 | a captured file; above, its number in the trace of this process |
+//! | 3 | a managed file; the rest is the address of its [`redirect::Open`] |
+//!
+//! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process that owns the
+//! table: a child of `vfork` does not.
+
+use crate::redirect::{self, Open, Pinned};
+use crate::{capture, process};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use stripewise_trace::format::FileKey;
+
+/// As many descriptors as Linux gives a process unless `fs.nr_open` was raised; those beyond are not ours.
+const LIMIT: usize = 1 << 20;
+/// The library's own descriptors lie from here on, out of the way of programs that count on low numbers.
+pub(crate) const FLOOR: c_int = 900;
+
+const PLAIN: u64 = 1;
+const CAPTURED: u64 = 2;
+const MANAGED: u64 = 3;
+const KIND: u64 = 3;
+
+static TABLE: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+/// One more than the highest descriptor whose word was ever set.
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) enum Known {
+    Plain,
+    Captured(FileKey),
+    Managed(Pinned),
+}
+
+/// What `descriptor` is. One load when it is none of our business.
+#[inline(always)]
+pub(crate) fn look(descriptor: c_int) -> Known {
+    let Some(word) = TABLE.get(descriptor as usize) else { return Known::Plain };
+    let word = word.load(Ordering::Acquire);
+    if word & KIND == PLAIN {
+        return Known::Plain;
+    }
+    if word & KIND == CAPTURED && process::is_begun() {
+        return Known::Captured(FileKey((word >> 2) as u32));
+    }
+    look_closer(descriptor)
+}
+
+#[cold]
+#[inline(never)]
+fn look_closer(descriptor: c_int) -> Known {
+    if !process::is_active() {
+        return Known::Plain;
+    }
+    if !process::is_begun() {
+        process::begin_child();
+    }
+    loop {
+        let word = TABLE[descriptor as usize].load(Ordering::Acquire);
+        match word & KIND {
+            MANAGED => match redirect::pin(open_of(word), || TABLE[descriptor as usize].load(Ordering::SeqCst) == word)
+            {
+                Some(pinned) => return Known::Managed(pinned),
+                // Closed or replaced in between.
+                None => continue,
+            },
+            PLAIN => return Known::Plain,
+            CAPTURED => return Known::Captured(FileKey((word >> 2) as u32)),
+            _ => {
+                // Our own calls, and those of a vfork child, do not change what the table says.
+                let Some(_inside) = process::Inside::enter() else { return Known::Plain };
+                if !process::owns_tables() {
+                    return Known::Plain;
+                }
+                let _errno = process::Errno::keep();
+                discover(descriptor);
+                if TABLE[descriptor as usize].load(Ordering::Acquire) == 0 {
+                    return Known::Plain;
+                }
+            }
+        }
+    }
+}
+
+/// Finds out what an open descriptor is and notes it; leaves the word alone if it is not open.
+fn discover(descriptor: c_int) {
+    // SAFETY: if it is not open, fstat says so.
+    let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+    let Ok(status) = rustix::fs::fstat(borrowed) else { return };
+    if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::RegularFile {
+        return set_plain(descriptor);
+    }
+    if redirect::adopt(borrowed, &status) {
+        return;
+    }
+    match capture::key_of_open(borrowed, &status) {
+        Some(key) => set_captured(descriptor, key),
+        None => set_plain(descriptor),
+    }
+}
+
+fn open_of(word: u64) -> &'static Open {
+    // SAFETY: managed words are made from references by `set_managed`.
+    unsafe { &*((word & !KIND) as *const Open) }
+}
+
+/// The managed open behind a descriptor without pinning it; for the table's owner while it changes the table.
+pub(crate) fn managed_open(descriptor: c_int) -> Option<&'static Open> {
+    let word = TABLE.get(descriptor as usize)?.load(Ordering::Acquire);
+    (word & KIND == MANAGED).then(|| open_of(word))
+}
+
+fn store(descriptor: c_int, word: u64) -> u64 {
+    let Some(place) = TABLE.get(descriptor as usize) else { return 0 };
+    if word != 0 {
+        HIGHEST.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+    }
+    place.swap(word, Ordering::SeqCst)
+}
+
+/// Sets a word; a managed file that the descriptor was before loses one descriptor.
+fn replace(descriptor: c_int, word: u64) {
+    let before = store(descriptor, word);
+    if before & KIND == MANAGED {
+        redirect::drop_descriptor(open_of(before));
+    }
+}
+
+pub(crate) fn set_plain(descriptor: c_int) {
+    replace(descriptor, PLAIN);
+}
+
+pub(crate) fn set_captured(descriptor: c_int, key: FileKey) {
+    replace(descriptor, u64::from(key.0) << 2 | CAPTURED);
+}
+
+/// The caller has counted the descriptor in `open` already.
+pub(crate) fn set_managed(descriptor: c_int, open: &'static Open) {
+    replace(descriptor, std::ptr::from_ref(open) as u64 | MANAGED);
+}
+
+/// The descriptor is closed, or about to be.
+pub(crate) fn forget(descriptor: c_int) {
+    replace(descriptor, 0);
+}
+
+/// `to` now refers to what `from` refers to.
+pub(crate) fn copy(from: c_int, to: c_int) {
+    let word = TABLE.get(from as usize).map_or(0, |word| word.load(Ordering::Acquire));
+    if word & KIND == MANAGED {
+        redirect::add_descriptor(open_of(word));
+    }
+    replace(to, word);
+}
+
+/// Descriptors whose words may be set.
+pub(crate) fn range() -> std::ops::Range<c_int> {
+    0..HIGHEST.load(Ordering::Relaxed) as c_int
+}
+
+/// The trace of this process is a new one: files get new numbers in it.
+pub(crate) fn forget_captured() {
+    for word in &TABLE[..HIGHEST.load(Ordering::Relaxed) as usize] {
+        if word.load(Ordering::Relaxed) & KIND == CAPTURED {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+    for descriptor in range() {
+        if let Some(open) = managed_open(descriptor) {
+            open.forget_key();
+        }
+    }
+}

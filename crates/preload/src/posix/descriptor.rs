@@ -1,0 +1,195 @@
+//! Descriptors: closing, duplicating, their flags.
+
+use crate::capture;
+use crate::descriptors::{self, Known, look};
+use crate::process;
+use crate::real::interpose;
+use crate::redirect;
+use libc::{c_int, c_uint, c_ulong};
+use rustix::io::Errno;
+use std::ffi::c_void;
+use stripewise_trace::call::Call;
+use stripewise_trace::format::NO_OFFSET;
+
+/// Whether the descriptor is one that the library keeps for itself. A program that closes everything it finds must not close these;
+/// to it they are not open.
+fn is_own(descriptor: c_int) -> bool {
+    descriptor >= 0
+        && !process::Inside::is_set()
+        && (process::log_descriptor() == Some(descriptor)
+            || capture::recorder().is_some_and(|recorder| recorder.descriptor() == Some(descriptor))
+            || redirect::owns_descriptor(descriptor))
+}
+
+/// The first of the library's own descriptors from `start` on.
+fn next_own(start: c_uint) -> Option<c_uint> {
+    let recorder = capture::recorder().and_then(|recorder| recorder.descriptor());
+    let client = if redirect::is_on() {
+        stripewise_store::client::owned_descriptors(start.min(c_int::MAX as c_uint) as c_int).next()
+    } else {
+        None
+    };
+    let own = [recorder, client, process::log_descriptor()];
+    own.into_iter().flatten().filter_map(|own| c_uint::try_from(own).ok()).filter(|own| *own >= start).min()
+}
+
+/// Before a descriptor is closed or replaced: what it was in the table is forgotten, so that nobody finds the old file under a new
+/// descriptor of that number.
+fn forget(descriptor: c_int) {
+    if process::owns_tables() {
+        descriptors::forget(descriptor);
+    }
+}
+
+/// After `to` became another name of `from`.
+fn copy(from: c_int, to: c_int) {
+    if to >= 0 && process::owns_tables() {
+        descriptors::copy(from, to);
+        redirect::stdio::descriptor_replaced(to);
+    }
+}
+
+/// Moves the library's own descriptor out of the way of a program that asks for this number.
+fn make_way(descriptor: c_int) -> Result<(), Errno> {
+    if is_own(descriptor) { Err(Errno::BUSY) } else { Ok(()) }
+}
+
+interpose! {
+    fn close[__close] (fd: c_int) -> c_int |real| {
+        if !process::is_active() || process::Inside::is_set() {
+            return real(fd);
+        }
+        if is_own(fd) {
+            return process::fail(Errno::BADF);
+        }
+        let start = capture::now();
+        let key = match look(fd) {
+            Known::Captured(key) => Some(key),
+            Known::Managed(open) => {
+                let key = open.key();
+                drop(open);
+                key
+            }
+            Known::Plain => None,
+        };
+        forget(fd);
+        let result = real(fd);
+        if let Some(key) = key {
+            capture::event(Call::Close, key, NO_OFFSET, 0, start, i64::from(result));
+        }
+        result
+    }
+
+    fn close_range[] (first: c_uint, last: c_uint, flags: c_int) -> c_int |real| {
+        if !process::is_active() {
+            return real(first, last, flags);
+        }
+        // Only marking, or a table of its own for the thread: nothing is closed under anybody's name in our table.
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+            return real(first, last, flags);
+        }
+        if first > last {
+            return process::fail(Errno::INVAL);
+        }
+        let end = descriptors::range().end.max(0) as u32;
+        for descriptor in first..last.saturating_add(1).min(end) {
+            if !is_own(descriptor as c_int) {
+                forget(descriptor as c_int);
+            }
+        }
+        // Around the library's own descriptors.
+        let mut start = first;
+        while let Some(own) = next_own(start).filter(|own| *own <= last) {
+            if start < own {
+                let result = real(start, own - 1, flags);
+                if result != 0 {
+                    return result;
+                }
+            }
+            start = own + 1;
+        }
+        if start > last { 0 } else { real(start, last, flags) }
+    }
+
+    fn closefrom[] (first: c_int) -> () |_real| {
+        close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+    }
+
+    fn dup[] (from: c_int) -> c_int |real| {
+        let to = real(from);
+        if process::is_active() {
+            let _errno = process::Errno::keep();
+            copy(from, to);
+        }
+        to
+    }
+
+    fn dup2[__dup2] (from: c_int, to: c_int) -> c_int |real| {
+        if !process::is_active() || from == to {
+            return real(from, to);
+        }
+        if let Err(errno) = make_way(to) {
+            return process::fail(errno);
+        }
+        redirect::stdio::before_replacing(from, to);
+        let result = real(from, to);
+        let _errno = process::Errno::keep();
+        copy(from, result);
+        result
+    }
+
+    fn dup3[] (from: c_int, to: c_int, flags: c_int) -> c_int |real| {
+        if !process::is_active() {
+            return real(from, to, flags);
+        }
+        if let Err(errno) = make_way(to) {
+            return process::fail(errno);
+        }
+        redirect::stdio::before_replacing(from, to);
+        let result = real(from, to, flags);
+        let _errno = process::Errno::keep();
+        copy(from, result);
+        result
+    }
+
+    /// The argument is an integer, a pointer or absent, by command; see `real` on variadic functions.
+    fn fcntl[fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -> c_int |real| {
+        if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL | libc::F_GETFL) || !process::is_active() {
+            return real(fd, command, argument);
+        }
+        if command == libc::F_GETFL {
+            return real(fd, command, argument);
+        }
+        let result = real(fd, command, argument);
+        if command == libc::F_SETFL {
+            if result == 0 && let Known::Managed(open) = look(fd) {
+                redirect::flags_changed(&open, argument as c_int);
+            }
+        } else {
+            let _errno = process::Errno::keep();
+            copy(fd, result);
+        }
+        result
+    }
+
+    fn ioctl[] (fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int |real| {
+        // Nearly all are terminals and sockets: only what concerns the bytes of a file is looked at.
+        if matches!(request, redirect::FICLONE | redirect::FICLONERANGE | redirect::FIDEDUPERANGE | redirect::FIONREAD) {
+            if let Some(result) = redirect::control(fd, request, argument) {
+                return match result {
+                    Ok(()) => 0,
+                    Err(errno) => process::fail(errno),
+                };
+            }
+        }
+        real(fd, request, argument)
+    }
+
+    /// A directory's stream closes its descriptor inside libc.
+    fn closedir[] (stream: *mut libc::DIR) -> c_int |real| {
+        if process::is_active() && !stream.is_null() {
+            forget(libc::dirfd(stream));
+        }
+        real(stream)
+    }
+}

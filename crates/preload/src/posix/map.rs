@@ -1,0 +1,44 @@
+//! Mapping files into memory.
+//!
+//! What a program then reads and writes there passes no call, so it cannot be recorded: the mapping itself is, with its place and length.
+
+use crate::capture;
+use crate::descriptors::{Known, look};
+use crate::process;
+use crate::real::interpose;
+use crate::redirect::map as redirected;
+use libc::{c_int, c_void, off_t, size_t};
+use stripewise_layout::FileOffset;
+use stripewise_trace::call::Call;
+
+interpose! {
+    fn mmap[mmap64] (
+        address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
+    ) -> *mut c_void |real| {
+        if flags & libc::MAP_ANONYMOUS != 0 {
+            return real(address, length, protection, flags, fd, offset);
+        }
+        match look(fd) {
+            Known::Plain => real(address, length, protection, flags, fd, offset),
+            Known::Captured(key) => {
+                let start = capture::now();
+                let result = real(address, length, protection, flags, fd, offset);
+                let failed = if result == libc::MAP_FAILED { -1 } else { 0 };
+                capture::event(Call::Mmap, key, FileOffset(offset as u64), length as u64, start, failed);
+                result
+            }
+            Known::Managed(open) => {
+                let start = capture::now();
+                let result = redirected::map(&open, address, length, protection, flags, offset);
+                if let Some(key) = open.key() {
+                    let errno = result.as_ref().err().map_or(0, |errno| errno.raw_os_error() as u32);
+                    capture::event_with(Call::Mmap, key, FileOffset(offset as u64), length as u64, start, errno);
+                }
+                result.unwrap_or_else(|errno| {
+                    process::fail(errno);
+                    libc::MAP_FAILED
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Calls on names: unlink, rename, truncate, and who owns a file and when it was changed.
+
+use crate::capture;
+use crate::descriptors::{Known, look};
+use crate::process::{self, Errno, Inside};
+use crate::real::interpose;
+use crate::redirect::names as redirected;
+use libc::{AT_FDCWD, c_char, c_int, c_uint, gid_t, mode_t, off_t, timespec, timeval, uid_t, utimbuf};
+use stripewise_layout::FileOffset;
+use stripewise_trace::call::Call;
+use stripewise_trace::format::NO_OFFSET;
+
+/// A call that takes a name away: what was behind it is looked at before.
+fn unlinking(directory: c_int, path: *const c_char, real: impl FnOnce() -> c_int) -> c_int {
+    if !process::is_active() || path.is_null() {
+        return real();
+    }
+    let Some(_inside) = Inside::enter() else { return real() };
+    let start = capture::now();
+    let victim = redirected::victim(directory, path);
+    let key = capture::key_of_path(directory, path);
+    let result = real();
+    let _errno = Errno::keep();
+    if let Some(key) = key {
+        capture::event(Call::Unlink, key, NO_OFFSET, 0, start, i64::from(result));
+    }
+    if result == 0
+        && let Some(victim) = victim
+    {
+        redirected::unlinked(victim);
+    }
+    result
+}
+
+fn renaming(from: (c_int, *const c_char), to: (c_int, *const c_char), real: impl FnOnce() -> c_int) -> c_int {
+    if !process::is_active() || from.1.is_null() || to.1.is_null() {
+        return real();
+    }
+    let Some(_inside) = Inside::enter() else { return real() };
+    let start = capture::now();
+    let victim = redirected::victim(to.0, to.1);
+    let key = capture::key_of_path(from.0, from.1);
+    let result = real();
+    let _errno = Errno::keep();
+    if let Some(key) = key {
+        let new = if result == 0 { capture::key_of_path(to.0, to.1) } else { None };
+        let place = new.map_or(NO_OFFSET, |new| FileOffset(u64::from(new.0)));
+        capture::event(Call::Rename, key, place, 0, start, i64::from(result));
+    }
+    if result == 0
+        && let Some(victim) = victim
+    {
+        redirected::unlinked(victim);
+    }
+    result
+}
+
+/// A call that changed mode, owner or times of what a path leads to.
+fn changing(
+    directory: c_int,
+    path: *const c_char,
+    follow: bool,
+    what: redirected::Change,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    let result = real();
+    if result == 0 && !path.is_null() && process::is_active() && crate::redirect::is_on() {
+        let _errno = Errno::keep();
+        if let Some(_inside) = Inside::enter() {
+            redirected::changed_at(directory, path, follow, what);
+        }
+    }
+    result
+}
+
+/// As [`changing`], of an open descriptor.
+fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_int) -> c_int {
+    let result = real();
+    if result == 0
+        && let Known::Managed(open) = look(fd)
+    {
+        let _errno = Errno::keep();
+        redirected::changed(&open, fd, what);
+    }
+    result
+}
+
+use redirected::Change::{Attributes, Times};
+
+interpose! {
+    fn unlink[] (path: *const c_char) -> c_int |real| {
+        unlinking(AT_FDCWD, path, || real(path))
+    }
+
+    fn unlinkat[] (directory: c_int, path: *const c_char, flags: c_int) -> c_int |real| {
+        if flags & libc::AT_REMOVEDIR != 0 {
+            return real(directory, path, flags);
+        }
+        unlinking(directory, path, || real(directory, path, flags))
+    }
+
+    fn remove[] (path: *const c_char) -> c_int |real| {
+        unlinking(AT_FDCWD, path, || real(path))
+    }
+
+    fn rename[] (from: *const c_char, to: *const c_char) -> c_int |real| {
+        renaming((AT_FDCWD, from), (AT_FDCWD, to), || real(from, to))
+    }
+
+    fn renameat[] (from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int |real| {
+        renaming((from_directory, from), (to_directory, to), || real(from_directory, from, to_directory, to))
+    }
+
+    fn renameat2[] (
+        from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
+    ) -> c_int |real| {
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            // Nobody loses a name.
+            return real(from_directory, from, to_directory, to, flags);
+        }
+        renaming((from_directory, from), (to_directory, to), || real(from_directory, from, to_directory, to, flags))
+    }
+
+    fn truncate[truncate64] (path: *const c_char, length: off_t) -> c_int |real| {
+        if !process::is_active() || path.is_null() {
+            return real(path, length);
+        }
+        let Some(_inside) = Inside::enter() else { return real(path, length) };
+        let start = capture::now();
+        let key = capture::key_of_path(AT_FDCWD, path);
+        let result = match redirected::truncate(path, length) {
+            Some(Ok(())) => 0,
+            Some(Err(errno)) => process::fail(errno),
+            None => real(path, length),
+        };
+        if let Some(key) = key {
+            capture::event(Call::Truncate, key, FileOffset(length as u64), 0, start, i64::from(result));
+        }
+        result
+    }
+
+    fn chmod[] (path: *const c_char, mode: mode_t) -> c_int |real| {
+        changing(AT_FDCWD, path, true, Attributes, || real(path, mode))
+    }
+
+    fn lchmod[] (path: *const c_char, mode: mode_t) -> c_int |real| {
+        changing(AT_FDCWD, path, false, Attributes, || real(path, mode))
+    }
+
+    fn fchmod[] (fd: c_int, mode: mode_t) -> c_int |real| {
+        changing_open(fd, Attributes, || real(fd, mode))
+    }
+
+    fn fchmodat[] (directory: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int |real| {
+        changing(directory, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0, Attributes, || real(directory, path, mode, flags))
+    }
+
+    fn chown[] (path: *const c_char, user: uid_t, group: gid_t) -> c_int |real| {
+        changing(AT_FDCWD, path, true, Attributes, || real(path, user, group))
+    }
+
+    fn lchown[] (path: *const c_char, user: uid_t, group: gid_t) -> c_int |real| {
+        changing(AT_FDCWD, path, false, Attributes, || real(path, user, group))
+    }
+
+    fn fchown[] (fd: c_int, user: uid_t, group: gid_t) -> c_int |real| {
+        changing_open(fd, Attributes, || real(fd, user, group))
+    }
+
+    fn fchownat[] (directory: c_int, path: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int |real| {
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        changing(directory, path, follow, Attributes, || real(directory, path, user, group, flags))
+    }
+
+    fn utime[] (path: *const c_char, times: *const utimbuf) -> c_int |real| {
+        changing(AT_FDCWD, path, true, Times, || real(path, times))
+    }
+
+    fn utimes[] (path: *const c_char, times: *const timeval) -> c_int |real| {
+        changing(AT_FDCWD, path, true, Times, || real(path, times))
+    }
+
+    fn lutimes[] (path: *const c_char, times: *const timeval) -> c_int |real| {
+        changing(AT_FDCWD, path, false, Times, || real(path, times))
+    }
+
+    fn futimes[] (fd: c_int, times: *const timeval) -> c_int |real| {
+        changing_open(fd, Times, || real(fd, times))
+    }
+
+    fn futimens[] (fd: c_int, times: *const timespec) -> c_int |real| {
+        changing_open(fd, redirected::of_times(times), || real(fd, times))
+    }
+
+    fn futimesat[] (directory: c_int, path: *const c_char, times: *const timeval) -> c_int |real| {
+        if path.is_null() {
+            return changing_open(directory, Times, || real(directory, path, times));
+        }
+        changing(directory, path, true, Times, || real(directory, path, times))
+    }
+
+    fn utimensat[] (directory: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int |real| {
+        if path.is_null() {
+            return changing_open(directory, redirected::of_times(times), || real(directory, path, times, flags));
+        }
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        changing(directory, path, follow, redirected::of_times(times), || real(directory, path, times, flags))
+    }
+}

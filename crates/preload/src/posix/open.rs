@@ -1,0 +1,202 @@
+//! Opening files.
+//!
+//! An open of an unmanaged file costs one `fstat` and a question for the process number when redirection is on. Two things must be
+//! decided before the kernel's open: `O_TRUNC` would cut the stub instead of the data, so it is taken out and done afterwards; and
+//! `O_CREAT` below a managed directory makes a managed file.
+
+use crate::capture;
+use crate::descriptors;
+use crate::process::{self, Inside};
+use crate::real::interpose;
+use crate::redirect;
+use libc::{c_char, c_int, mode_t};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use stripewise_trace::call::Call;
+use stripewise_trace::clock::Ticks;
+
+/// The flags as the kernel needs them, and what is left to do after its open.
+struct Plan {
+    flags: c_int,
+    cut: bool,
+    created: bool,
+}
+
+fn exists(directory: c_int, path: &CStr) -> bool {
+    // SAFETY: AT_FDCWD or what the program passed; the kernel checks it.
+    rustix::fs::statat(unsafe { BorrowedFd::borrow_raw(directory) }, path, AtFlags::empty()).is_ok()
+}
+
+fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
+    let creates = flags & libc::O_CREAT != 0;
+    let created = creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || !exists(directory, path));
+    let cut = flags & libc::O_TRUNC != 0 && redirect::is_on() && flags & libc::O_PATH == 0;
+    if cut && flags & libc::O_ACCMODE == libc::O_RDONLY {
+        // Without the right to write there is nothing to do afterwards: the kernel cuts, unless it is a stub.
+        let stub = redirect::may_be_stub(directory, path);
+        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, cut: false, created };
+    }
+    Plan { flags: if cut { flags & !libc::O_TRUNC } else { flags }, cut, created }
+}
+
+/// # Safety
+/// `path` is what the program passed for a string.
+unsafe fn open_with(
+    call: Call,
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    real: impl Fn(c_int) -> c_int,
+) -> c_int {
+    if path.is_null() || !process::is_active() {
+        return real(flags);
+    }
+    let Some(inside) = Inside::enter() else { return real(flags) };
+    // SAFETY: as promised.
+    let path = unsafe { CStr::from_ptr(path) };
+    let start = capture::now();
+    if flags & libc::O_CREAT != 0 && redirect::is_on() {
+        if let Some(result) = redirect::open::create(directory, path, flags, mode) {
+            return match result {
+                Ok((descriptor, created)) => {
+                    note_managed(call, descriptor, created, start);
+                    descriptor
+                }
+                Err(errno) => process::fail(errno),
+            };
+        }
+    }
+    let plan = plan(directory, path, flags);
+    drop(inside);
+    // Not inside: the kernel's open may block (a FIFO), and a signal handler may write meanwhile.
+    let descriptor = real(plan.flags);
+    if descriptor < 0 {
+        return descriptor;
+    }
+    let errno = process::Errno::keep();
+    let inside = Inside::enter();
+    let result = note(call, descriptor, &plan, start);
+    drop(inside);
+    drop(errno);
+    match result {
+        Ok(()) => descriptor,
+        Err(error) => {
+            // SAFETY: the program never learns of this descriptor.
+            unsafe { rustix::io::close(descriptor) };
+            process::fail(error)
+        }
+    }
+}
+
+fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
+    if let descriptors::Known::Managed(open) = descriptors::look(descriptor) {
+        if let Some(key) = open.key() {
+            capture::opened(call, key, created, start);
+        }
+    }
+}
+
+/// Looks at a descriptor just opened and enters it in the table.
+fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), Errno> {
+    let owns = process::owns_tables();
+    // SAFETY: just opened.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let status = rustix::fs::fstat(borrowed);
+    let regular = status.as_ref().is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
+    let Some(status) = status.ok().filter(|_| regular && plan.flags & libc::O_PATH == 0) else {
+        if owns {
+            descriptors::set_plain(descriptor);
+        }
+        return Ok(());
+    };
+    if owns {
+        descriptors::forget(descriptor);
+        if redirect::adopt(borrowed, &status) {
+            let usable = if plan.cut { redirect::open::cut(descriptor) } else { redirect::open::check(descriptor) };
+            if let Err(errno) = usable {
+                descriptors::forget(descriptor);
+                return Err(errno);
+            }
+            note_managed(call, descriptor, false, start);
+            return Ok(());
+        }
+    } else if plan.cut && redirect::is_stub(borrowed, &status) {
+        // A vfork child prepares a descriptor for the program it will become; the cut is the broker's in any case.
+        return redirect::open::cut_unadopted(borrowed);
+    }
+    if plan.cut {
+        rustix::fs::ftruncate(borrowed, 0)?;
+    }
+    if !owns {
+        return Ok(());
+    }
+    match capture::key_of_open(borrowed, &status) {
+        Some(key) => {
+            descriptors::set_captured(descriptor, key);
+            capture::opened(call, key, plan.created, start);
+        }
+        None => descriptors::set_plain(descriptor),
+    }
+    Ok(())
+}
+
+/// `__open_2` and its like are what a call without a mode becomes under `_FORTIFY_SOURCE`; asking to create without one is an error there.
+fn check_mode_not_needed(flags: c_int) {
+    if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        process::say(&[b"*** invalid open call: O_CREAT or O_TMPFILE without mode ***: terminated"]);
+        // SAFETY: ends the process, as libc's own does.
+        unsafe { libc::abort() }
+    }
+}
+
+interpose! {
+    fn open[open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int |real| {
+        open_with(Call::Open, libc::AT_FDCWD, path, flags, mode, |flags| real(path, flags, mode))
+    }
+
+    fn openat[openat64] (directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int |real| {
+        open_with(Call::Openat, directory, path, flags, mode, |flags| real(directory, path, flags, mode))
+    }
+
+    fn __open_2[__open64_2] (path: *const c_char, flags: c_int) -> c_int |_real| {
+        check_mode_not_needed(flags);
+        open(path, flags, 0)
+    }
+
+    fn __openat_2[__openat64_2] (directory: c_int, path: *const c_char, flags: c_int) -> c_int |_real| {
+        check_mode_not_needed(flags);
+        openat(directory, path, flags, 0)
+    }
+
+    fn creat[creat64] (path: *const c_char, mode: mode_t) -> c_int |real| {
+        let whole = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        open_with(Call::Creat, libc::AT_FDCWD, path, whole, mode, |flags| {
+            // Without O_TRUNC it is no longer what `creat` does.
+            if flags == whole { real(path, mode) } else { raw_open(path, flags, mode) }
+        })
+    }
+}
+
+/// # Safety
+/// `path` is a string.
+unsafe fn raw_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    use rustix::fs::{Mode, OFlags};
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    match rustix::fs::open(path, OFlags::from_bits_retain(flags as u32), Mode::from_raw_mode(mode)) {
+        Ok(descriptor) => std::os::fd::IntoRawFd::into_raw_fd(descriptor),
+        Err(errno) => process::fail(errno),
+    }
+}
+
+/// The open below a stream of ours.
+///
+/// # Safety
+/// `path` is the program's string.
+pub(crate) unsafe fn open_for_stream(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { open_with(Call::Fopen, libc::AT_FDCWD, path, flags, 0o666, |flags| raw_open(path, flags, 0o666)) }
+}

@@ -1,0 +1,510 @@
+//! What calls mean on managed files.
+//!
+//! The program's descriptor is the stub's own. The open behind it ([`Open`]) leads to the [`StripedFile`]; descriptors made by `dup`
+//! share it, as they share the kernel's open file description, whose offset serves as the file position: so position, `fork` and
+//! `exec` need no help. An `Open` lives in memory that is used again but never given back, and counts the descriptors that lead to it and
+//! the calls that use it; the last of them closes the file.
+//!
+//! A stub that cannot be opened (another cluster's, no broker) becomes an `Open` without a file: every use fails with its errno. A
+//! program never gets a stub's text for data.
+
+pub(crate) mod aio;
+pub(crate) mod data;
+pub(crate) mod extent;
+pub(crate) mod map;
+pub(crate) mod names;
+pub(crate) mod open;
+pub(crate) mod status;
+pub(crate) mod stdio;
+
+use crate::capture;
+use crate::descriptors;
+use crate::process::{self, Level};
+use libc::{c_int, c_ulong, c_void};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{FileType, OFlags, Stat};
+use rustix::io::Errno;
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stripewise_layout::FileId;
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::errno::ToErrno;
+use stripewise_store::file::StripedFile;
+use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
+use stripewise_trace::format::FileKey;
+
+static ON: AtomicBool = AtomicBool::new(false);
+static STATE: Mutex<State> =
+    Mutex::new(State { directory: None, client: Connection::Unasked, opens: Vec::new(), free: Vec::new() });
+
+struct State {
+    directory: Option<PathBuf>,
+    client: Connection,
+    /// Every open in use.
+    opens: Vec<&'static Open>,
+    free: Vec<&'static Open>,
+}
+
+enum Connection {
+    Unasked,
+    There(Client),
+    Refused(Errno),
+}
+
+/// Bytes that a call moved, and where.
+pub(crate) struct Moved {
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// A managed file, open: what the kernel calls an open file description.
+pub(crate) struct Open {
+    /// Descriptors that lead here and calls under way. At 0 the rest is free for another open.
+    uses: AtomicU64,
+    file: UnsafeCell<Option<Arc<StripedFile>>>,
+    /// Why there is no file.
+    refusal: AtomicI32,
+    readable: AtomicBool,
+    appends: AtomicBool,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Number in the trace plus 2; 0: not asked for; 1: none.
+    key: AtomicU64,
+    /// A descriptor that led here when it was made.
+    first: AtomicI32,
+}
+
+// SAFETY: `file` is written only while `uses` is 0 and the open is on no list, or by the last user.
+unsafe impl Sync for Open {}
+
+impl Open {
+    const fn new() -> Self {
+        Self {
+            uses: AtomicU64::new(0),
+            file: UnsafeCell::new(None),
+            refusal: AtomicI32::new(0),
+            readable: AtomicBool::new(false),
+            appends: AtomicBool::new(false),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            key: AtomicU64::new(0),
+            first: AtomicI32::new(-1),
+        }
+    }
+
+    /// The data, or why it is out of reach.
+    #[inline]
+    pub(crate) fn file(&self) -> Result<&StripedFile, Errno> {
+        // SAFETY: the caller counts as a use, so nobody writes the field.
+        match unsafe { &*self.file.get() } {
+            Some(file) => Ok(file),
+            None => Err(Errno::from_raw_os_error(self.refusal.load(Ordering::Relaxed).max(1))),
+        }
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn appends(&self) -> bool {
+        self.appends.load(Ordering::Relaxed)
+    }
+
+    /// Number of the file in this process's trace, if it is captured.
+    pub(crate) fn key(&self) -> Option<FileKey> {
+        capture::recorder()?;
+        if !process::is_begun() {
+            process::begin_child();
+        }
+        match self.key.load(Ordering::Acquire) {
+            0 => self.define_key(),
+            1 => None,
+            key => Some(FileKey((key - 2) as u32)),
+        }
+    }
+
+    #[cold]
+    fn define_key(&self) -> Option<FileKey> {
+        // SAFETY: if it is closed by now, the file stays nameless and unrecorded; opens ask at once.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.first.load(Ordering::Relaxed)) };
+        let key = rustix::fs::fstat(descriptor)
+            .ok()
+            .filter(|status| (status.st_dev, status.st_ino) == self.identity())
+            .and_then(|status| capture::key_of_open(descriptor, &status));
+        self.key.store(key.map_or(1, |key| u64::from(key.0) + 2), Ordering::Release);
+        key
+    }
+
+    /// The trace is a new one.
+    pub(crate) fn forget_key(&self) {
+        self.key.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
+    }
+
+    /// Counts one more use, unless the open has ended.
+    fn try_use(&self) -> bool {
+        let mut uses = self.uses.load(Ordering::Relaxed);
+        while uses > 0 {
+            match self.uses.compare_exchange_weak(uses, uses + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => uses = now,
+            }
+        }
+        false
+    }
+
+    fn end_use(&'static self) {
+        if self.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close();
+        }
+    }
+
+    #[cold]
+    fn close(&'static self) {
+        let _errno = process::Errno::keep();
+        let inside = process::Inside::enter();
+        // SAFETY: the last use has ended and the open is on no table, so nobody else looks.
+        let file = unsafe { (*self.file.get()).take() };
+        if let Some(file) = file
+            && let Err(error) = file.close()
+        {
+            process::log(Level::Warn, &[b"stripewise: closing: ", error.to_string().as_bytes()]);
+        }
+        let mut state = state();
+        state.opens.retain(|open| !std::ptr::eq(*open, self));
+        state.free.push(self);
+        drop(inside);
+    }
+}
+
+/// An open that cannot end while this lives.
+pub(crate) struct Pinned(&'static Open);
+
+impl std::ops::Deref for Pinned {
+    type Target = Open;
+    fn deref(&self) -> &Open {
+        self.0
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.0.end_use();
+    }
+}
+
+/// Pins an open found in the table, if `still` says that the table has not changed since.
+#[inline]
+pub(crate) fn pin(open: &'static Open, still: impl FnOnce() -> bool) -> Option<Pinned> {
+    if !open.try_use() {
+        return None;
+    }
+    let pinned = Pinned(open);
+    still().then_some(pinned)
+}
+
+/// One more descriptor leads to the open; the caller holds one already.
+pub(crate) fn add_descriptor(open: &'static Open) {
+    open.uses.fetch_add(1, Ordering::AcqRel);
+}
+
+/// One less.
+pub(crate) fn drop_descriptor(open: &'static Open) {
+    open.end_use();
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the environment; true when the program is to be redirected.
+pub(crate) fn prepare() -> bool {
+    let Some(directory) = process::variable(c"STRIPEWISE_STATE") else { return false };
+    let path = Path::new(OsStr::from_bytes(directory.to_bytes()));
+    if !path.is_absolute() {
+        process::say(&[b"stripewise: STRIPEWISE_STATE must be an absolute path, not ", directory.to_bytes()]);
+        return false;
+    }
+    state().directory = Some(path.to_owned());
+    ON.store(true, Ordering::Release);
+    true
+}
+
+/// Whether redirection is on.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// The client, connected at the first need. A refusal is said once and holds for the life of the process.
+pub(crate) fn client() -> Result<Client, Errno> {
+    let mut state = state();
+    match &state.client {
+        Connection::There(client) => return Ok(client.clone()),
+        Connection::Refused(errno) => return Err(*errno),
+        Connection::Unasked => {}
+    }
+    let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
+    match Client::connect(&directory, ClientOptions::default()) {
+        Ok(client) => {
+            state.client = Connection::There(client.clone());
+            Ok(client)
+        }
+        Err(error) => {
+            process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+            state.client = Connection::Refused(error.errno());
+            Err(error.errno())
+        }
+    }
+}
+
+/// The text of a stub, if that is what an open file holds. The file is known to have a stub's size.
+fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
+    let mut bytes = [0u8; STUB_BYTES + 1];
+    let length = match rustix::io::pread(descriptor, &mut bytes[..], 0) {
+        Err(Errno::BADF) => read_beside(descriptor, &mut bytes)?,
+        result => result?,
+    };
+    Stub::parse(&bytes[..length]).map_err(|error| {
+        let mut name: capture::PathBuffer = [0; _];
+        let name_length = capture::name_of(descriptor, &mut name);
+        process::log(Level::Error, &[b"stripewise: ", &name[..name_length], b": ", error.to_string().as_bytes()]);
+        Errno::IO
+    })
+}
+
+/// Reads through a second open of the same inode, for descriptors that only write. Closing it would drop the process's record locks on the
+/// inode; at the time of an open there is none that the open itself would not have had to fear.
+fn read_beside(descriptor: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    let beside = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let length = rustix::io::pread(&beside, &mut *bytes, 0);
+    close_raw(beside);
+    length
+}
+
+/// Closes by system call: the standard library would call our own `close`.
+pub(crate) fn close_raw(descriptor: rustix::fd::OwnedFd) {
+    // SAFETY: ours, and given up here.
+    unsafe { rustix::io::close(std::os::fd::IntoRawFd::into_raw_fd(descriptor)) };
+}
+
+/// Whether an open regular file is a stub.
+pub(crate) fn is_stub(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
+    is_on() && size_may_be_stub(status.st_size as u64) && read_stub(descriptor).is_ok_and(|stub| stub.is_some())
+}
+
+/// Whether a path leads to a regular file of a stub's size.
+pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|status| {
+        size_may_be_stub(status.st_size as u64) && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+    })
+}
+
+/// Enters a descriptor in the table as managed if it is a stub's. Called once for each open file description that appears.
+pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
+    if !is_on() || !size_may_be_stub(status.st_size as u64) {
+        return false;
+    }
+    let file = match read_stub(descriptor) {
+        Ok(None) => return false,
+        Ok(Some(stub)) => open_stub(descriptor, &stub),
+        // Not to be read: it may or may not be a stub. Better an error than a stub overwritten.
+        Err(Errno::ACCESS) => return false,
+        Err(errno) => Err(errno),
+    };
+    enter(descriptor, (status.st_dev, status.st_ino), file);
+    true
+}
+
+/// The file behind a stub; says why not.
+pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<StripedFile>, Errno> {
+    let client = client()?;
+    if stub.cluster != client.cluster() {
+        let text = format!(
+            "stripewise: file {} belongs to cluster {} in {}; this program runs on {}",
+            stub.file,
+            stub.cluster,
+            stub.state.display(),
+            client.cluster()
+        );
+        process::log(Level::Error, &[text.as_bytes()]);
+        return Err(Errno::IO);
+    }
+    client.open(descriptor, stub.file).map_err(|error| {
+        process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+        error.errno()
+    })
+}
+
+/// Makes an [`Open`] and leads the descriptor to it.
+fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<StripedFile>, Errno>) {
+    let flags = rustix::fs::fcntl_getfl(descriptor).unwrap_or(OFlags::RDONLY);
+    let mut state = state();
+    let open: &'static Open = state.free.pop().unwrap_or_else(|| Box::leak(Box::new(Open::new())));
+    let (file, refusal) = match file {
+        Ok(file) => (Some(file), 0),
+        Err(errno) => (None, errno.raw_os_error()),
+    };
+    // SAFETY: not in use: on no table and no list.
+    unsafe { *open.file.get() = file };
+    open.refusal.store(refusal, Ordering::Relaxed);
+    open.readable.store(flags & OFlags::RWMODE != OFlags::WRONLY, Ordering::Relaxed);
+    open.appends.store(flags.contains(OFlags::APPEND), Ordering::Relaxed);
+    open.device.store(identity.0, Ordering::Relaxed);
+    open.inode.store(identity.1, Ordering::Relaxed);
+    open.first.store(descriptor.as_raw_fd(), Ordering::Relaxed);
+    open.forget_key();
+    open.uses.store(1, Ordering::Release);
+    state.opens.push(open);
+    drop(state);
+    descriptors::set_managed(descriptor.as_raw_fd(), open);
+}
+
+/// An open of that inode in this process. Asked before a stub is opened for a look: closing it again would drop the record locks that the
+/// process holds on the inode.
+pub(crate) fn open_of_inode(identity: (u64, u64)) -> Option<Pinned> {
+    let state = state();
+    let found = state.opens.iter().find(|open| open.identity() == identity && open.try_use());
+    found.map(|open| Pinned(open))
+}
+
+/// The file of a managed path, for calls that only look.
+pub(crate) fn with_file_at<T>(
+    directory: c_int,
+    path: &CStr,
+    follow: bool,
+    then: impl FnOnce(BorrowedFd<'_>, FileId, Option<&StripedFile>) -> T,
+) -> Option<T> {
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+    let handle = rustix::fs::openat(base, path, flags, rustix::fs::Mode::empty()).ok()?;
+    let handle = Closing(Some(handle));
+    let borrowed = handle.borrow();
+    let status = rustix::fs::fstat(borrowed).ok()?;
+    if !size_may_be_stub(status.st_size as u64) || FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
+        let file = open.file().ok()?;
+        return Some(then(borrowed, file.id(), Some(file)));
+    }
+    let link = format!("/proc/self/fd/{}", borrowed.as_raw_fd());
+    let opened = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOATIME, rustix::fs::Mode::empty());
+    let link = format!("/proc/self/fd/{}", borrowed.as_raw_fd());
+    let opened =
+        opened.or_else(|_| rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())).ok()?;
+    let opened = Closing(Some(opened));
+    let stub = read_stub(opened.borrow()).ok()??;
+    let file = open_stub(opened.borrow(), &stub).ok();
+    Some(then(borrowed, stub.file, file.as_deref()))
+}
+
+/// A descriptor that is closed by system call.
+pub(crate) struct Closing(pub(crate) Option<rustix::fd::OwnedFd>);
+
+impl Closing {
+    pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: open until `self` is dropped, and always there until then.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_ref().map_or(-2, AsRawFd::as_raw_fd)) }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.0.take() {
+            close_raw(descriptor);
+        }
+    }
+}
+
+/// Whether the descriptor is the client's own.
+pub(crate) fn owns_descriptor(descriptor: c_int) -> bool {
+    is_on() && stripewise_store::client::owns_descriptor(descriptor)
+}
+
+/// `F_SETFL` succeeded.
+pub(crate) fn flags_changed(open: &Open, flags: c_int) {
+    open.appends.store(flags & libc::O_APPEND != 0, Ordering::Relaxed);
+}
+
+pub(crate) const FICLONE: c_ulong = 0x4004_9409;
+pub(crate) const FICLONERANGE: c_ulong = 0x4020_940d;
+pub(crate) const FIDEDUPERANGE: c_ulong = 0xc018_9436;
+pub(crate) const FIONREAD: c_ulong = 0x541b;
+
+/// An `ioctl` that concerns the bytes of a file; none when no managed file is meant.
+///
+/// # Safety
+/// `argument` is what the request asks for.
+pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> Option<Result<(), Errno>> {
+    use descriptors::{Known, look};
+    let managed = |descriptor| match look(descriptor) {
+        Known::Managed(open) => Some(open),
+        _ => None,
+    };
+    match request {
+        // The source is the argument itself, or its first field.
+        FICLONE => (managed(descriptor).is_some() || managed(argument as usize as c_int).is_some())
+            .then_some(Err(Errno::OPNOTSUPP)),
+        FICLONERANGE | FIDEDUPERANGE => {
+            // SAFETY: a `file_clone_range` starts with the source's descriptor, 64 bits wide.
+            let source = if request == FICLONERANGE && !argument.is_null() {
+                (unsafe { *argument.cast::<i64>() }) as c_int
+            } else {
+                -1
+            };
+            (managed(descriptor).is_some() || managed(source).is_some()).then_some(Err(Errno::OPNOTSUPP))
+        }
+        _ => managed(descriptor).map(|open| {
+            // SAFETY: the program's descriptor.
+            let position = rustix::fs::tell(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
+            let left = open.file()?.size_bytes().saturating_sub(position);
+            // SAFETY: FIONREAD wants an int.
+            unsafe { *argument.cast::<c_int>() = c_int::try_from(left).unwrap_or(c_int::MAX) };
+            Ok(())
+        }),
+    }
+}
+
+pub(crate) fn before_fork() {
+    let client = match &state().client {
+        Connection::There(client) => client.clone(),
+        _ => return,
+    };
+    client.before_fork();
+}
+
+pub(crate) fn after_fork_in_parent() {
+    if let Some(client) = connected() {
+        client.after_fork_in_parent();
+    }
+}
+
+/// In a new child, however it was made.
+pub(crate) fn after_fork_in_child() {
+    if let Some(client) = connected() {
+        client.after_fork_in_child();
+    }
+}
+
+fn connected() -> Option<Client> {
+    if !is_on() {
+        return None;
+    }
+    match &state().client {
+        Connection::There(client) => Some(client.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,196 @@
+//! Reads, writes and the position.
+//!
+//! The position is the kernel's own offset of the stub's open file description, which may lie far beyond the stub's end. A call at the
+//! position first moves the offset on by what it wants, in one `lseek`, which the kernel does for one caller at a time: so threads
+//! and processes that share a description get different bytes without any lock of ours. What then was not to be had (the end of
+//! the file, an error) is given back.
+
+use super::{Moved, Open};
+use crate::capture::At;
+use libc::{c_int, c_void, iovec};
+use rustix::fd::BorrowedFd;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use stripewise_layout::FileOffset;
+use stripewise_store::errno::ToErrno;
+use stripewise_store::file::{FileError, StripedFile};
+
+/// Most bytes of one call, as in Linux.
+const MOST_BYTES: u64 = 0x7fff_f000;
+
+/// The vectors of a call, as the kernel checks them.
+///
+/// # Safety
+/// `vector` leads to `count` vectors if `count` is allowed.
+pub(crate) unsafe fn vectors<'a>(vector: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(count @ 1..=1024) if vector.is_null() => Err(if count == 0 { Errno::INVAL } else { Errno::FAULT }),
+        // SAFETY: the caller's promise.
+        Ok(count @ 1..=1024) => Ok(unsafe { std::slice::from_raw_parts(vector, count) }),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn total(vectors: &[iovec]) -> Result<u64, Errno> {
+    let mut sum = 0u64;
+    for vector in vectors {
+        if vector.iov_len > isize::MAX as usize {
+            return Err(Errno::INVAL);
+        }
+        sum = sum.checked_add(vector.iov_len as u64).filter(|sum| i64::try_from(*sum).is_ok()).ok_or(Errno::INVAL)?;
+    }
+    Ok(sum.min(MOST_BYTES))
+}
+
+/// `RWF_*` flags of `preadv2` and `pwritev2`: which are harmless here. True: append.
+pub(crate) fn check_flags(flags: c_int, writing: bool) -> Result<bool, Errno> {
+    let allowed = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | if writing { libc::RWF_APPEND } else { 0 };
+    if flags & !allowed != 0 { Err(Errno::OPNOTSUPP) } else { Ok(flags & libc::RWF_APPEND != 0) }
+}
+
+pub(crate) fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
+    if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+        super::extent::sync(open, flags & libc::RWF_SYNC == 0)
+    } else {
+        Ok(())
+    }
+}
+
+/// Tells the log what went wrong, and the program its number.
+#[cold]
+pub(crate) fn failed(error: &FileError) -> Errno {
+    crate::process::log(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+    error.errno()
+}
+
+fn borrow(descriptor: c_int) -> BorrowedFd<'static> {
+    // SAFETY: the program's own descriptor, of the call under way; if another thread closes it meanwhile the kernel answers EBADF.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }
+}
+
+/// Takes `bytes` at the position: where they begin.
+fn take(descriptor: c_int, bytes: u64) -> Result<u64, Errno> {
+    let after = rustix::fs::seek(borrow(descriptor), SeekFrom::Current(bytes as i64))?;
+    Ok(after.saturating_sub(bytes))
+}
+
+fn give_back(descriptor: c_int, bytes: u64) {
+    if bytes > 0 {
+        let _ = rustix::fs::seek(borrow(descriptor), SeekFrom::Current(-(bytes as i64)));
+    }
+}
+
+fn start(at: At, descriptor: c_int, bytes: u64) -> Result<u64, Errno> {
+    match at {
+        At::Given(offset) => u64::try_from(offset).map_err(|_| Errno::INVAL),
+        At::Position => take(descriptor, bytes),
+    }
+}
+
+pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
+    let file = open.file()?;
+    if !open.is_readable() {
+        return Err(Errno::BADF);
+    }
+    let wanted = total(vectors)?;
+    let offset = start(at, descriptor, wanted)?;
+    let result = if wanted == 0 { Ok(0) } else { read_vectors(file, offset, vectors) };
+    let bytes = *result.as_ref().unwrap_or(&0);
+    if let At::Position = at {
+        give_back(descriptor, wanted - bytes as u64);
+    }
+    result.map(|bytes| Moved { offset, bytes })
+}
+
+fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
+    if let [vector] = vectors {
+        return file.read_at(FileOffset(offset), &mut [slice_mut(vector)]).map_err(|error| failed(&error));
+    }
+    let mut slices: Vec<_> = vectors.iter().map(slice_mut).collect();
+    file.read_at(FileOffset(offset), &mut slices).map_err(|error| failed(&error))
+}
+
+fn slice_mut(vector: &iovec) -> IoSliceMut<'static> {
+    // SAFETY: the program lends this memory to the call for its time. An empty or null vector becomes an empty slice.
+    IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(place(vector).cast(), length(vector)) })
+}
+
+fn slice(vector: &iovec) -> IoSlice<'static> {
+    // SAFETY: as in `slice_mut`.
+    IoSlice::new(unsafe { std::slice::from_raw_parts(place(vector).cast(), length(vector)) })
+}
+
+fn place(vector: &iovec) -> *mut c_void {
+    if vector.iov_base.is_null() { std::ptr::dangling_mut::<u8>().cast() } else { vector.iov_base }
+}
+
+fn length(vector: &iovec) -> usize {
+    if vector.iov_base.is_null() { 0 } else { vector.iov_len }
+}
+
+pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
+    if open.appends() {
+        return append(open, descriptor, vectors, at);
+    }
+    let file = open.file()?;
+    if !file.is_writable() {
+        return Err(Errno::BADF);
+    }
+    let wanted = total(vectors)?;
+    let offset = start(at, descriptor, wanted)?;
+    let result = if wanted == 0 { Ok(0) } else { write_vectors(file, offset, vectors) };
+    let bytes = *result.as_ref().unwrap_or(&0);
+    if let At::Position = at {
+        give_back(descriptor, wanted - bytes as u64);
+    }
+    result.map(|bytes| Moved { offset, bytes })
+}
+
+fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
+    if let [vector] = vectors {
+        return file.write_at(FileOffset(offset), &[slice(vector)]).map_err(|error| failed(&error));
+    }
+    let slices: Vec<_> = vectors.iter().map(slice).collect();
+    file.write_at(FileOffset(offset), &slices).map_err(|error| failed(&error))
+}
+
+/// Writes at the end, wherever that is, even when an offset was given (as Linux does); the position, if it was asked for, follows.
+pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
+    let file = open.file()?;
+    if !file.is_writable() {
+        return Err(Errno::BADF);
+    }
+    if let At::Given(..=-1) = at {
+        return Err(Errno::INVAL);
+    }
+    if total(vectors)? == 0 {
+        return Ok(Moved { offset: file.size_bytes(), bytes: 0 });
+    }
+    let slices: Vec<_> = vectors.iter().map(slice).collect();
+    let (offset, bytes) = file.append(&slices).map_err(|error| failed(&error))?;
+    if let At::Position = at {
+        rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;
+    }
+    Ok(Moved { offset: offset.0, bytes })
+}
+
+/// Sets the position.
+pub(crate) fn seek(open: &Open, descriptor: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    let file = open.file()?;
+    let size = file.size_bytes();
+    let to_start = |place: i64| {
+        let place = u64::try_from(place).map_err(|_| Errno::INVAL)?;
+        rustix::fs::seek(borrow(descriptor), SeekFrom::Start(place))
+    };
+    match whence {
+        libc::SEEK_SET => to_start(offset),
+        libc::SEEK_CUR => rustix::fs::seek(borrow(descriptor), SeekFrom::Current(offset)),
+        libc::SEEK_END => to_start((size as i64).checked_add(offset).ok_or(Errno::OVERFLOW)?),
+        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset as u64 >= size => Err(Errno::NXIO),
+        libc::SEEK_DATA => to_start(file.next_data(FileOffset(offset as u64)).ok_or(Errno::NXIO)?.0 as i64),
+        libc::SEEK_HOLE => to_start(file.next_hole(FileOffset(offset as u64)).ok_or(Errno::NXIO)?.0 as i64),
+        _ => Err(Errno::INVAL),
+    }
+}

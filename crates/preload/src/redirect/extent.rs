@@ -1,0 +1,48 @@
+//! Size, room and durability of managed files.
+
+use super::Open;
+use super::data::failed;
+use libc::{c_int, c_uint};
+use rustix::io::Errno;
+use stripewise_layout::FileOffset;
+
+/// `fsync`, or `fdatasync`.
+pub(crate) fn sync(open: &Open, data_only: bool) -> Result<(), Errno> {
+    open.file()?.sync(data_only).map_err(|error| failed(&error))
+}
+
+/// Promises more than `sync_file_range` does: all of the file.
+pub(crate) fn sync_range(open: &Open, offset: i64, bytes: i64, flags: c_uint) -> Result<(), Errno> {
+    if offset < 0 || bytes < 0 || offset.checked_add(bytes).is_none() || flags > 7 {
+        return Err(Errno::INVAL);
+    }
+    sync(open, true)
+}
+
+pub(crate) fn truncate(open: &Open, length: i64) -> Result<(), Errno> {
+    let file = open.file()?;
+    let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
+    if !file.is_writable() {
+        return Err(Errno::INVAL);
+    }
+    file.truncate(length).map_err(|error| failed(&error))
+}
+
+/// Allocation, with or without a longer file. Holes cannot be made, nor ranges moved.
+pub(crate) fn allocate(open: &Open, mode: c_int, offset: i64, bytes: i64) -> Result<(), Errno> {
+    let file = open.file()?;
+    let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or(Errno::INVAL)?;
+    if !file.is_writable() {
+        return Err(Errno::BADF);
+    }
+    if offset.checked_add(bytes).is_none_or(|end| i64::try_from(end).is_err()) {
+        return Err(Errno::FBIG);
+    }
+    match mode {
+        0 | libc::FALLOC_FL_KEEP_SIZE => {
+            file.allocate(FileOffset(offset), bytes, mode != 0).map_err(|error| failed(&error))
+        }
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}

@@ -1,0 +1,105 @@
+//! Mapping managed files: a filled copy, never the stub.
+//!
+//! A private mapping is anonymous memory with the file's bytes; a shared one that only reads is a sealed copy in a memory file opened for
+//! reading, so that `mprotect` cannot make it writable later. A shared writable one would need the data's pages themselves: it is refused with
+//! ENODEV, as by file systems without mapping. A copy does not see later writes, and beyond the end it is zero where a file would raise SIGBUS.
+
+use super::Open;
+use super::data::failed;
+use libc::{c_int, c_void};
+use rustix::fs::{MemfdFlags, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use std::io::IoSliceMut;
+use stripewise_layout::FileOffset;
+use stripewise_store::file::StripedFile;
+
+/// # Safety
+/// As `mmap`: with `MAP_FIXED` the program gives up what was at `address`.
+pub(crate) unsafe fn map(
+    open: &Open,
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    offset: i64,
+) -> Result<*mut c_void, Errno> {
+    let file = open.file()?;
+    let offset = u64::try_from(offset).ok().filter(|offset| offset.is_multiple_of(4096)).ok_or(Errno::INVAL)?;
+    if length == 0 {
+        return Err(Errno::INVAL);
+    }
+    if !open.is_readable() {
+        return Err(Errno::ACCESS);
+    }
+    let kind = flags & libc::MAP_TYPE;
+    let kept = MapFlags::from_bits_retain((flags & !(libc::MAP_TYPE | libc::MAP_POPULATE | libc::MAP_LOCKED)) as u32);
+    let wanted = ProtFlags::from_bits_retain(protection as u32);
+    match kind {
+        libc::MAP_PRIVATE => {
+            // SAFETY: the caller's promise; filled before the program knows of it.
+            unsafe {
+                let readable = ProtFlags::READ | ProtFlags::WRITE;
+                let memory = rustix::mm::mmap_anonymous(address, length, readable, kept | MapFlags::PRIVATE)?;
+                let filled = fill(file, memory, length, offset).and_then(|()| {
+                    rustix::mm::mprotect(memory, length, MprotectFlags::from_bits_retain(wanted.bits()))
+                });
+                if let Err(errno) = filled {
+                    let _ = rustix::mm::munmap(memory, length);
+                    return Err(errno);
+                }
+                Ok(memory)
+            }
+        }
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if wanted.contains(ProtFlags::WRITE) => Err(Errno::NODEV),
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => {
+            // SAFETY: as above.
+            unsafe { map_sealed(file, address, length, wanted, kept, offset) }
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// # Safety
+/// As [`map`].
+unsafe fn map_sealed(
+    file: &StripedFile,
+    address: *mut c_void,
+    length: usize,
+    wanted: ProtFlags,
+    kept: MapFlags,
+    offset: u64,
+) -> Result<*mut c_void, Errno> {
+    use rustix::fd::AsRawFd;
+    let memory_file = super::Closing(Some(rustix::fs::memfd_create(c"stripewise-copy", MemfdFlags::CLOEXEC)?));
+    rustix::fs::ftruncate(memory_file.borrow(), length as u64)?;
+    // SAFETY: a mapping of our own at the kernel's choice, gone before this returns.
+    unsafe {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let scratch = rustix::mm::mmap(std::ptr::null_mut(), length, both, MapFlags::SHARED, memory_file.borrow(), 0)?;
+        let filled = fill(file, scratch, length, offset);
+        rustix::mm::munmap(scratch, length)?;
+        filled?;
+    }
+    let link = format!("/proc/self/fd/{}", memory_file.borrow().as_raw_fd());
+    let reading =
+        super::Closing(Some(rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mmap(address, length, wanted, kept | MapFlags::SHARED, reading.borrow(), 0) }
+}
+
+/// # Safety
+/// `memory` is `length` writable bytes that nobody else uses.
+unsafe fn fill(file: &StripedFile, memory: *mut c_void, length: usize, offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: the caller's promise.
+        let rest = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u8>().add(done), length - done) };
+        let place = FileOffset(offset + done as u64);
+        match file.read_at(place, &mut [IoSliceMut::new(rest)]).map_err(|error| failed(&error))? {
+            0 => break,
+            bytes => done += bytes,
+        }
+    }
+    Ok(())
+}

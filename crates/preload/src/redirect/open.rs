@@ -1,0 +1,225 @@
+//! Making managed files, and cutting them at their open.
+//!
+//! A managed file is born nameless (`O_TMPFILE` in its directory, with the program's flags, mode and umask), gets its stub's text and its
+//! entry from the broker, and then its name by `linkat`, which fails if the name was taken meanwhile: so it appears complete, and
+//! `O_EXCL` holds.
+
+use super::data::failed;
+use super::{Closing, client, close_raw, enter};
+use crate::capture;
+use crate::descriptors;
+use crate::process::{self, Level};
+use libc::{c_int, mode_t};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use stripewise_store::client::Client;
+use stripewise_store::errno::ToErrno;
+
+/// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// Creates a managed file if the open asks for a new file in a managed place; none when it is libc's affair. Answers the descriptor
+/// and whether the file was made.
+pub(crate) fn create(
+    directory: c_int,
+    path: &CStr,
+    flags: c_int,
+    mode: mode_t,
+) -> Option<Result<(c_int, bool), Errno>> {
+    if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return None;
+    }
+    let client = client().ok()?;
+    if client.managed_directories().is_empty() && client.expected_paths().is_empty() {
+        return None;
+    }
+    let target = target(directory, path, flags)?;
+    if !is_ours(&client, target.to_bytes()) {
+        return None;
+    }
+    // A few rounds: the name may come and go under us.
+    for _ in 0..8 {
+        match rustix::fs::lstat(&target) {
+            // Also when it is no file of ours, or a link: libc's open says what is due.
+            Ok(_) => return None,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Some(Err(errno)),
+        }
+        if !process::owns_tables() {
+            // A vfork child cannot make files; the one it makes is found to be ordinary.
+            return None;
+        }
+        match make(&client, &target, flags, mode) {
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {}
+            Err(errno) => return Some(Err(errno)),
+            Ok(descriptor) => return Some(Ok((descriptor, true))),
+        }
+    }
+    None
+}
+
+/// Whether an open of this path with `O_CREAT` would make a managed file.
+pub(crate) fn would_create(directory: c_int, path: &CStr) -> bool {
+    let Ok(client) = client() else { return false };
+    target(directory, path, libc::O_CREAT)
+        .is_some_and(|target| is_ours(&client, target.to_bytes()) && rustix::fs::lstat(&target).is_err())
+}
+
+/// Where the file would appear: absolute, links followed.
+fn target(directory: c_int, path: &CStr, flags: c_int) -> Option<CString> {
+    let mut buffer: capture::PathBuffer = [0; _];
+    let length = capture::name_at(directory, path, &mut buffer);
+    if length == 0 {
+        return None;
+    }
+    let mut target = CString::new(&buffer[..length]).ok()?;
+    if flags & (libc::O_EXCL | libc::O_NOFOLLOW) != 0 {
+        return Some(target);
+    }
+    for _ in 0..MOST_LINKS {
+        let Ok(link) = rustix::fs::readlinkat(rustix::fs::CWD, &target, Vec::new()) else { return Some(target) };
+        let next = if link.to_bytes().starts_with(b"/") {
+            link
+        } else {
+            let bytes = target.to_bytes();
+            let parent = &bytes[..=bytes.iter().rposition(|byte| *byte == b'/')?];
+            CString::new([parent, link.to_bytes()].concat()).ok()?
+        };
+        let length = capture::name_at(libc::AT_FDCWD, &next, &mut buffer);
+        target = CString::new(buffer.get(..length).filter(|name| !name.is_empty())?).ok()?;
+    }
+    None
+}
+
+fn is_ours(client: &Client, path: &[u8]) -> bool {
+    let below = |directory: &String| {
+        let directory = directory.trim_end_matches('/').as_bytes();
+        path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    client.managed_directories().iter().any(below)
+        || client.expected_paths().iter().any(|expected| expected.as_bytes() == path)
+}
+
+/// A stub without its name: by `O_TMPFILE`, or where the file system has none, under a name of its own.
+struct Nameless {
+    descriptor: Closing,
+    temporary: Option<CString>,
+}
+
+impl Drop for Nameless {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = rustix::fs::unlink(temporary);
+        }
+    }
+}
+
+fn nameless(target: &CStr, flags: OFlags, mode: Mode) -> Result<Nameless, Errno> {
+    let bytes = target.to_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'/').ok_or(Errno::INVAL)?;
+    let parent = if at == 0 { &b"/"[..] } else { &bytes[..at] };
+    match rustix::fs::open(parent, flags | OFlags::TMPFILE, mode) {
+        Ok(descriptor) => return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: None }),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        Err(errno) => return Err(errno),
+    }
+    for attempt in 0..1000u32 {
+        let name = format!(".stripewise-{}-{attempt}", rustix::process::getpid().as_raw_nonzero());
+        let temporary = CString::new([&bytes[..=at], name.as_bytes()].concat()).map_err(|_| Errno::INVAL)?;
+        match rustix::fs::open(&temporary, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+            Ok(descriptor) => {
+                return Ok(Nameless { descriptor: Closing(Some(descriptor)), temporary: Some(temporary) });
+            }
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+    let kept =
+        flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_DIRECT | libc::O_ACCMODE);
+    // The broker needs a descriptor that writes.
+    let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
+    let mut stub = nameless(target, OFlags::from_bits_retain((kept | access) as u32), Mode::from_raw_mode(mode))?;
+    let path = Path::new(OsStr::from_bytes(target.to_bytes()));
+    let file = client.create(path, stub.descriptor.borrow()).map_err(|error| {
+        process::log(Level::Error, &[b"stripewise: creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+        error.errno()
+    })?;
+    let id = file.id();
+    let link = format!("/proc/self/fd/{}", stub.descriptor.borrow().as_raw_fd());
+    let linked = rustix::fs::linkat(rustix::fs::CWD, link, rustix::fs::CWD, target, AtFlags::SYMLINK_FOLLOW);
+    if let Err(errno) = linked {
+        drop(file);
+        if let Err(error) = client.abandon(id) {
+            process::log(Level::Warn, &[b"stripewise: ", error.to_string().as_bytes()]);
+        }
+        return Err(errno);
+    }
+    if let Err(error) = client.linked(id) {
+        process::log(Level::Error, &[b"stripewise: ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+        return Err(error.errno());
+    }
+    let descriptor = stub.descriptor.0.take().ok_or(Errno::BADF)?;
+    let (descriptor, file) = with_access(client, descriptor, file, flags, kept)?;
+    if flags & libc::O_DIRECT != 0 {
+        let _ = rustix::fs::fcntl_setfl(&descriptor, OFlags::from_bits_retain((kept | libc::O_DIRECT) as u32));
+    }
+    let status = rustix::fs::fstat(&descriptor)?;
+    descriptors::forget(descriptor.as_raw_fd());
+    enter(descriptor.as_fd(), (status.st_dev, status.st_ino), Ok(file));
+    Ok(descriptor.into_raw_fd())
+}
+
+type Opened = (OwnedFd, std::sync::Arc<stripewise_store::file::StripedFile>);
+
+/// A program that creates a file only to read it gets a descriptor that only reads, of the same number.
+fn with_access(
+    client: &Client,
+    descriptor: OwnedFd,
+    file: std::sync::Arc<stripewise_store::file::StripedFile>,
+    flags: c_int,
+    kept: c_int,
+) -> Result<Opened, Errno> {
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        return Ok((descriptor, file));
+    }
+    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    let reading = rustix::fs::open(link, OFlags::from_bits_retain((kept | libc::O_RDONLY) as u32), Mode::empty())?;
+    let id = file.id();
+    let read_only = client.open(reading.as_fd(), id).map_err(|error| error.errno())?;
+    drop(file);
+    let number = descriptor.into_raw_fd();
+    // SAFETY: the number is ours until the program learns of it.
+    let mut place = unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(number) };
+    let close_on_exec =
+        if flags & libc::O_CLOEXEC != 0 { rustix::io::DupFlags::CLOEXEC } else { rustix::io::DupFlags::empty() };
+    rustix::io::dup3(&reading, &mut place, close_on_exec)?;
+    close_raw(reading);
+    Ok((place, read_only))
+}
+
+/// `O_TRUNC` of an open that found a managed file; and whether the file can be used at all.
+pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
+    let open = descriptors::managed_open(descriptor).ok_or(Errno::IO)?;
+    let file = open.file()?;
+    if file.size_bytes() > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) }
+}
+
+/// Why a managed file just opened cannot be used, if it cannot.
+pub(crate) fn check(descriptor: c_int) -> Result<(), Errno> {
+    descriptors::managed_open(descriptor).map_or(Ok(()), |open| open.file().map(|_| ()))
+}
+
+/// As [`cut`], of a stub that stays out of the table.
+pub(crate) fn cut_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    let stub = super::read_stub(descriptor)?.ok_or(Errno::IO)?;
+    let file = super::open_stub(descriptor, &stub)?;
+    file.truncate(0).map_err(|error| failed(&error))
+}
