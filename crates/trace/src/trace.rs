@@ -274,7 +274,7 @@ impl Trace {
                 slots: source.slots,
                 source: source.path,
                 files,
-                timeline: timeline.from_origin(origin_unix_ns),
+                timeline: timeline.since_origin(origin_unix_ns),
             });
         }
         let duration = TraceTime(last.saturating_sub(origin_unix_ns));

@@ -36,11 +36,11 @@ fn numbers(trace: &Trace) -> Vec<u64> {
 #[test]
 fn what_is_recorded_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
-    let mut recorder = Box::new(Recorder::new());
+    let recorder = Box::new(Recorder::new());
     assert_eq!(recorder.stage(), Stage::Unstarted);
     assert_eq!(recorder.start(&Meta::new(c"relative")), Err(StartError::Directory));
     assert_eq!(recorder.stage(), Stage::Failed);
-    recorder = Box::new(Recorder::new());
+    let mut recorder = Box::new(Recorder::new());
     let path = c_path(directory.path());
     let meta = Meta { node: b"node/7", program: b"/bin/app", ..Meta::new(&path) };
     recorder.start(&meta).unwrap();

@@ -42,7 +42,7 @@ fn parquet_holds_all_of_a_trace_in_row_groups() {
             let event = expected.next().unwrap();
             let offset = Some(event.offset).filter(|offset| *offset != NO_OFFSET).map(|offset| offset.0);
             assert_eq!(arrow_array::Array::is_null(&offsets, row), offset.is_none());
-            assert_eq!(offset.is_none() || offsets.value(row) == offset.unwrap(), true);
+            assert!(offset.is_none_or(|offset| offsets.value(row) == offset));
             assert_eq!(bytes.value(row), event.bytes);
             assert_eq!(starts.value(row) - trace.origin_unix_ns(), event.start.0);
             assert_eq!(ends.value(row) - trace.origin_unix_ns(), event.end.0);

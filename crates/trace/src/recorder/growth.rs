@@ -107,8 +107,8 @@ impl Recorder {
         let file =
             rustix::fs::open(self.path().ok_or(StartError::Directory)?, flags, mode).map_err(StartError::Create)?;
         let status = rustix::fs::fstat(&file).map_err(StartError::Create)?;
-        self.device.store(status.st_dev as u64, Ordering::Relaxed);
-        self.inode.store(status.st_ino as u64, Ordering::Relaxed);
+        self.device.store(status.st_dev, Ordering::Relaxed);
+        self.inode.store(status.st_ino, Ordering::Relaxed);
         self.keep_descriptor(file);
         Ok(())
     }
@@ -142,8 +142,7 @@ impl Recorder {
 
     fn is_own_file(&self, file: impl AsFd) -> bool {
         rustix::fs::fstat(file).is_ok_and(|status| {
-            status.st_dev as u64 == self.device.load(Ordering::Relaxed)
-                && status.st_ino as u64 == self.inode.load(Ordering::Relaxed)
+            status.st_dev == self.device.load(Ordering::Relaxed) && status.st_ino == self.inode.load(Ordering::Relaxed)
         })
     }
 

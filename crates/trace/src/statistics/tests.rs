@@ -6,8 +6,11 @@ use crate::slots::SlotBuffer;
 use crate::workload::{Pattern, TraceShape, Workload, write_trace};
 use stripewise_layout::{ByteCount, FileOffset};
 
-/// A process of `requests` (call, offset, bytes), one each second, half a second long, on the file.
-fn trace_of(processes: &[(&str, Vec<(Call, u64, u64)>)]) -> Trace {
+/// The requests of a process: call, offset, bytes.
+type OnNode<'a> = (&'a str, Vec<(Call, u64, u64)>);
+
+/// One request each second, half a second long, on one file.
+fn trace_of(processes: &[OnNode<'_>]) -> Trace {
     let directory = tempfile::tempdir().unwrap();
     for (index, (node, requests)) in processes.iter().enumerate() {
         let mut slots = SlotBuffer::default();

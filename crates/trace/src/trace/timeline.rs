@@ -62,13 +62,13 @@ impl Timeline {
         u64::try_from(self.ns(ticks)).unwrap_or(0)
     }
 
-    /// Since the origin that [`from_origin`](Self::from_origin) set.
+    /// Since the origin that [`since_origin`](Self::since_origin) set.
     #[inline]
     pub(crate) fn trace_time(&self, ticks: u64) -> TraceTime {
         TraceTime(u64::try_from(self.ns(ticks)).unwrap_or(0))
     }
 
-    pub(super) fn from_origin(self, origin_unix_ns: u64) -> Self {
+    pub(super) fn since_origin(self, origin_unix_ns: u64) -> Self {
         Self { base_ns: self.base_ns.saturating_sub_unsigned(origin_unix_ns), ..self }
     }
 }
