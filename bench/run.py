@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The benchmarks of `make bench`: prints a table and writes bench-out/bench.json.
+
+Every figure is a median and stands beside its floor, measured in the same run and in turn with it: the bare system call for
+capture and redirection, the device parameters for emulated servers, one pass over the same memory for planning and counting.
+Rust benchmarks (crates/*/benches) print their figures themselves, one JSON object a line.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KIB, MIB = 1 << 10, 1 << 20
+# Median of so many pairs, bare and ours in turn.
+PAIRS = 7
+RUST_BENCHES = [("stripewise-planner", "plan"), ("stripewise-trace", "counts")]
+
+
+class Bench:
+    def __init__(self, stripewise, work):
+        self.stripewise = stripewise
+        self.library = stripewise.parent / "libstripewise_preload.so"
+        self.work = work
+        self.loop = work / "io_loop"
+        self.results = []
+        subprocess.run(["cc", "-O2", "-o", self.loop, ROOT / "bench/io_loop.c"], check=True)
+
+    def add(self, name, value, unit, floor, ratio=None):
+        ratio = value / floor if ratio is None else ratio
+        self.results.append({"name": name, "value": value, "unit": unit, "floor": floor, "ratio": ratio})
+        print(f"{name:<26} {value:>12.4g} {unit:<10} floor {floor:>12.4g}   ratio {ratio:.3f}", flush=True)
+
+    def command(self, *words, cluster=None, **options):
+        environment = dict(os.environ)
+        if cluster:
+            environment["STRIPEWISE_CLUSTER"] = str(cluster)
+        run = subprocess.run([self.stripewise, *map(str, words)], env=environment, capture_output=True, text=True, **options)
+        if run.returncode not in (0, 1):
+            sys.exit(f"stripewise {' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}")
+        return run.stdout
+
+    def spin(self, kind, path, file_bytes, request, count, environment=None):
+        """ns of the loop, ns of the whole process."""
+        words = [self.loop, kind, path, file_bytes, request, count]
+        start = time.monotonic_ns()
+        run = subprocess.run(list(map(str, words)), env={**os.environ, **(environment or {})}, capture_output=True, text=True)
+        whole = time.monotonic_ns() - start
+        if run.returncode != 0:
+            sys.exit(f"{' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}")
+        return int(run.stdout), whole
+
+    # -- capture -----------------------------------------------------------------------------------------------------------
+
+    def capture(self, count):
+        path = self.work / "captured"
+        with open(path, "wb") as file:
+            file.truncate(64 * MIB)
+        loop, whole = {False: [], True: []}, {False: [], True: []}
+        for turn in range(3):
+            for captured in (False, True) if turn % 2 else (True, False):
+                trace = self.work / "capture.trace"
+                shutil.rmtree(trace, ignore_errors=True)
+                trace.mkdir()
+                environment = {"LD_PRELOAD": str(self.library), "STRIPEWISE_TRACE": str(trace)} if captured else {}
+                in_loop, in_all = self.spin("mixed", path, 64 * MIB, 4 * KIB, count, environment)
+                loop[captured].append(in_loop / count)
+                whole[captured].append(in_all / count)
+        shown = json.loads(self.command("trace", "show", trace, "--json"))
+        records = sum(file["requests"] for file in shown["files"])
+        if shown["lost_records"] or records != count:
+            sys.exit(f"capture: {records} of {count} requests recorded, {shown['lost_records']} lost")
+        shutil.rmtree(trace)
+        for name, times in (("capture.path", loop), ("capture.process", whole)):
+            self.add(name, statistics.median(times[True]), "ns/op", statistics.median(times[False]))
+        path.unlink()
+
+    # -- redirection -------------------------------------------------------------------------------------------------------
+
+    def redirect(self):
+        cluster = self.work / "directories"
+        servers = [cluster / f"server{number}" for number in range(8)]
+        for server in servers:
+            server.mkdir(parents=True)
+        classes = ["hdd"] * 6 + ["ssd"] * 2
+        options = [word for number, kind in enumerate(classes) for word in ("--server", f"s{number}={kind}:{servers[number]}")]
+        self.command("init", *options, "--state", cluster / "state", cluster=cluster / "cluster.toml")
+        data = cluster / "data"
+        data.mkdir()
+        self.command("manage", data, cluster=cluster)
+        size = 256 * MIB
+        bare, managed = self.work / "bare", data / "managed"
+        with open(bare, "wb") as file:
+            for _ in range(size // MIB):
+                file.write(os.urandom(MIB))
+        self.command("cp", bare, managed, cluster=cluster)
+        with Redirection(self, cluster) as environment:
+            for kind in ("read", "write"):
+                for request in (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB):
+                    count = min(200_000, 2048 * MIB // request)
+                    times = self.pairs(lambda ours: self.spin(
+                        kind, managed if ours else bare, size, request, count, environment if ours else None)[0])
+                    speed = [count * request / 1e6 / (ns / 1e9) for ns in times]
+                    name = f"{request // MIB}MiB" if request >= MIB else f"{request // KIB}KiB"
+                    self.add(f"redirect.{kind}.{name}", speed[1], "MB/s", speed[0])
+            count = 100_000
+            times = self.pairs(lambda ours: self.spin("open", bare, 0, 0, count, environment if ours else None)[0])
+            self.add("redirect.open.unmanaged", times[1] / count, "ns", times[0] / count)
+        bare.unlink()
+        shutil.rmtree(cluster)
+
+    def pairs(self, measure):
+        """Medians of (bare, ours), measured in turn."""
+        times = {False: [], True: []}
+        for turn in range(PAIRS):
+            for ours in (False, True) if turn % 2 else (True, False):
+                times[ours].append(measure(ours))
+        return statistics.median(times[False]), statistics.median(times[True])
+
+    def emulated(self):
+        cluster = self.work / "emulated"
+        cluster.mkdir()
+        self.command("init", "--emulated", "12xhdd-7200,4xsata-ssd-2012", "--link", "gigabit", "--emulated-dir", cluster / "servers",
+                     cluster=cluster / "cluster.toml")
+        devices = json.loads(self.command("devices", "--json"))
+        data = cluster / "data"
+        data.mkdir()
+        self.command("manage", data, cluster=cluster)
+        source, managed = self.work / "source", data / "managed"
+        with open(source, "wb") as file:
+            file.truncate(256 * MIB)
+        self.command("cp", source, managed, cluster=cluster)
+        request, count = 4 * MIB, 64
+        with Redirection(self, cluster) as environment:
+            times = [self.spin("read", managed, 256 * MIB, request, count, environment)[0] / 1e9 for _ in range(3)]
+        floor = count * slowest_sub_request(devices, request / 16)
+        self.add("redirect.emulated", statistics.median(times), "s", floor)
+        source.unlink()
+        shutil.rmtree(cluster)
+
+    # -- planning and counting ------------------------------------------------------------------------------------------------
+
+    def rust(self):
+        for package, name in RUST_BENCHES:
+            run = subprocess.run(["cargo", "bench", "--quiet", "-p", package, "--bench", name], cwd=ROOT, capture_output=True, text=True)
+            lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith('{"name"')]
+            if run.returncode != 0 or not lines:
+                sys.exit(f"cargo bench -p {package} --bench {name}: exit {run.returncode}\n{run.stdout}{run.stderr}")
+            for line in lines:
+                self.add(**line)
+
+
+class Redirection:
+    """The environment of redirected programs, while a `stripewise run` in the background holds the broker: the program's own start
+    and end are no part of what is measured."""
+
+    def __init__(self, bench, cluster):
+        self.bench, self.cluster = bench, cluster
+
+    def __enter__(self):
+        words = [self.bench.stripewise, "-C", self.cluster, "run", "--", "sh", "-c", "env; exec cat"]
+        self.holder = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {}
+        while not {"LD_PRELOAD", "STRIPEWISE_STATE"} <= environment.keys():
+            line = self.holder.stdout.readline()
+            if not line:
+                sys.exit("stripewise run ended before it printed its environment")
+            name, _, value = line.rstrip("\n").partition("=")
+            if name == "LD_PRELOAD" or name.startswith("STRIPEWISE_"):
+                environment[name] = value
+        return environment
+
+    def __exit__(self, *_):
+        self.holder.stdin.close()
+        self.holder.wait()
+
+
+def slowest_sub_request(devices, piece_bytes):
+    """Seconds of one sequential read of `piece_bytes` on the slower device, then over the link."""
+    by_name = {device["name"]: device for device in devices["devices"] + devices["links"]}
+    link = by_name["gigabit"]
+    over_link = link["e_s"] + piece_bytes * link["t_s_per_byte"]
+    on_device = [by_name[name]["read"] for name in ("hdd-7200", "sata-ssd-2012")]
+    return max(line["sequential_s"] + piece_bytes * line["s_per_byte"] for line in on_device) + over_link
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stripewise", type=pathlib.Path, default=ROOT / "target/release/stripewise")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench-out")
+    parser.add_argument("--only", default="", help="capture, redirect, emulated or rust")
+    parser.add_argument("--operations", type=int, default=10_000_000, help="operations of the capture benchmark")
+    arguments = parser.parse_args()
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=memory) as work:
+        bench = Bench(arguments.stripewise.resolve(), pathlib.Path(work))
+        parts = {"capture": lambda: bench.capture(arguments.operations), "redirect": bench.redirect,
+                 "emulated": bench.emulated, "rust": bench.rust}
+        for name, part in parts.items():
+            if arguments.only in ("", name):
+                part()
+    arguments.out.mkdir(exist_ok=True)
+    (arguments.out / "bench.json").write_text(json.dumps(bench.results, indent=2) + "\n")
+    print(f"wrote {arguments.out / 'bench.json'}")
+
+
+if __name__ == "__main__":
+    main()
