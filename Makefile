@@ -44,7 +44,7 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 
 bench: build ## at most 5 minutes; prints a table and leaves bench-out/bench.json
-	$(BIN) bench
+	$(PYTHON) bench/run.py --stripewise $(BIN)
 
 install: build ## the command and the library under PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/stripewise
