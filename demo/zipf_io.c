@@ -2,12 +2,11 @@
  * (section 5.2.1). It knows nothing of Stripewise and is never rebuilt for it.
  *
  * Requests. A file of `--size` bytes is cut into K = size / region regions; bytes beyond the last whole region are
- * not asked for. The regions are put in an order by a Fisher-Yates shuffle of seed `--seed`; the k-th of that order
- * (from 0) has weight 1 / (k + 1)^a. Every rank makes `--requests` requests of its own: a region by weight, then a
- * place in it, uniform over the region's floor(region / request) aligned slots. A request larger than a region starts
- * at the multiple of its own size that holds the region's first byte. The write pass and the read pass of one run
- * make the same requests. The sequence is part of the workload generator's contract (crates/trace), so it
- * uses nothing but splitmix64 and doubles: see `next_word`, `next_unit`, `next_below` and `rank_stream`.
+ * not asked for. The regions are put in an order by a shuffle of seed `--seed`; the k-th of that order (from 0) has
+ * weight 1 / (k + 1)^a. Every rank makes `--requests` requests of its own: a region by weight, then one of its
+ * region / request aligned slots, all alike. The write pass and the read pass of one run make the same requests. The
+ * sequence is defined, number by number, in crates/trace/src/workload.rs, which makes the same one; a test there
+ * compares `--print-requests` with it.
  *
  * Data. The 8-byte word at word offset i holds a value of (i, epoch) alone, so ranks that write the same place at the
  * same time write the same bytes, and a reader can tell every epoch and every misplaced byte. `--create` writes
@@ -96,21 +95,9 @@ static uint64_t next_word(uint64_t *state) /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-static double next_unit(uint64_t *state) /* [0, 1): the top 53 bits */
-{
-    return (double)(next_word(state) >> 11) * 0x1p-53;
-}
-
-static uint64_t next_below(uint64_t *state, uint64_t bound)
-{
-    return (uint64_t)(next_unit(state) * (double)bound);
-}
-
-/* The stream of a rank starts at the rank-th word of the stream of the seed's complement: no two ranks, and no
- * rank and the shuffle, share a stream. */
 static uint64_t rank_stream(uint64_t seed, uint64_t of_rank)
 {
-    uint64_t state = ~seed + of_rank * GOLDEN_GAMMA;
+    uint64_t state = seed + (of_rank + 1) * UINT64_C(0xD1B54A32D192ED03);
     return next_word(&state);
 }
 
@@ -118,23 +105,27 @@ struct pattern {
     const struct options *options;
     uint64_t regions;
     uint64_t *order;    /* order[k]: the region of popularity k */
-    double *cumulative; /* cumulative[k]: weight of popularities 0..k */
+    uint64_t *limits;   /* limits[k]: popularities up to k, of 2^32 */
 };
 
 static struct pattern make_pattern(const struct options *options)
 {
     struct pattern pattern = {.options = options, .regions = options->size_bytes / options->region_bytes};
     pattern.order = allocate(pattern.regions * sizeof *pattern.order);
-    pattern.cumulative = allocate(pattern.regions * sizeof *pattern.cumulative);
-    double total = 0;
+    pattern.limits = allocate(pattern.regions * sizeof *pattern.limits);
+    double *sums = allocate(pattern.regions * sizeof *sums), sum = 0;
     for (uint64_t k = 0; k < pattern.regions; k++) {
         pattern.order[k] = k;
-        total += 1 / pow((double)(k + 1), options->zipf_exponent);
-        pattern.cumulative[k] = total;
+        sum += 1 / pow((double)k + 1, options->zipf_exponent);
+        sums[k] = sum;
     }
+    for (uint64_t k = 0; k < pattern.regions; k++)
+        pattern.limits[k] = (uint64_t)floor(sums[k] / sum * 0x1p32);
+    pattern.limits[pattern.regions - 1] = UINT64_C(1) << 32;
+    free(sums);
     uint64_t state = options->seed;
     for (uint64_t k = pattern.regions - 1; k > 0; k--) {
-        uint64_t other = next_below(&state, k + 1);
+        uint64_t other = next_word(&state) % (k + 1);
         uint64_t kept = pattern.order[k];
         pattern.order[k] = pattern.order[other];
         pattern.order[other] = kept;
@@ -145,22 +136,17 @@ static struct pattern make_pattern(const struct options *options)
 static uint64_t next_offset(const struct pattern *pattern, uint64_t *state)
 {
     const struct options *options = pattern->options;
-    double target = next_unit(state) * pattern->cumulative[pattern->regions - 1];
-    uint64_t low = 0, high = pattern->regions - 1; /* the first k whose cumulative weight exceeds the target */
+    uint64_t draw = next_word(state) >> 32;
+    uint64_t low = 0, high = pattern->regions - 1; /* the first k whose limit exceeds the draw */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (pattern->cumulative[middle] > target)
+        if (pattern->limits[middle] > draw)
             high = middle;
         else
             low = middle + 1;
     }
-    uint64_t begin = pattern->order[low] * options->region_bytes;
-    if (options->request_bytes > options->region_bytes) {
-        uint64_t slots = options->size_bytes / options->request_bytes;
-        uint64_t slot = begin / options->request_bytes;
-        return (slot < slots ? slot : slots - 1) * options->request_bytes;
-    }
-    return begin + next_below(state, options->region_bytes / options->request_bytes) * options->request_bytes;
+    uint64_t slot = next_word(state) % (options->region_bytes / options->request_bytes);
+    return pattern->order[low] * options->region_bytes + slot * options->request_bytes;
 }
 
 /* ---- the data -------------------------------------------------------------------------------------------------- */
@@ -469,10 +455,10 @@ static void check_options(struct options *o)
     }
     if (o->request_bytes == 0 || o->request_bytes % 8 || o->request_bytes > INT32_MAX)
         fail("--request %" PRIu64 ": want a multiple of 8 below 2GiB", o->request_bytes);
-    if (o->region_bytes == 0 || o->size_bytes < o->region_bytes || o->size_bytes < o->request_bytes || o->size_bytes % 8)
-        fail("--size %" PRIu64 ": want a multiple of 8 of at least one region and one request", o->size_bytes);
-    if (o->region_bytes % 8)
-        fail("--region %" PRIu64 ": want a multiple of 8", o->region_bytes);
+    if (o->region_bytes % 8 || o->region_bytes < o->request_bytes)
+        fail("--region %" PRIu64 ": want a multiple of 8 that holds a request", o->region_bytes);
+    if (o->size_bytes < o->region_bytes || o->size_bytes % 8)
+        fail("--size %" PRIu64 ": want a multiple of 8 of at least one region", o->size_bytes);
     if (o->grain_bytes == 0)
         o->grain_bytes = o->request_bytes < 65536 ? o->request_bytes : 65536;
     if (o->grain_bytes % 8 || o->request_bytes % o->grain_bytes)
@@ -492,8 +478,8 @@ static struct options parse_options(int argc, char **argv)
         {"size", 1, 0, SIZE}, {"region", 1, 0, REGION}, {"request", 1, 0, REQUEST}, {"requests", 1, 0, REQUESTS},
         {"op", 1, 0, OP}, {"zipf", 1, 0, ZIPF}, {"seed", 1, 0, SEED}, {"epoch", 1, 0, EPOCH}, {"grain", 1, 0, GRAIN},
         {"verify", 0, 0, VERIFY}, {"no-verify", 0, 0, NO_VERIFY}, {"create", 0, 0, CREATE}, {"check", 0, 0, CHECK},
-        {"json", 1, 0, JSON}, {"comm", 1, 0, COMM}, {"print-requests", 1, 0, PRINT}, {"ranks", 1, 0, RANKS}, {"help", 0, 0, HELP},
-        {0, 0, 0, 0}};
+        {"json", 1, 0, JSON}, {"comm", 1, 0, COMM}, {"print-requests", 1, 0, PRINT}, {"ranks", 1, 0, RANKS},
+        {"help", 0, 0, HELP}, {0, 0, 0, 0}};
     for (int index = 0, option; (option = getopt_long(argc, argv, "", table, &index)) != -1;) {
         const char *name = table[index].name;
         switch (option) {
