@@ -46,10 +46,13 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 bench: build ## at most 5 minutes; prints a table and leaves bench-out/bench.json
 	$(PYTHON) bench/run.py --stripewise $(BIN)
 
-install: build ## the command and the library under PREFIX (/usr/local)
+install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/stripewise
 	install -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/stripewise
 	install -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/stripewise/libstripewise_preload.so
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BIN) man --directory $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stripewise
 
 clean: ## remove what was built and what demo and bench left
 	cargo clean
