@@ -1,10 +1,11 @@
 //! What every command gets: the cluster that is meant, and where its output goes.
 
+use crate::output::Out;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::io::{BufWriter, Stdout, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
 
@@ -19,7 +20,7 @@ pub(crate) struct Context {
     /// Print JSON objects rather than text for people.
     pub(crate) json: bool,
     command: &'static str,
-    out: RefCell<BufWriter<Stdout>>,
+    out: RefCell<BufWriter<Out>>,
 }
 
 #[derive(Serialize)]
@@ -32,7 +33,7 @@ struct Envelope<'a, T> {
 
 impl Context {
     pub(crate) fn new(cluster: Option<PathBuf>, json: bool, command: &'static str) -> Self {
-        Self { cluster, json, command, out: RefCell::new(BufWriter::new(std::io::stdout())) }
+        Self { cluster, json, command, out: RefCell::new(BufWriter::new(Out::new())) }
     }
 
     /// The cluster file that is meant: `--cluster` (a directory means the `cluster.toml` in it), else `./cluster.toml`.

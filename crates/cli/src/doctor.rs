@@ -83,6 +83,11 @@ pub(crate) fn run(context: &Context, arguments: DoctorArgs) -> Result<Verdict> {
     Ok(if diagnosis.redirectable { Verdict::Done } else { Verdict::Finding })
 }
 
+/// The last program of a command, behind its launchers, as the command names it.
+pub(crate) fn program_behind(command: &[OsString]) -> Option<OsString> {
+    program::words_of_command(command).pop()
+}
+
 fn examine(command: &[OsString]) -> Diagnosis {
     let mut findings = Vec::new();
     let mut programs = Vec::new();

@@ -4,6 +4,7 @@ pub(crate) mod mpi;
 pub(crate) mod signals;
 
 use anyhow::{Context as _, Result, bail};
+use signals::Relay;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -66,8 +67,7 @@ impl Launch {
     }
 
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.
-    pub(crate) fn run(mut self) -> Result<ExitStatus> {
-        let relay = signals::Relay::start()?;
+    pub(crate) fn run(mut self, relay: Relay) -> Result<ExitStatus> {
         let mut child =
             self.command.spawn().with_context(|| format!("cannot start {}", self.name.to_string_lossy()))?;
         relay.forward_to(child.id());

@@ -4,24 +4,40 @@
 //! `trace` and `run` pass on the status of the program they ran.
 #![deny(unsafe_code)]
 
+mod applied;
+mod apply;
+mod broker;
 mod calibrate;
+mod cat;
+mod check;
 mod command;
 mod completions;
 mod context;
+mod cp;
 mod demo;
 mod devices;
 mod doctor;
 mod figures;
 mod init;
 mod launch;
+mod layouts;
+mod ls;
 mod man;
+mod manage;
 mod output;
 mod plan;
 mod progress;
+mod release;
 mod report;
+mod rm;
+mod run;
 mod seconds;
+mod stat;
+mod store;
 mod table;
 mod trace;
+mod transfer;
+mod unmanage;
 
 use clap::Parser;
 use std::process::ExitCode;

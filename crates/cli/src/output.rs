@@ -1,6 +1,8 @@
 //! What the command leaves behind: its exit status, and errors as one plain line.
 
+use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a command that met no error ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,12 +40,40 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
+static PIPE_BROKE: AtomicBool = AtomicBool::new(false);
+
+/// Standard output. Remembers when its reader went away, since libraries do not always hand that error on as it was.
+pub(crate) struct Out(std::io::Stdout);
+
+impl Out {
+    pub(crate) fn new() -> Self {
+        Self(std::io::stdout())
+    }
+}
+
+fn noting<T>(result: std::io::Result<T>) -> std::io::Result<T> {
+    result.inspect_err(|error| {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            PIPE_BROKE.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        noting(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        noting(self.0.flush())
+    }
+}
+
 /// Whether the reader of our output went away, as `head` does: no fault, and nothing to say.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    let is_broken = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    PIPE_BROKE.load(Ordering::Relaxed)
+        || error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(is_broken)
 }
 
 #[cfg(test)]

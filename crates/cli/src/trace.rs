@@ -8,7 +8,7 @@ mod show;
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
-pub(crate) use capture::{Capture, CaptureSummary};
+pub(crate) use capture::{Capture, tell};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;

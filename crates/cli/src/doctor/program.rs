@@ -42,18 +42,12 @@ const LAUNCHERS: [&str; 22] = [
 /// The kernel follows this many interpreters of interpreters.
 const MOST_INTERPRETERS: usize = 4;
 
-/// The first program of a command and, behind launchers, those that they start.
-pub(super) fn of_command(command: &[OsString]) -> Vec<Program> {
-    let mut programs = Vec::new();
+/// The first program of a command and, behind launchers, those that they start, as the command names them.
+pub(super) fn words_of_command(command: &[OsString]) -> Vec<OsString> {
+    let mut words = Vec::new();
     let mut rest = command;
     while let [name, arguments @ ..] = rest {
-        match find(name) {
-            Ok(path) => programs.push(Program::File(path)),
-            Err(remedy) => {
-                programs.push(Program::Missing { name: name.clone(), remedy });
-                break;
-            }
-        }
+        words.push(name.clone());
         if !is_launcher(name) {
             break;
         }
@@ -62,7 +56,16 @@ pub(super) fn of_command(command: &[OsString]) -> Vec<Program> {
             None => break,
         }
     }
-    programs
+    words
+}
+
+/// The files of [`words_of_command`].
+pub(super) fn of_command(command: &[OsString]) -> Vec<Program> {
+    let found = |name: OsString| match find(&name) {
+        Ok(path) => Program::File(path),
+        Err(remedy) => Program::Missing { name, remedy },
+    };
+    words_of_command(command).into_iter().map(found).collect()
 }
 
 fn is_launcher(name: &OsStr) -> bool {

@@ -17,6 +17,34 @@ pub(crate) enum Family {
 const NAMES: [&str; 8] =
     ["mpiexec", "mpirun", "orterun", "prterun", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec.mpich", "mpirun.mpich"];
 
+/// What a command line says of the run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// Name of the program that does the work, without its directory.
+    pub(crate) program: String,
+    /// Processes that a launcher is told to start; 1 without one.
+    pub(crate) processes: u32,
+}
+
+/// The program behind launchers, and the number of its processes; none without a command.
+pub(crate) fn program_and_processes(command: &[OsString]) -> Option<Run> {
+    let name = |word: &OsString| {
+        let base = Path::new(word).file_name().unwrap_or(word);
+        base.to_string_lossy().into_owned()
+    };
+    let first = command.first()?;
+    let base = name(first);
+    let is_launcher = NAMES.iter().any(|known| base == *known) || base == "srun" || base == "mpiexec.hydra";
+    if !is_launcher {
+        return Some(Run { program: base, processes: 1 });
+    }
+    let counts = ["-n", "-np", "--np", "-c", "--ntasks", "--n"];
+    let given = command.windows(2).find(|pair| counts.iter().any(|flag| pair[0] == OsStr::new(flag)));
+    let processes = given.and_then(|pair| pair[1].to_str()?.parse().ok()).unwrap_or(1);
+    let program = crate::doctor::program_behind(command).map_or(base, |word| name(&word));
+    Some(Run { program, processes })
+}
+
 /// The arguments that a launcher needs right after its name so that its ranks get `variables`; none for other programs.
 pub(super) fn forwarding<'a>(program: &OsStr, variables: impl Iterator<Item = &'a OsStr>) -> Vec<OsString> {
     let base = Path::new(program).file_name().unwrap_or(program);
@@ -56,6 +84,19 @@ mod tests {
         assert_eq!(family_of_text("mpirun (Open MPI) 5.0.3"), Some(Family::OpenMpi));
         assert_eq!(family_of_text("HYDRA build details:\n    Version: 4.0.2"), Some(Family::Hydra));
         assert_eq!(family_of_text("GNU coreutils"), None);
+    }
+
+    #[test]
+    fn command_lines_name_program_and_processes() {
+        let of = |text: &str| {
+            let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+            let run = program_and_processes(&words).unwrap();
+            (run.program, run.processes)
+        };
+        assert_eq!(of("./app -n 7"), ("app".to_owned(), 1));
+        assert_eq!(of("mpiexec -n 32 cat file"), ("cat".to_owned(), 32));
+        assert_eq!(of("/usr/bin/mpirun -np 4 --oversubscribe /bin/cat x"), ("cat".to_owned(), 4));
+        assert_eq!(program_and_processes(&[]), None);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Passing on signals to the program that runs on our behalf.
+//! Signals: passed on to the program that runs on our behalf, or remembered so that work under way is undone.
 //!
-//! The signals are blocked in every thread and one thread waits for them. Those that a process sent (kill, a batch system) go on to
+//! [`Relay`]: the signals are blocked in every thread and one thread waits for them. Those that a process sent (kill, a batch system) go on to
 //! the program; those of the terminal (Ctrl-C) the kernel sent to the program too, and a second one would make launchers such as
 //! mpiexec give up at once. Either way this command stays until the program has ended.
 #![allow(unsafe_code)]
 
 use anyhow::{Context as _, Result};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 const PASSED_ON: [libc::c_int; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
@@ -21,6 +21,66 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 pub(crate) struct Relay {
     before: libc::sigset_t,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Signals by which a person or the system asks us to end.
+const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Ctrl-C, noted rather than obeyed at once: the command looks at it between steps and undoes what is half done. A second one ends
+/// the process where it is, which the store survives as any crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interrupt;
+
+impl Interrupt {
+    /// From here on the signals are noted. Call before other threads are started.
+    pub(crate) fn watch() -> Result<Self> {
+        let set = set_of(&ENDING);
+        block(&set)?;
+        let wait = move || {
+            loop {
+                let mut signal = 0;
+                // SAFETY: the set is initialised, and the number is written to a local.
+                if unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {
+                    continue;
+                }
+                if INTERRUPTED.swap(true, Ordering::SeqCst) {
+                    std::process::exit(128 + signal);
+                }
+            }
+        };
+        // Not joined: it ends with the process.
+        std::thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
+        Ok(Self)
+    }
+
+    pub(crate) fn came(self) -> bool {
+        INTERRUPTED.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn flag(self) -> &'static AtomicBool {
+        &INTERRUPTED
+    }
+
+    /// Waits until one comes.
+    pub(crate) fn wait(self) {
+        while !self.came() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+/// Blocks the signals in this thread and those it starts; returns what was blocked before.
+fn block(set: &libc::sigset_t) -> Result<libc::sigset_t> {
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: both pointers are to sets that live through the call; the second is written by it.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, before.as_mut_ptr()) };
+    if failed != 0 {
+        return Err(std::io::Error::from_raw_os_error(failed)).context("cannot block signals");
+    }
+    // SAFETY: the call succeeded and wrote the former mask.
+    Ok(unsafe { before.assume_init() })
 }
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
@@ -39,14 +99,7 @@ impl Relay {
     /// Blocks the signals. Call before other threads and the program are started; a child that std starts has none blocked.
     pub(crate) fn start() -> Result<Self> {
         let set = set_of(&[&PASSED_ON[..], &[STOP]].concat());
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: both pointers are to sets that live through the call; the second is written by it.
-        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) };
-        if failed != 0 {
-            return Err(std::io::Error::from_raw_os_error(failed)).context("cannot block signals");
-        }
-        // SAFETY: the call succeeded and wrote the former mask.
-        let before = unsafe { before.assume_init() };
+        let before = block(&set)?;
         let thread = std::thread::Builder::new().name("signals".into()).spawn(move || pass_on(&set));
         Ok(Self { before, thread: Some(thread.context("cannot start a thread")?) })
     }

@@ -118,7 +118,7 @@ fn workload(rng: &mut SmallRng) -> (TraceSummary, FileAccess) {
     let summary = TraceSummary {
         command: "mpiexec -n 32 ./app --file <shared>.dat".into(),
         host: "node7".into(),
-        started: super::summary::utc(1_709_210_096),
+        started: crate::figures::utc(1_709_210_096),
         duration_s: 84.0,
         processes: 32,
         mpi_size: 32,

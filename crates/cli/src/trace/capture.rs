@@ -1,6 +1,7 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
 use crate::context::{Context, absolute};
+use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
 use crate::progress::Waiting;
@@ -51,6 +52,11 @@ impl Capture {
     /// The directory, absolute.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Nothing ran: no trace either.
+    pub(crate) fn discard(&self) {
+        let _ = clear(&self.directory, true);
     }
 
     /// Reads the trace back and completes its manifest.
@@ -106,12 +112,12 @@ fn clear(directory: &Path, force: bool) -> Result<()> {
 }
 
 pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsString]) -> Result<Verdict> {
+    let relay = Relay::start()?;
     let capture = Capture::start(output, force, command)?;
     let launch = Launch::new(command, &[(TRACE_VARIABLE, capture.directory())]);
-    let ran = launch.and_then(Launch::run);
+    let ran = launch.and_then(|launch| launch.run(relay));
     if ran.is_err() {
-        // Nothing ran: no trace either.
-        let _ = clear(capture.directory(), true);
+        capture.discard();
     }
     let status = ran?;
     tell(context, &capture.finish()?)?;

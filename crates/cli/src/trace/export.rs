@@ -1,6 +1,6 @@
 //! `stripewise trace export`: a trace as CSV or Parquet.
 
-use crate::output::Verdict;
+use crate::output::{Out, Verdict};
 use crate::progress::Waiting;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: ExportArgs) -> Result<Verdict> {
     let _waiting = Waiting::start("exporting");
     if let Some(path) = &arguments.target.csv {
         if path == Path::new("-") {
-            write_csv(&trace, BufWriter::new(std::io::stdout()))?;
+            write_csv(&trace, BufWriter::new(Out::new()))?;
         } else {
             whole(path, |file| Ok(write_csv(&trace, BufWriter::new(file))?))?;
         }

@@ -1,0 +1,174 @@
+//! `stripewise apply`: bring the files of a plan under management, placed as it says.
+
+use crate::applied;
+use crate::context::Context;
+use crate::figures::{bytes, grouped};
+use crate::launch::signals::Interrupt;
+use crate::ls::real;
+use crate::output::Verdict;
+use crate::progress::ByteProgress;
+use crate::store::Store;
+use crate::table::Table;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::Cluster;
+use stripewise_planner::{Plan, PlannedFile};
+use stripewise_store::manage::{self, Moving};
+use stripewise_store::protocol::Admin;
+
+/// Bring the files of a plan under management
+///
+/// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
+/// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at before
+/// the first is touched.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise apply plan.json --dry-run
+  stripewise apply plan.json")]
+pub(crate) struct ApplyArgs {
+    plan: PathBuf,
+
+    /// Say what would be done, and whether it could be; change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+/// What is to be done with one file.
+#[derive(Serialize)]
+struct Step {
+    path: PathBuf,
+    action: Action,
+    size_bytes: u64,
+    regions: u64,
+    layouts: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    /// Copy the file in.
+    Move,
+    /// It does not exist: note its placement.
+    Expect,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    dry_run: bool,
+    files: Vec<Step>,
+    copied_bytes: u64,
+}
+
+pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
+    let interrupt = Interrupt::watch()?;
+    let cluster = context.cluster()?;
+    let plan = Plan::load(&arguments.plan)?;
+    plan.check(&cluster, &arguments.plan)?;
+    if !plan.verdict.apply {
+        context.say(format_args!("the plan itself says: {}", plan.verdict.reason));
+    }
+    check_room(&plan)?;
+    let steps = plan.files.iter().map(step).collect::<Result<Vec<Step>>>()?;
+    if arguments.dry_run {
+        show(context, steps, 0, true)?;
+        return Ok(Verdict::Done);
+    }
+    let store = Store::open(context)?;
+    let mut copied_bytes = 0;
+    for (file, step) in plan.files.iter().zip(&steps) {
+        match step.action {
+            Action::Move => copied_bytes += bring_in(context, &store, &step.path, file, interrupt)?,
+            Action::Expect => {
+                let path = utf8(&step.path)?;
+                store.done(Admin::Expect { path, placement: file.initial().clone() })?;
+            }
+        }
+    }
+    applied::remember(&cluster, &plan)?;
+    show(context, steps, copied_bytes, false)?;
+    Ok(Verdict::Done)
+}
+
+fn utf8(path: &Path) -> Result<String> {
+    path.to_str()
+        .map(str::to_owned)
+        .with_context(|| format!("{} is not UTF-8; managed files have names in UTF-8", path.display()))
+}
+
+/// A plan made for more room than there is must not be begun.
+fn check_room(plan: &Plan) -> Result<()> {
+    let full = plan.servers.iter().find(|server| server.room_bytes.is_some_and(|room| room < server.used_bytes));
+    if let Some(server) = full {
+        bail!(
+            "server {} has room for {}, the plan needs {}; plan anew with fewer files, or give it more capacity",
+            server.name,
+            bytes(server.room_bytes.unwrap_or(0)),
+            bytes(server.used_bytes)
+        );
+    }
+    Ok(())
+}
+
+/// What is to be done with `file`; an error when it could not be.
+fn step(file: &PlannedFile) -> Result<Step> {
+    let path = real(Path::new(&file.path))?;
+    let (action, size_bytes) = match path.symlink_metadata() {
+        Ok(_) => (Action::Move, manage::examine(&path)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Action::Expect, 0),
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+    };
+    let placement = file.initial();
+    Ok(Step { path, action, size_bytes, regions: placement.planned_regions(), layouts: placement.layouts.len() })
+}
+
+fn bring_in(context: &Context, store: &Store, path: &Path, file: &PlannedFile, interrupt: Interrupt) -> Result<u64> {
+    let placement = file.initial();
+    placement.check(store.cluster.servers.len()).map_err(|what| anyhow::anyhow!("{}: {what}", path.display()))?;
+    // Copying and verifying count each.
+    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let bar = ByteProgress::new(size * 2, &format!("placing {}", path.display()));
+    let progress = |done, _| bar.set(done);
+    let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
+    let moved = manage::apply(&store.client, path, placement, &moving)?;
+    drop(bar);
+    if let Some(note) = moved.note {
+        context.say(format_args!("{}: {note}", path.display()));
+    }
+    Ok(moved.copied_bytes)
+}
+
+fn show(context: &Context, files: Vec<Step>, copied_bytes: u64, dry_run: bool) -> Result<()> {
+    if context.json {
+        return context.object(&Shown { dry_run, files, copied_bytes });
+    }
+    let mut table = Table::new(&["action", ">size", ">regions", ">layouts", "file"]);
+    for step in &files {
+        let action = match (step.action, dry_run) {
+            (Action::Move, true) => "would move",
+            (Action::Move, false) => "moved",
+            (Action::Expect, true) => "would expect",
+            (Action::Expect, false) => "expected",
+        };
+        let size = if step.action == Action::Expect { "-".to_owned() } else { bytes(step.size_bytes) };
+        table.row([
+            action.to_owned(),
+            size,
+            grouped(step.regions as i64),
+            step.layouts.to_string(),
+            step.path.display().to_string(),
+        ]);
+    }
+    context.line(table)?;
+    if !dry_run {
+        context.say("next: `stripewise run -- PROGRAM ...`");
+    }
+    Ok(())
+}
+
+/// That a plan's servers are those of `cluster`; used by `run` for plans applied earlier.
+pub(crate) fn fits(plan: &Plan, cluster: &Cluster, path: &Path) -> bool {
+    plan.check(cluster, path).is_ok()
+}

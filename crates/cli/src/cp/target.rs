@@ -1,0 +1,188 @@
+//! Where a copy goes: a nameless or temporary file that takes its name when it is complete.
+
+use crate::layouts;
+use crate::store::{Store, read_stub};
+use crate::transfer::{Attributes, write_all};
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Timespec, Timestamps, futimens};
+use std::fs::{File, Permissions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stripewise_layout::{FileId, Layout, Placement, ServerId};
+use stripewise_store::file::StripedFile;
+use stripewise_store::protocol::Admin;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Managed,
+    Ordinary,
+}
+
+/// A copy under way; dropped unfinished, nothing of it stays.
+pub(super) struct Target<'a> {
+    store: &'a Store,
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    attributes: Attributes,
+    striped: Option<Arc<StripedFile>>,
+    /// The managed file that stands at the path now.
+    replaced: Option<(File, FileId)>,
+    finished: bool,
+}
+
+impl<'a> Target<'a> {
+    /// `source` is the device and inode that is copied from, which must not be the destination.
+    pub(super) fn new(
+        store: &'a Store,
+        path: &Path,
+        wish: Option<Kind>,
+        attributes: Attributes,
+        source: (u64, u64),
+    ) -> Result<Self> {
+        let path = resolved(path)?;
+        let replaced = standing(&path, source)?;
+        let kind = wish.unwrap_or_else(|| {
+            if replaced.is_some() || expects(store, &path) { Kind::Managed } else { Kind::Ordinary }
+        });
+        if kind == Kind::Managed {
+            expect(store, &path, replaced.as_ref().map(|(_, file)| *file))?;
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".stripewise-{}", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&temporary);
+        let file = file.with_context(|| format!("cannot create {}", temporary.display()))?;
+        let mut target = Self { store, path, temporary, file, attributes, striped: None, replaced, finished: false };
+        // Before any data: nobody gets more access to the copy than to its source.
+        target.file.set_permissions(Permissions::from_mode(attributes.mode & 0o777))?;
+        if kind == Kind::Managed {
+            let striped = store.client.create(&target.path, target.file.as_fd());
+            target.striped = Some(striped.with_context(|| format!("cannot create {}", target.path.display()))?);
+        }
+        Ok(target)
+    }
+
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match &self.striped {
+            Some(striped) => write_all(striped, &self.path, offset, bytes),
+            None => {
+                self.file.write_all_at(bytes, offset).with_context(|| format!("cannot write {}", self.path.display()))
+            }
+        }
+    }
+
+    /// Makes the copy durable and gives it its name.
+    pub(super) fn finish(mut self) -> Result<()> {
+        let cannot = |path: &Path| format!("cannot finish {}", path.display());
+        if let Some(striped) = &self.striped {
+            striped.sync(false).with_context(|| cannot(&self.path))?;
+            striped.set_modified_ns(None).with_context(|| cannot(&self.path))?;
+        }
+        let time = |ns: i128| Timespec {
+            tv_sec: ns.div_euclid(1_000_000_000) as i64,
+            tv_nsec: ns.rem_euclid(1_000_000_000) as _,
+        };
+        let (last_access, last_modification) = (time(self.attributes.accessed_ns), time(self.attributes.modified_ns));
+        futimens(&self.file, &Timestamps { last_access, last_modification }).with_context(|| cannot(&self.path))?;
+        self.file.sync_all().with_context(|| cannot(&self.path))?;
+        std::fs::rename(&self.temporary, &self.path).with_context(|| cannot(&self.path))?;
+        self.finished = true;
+        if let Some(striped) = self.striped.take() {
+            self.store.client.linked(striped.id()).with_context(|| cannot(&self.path))?;
+            striped.close().with_context(|| cannot(&self.path))?;
+        }
+        if let Some((stub, file)) = self.replaced.take() {
+            self.store
+                .client
+                .unlinked(stub.as_fd(), file)
+                .context("cannot free the replaced file's data; `stripewise check --repair` does")?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let _ = std::fs::remove_file(&self.temporary);
+        if let Some(striped) = self.striped.take() {
+            let file = striped.id();
+            let _ = striped.close();
+            // If the broker is gone, its successor drops what has no name.
+            let _ = self.store.client.abandon(file);
+        }
+    }
+}
+
+/// Without symbolic links, so that the copy goes where an existing link points.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    if let Ok(real) = std::fs::canonicalize(path) {
+        return Ok(real);
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        bail!("{} names no file", path.display());
+    };
+    let parent = std::fs::canonicalize(parent).with_context(|| format!("cannot find {}", parent.display()))?;
+    Ok(parent.join(name))
+}
+
+/// The managed file at `path`, if one stands there.
+fn standing(path: &Path, source: (u64, u64)) -> Result<Option<(File, FileId)>> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
+    if !metadata.is_file() {
+        bail!("{} is no regular file; remove it first", path.display());
+    }
+    if (metadata.dev(), metadata.ino()) == source {
+        bail!("{} is the source itself", path.display());
+    }
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(read_stub(&file, path)?.map(|stub| (file, stub.file)))
+}
+
+/// Whether a new file of that name would become managed if a redirected program made it.
+fn expects(store: &Store, path: &Path) -> bool {
+    let named = |expected: &String| match expected.strip_suffix('/') {
+        Some(directory) => path.parent() == Some(Path::new(directory)),
+        None => Path::new(expected) == path,
+    };
+    store.client.managed_directories().iter().any(|directory| path.starts_with(directory))
+        || store.client.expected_paths().iter().any(named)
+}
+
+/// Sees to it that the new file has a placement: that of the file it replaces, else the one its name or directory has, else the default.
+fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
+    let placement = match replaced {
+        Some(file) => placement_of(store, file)?,
+        None if expects(store, path) => None,
+        None => Some(layouts::default_placement(&store.cluster)?),
+    };
+    let Some(placement) = placement else { return Ok(()) };
+    let Some(path) = path.to_str() else {
+        bail!("{} is not UTF-8; managed files have names in UTF-8", path.display());
+    };
+    store.done(Admin::Expect { path: path.to_owned(), placement })
+}
+
+/// The placement that a file's regions have now; none if it has none.
+fn placement_of(store: &Store, file: FileId) -> Result<Option<Placement>> {
+    let regions = store.regions(file)?;
+    let layouts = regions
+        .iter()
+        .map(|region| Layout::new(region.stripes.iter().map(|(server, size)| (ServerId(*server), *size))))
+        .collect::<Result<Vec<Layout>, _>>()?;
+    let Some(last) = layouts.last().cloned() else { return Ok(None) };
+    let default = layouts::default_placement(&store.cluster)?;
+    // Regions between two placed ones that were never written take the layout of the one before them.
+    let mut all: Vec<Layout> = Vec::new();
+    for (region, layout) in regions.iter().zip(layouts) {
+        let before = all.last().cloned().unwrap_or_else(|| layout.clone());
+        all.resize(region.region.0 as usize, before);
+        all.push(layout);
+    }
+    Ok(Some(Placement::from_regions(store.cluster.region_size, all, last, default.fallback_layout().clone())))
+}

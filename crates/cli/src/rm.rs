@@ -1,0 +1,59 @@
+//! `stripewise rm`: remove managed files, stubs and data.
+
+use crate::context::Context;
+use crate::output::Verdict;
+use crate::store::{Store, read_stub};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Remove managed files
+///
+/// Programs that have such a file open keep it until they close it, as with any file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise rm old.dat
+  stripewise rm --force scratch/*.tmp")]
+pub(crate) struct RmArgs {
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+
+    /// Say nothing of files that do not exist
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
+    let store = Store::open(context)?;
+    for path in &arguments.paths {
+        if arguments.force && path.symlink_metadata().is_err() {
+            continue;
+        }
+        remove(&store, path)?;
+    }
+    Ok(Verdict::Done)
+}
+
+fn remove(store: &Store, path: &Path) -> Result<()> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let Some(stub) = read_stub(&file, path)? else {
+        bail!("{} is not a managed file; remove it with rm", path.display());
+    };
+    if stub.cluster != store.cluster.id {
+        bail!(
+            "{} belongs to cluster {}, this is {}; name its cluster file with --cluster",
+            path.display(),
+            stub.cluster,
+            store.cluster.id
+        );
+    }
+    // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
+    store.client.open(file.as_fd(), stub.file).with_context(|| path.display().to_string())?.close()?;
+    std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    store.client.unlinked(file.as_fd(), stub.file).with_context(|| {
+        format!("{} is removed, its data not yet; `stripewise check --repair` frees it", path.display())
+    })
+}

@@ -1,0 +1,180 @@
+//! `stripewise stat`: what is known of a managed file, down to its regions.
+
+use crate::context::Context;
+use crate::figures::{bytes, grouped, utc};
+use crate::output::Verdict;
+use crate::store::{Managed, Store};
+use crate::table::Table;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Serialize;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use stripewise_layout::{FileId, Layout, RegionGeometry, ServerId};
+use stripewise_planner::layout_text;
+use stripewise_store::protocol::RegionInfo;
+
+/// Show size, times, owner, servers and regions of managed files
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise stat data.h5
+  stripewise stat --json data.h5 | jq '.files[0].spans'")]
+pub(crate) struct StatArgs {
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    files: Vec<FileShown>,
+}
+
+#[derive(Serialize)]
+struct FileShown {
+    path: PathBuf,
+    file: FileId,
+    size_bytes: u64,
+    blocks_512: u64,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    modified_ns: u64,
+    region_bytes: u64,
+    regions: u32,
+    regions_placed: usize,
+    /// Bytes of the file on each server that has some.
+    servers: Vec<ServerShown>,
+    spans: Vec<SpanShown>,
+}
+
+#[derive(Serialize)]
+struct ServerShown {
+    name: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct SpanShown {
+    first_region: u32,
+    regions: u32,
+    layout: String,
+    /// Its own layout had no room.
+    fell_back: bool,
+}
+
+pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
+    let store = Store::open(context)?;
+    let mut files = Vec::new();
+    for path in &arguments.paths {
+        files.push(look_at(&store, &store.managed(path, false)?)?);
+    }
+    if context.json {
+        context.object(&Shown { files })?;
+        return Ok(Verdict::Done);
+    }
+    for (number, file) in files.iter().enumerate() {
+        if number > 0 {
+            context.line("")?;
+        }
+        print(context, file)?;
+    }
+    Ok(Verdict::Done)
+}
+
+fn look_at(store: &Store, managed: &Managed) -> Result<FileShown> {
+    let status = managed.striped.status()?;
+    let stub = managed.stub.metadata().with_context(|| format!("cannot look at {}", managed.path.display()))?;
+    let regions = store.regions(managed.striped.id())?;
+    let geometry = RegionGeometry::new(managed.striped.region_bytes());
+    let stub_modified_ns = stub.mtime() as u64 * 1_000_000_000 + stub.mtime_nsec() as u64;
+    Ok(FileShown {
+        path: managed.path.clone(),
+        file: managed.striped.id(),
+        size_bytes: status.size_bytes,
+        blocks_512: status.blocks_512,
+        mode: format!("{:04o}", stub.mode() & 0o7777),
+        uid: stub.uid(),
+        gid: stub.gid(),
+        modified_ns: status.modified_ns.unwrap_or(stub_modified_ns),
+        region_bytes: geometry.region_bytes(),
+        regions: geometry.count_for(status.size_bytes),
+        regions_placed: regions.len(),
+        servers: bytes_by_server(store, &regions, geometry, status.size_bytes)?,
+        spans: spans(store, &regions)?,
+    })
+}
+
+fn layout_of(region: &RegionInfo) -> Result<Layout> {
+    Ok(Layout::new(region.stripes.iter().map(|(server, size)| (ServerId(*server), *size)))?)
+}
+
+fn bytes_by_server(
+    store: &Store,
+    regions: &[RegionInfo],
+    geometry: RegionGeometry,
+    size_bytes: u64,
+) -> Result<Vec<ServerShown>> {
+    let mut held = vec![0; store.cluster.servers.len()];
+    for region in regions {
+        let layout = layout_of(region)?;
+        let used = geometry.used_bytes(region.region, size_bytes);
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
+            if let Some(sum) = held.get_mut(usize::from(stripe.server.0)) {
+                *sum += layout.view().object_bytes(turn, used);
+            }
+        }
+    }
+    let named = store.cluster.servers.iter().zip(held).filter(|(_, bytes)| *bytes > 0);
+    Ok(named.map(|(server, bytes)| ServerShown { name: server.name.clone(), bytes }).collect())
+}
+
+/// Neighbouring regions with one layout, together.
+fn spans(store: &Store, regions: &[RegionInfo]) -> Result<Vec<SpanShown>> {
+    let mut spans: Vec<SpanShown> = Vec::new();
+    let mut last: Option<&RegionInfo> = None;
+    for region in regions {
+        let continues = last.is_some_and(|last| {
+            last.region.0 + 1 == region.region.0 && last.stripes == region.stripes && last.fell_back == region.fell_back
+        });
+        match spans.last_mut() {
+            Some(span) if continues => span.regions += 1,
+            _ => spans.push(SpanShown {
+                first_region: region.region.0,
+                regions: 1,
+                layout: layout_text(&layout_of(region)?, &store.cluster),
+                fell_back: region.fell_back,
+            }),
+        }
+        last = Some(region);
+    }
+    Ok(spans)
+}
+
+fn print(context: &Context, file: &FileShown) -> Result<()> {
+    context.line(format_args!("path      {}", file.path.display()))?;
+    context.line(format_args!("file      {}", file.file))?;
+    context.line(format_args!("size      {} ({} bytes)", bytes(file.size_bytes), grouped(file.size_bytes as i64)))?;
+    context.line(format_args!("blocks    {} of 512 bytes", grouped(file.blocks_512 as i64)))?;
+    context.line(format_args!("mode      {}, owner {}:{}", file.mode, file.uid, file.gid))?;
+    context.line(format_args!("modified  {}", utc(file.modified_ns / 1_000_000_000)))?;
+    context.line(format_args!(
+        "regions   {} of {}, {} placed",
+        file.regions,
+        bytes(file.region_bytes),
+        file.regions_placed
+    ))?;
+    let mut table = Table::new(&["  server", ">bytes"]);
+    for server in &file.servers {
+        table.row([format!("  {}", server.name), bytes(server.bytes)]);
+    }
+    context.line(table)?;
+    let mut table = Table::new(&["  regions", "layout", ""]);
+    for span in &file.spans {
+        let last = span.first_region + span.regions - 1;
+        let range = if span.regions == 1 { last.to_string() } else { format!("{}..{last}", span.first_region) };
+        let note = if span.fell_back { "fallback: its servers were full" } else { "" };
+        table.row([format!("  {range}"), span.layout.clone(), note.to_owned()]);
+    }
+    context.line(table)
+}

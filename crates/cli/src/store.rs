@@ -1,0 +1,137 @@
+//! A cluster in use by this command: its broker, if no other process is it, and a client of it.
+
+use crate::context::Context;
+use anyhow::{Context as _, Result, bail};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stripewise_layout::{Cluster, FileId};
+use stripewise_store::broker::{Broker, BrokerOptions, Standby};
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::file::StripedFile;
+use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request};
+use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
+
+// The client goes before the broker that it may be talking to: fields are dropped in this order.
+pub(crate) struct Store {
+    pub(crate) client: Client,
+    pub(crate) cluster: Cluster,
+    _broker: Standby,
+}
+
+/// Becomes the broker of `cluster` now, or when the present one ends; says what a killed command had left behind.
+pub(crate) fn serve(context: &Context, cluster: &Cluster) -> Result<Standby> {
+    let broker = Broker::serve_or_wait(cluster, BrokerOptions::default())?;
+    for line in broker.cleaned() {
+        context.say(format_args!("cleaned up: {line}"));
+    }
+    Ok(broker)
+}
+
+impl Store {
+    pub(crate) fn open(context: &Context) -> Result<Self> {
+        let cluster = context.cluster()?;
+        let broker = serve(context, &cluster)?;
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        if client.cluster() != cluster.id {
+            bail!(
+                "the state directory {} belongs to cluster {}, but {} names cluster {}; correct its `state` or `id`",
+                cluster.state.display(),
+                client.cluster(),
+                context.cluster_path().display(),
+                cluster.id
+            );
+        }
+        Ok(Self { client, cluster, _broker: broker })
+    }
+
+    /// A request that the broker answers with `Done`.
+    pub(crate) fn done(&self, admin: Admin) -> Result<()> {
+        self.admin(admin).map(drop)
+    }
+
+    pub(crate) fn admin(&self, admin: Admin) -> Result<Reply> {
+        Ok(self.client.request(&Request::Admin(admin), &[])?.0)
+    }
+
+    /// Every managed file, in order of path.
+    pub(crate) fn files(&self) -> Result<Vec<FileInfo>> {
+        let mut all: Vec<FileInfo> = Vec::new();
+        loop {
+            let after = all.last().map(|file| file.file);
+            let Reply::Files { files, more } = self.admin(Admin::List { after })? else {
+                bail!("the broker answered a list with something else; use one version of stripewise");
+            };
+            let end = !more || files.is_empty();
+            all.extend(files);
+            if end {
+                all.sort_by(|a, b| a.path.cmp(&b.path));
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Every placed region of a file, ascending.
+    pub(crate) fn regions(&self, file: FileId) -> Result<Vec<RegionInfo>> {
+        let mut all: Vec<RegionInfo> = Vec::new();
+        loop {
+            let first = stripewise_layout::RegionIndex(all.last().map_or(0, |last| last.region.0 + 1));
+            let Reply::Regions { regions, more } = self.admin(Admin::Regions { file, first })? else {
+                bail!("the broker answered a list with something else; use one version of stripewise");
+            };
+            let end = !more || regions.is_empty();
+            all.extend(regions);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Opens the managed file at `path`, for writing too if asked.
+    pub(crate) fn managed(&self, path: &Path, writable: bool) -> Result<Managed> {
+        match self.managed_if(path, writable)? {
+            Ok(managed) => Ok(managed),
+            Err(_) => bail!("{} is not a managed file", path.display()),
+        }
+    }
+
+    /// Opens the managed file at `path`; an ordinary file is handed back as it is.
+    pub(crate) fn managed_if(&self, path: &Path, writable: bool) -> Result<std::result::Result<Managed, File>> {
+        let file = File::options().read(true).write(writable).open(path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        let Some(stub) = read_stub(&file, path)? else { return Ok(Err(file)) };
+        if stub.cluster != self.cluster.id {
+            bail!(
+                "{} belongs to cluster {} with state directory {}, this is cluster {}; name its cluster file with --cluster",
+                path.display(),
+                stub.cluster,
+                stub.state.display(),
+                self.cluster.id
+            );
+        }
+        let striped = self.client.open(file.as_fd(), stub.file).with_context(|| path.display().to_string())?;
+        Ok(Ok(Managed { path: path.to_owned(), stub: file, striped }))
+    }
+}
+
+/// An open managed file beside its stub.
+pub(crate) struct Managed {
+    pub(crate) path: PathBuf,
+    pub(crate) stub: File,
+    pub(crate) striped: Arc<StripedFile>,
+}
+
+/// What the file says, if it is a stub.
+pub(crate) fn read_stub(file: &File, path: &Path) -> Result<Option<Stub>> {
+    use std::os::unix::fs::FileExt;
+    let metadata = file.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    if !metadata.is_file() || !size_may_be_stub(metadata.len()) {
+        return Ok(None);
+    }
+    let mut bytes = [0; STUB_BYTES];
+    if file.read_exact_at(&mut bytes, 0).is_err() {
+        return Ok(None);
+    }
+    Stub::parse(&bytes).with_context(|| path.display().to_string())
+}

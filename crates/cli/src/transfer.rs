@@ -1,0 +1,130 @@
+//! Reading and writing files whether managed or not, in large pieces.
+
+use crate::store::{Managed, Store};
+use anyhow::{Context as _, Result};
+use std::fs::{File, Metadata};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stripewise_layout::FileOffset;
+use stripewise_store::file::StripedFile;
+
+/// Bytes at once: enough for every server of a wide layout to have some of them.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// A file to read from.
+pub(crate) struct Reader {
+    path: PathBuf,
+    source: Source,
+}
+
+enum Source {
+    Managed(Managed),
+    Ordinary(File),
+}
+
+/// Mode, owner and times of a file as a program would see them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) mode: u32,
+    pub(crate) accessed_ns: i128,
+    pub(crate) modified_ns: i128,
+}
+
+impl Attributes {
+    fn of(metadata: &Metadata) -> Self {
+        let ns = |seconds: i64, part: i64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
+        Self {
+            mode: metadata.mode() & 0o7777,
+            accessed_ns: ns(metadata.atime(), metadata.atime_nsec()),
+            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+impl Reader {
+    pub(crate) fn open(store: &Store, path: &Path) -> Result<Self> {
+        let source = match store.managed_if(path, false)? {
+            Ok(managed) => Source::Managed(managed),
+            Err(file) => Source::Ordinary(file),
+        };
+        Ok(Self { path: path.to_owned(), source })
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        let file = match &self.source {
+            Source::Managed(managed) => &managed.stub,
+            Source::Ordinary(file) => file,
+        };
+        file.metadata().with_context(|| format!("cannot look at {}", self.path.display()))
+    }
+
+    pub(crate) fn is_regular(&self) -> Result<bool> {
+        Ok(self.metadata()?.is_file())
+    }
+
+    /// Device and inode.
+    pub(crate) fn identity(&self) -> Result<(u64, u64)> {
+        let metadata = self.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
+    pub(crate) fn attributes(&self) -> Result<Attributes> {
+        let mut attributes = Attributes::of(&self.metadata()?);
+        if let Source::Managed(managed) = &self.source
+            && let Some(modified_ns) = managed.striped.modified_ns()
+        {
+            attributes.modified_ns = i128::from(modified_ns);
+        }
+        Ok(attributes)
+    }
+
+    pub(crate) fn size_bytes(&self) -> Result<u64> {
+        match &self.source {
+            Source::Managed(managed) => Ok(managed.striped.size_bytes()),
+            Source::Ordinary(_) => Ok(self.metadata()?.len()),
+        }
+    }
+
+    /// Hands every piece with its offset to `take`, in order.
+    pub(crate) fn each(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut offset = 0;
+        loop {
+            let length = self.read_at(offset, &mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            take(offset, &buffer[..length])?;
+            offset += length as u64;
+        }
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let length = match &self.source {
+            Source::Managed(managed) => {
+                let read = managed.striped.read_at(FileOffset(offset), &mut [IoSliceMut::new(buffer)]);
+                read.with_context(|| format!("cannot read {}", self.path.display()))?
+            }
+            // A pipe has no offsets; it is read on.
+            Source::Ordinary(file) => match file.read_at(buffer, offset) {
+                Err(error) if error.raw_os_error() == Some(libc::ESPIPE) => std::io::Read::read(&mut &*file, buffer),
+                read => read,
+            }
+            .with_context(|| format!("cannot read {}", self.path.display()))?,
+        };
+        Ok(length)
+    }
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(crate) fn write_all(striped: &Arc<StripedFile>, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = FileOffset(offset + done as u64);
+        let written = striped.write_at(at, &[IoSlice::new(&bytes[done..])]);
+        done += written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
