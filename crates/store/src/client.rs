@@ -13,6 +13,7 @@ pub mod descriptors;
 mod fork;
 pub(crate) mod lock;
 pub(crate) mod objects;
+pub(crate) mod rings;
 
 pub use connection::SOCKET_NAME;
 pub use descriptors::{owned_descriptors, owns_descriptor};
@@ -36,8 +37,8 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
@@ -125,6 +126,7 @@ pub(crate) struct Core {
     /// Process slot + 1 in the low 16 bits, incarnation above; 0: none (a child that found no free slot).
     identity: AtomicU64,
     pub(crate) objects: ObjectCache,
+    pub(crate) rings: rings::Rings,
     control: Lock<Control>,
 }
 
@@ -132,6 +134,8 @@ pub(crate) struct Core {
 struct Seat {
     info: ServerInfo,
     backend: OnceLock<Box<dyn ServerBackend>>,
+    /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
+    may_wait: AtomicBool,
 }
 
 struct Control {
@@ -157,7 +161,7 @@ pub(crate) struct SharedFile {
     pub(crate) extent: Extent,
     pub(crate) slots: Slots,
     /// Set when a successor of the broker made the file's control block anew.
-    pub(crate) replaced: std::sync::atomic::AtomicBool,
+    pub(crate) replaced: AtomicBool,
 }
 
 impl Client {
@@ -198,6 +202,12 @@ impl Client {
     #[must_use]
     pub fn stations(&self) -> Option<&Arc<Stations>> {
         self.core.stations.as_ref()
+    }
+
+    /// System calls that were issued to the kernel several at once, since the client was made; see [`crate::file`].
+    #[must_use]
+    pub fn calls_at_once(&self) -> u64 {
+        self.core.rings.issued()
     }
 
     /// Whether `descriptor` belongs to this library and must not be closed or replaced by the program.
@@ -315,13 +325,17 @@ impl Core {
             directory,
             base,
             cluster,
-            seats: servers.into_iter().map(|info| Seat { info, backend: OnceLock::new() }).collect(),
+            seats: servers
+                .into_iter()
+                .map(|info| Seat { info, backend: OnceLock::new(), may_wait: false.into() })
+                .collect(),
             managed,
             expected,
             stations,
             processes: std::mem::ManuallyDrop::new(processes),
             identity: AtomicU64::new(to_identity(slot, incarnation)),
             objects: ObjectCache::new(limit),
+            rings: rings::Rings::new(base),
             control: Lock::new(Control {
                 connection: Some(connection),
                 open: BTreeMap::new(),
@@ -374,6 +388,23 @@ impl Core {
         let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;
         // Two threads may both have opened it; the second one's is dropped.
         Ok(&**seat.backend.get_or_init(|| backend))
+    }
+
+    /// Whether the server's objects are plain descriptors of a store outside memory: then reads ask the page cache first.
+    #[inline]
+    pub(crate) fn may_wait(&self, server: ServerId) -> bool {
+        self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
+    }
+
+    /// Looks at an object just opened; see [`Self::may_wait`].
+    pub(crate) fn note_medium(&self, server: ServerId, object: BorrowedFd<'_>) {
+        const TMPFS: i64 = 0x0102_1994;
+        const RAMFS: i64 = 0x8584_58f6;
+        let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
+        let plain = seat.backend.get().is_some_and(|backend| backend.has_plain_handles());
+        if plain && let Ok(found) = rustix::fs::fstatfs(object) {
+            seat.may_wait.store(!matches!(found.f_type, TMPFS | RAMFS), Relaxed);
+        }
     }
 
     pub(crate) fn server_name(&self, server: ServerId) -> String {

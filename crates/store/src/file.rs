@@ -18,6 +18,7 @@ mod buffers;
 mod lane;
 mod transfer;
 mod upkeep;
+mod waiting;
 
 pub use upkeep::FileStatus;
 

@@ -109,6 +109,11 @@ pub trait ServerBackend: Send + Sync {
         buffers: &[IoSlice<'_>],
     ) -> Result<usize, ServerError>;
 
+    /// Whether a handle is a plain descriptor whose reads and syncs a client may also ask of the kernel itself, several at once.
+    fn has_plain_handles(&self) -> bool {
+        false
+    }
+
     /// Bytes that the object holds (its end) and bytes that it occupies.
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError>;
 

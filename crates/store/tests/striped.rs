@@ -1,5 +1,7 @@
 //! The data path end to end: client, broker and servers, in one process and in many.
 
+#[path = "striped/devices.rs"]
+mod devices;
 #[path = "striped/faults.rs"]
 mod faults;
 #[path = "striped/forks.rs"]

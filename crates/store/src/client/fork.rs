@@ -77,6 +77,7 @@ impl Client {
         let core = &*self.core;
         free_locks(core);
         core.objects.forget_pins();
+        core.rings.forget_in_child();
         let mut control = core.control.lock();
         // The parent's: its socket, and what it has yet to settle.
         control.connection = None;

@@ -36,6 +36,17 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok().then_some(Guard { lock: self })
+    }
+
+    /// In a forked child, where no other thread is: replaces the value, without a look at the old one, and frees the lock whoever held it.
+    pub(crate) fn replace_in_child(&self, value: T) {
+        // SAFETY: no other thread is there to reach the value, and the old one, perhaps half changed, is not dropped.
+        unsafe { self.value.get().write(value) };
+        self.state.store(FREE, Release);
+    }
+
     fn take(&self) {
         if self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok() {
             return;

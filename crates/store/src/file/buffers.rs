@@ -145,23 +145,32 @@ impl Batch<'_> {
         }
     }
 
-    pub(super) fn to_fill(&mut self) -> &mut [IoSliceMut<'_>] {
+    pub(super) fn slices_to_fill(&mut self) -> &mut [IoSliceMut<'_>] {
         let start = self.pieces[self.first..self.count].as_mut_ptr();
         // SAFETY: these pieces are written, lie in buffers lent for writing, and do not overlap; `IoSliceMut` has the layout of `iovec`.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), self.count - self.first) }
     }
 
-    pub(super) fn to_take(&self) -> &[IoSlice<'_>] {
+    pub(super) fn slices_to_take(&self) -> &[IoSlice<'_>] {
         let start = self.pieces[self.first..self.count].as_ptr();
         // SAFETY: these pieces are written and lie in buffers lent for reading; `IoSlice` has the layout of `iovec`.
         unsafe { std::slice::from_raw_parts(start.cast(), self.count - self.first) }
     }
 
-    /// Zeros what is left. For reads only.
-    pub(super) fn zero(&mut self) {
-        for buffer in self.to_fill() {
+    /// Zeros what is left, which is done then; returns its bytes. For reads only.
+    pub(super) fn zero(&mut self) -> u64 {
+        for buffer in self.slices_to_fill() {
             buffer.fill(0);
         }
+        let bytes = self.bytes;
+        self.clear();
+        bytes
+    }
+
+    /// The memory itself, for calls whose end is awaited elsewhere.
+    pub(super) fn pieces(&self) -> &[libc::iovec] {
+        // SAFETY: pieces below `count` are written.
+        unsafe { std::slice::from_raw_parts(self.pieces[self.first].as_ptr(), self.count - self.first) }
     }
 }
 
@@ -192,7 +201,7 @@ mod tests {
                 prop_assert!(added > 0);
                 done += added as usize;
                 while batch.bytes() > 0 {
-                    let now: Vec<u8> = batch.to_take().iter().flat_map(|s| s.to_vec()).collect();
+                    let now: Vec<u8> = batch.slices_to_take().iter().flat_map(|s| s.to_vec()).collect();
                     let part = step.min(now.len());
                     seen.extend_from_slice(&now[..part]);
                     batch.advance(part as u64);

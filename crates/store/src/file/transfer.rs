@@ -4,8 +4,11 @@
 //! server: what one server has of a region's part is one range of its object, moved by as few `preadv`/`pwritev` calls as its pieces allow.
 //! The server of the first byte comes first, so that a server that is full from the start refuses before anything has changed; what
 //! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it.
+//!
+//! Calls go out in turn, which in memory is the fastest way. On other stores a read of several sub-requests first takes what the page
+//! cache has (`RWF_NOWAIT`); what it has not is asked of all servers at once (`waiting`).
 
-use super::buffers::{Batch, Buffers};
+use super::buffers::{Batch, Buffers, Cursor};
 use super::{FileError, StripedFile};
 use crate::client::descriptors::Descriptor;
 use crate::client::objects::{ObjectKey, Pin};
@@ -258,63 +261,80 @@ impl StripedFile {
     }
 
     /// The general way: any number of regions, servers and buffers. Stops at the first fault and returns what lies before it.
-    fn move_range(
-        &self,
+    fn move_range<'a>(
+        &'a self,
         direction: Direction,
         offset: FileOffset,
         length: u64,
         buffers: &Buffers<'_>,
     ) -> Result<Done, Obstacle> {
         let due = if self.core.stations.is_some() { self.reserve(direction, offset, length) } else { None };
+        let mut waiting: Vec<SubMove<'a>> = Vec::new();
+        let mut stopped: Option<Stopped> = None;
         for piece in self.geometry.pieces(offset, length) {
-            let stopped = match self.shared.control.region(piece.region) {
+            let result = match self.shared.control.region(piece.region) {
                 RegionState::Absent if direction == Direction::Read => {
                     buffers.zero(piece.buffer_offset, piece.length);
                     Ok(())
                 }
                 // Placed a moment ago, and retracted since.
-                RegionState::Absent => Err((piece.buffer_offset, Obstacle::Again)),
+                RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Again }),
                 RegionState::Placed { generation, view } => {
-                    self.move_piece(direction, &piece, generation, view, buffers)
+                    self.move_piece(direction, &piece, generation, view, buffers, &mut waiting)
                 }
             };
-            match stopped {
-                Ok(()) => {}
-                Err((bytes, Obstacle::Fault(_))) if bytes > 0 => return Ok(Done { start: offset, bytes, due }),
-                Err((_, obstacle)) => return Err(obstacle),
+            if let Err(stop) = result {
+                stopped = Some(stop);
+                break;
             }
         }
-        Ok(Done { start: offset, bytes: length, due })
+        if !waiting.is_empty() {
+            stopped = Stopped::first(stopped, self.finish_waiting(&mut waiting, buffers));
+        }
+        match stopped {
+            None => Ok(Done { start: offset, bytes: length, due }),
+            Some(Stopped { bytes, obstacle: Obstacle::Fault(_) }) if bytes > 0 => {
+                Ok(Done { start: offset, bytes, due })
+            }
+            Some(Stopped { obstacle, .. }) => Err(obstacle),
+        }
     }
 
-    /// One region's part. An error comes with the number of bytes of the whole request before which all is done.
-    fn move_piece(
-        &self,
+    /// One region's part.
+    fn move_piece<'a>(
+        &'a self,
         direction: Direction,
         piece: &RegionPiece,
         generation: Generation,
-        view: StripeView<'_>,
+        view: StripeView<'a>,
         buffers: &Buffers<'_>,
-    ) -> Result<(), (u64, Obstacle)> {
+        waiting: &mut Vec<SubMove<'a>>,
+    ) -> Result<(), Stopped> {
         if direction == Direction::Write {
             self.shared.extent.begin_write(piece.region);
         }
-        let mut stopped: Option<(u64, Obstacle)> = None;
+        let mut stopped: Option<Stopped> = None;
         for sub in from_first_byte(view, piece.offset, piece.length) {
-            let result = match &stopped {
-                None => {
-                    let key = self.key(piece.region, generation, sub.server);
-                    self.move_sub_request(direction, &key, &sub, piece.buffer_offset, buffers)
-                }
-                // Not begun: the request is done at most up to this one's first byte.
-                Some(_) => Err((0, Obstacle::Again)),
+            let mut moving = SubMove {
+                key: self.key(piece.region, generation, sub.server),
+                sub,
+                buffer_start: piece.buffer_offset,
+                moved: 0,
             };
-            if let Err((moved, obstacle)) = result {
-                let at = piece.buffer_offset + buffer_position(&sub, moved);
-                stopped = Some(match stopped {
-                    None => (at, obstacle),
-                    Some((before, first)) => (before.min(at), first),
-                });
+            let result = match &stopped {
+                None if direction == Direction::Read && sub.length < piece.length && self.core.may_wait(sub.server) => {
+                    self.read_from_cache(&mut moving, buffers)
+                }
+                None => self.move_sub_request(direction, &mut moving, buffers).map(|()| true),
+                // Not begun: the request is done at most up to this one's first byte.
+                Some(_) => Err(Obstacle::Again),
+            };
+            match result {
+                Ok(true) => {}
+                Ok(false) => waiting.push(moving),
+                Err(obstacle) => {
+                    stopped = Stopped::first(stopped, Err(Stopped::new(&moving, obstacle)));
+                }
             }
         }
         if direction == Direction::Write {
@@ -323,58 +343,36 @@ impl StripedFile {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// One server's part. An error comes with the bytes of it that were moved.
-    fn move_sub_request(
+    /// What is left of one server's part.
+    pub(super) fn move_sub_request(
         &self,
         direction: Direction,
-        key: &ObjectKey,
-        sub: &SubRequest<'_>,
-        buffer_start: u64,
+        moving: &mut SubMove<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<(), (u64, Obstacle)> {
-        let server = self.core.server(sub.server).map_err(|error| (0, self.fault(error)))?;
-        let pin = self.pin(key).map_err(|obstacle| (0, obstacle))?;
-        let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
-        let mut pieces = sub.pieces();
-        let mut piece = (0, 0);
-        let mut moved = 0;
-        loop {
-            batch.clear();
-            loop {
-                if piece.1 == 0 {
-                    let Some(next) = pieces.next() else { break };
-                    piece = next;
-                }
-                let added = batch.add(&mut cursor, buffer_start + piece.0, piece.1);
-                piece = (piece.0 + added, piece.1 - added);
-                if piece.1 > 0 {
-                    break;
-                }
-            }
-            if batch.bytes() == 0 {
-                return Ok(());
-            }
+    ) -> Result<(), Obstacle> {
+        let server = self.core.server(moving.sub.server).map_err(|error| self.fault(error))?;
+        let pin = self.pin(&moving.key)?;
+        let sub = moving.sub;
+        let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), Batch::new());
+        while gather.next(&mut batch) {
             while batch.bytes() > 0 {
-                let at = ObjectOffset(sub.offset.0 + moved);
+                let at = moving.at();
                 let result = match direction {
-                    Direction::Read => server.read_at(pin.as_fd(), at, batch.to_fill()),
-                    Direction::Write => server.write_at(pin.as_fd(), at, batch.to_take()),
+                    Direction::Read => server.read_at(pin.as_fd(), at, batch.slices_to_fill()),
+                    Direction::Write => server.write_at(pin.as_fd(), at, batch.slices_to_take()),
                 };
                 match (result, direction) {
-                    (Ok(0), Direction::Read) => {
-                        batch.zero();
-                        moved += batch.bytes();
-                        batch.clear();
-                    }
-                    (Ok(0), Direction::Write) => return Err((moved, self.fault(self.no_progress(key)))),
+                    (Ok(0), Direction::Read) => moving.moved += batch.zero(),
+                    (Ok(0), Direction::Write) => return Err(self.fault(self.no_progress(&moving.key))),
                     (Ok(bytes), _) => {
-                        moved += bytes as u64;
+                        moving.moved += bytes as u64;
                         batch.advance(bytes as u64);
                     }
-                    (Err(error), _) => return Err((moved, self.fault(error))),
+                    (Err(error), _) => return Err(self.fault(error)),
                 }
             }
         }
+        Ok(())
     }
 
     /// Takes the emulated devices' time for every sub-request, in turn, before any byte moves.
@@ -416,7 +414,11 @@ impl StripedFile {
         let core: &Core = &self.core;
         let server = core.server(key.server).map_err(|error| self.fault(error))?;
         match server.open(key.object, key.writable) {
-            Ok(handle) => Ok(core.objects.insert(key, Descriptor::raise(handle.descriptor, core.base()))),
+            Ok(handle) => {
+                let descriptor = Descriptor::raise(handle.descriptor, core.base());
+                core.note_medium(key.server, descriptor.as_fd());
+                Ok(core.objects.insert(key, descriptor))
+            }
             Err(ServerError::Denied { .. }) => Err(Obstacle::Object(*key)),
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
@@ -454,7 +456,7 @@ impl StripedFile {
     }
 
     #[cold]
-    fn fault(&self, error: ServerError) -> Obstacle {
+    pub(super) fn fault(&self, error: ServerError) -> Obstacle {
         Obstacle::Fault(self.server(error))
     }
 
@@ -478,13 +480,93 @@ fn from_first_byte(view: StripeView<'_>, offset: RegionOffset, length: u64) -> i
     from_first.chain(view.split(offset, length).filter(move |sub| sub.turn < first))
 }
 
-/// Where in the part's buffer byte `moved` of the sub-request lies.
-fn buffer_position(sub: &SubRequest<'_>, mut moved: u64) -> u64 {
-    for (start, length) in sub.pieces() {
-        if moved < length {
-            return start + moved;
-        }
-        moved -= length;
+/// One server's part of a request on its way.
+pub(super) struct SubMove<'a> {
+    pub(super) key: ObjectKey,
+    pub(super) sub: SubRequest<'a>,
+    /// Where the region's part begins in the buffers.
+    buffer_start: u64,
+    /// Bytes done.
+    pub(super) moved: u64,
+}
+
+impl SubMove<'_> {
+    /// Where in the object the rest begins.
+    pub(super) fn at(&self) -> ObjectOffset {
+        ObjectOffset(self.sub.offset.0 + self.moved)
     }
-    u64::MAX / 2
+
+    /// Where in the buffers the rest begins.
+    pub(super) fn buffer_position(&self) -> u64 {
+        let mut moved = self.moved;
+        for (start, length) in self.sub.pieces() {
+            if moved < length {
+                return self.buffer_start + start + moved;
+            }
+            moved -= length;
+        }
+        u64::MAX
+    }
+}
+
+/// Where a request stopped: `bytes` of it are done, and no more, because of `obstacle`.
+pub(super) struct Stopped {
+    bytes: u64,
+    obstacle: Obstacle,
+}
+
+impl Stopped {
+    pub(super) fn new(moving: &SubMove<'_>, obstacle: Obstacle) -> Self {
+        Self { bytes: moving.buffer_position(), obstacle }
+    }
+
+    /// The smaller number of bytes, and the obstacle that was met first.
+    pub(super) fn first(before: Option<Self>, result: Result<(), Self>) -> Option<Self> {
+        match (before, result) {
+            (before, Ok(())) => before,
+            (None, Err(stop)) => Some(stop),
+            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), obstacle: before.obstacle }),
+        }
+    }
+}
+
+/// Hands out the memory of what is left of a sub-request, batch by batch.
+pub(super) struct Gather<'b, I> {
+    cursor: Cursor<'b>,
+    pieces: I,
+    piece: (u64, u64),
+    buffer_start: u64,
+}
+
+impl<'b, I: Iterator<Item = (u64, u64)>> Gather<'b, I> {
+    /// `pieces` are those of `moving.sub`.
+    pub(super) fn new(mut pieces: I, moving: &SubMove<'_>, buffers: &Buffers<'b>) -> Self {
+        let (mut skip, mut piece) = (moving.moved, (0, 0));
+        for (start, length) in pieces.by_ref() {
+            if skip < length {
+                piece = (start + skip, length - skip);
+                break;
+            }
+            skip -= length;
+        }
+        Self { cursor: buffers.cursor(), pieces, piece, buffer_start: moving.buffer_start }
+    }
+
+    /// Fills the batch anew; false when nothing is left.
+    pub(super) fn next(&mut self, batch: &mut Batch<'_>) -> bool {
+        batch.clear();
+        loop {
+            if self.piece.1 == 0 {
+                let Some(piece) = self.pieces.next() else { break };
+                self.piece = piece;
+            }
+            let (start, length) = self.piece;
+            let added = batch.add(&mut self.cursor, self.buffer_start + start, length);
+            self.piece = (start + added, length - added);
+            if added < length {
+                break;
+            }
+        }
+        batch.bytes() > 0
+    }
 }

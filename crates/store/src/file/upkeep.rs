@@ -2,10 +2,11 @@
 
 use super::transfer::Obstacle;
 use super::{FileError, StripedFile};
+use crate::client::objects::ObjectKey;
 use crate::protocol::Request;
 use crate::server::{ObjectName, ServerError};
 use crate::shared::control::RegionState;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use stripewise_layout::{FileOffset, Generation, RegionIndex, StripeView};
 
@@ -102,25 +103,34 @@ impl StripedFile {
     }
 
     fn sync_objects(&self, region: RegionIndex, generation: Generation, view: StripeView<'_>) -> Result<(), Obstacle> {
-        for stripe in view.stripes() {
-            let key = self.key(region, generation, stripe.server);
-            let pin = self.pin(&key)?;
-            let fault = |error| Obstacle::Fault(self.server(error));
-            let server = self.core.server(stripe.server).map_err(fault)?;
-            server.sync(pin.as_fd()).map_err(fault)?;
-            // An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
-            if rustix::fs::fstat(&pin).is_ok_and(|status| status.st_nlink == 0) {
-                let RegionState::Placed { generation: present, .. } = self.shared.control.region(region) else {
-                    return Err(Obstacle::Again);
-                };
-                if present != generation {
-                    return Err(Obstacle::Again);
-                }
-                let server = self.core.server_name(stripe.server);
-                return Err(Obstacle::Fault(FileError::ObjectMissing { file: self.file, region, generation, server }));
+        let stripes = view.stripes();
+        // By groups, so that not too many descriptors are held at a time.
+        for group in stripes.chunks(crate::client::rings::GROUP) {
+            let keys = group.iter().map(|stripe| self.key(region, generation, stripe.server));
+            let objects = keys.map(|key| Ok((key, self.pin(&key)?))).collect::<Result<Vec<_>, Obstacle>>()?;
+            self.sync_group(&objects)?;
+            for (key, pin) in &objects {
+                self.check_named(key, pin.as_fd())?;
             }
         }
         Ok(())
+    }
+
+    /// An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
+    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), Obstacle> {
+        if rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0) {
+            return Ok(());
+        }
+        let ObjectName { file, region, generation } = key.object;
+        match self.shared.control.region(region) {
+            RegionState::Placed { generation: present, .. } if present == generation => {
+                // What is opened from now on is looked for by name.
+                self.core.objects.close_file(file);
+                let server = self.core.server_name(key.server);
+                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
+            }
+            _ => Err(Obstacle::Again),
+        }
     }
 
     /// Size, blocks and time. Blocks are counted anew only when something was written or cut since.

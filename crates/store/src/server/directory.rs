@@ -307,6 +307,10 @@ impl ServerBackend for DirectoryServer {
         written.map_err(|errno| self.fault("writing an object", errno))
     }
 
+    fn has_plain_handles(&self) -> bool {
+        true
+    }
+
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
         let path = path_of(object);
         let found = self

@@ -26,9 +26,19 @@ impl World {
         Self::with_urls(servers, |directory| format!("file://{directory}"))
     }
 
+    /// On the disk that builds go to.
+    pub(crate) fn on_disk(servers: usize) -> Self {
+        let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::make(keep, servers, |directory| format!("file://{directory}"))
+    }
+
     pub(crate) fn with_urls(servers: usize, url: impl Fn(&str) -> String) -> Self {
         let shm = Path::new("/dev/shm");
         let keep = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+        Self::make(keep, servers, url)
+    }
+
+    fn make(keep: tempfile::TempDir, servers: usize, url: impl Fn(&str) -> String) -> Self {
         let root = keep.path().to_owned();
         let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"state\"\nregion = \"16KiB\"\n".to_owned();
         for number in 0..servers {

@@ -1,0 +1,115 @@
+//! Calls that wait for a device, several at once.
+//!
+//! A read first takes what the page cache has. When more than one sub-request is left, their next calls go to the kernel together, so that the devices
+//! work side by side; so do the syncs of a region's objects. That only brings the work forward: what is still left (the rest
+//! of a long piece list, a short read, an error, no ring to be had) is done in turn afterwards, which also decides about ends and errors.
+//! Writes go out in turn: the page cache takes them.
+
+use super::StripedFile;
+use super::buffers::{Batch, Buffers};
+use super::transfer::{Gather, Obstacle, Stopped, SubMove};
+use crate::client::objects::{ObjectKey, Pin};
+use crate::client::rings::{Call, GROUP};
+use crate::server::ServerError;
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::{Errno, ReadWriteFlags};
+use stripewise_layout::Direction;
+
+impl StripedFile {
+    /// Takes what the page cache has; true when that was all.
+    pub(super) fn read_from_cache(&self, moving: &mut SubMove<'_>, buffers: &Buffers<'_>) -> Result<bool, Obstacle> {
+        let pin = self.pin(&moving.key)?;
+        let sub = moving.sub;
+        let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), Batch::new());
+        while gather.next(&mut batch) {
+            while batch.bytes() > 0 {
+                match rustix::io::preadv2(&pin, batch.slices_to_fill(), moving.at().0, ReadWriteFlags::NOWAIT) {
+                    Ok(0) => moving.moved += batch.zero(),
+                    Ok(bytes) => {
+                        moving.moved += bytes as u64;
+                        batch.advance(bytes as u64);
+                    }
+                    // Not there, or not a store that can tell.
+                    Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => return Ok(false),
+                    // The server's own words for it come from the call in turn.
+                    Err(_) => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads the rest of what the page cache had not.
+    pub(super) fn finish_waiting(&self, waiting: &mut [SubMove<'_>], buffers: &Buffers<'_>) -> Result<(), Stopped> {
+        if waiting.len() > 1 {
+            for group in waiting.chunks_mut(GROUP) {
+                self.read_at_once(group, buffers);
+            }
+        }
+        let mut stopped = None;
+        for moving in waiting {
+            let result = match &stopped {
+                None if moving.moved == moving.sub.length => Ok(()),
+                None => self.move_sub_request(Direction::Read, moving, buffers),
+                Some(_) if moving.moved == moving.sub.length => Ok(()),
+                Some(_) => Err(Obstacle::Again),
+            };
+            let result = result.map_err(|obstacle| Stopped::new(moving, obstacle));
+            stopped = Stopped::first(stopped, result);
+        }
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// One call for each, all under way together.
+    fn read_at_once(&self, group: &mut [SubMove<'_>], buffers: &Buffers<'_>) {
+        let mut pins = Vec::with_capacity(group.len());
+        let mut batches = Vec::with_capacity(group.len());
+        for moving in group.iter() {
+            let Ok(pin) = self.pin(&moving.key) else { return };
+            pins.push(pin);
+            let mut batch = Batch::new();
+            Gather::new(moving.sub.pieces(), moving, buffers).next(&mut batch);
+            batches.push(batch);
+        }
+        let calls: Vec<Call<'_>> = group
+            .iter()
+            .zip(&pins)
+            .zip(&batches)
+            .map(|((moving, pin), batch)| Call::Read {
+                descriptor: pin.as_fd().as_raw_fd(),
+                offset: moving.at().0,
+                pieces: batch.pieces(),
+            })
+            .collect();
+        self.core.rings.run(&calls, |number, result| {
+            if let Ok(bytes) = result {
+                group[number].moved += bytes as u64;
+            }
+        });
+    }
+
+    /// Syncs objects, at once where they are plain descriptors of stores that wait.
+    pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), Obstacle> {
+        let mut results = vec![None; objects.len()];
+        if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
+            let calls: Vec<Call<'_>> =
+                objects.iter().map(|(_, pin)| Call::Sync { descriptor: pin.as_fd().as_raw_fd() }).collect();
+            self.core.rings.run(&calls, |number, result| results[number] = Some(result));
+        }
+        for ((key, pin), result) in objects.iter().zip(results) {
+            match result {
+                Some(Ok(_)) => {}
+                // The kernel tells a failed write-back once: asking again would hide it.
+                Some(Err(source)) if source != Errno::INTR && source != Errno::AGAIN => {
+                    let server = self.core.server_name(key.server);
+                    return Err(self.fault(ServerError::Os { server, action: "syncing an object", source }));
+                }
+                _ => {
+                    let server = self.core.server(key.server).map_err(|error| self.fault(error))?;
+                    server.sync(pin.as_fd()).map_err(|error| self.fault(error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Servers that make a reader wait: real disks, and emulated devices.
+
+use crate::world::{Dice, World, read, uniform, write};
+use rustix::fs::{Advice, fadvise, fstatfs};
+use std::io::{IoSliceMut, Write};
+use std::time::{Duration, Instant};
+use stripewise_layout::FileOffset;
+
+fn forget_cached(world: &World) {
+    for path in world.objects() {
+        let object = std::fs::File::open(path).unwrap();
+        object.sync_all().unwrap();
+        fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+    }
+}
+
+#[test]
+fn reads_that_wait_for_several_disks_are_issued_at_once_and_right() {
+    const TMPFS: i64 = 0x0102_1994;
+    let world = World::on_disk(5);
+    let _broker = world.broker();
+    let client = world.client();
+    let stripes = [(0, 4096), (1, 10_000), (2, 512), (3, 30_000), (4, 777)];
+    let (stub, file) = world.create_unnamed(&client, uniform(256 << 10, &stripes));
+    let mut model: Vec<u8> = (0..900_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    write(&file, 0, &model);
+    // A hole within placed regions, an unplaced region, and short objects at the end.
+    file.truncate(700_000).unwrap();
+    file.truncate(2_000_000).unwrap();
+    write(&file, 1_900_000, b"end");
+    file.sync(false).unwrap();
+    model.truncate(700_000);
+    model.resize(2_000_000, 0);
+    model[1_900_000..1_900_003].copy_from_slice(b"end");
+    let mut dice = Dice(7);
+    let mut reads_at_once = 0;
+    for round in 0..30 {
+        forget_cached(&world);
+        let before = client.calls_at_once();
+        for _ in 0..3 {
+            let at = dice.roll(model.len() as u64) as usize;
+            let parts: Vec<usize> = (0..1 + dice.roll(5)).map(|_| dice.roll(120_000) as usize).collect();
+            let mut memory: Vec<Vec<u8>> = parts.iter().map(|length| vec![0xee; *length]).collect();
+            let mut slices: Vec<IoSliceMut> = memory.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+            let count = file.read_at(FileOffset(at as u64), &mut slices).unwrap();
+            assert_eq!(count, parts.iter().sum::<usize>().min(model.len() - at));
+            assert!(memory.concat()[..count] == model[at..at + count], "round {round}: {count} bytes at {at}");
+        }
+        reads_at_once += client.calls_at_once() - before;
+        write(&file, at_of(round), &[round as u8; 5000]);
+        model[at_of(round) as usize..][..5000].fill(round as u8);
+        file.sync(true).unwrap();
+    }
+    if fstatfs(&stub).unwrap().f_type == TMPFS || !has_io_uring() {
+        let _ = writeln!(std::io::stderr(), "no disk or no io_uring here: only the calls in turn were tested");
+    } else {
+        assert!(reads_at_once > 0 && client.calls_at_once() > reads_at_once, "cold reads and syncs go out at once");
+    }
+}
+
+fn at_of(round: u64) -> u64 {
+    round * 61_001
+}
+
+fn has_io_uring() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|text| text.trim() == "0")
+}
+
+#[test]
+fn a_request_takes_the_time_of_its_slowest_device_and_no_less() {
+    let world = World::with_urls(4, |directory| format!("emulated://{directory}?device=hdd-7200&time_scale=0.2"));
+    let _broker = world.broker();
+    let client = world.client();
+    let stripes = [(0, 65536), (1, 65536), (2, 65536), (3, 65536)];
+    let (_stub, file) = world.create_unnamed(&client, uniform(1 << 20, &stripes));
+    write(&file, 0, &[1; 1 << 20]);
+    let device = stripewise_device::lookup_device("hdd-7200").unwrap().dilated(0.2);
+    let transfer = |bytes| device.demand(stripewise_layout::Direction::Read, bytes, Some(0)).serial;
+    let begun = Instant::now();
+    assert_eq!(read(&file, 0, 1 << 20), [1; 1 << 20]);
+    let spent = begun.elapsed();
+    // Never faster than the device's bare transfer; how much later it comes is the machine's business.
+    assert!(spent >= Duration::from_nanos(transfer(256 << 10).0), "{spent:?}");
+    assert!(client.stations().is_some());
+}
