@@ -41,6 +41,7 @@ test-cargo: ## Rust tests of all crates
 	cargo test --profile $(if $(filter dev,$(PROFILE)),test,$(PROFILE)) --workspace
 
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
+	$(PYTHON) tests/programs/test_run.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 
 bench: build ## at most 5 minutes; prints a table and leaves bench-out/bench.json

@@ -188,7 +188,7 @@ class Runner:
             words.append(word)
         return words
 
-    def observe(self, way: Bare, case: Case, words: list[str]) -> tuple[str, str]:
+    def observe(self, way: Bare, case: Case, words: list[str]) -> tuple[str, str, pathlib.Path]:
         directory = way.directory(case)
         environment = {
             **{k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR", "USER", "LD_LIBRARY_PATH", "STRIPEWISE_LOG")},
@@ -198,19 +198,19 @@ class Runner:
         transcript = execute(way.command(words), directory, environment, case.timeout_s)
         snapshot = execute(way.command([find_python(()), str(HERE / "snapshot.py"), str(directory)]), directory,
                            environment, case.timeout_s)
-        way.inspect(directory, snapshot, case)
-        return transcript, snapshot
+        return transcript, snapshot, directory
 
     def run(self, case: Case) -> None:
         self.compile(case)
         words = self.words(case)
-        bare_transcript, bare_snapshot = self.observe(self.first, case, words)
-        transcript, snapshot = self.observe(self.second, case, words)
+        bare_transcript, bare_snapshot, _ = self.observe(self.first, case, words)
+        transcript, snapshot, directory = self.observe(self.second, case, words)
         if "WRONG" in bare_transcript or "exit status 0\n" not in bare_transcript:
             lines = [line for line in bare_transcript.splitlines() if "WRONG" in line or line.startswith("rank ")]
             raise Failed("the bare run itself went wrong:\n" + "\n".join([*lines[:10], tail(bare_transcript.encode())]))
         compare("transcript", bare_transcript, transcript)
         compare("files left", bare_snapshot, snapshot)
+        self.second.inspect(directory, snapshot, case)
 
 
 def compare(what: str, bare: str, other: str) -> None:
