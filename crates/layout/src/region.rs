@@ -33,9 +33,14 @@ impl RegionGeometry {
 
     /// The region that holds `offset`, and the place within it. Offsets beyond 2^32 regions saturate at the last number.
     #[must_use]
+    #[inline]
     pub fn locate(self, offset: FileOffset) -> (RegionIndex, RegionOffset) {
-        let index = offset.0 / self.region_bytes;
-        (RegionIndex(u32::try_from(index).unwrap_or(u32::MAX)), RegionOffset(offset.0 % self.region_bytes))
+        let (index, within) = if self.region_bytes.is_power_of_two() {
+            (offset.0 >> self.region_bytes.trailing_zeros(), offset.0 & (self.region_bytes - 1))
+        } else {
+            (offset.0 / self.region_bytes, offset.0 % self.region_bytes)
+        };
+        (RegionIndex(u32::try_from(index).unwrap_or(u32::MAX)), RegionOffset(within))
     }
 
     #[must_use]

@@ -138,7 +138,8 @@ impl StripedFile {
         let (extent, control) = (&self.shared.extent, &self.shared.control);
         let size_bytes = self.size_bytes();
         let gate = u64::from(control.gate_word().load(Acquire));
-        let mark = [extent.writes_begun(), gate, size_bytes]
+        let writes = extent.writes_mark(self.geometry.count_for(size_bytes));
+        let mark = [writes, gate, size_bytes]
             .iter()
             .fold(1u64, |mixed, word| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let blocks_512 = if self.counted_at.load(Acquire) == mark {

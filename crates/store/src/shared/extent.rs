@@ -6,7 +6,7 @@
 //! | 8 | 8 | logical size in bytes |
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
 //! | 24 | 8 | append lock: 0, or incarnation (32 bits) and process slot + 1 (32) of the holder |
-//! | 32 | 8 | number of data writes begun (what was derived from the data before is stale) |
+//! | 32 | 8 | unused |
 //! | 40 | 8 | position lock, as the append lock: guards a file position shared between processes |
 //! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //!
@@ -23,7 +23,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x01");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
-const WRITES_AT: usize = 32;
 const POSITION_AT: usize = 40;
 const REGIONS_AT: usize = 4096;
 const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
@@ -98,18 +97,21 @@ impl Extent {
         self.map.word(POSITION_AT)
     }
 
-    /// Number of writes begun since the block was built.
+    /// Changes with every write to the first `regions` regions: what was derived from the data before is stale.
     #[must_use]
-    pub fn writes_begun(&self) -> u64 {
-        self.map.word(WRITES_AT).load(Acquire)
+    pub fn writes_mark(&self, regions: u32) -> u64 {
+        (0..regions.min(MAX_REGIONS)).fold(0, |mark: u64, region| {
+            mark.wrapping_add(u64::from(self.map.half(Self::region_at(RegionIndex(region))).load(Acquire)))
+        })
     }
 
     /// Call before the data of a write to `region` is issued, and [`Self::end_write`] after.
+    #[inline]
     pub fn begin_write(&self, region: RegionIndex) {
-        self.map.word(WRITES_AT).fetch_add(1, AcqRel);
         self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
     }
 
+    #[inline]
     pub fn end_write(&self, region: RegionIndex) {
         self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
     }
