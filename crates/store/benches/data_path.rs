@@ -1,6 +1,6 @@
 //! Reads and writes of a file striped over 8 directories in memory, beside the bare system call on one file.
 //!
-//! `cargo bench -p stripewise-store --bench data_path [-- FILTER]`. Each line: nanoseconds per call, medians of interleaved rounds;
+//! `cargo bench -p stripewise-store --bench data_path [-- START]`, where START is that of the lines wanted. Each line: nanoseconds per call, medians of interleaved rounds;
 //! `ratio` is the striped bandwidth over the bare one.
 
 #[path = "../tests/striped/world.rs"]
@@ -61,7 +61,7 @@ fn main() {
             let memory = &mut memory[..size as usize];
             for operation in ["read", "write"] {
                 let label = format!("{operation}.{name}.stripe{}KiB", stripe >> 10);
-                if !label.contains(&filter) {
+                if !label.starts_with(&filter) {
                     continue;
                 }
                 let (mut bare_ns, mut striped_ns) = (Vec::new(), Vec::new());

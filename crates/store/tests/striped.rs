@@ -30,6 +30,7 @@ fn role() {
         "appender" => processes::append_records(&world, &arguments),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
+        "crowded" => faults::use_without_free_descriptors(&world),
         "stranger" => faults::use_without_permission(&world, &arguments),
         "forker" => forks::fork_and_use(&world, &arguments),
         other => panic!("no role {other}"),

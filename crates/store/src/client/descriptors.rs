@@ -164,17 +164,25 @@ pub fn room_above(base: RawFd) -> usize {
 }
 
 fn duplicate_above(descriptor: impl AsFd, base: RawFd) -> Result<RawFd, Errno> {
+    let duplicate = || rustix::io::fcntl_dupfd_cloexec(&descriptor, base).map(IntoRawFd::into_raw_fd);
+    match duplicate() {
+        // The number lies beyond the soft limit.
+        Err(Errno::INVAL | Errno::MFILE) => with_raised_limit(duplicate),
+        result => result,
+    }
+}
+
+/// Does `action`, which makes a descriptor, with the soft limit of open files raised to the hard one.
+pub(crate) fn with_raised_limit<T>(action: impl FnOnce() -> T) -> T {
     let _raising = RAISING.lock();
     let limits = rustix::process::getrlimit(Resource::Nofile);
-    if limits.current == limits.maximum {
-        return Ok(rustix::io::fcntl_dupfd_cloexec(descriptor, base)?.into_raw_fd());
-    }
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    rustix::process::setrlimit(Resource::Nofile, raised)?;
-    let result = rustix::io::fcntl_dupfd_cloexec(descriptor, base);
-    let restored = rustix::process::setrlimit(Resource::Nofile, limits);
-    debug_assert!(restored.is_ok());
-    Ok(result?.into_raw_fd())
+    let raised = limits != raised && rustix::process::setrlimit(Resource::Nofile, raised).is_ok();
+    let result = action();
+    if raised {
+        let _ = rustix::process::setrlimit(Resource::Nofile, limits);
+    }
+    result
 }
 
 pub(super) fn take_for_fork() {

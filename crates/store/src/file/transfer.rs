@@ -10,7 +10,7 @@
 
 use super::buffers::{Batch, Buffers, Cursor};
 use super::{FileError, StripedFile};
-use crate::client::descriptors::Descriptor;
+use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::{ClientError, Core};
 use crate::protocol::{Refusal, Request};
@@ -413,7 +413,13 @@ impl StripedFile {
     fn open_object(&self, key: &ObjectKey) -> Result<Pin<'_>, Obstacle> {
         let core: &Core = &self.core;
         let server = core.server(key.server).map_err(|error| self.fault(error))?;
-        match server.open(key.object, key.writable) {
+        let open = || server.open(key.object, key.writable);
+        let opened = match open() {
+            // The program is at its own limit of open files, which is not the library's.
+            Err(ServerError::Os { source: Errno::MFILE, .. }) => with_raised_limit(open),
+            result => result,
+        };
+        match opened {
             Ok(handle) => {
                 let descriptor = Descriptor::raise(handle.descriptor, core.base());
                 core.note_medium(key.server, descriptor.as_fd());

@@ -31,6 +31,8 @@ impl StripedFile {
         }
         let request = Request::Truncate { file: self.file, size_bytes };
         self.core.done(&request, &[]).map_err(|source| self.broker(source))?;
+        // Objects that were cut off are gone only when nobody has them open.
+        self.core.objects.close_file(self.file);
         self.touch();
         Ok(())
     }
@@ -53,7 +55,10 @@ impl StripedFile {
             self.overcome(Obstacle::Place { first, last })?;
         }
         if !keep_size && end > self.size_bytes() {
-            self.truncate(end)?;
+            // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.
+            self.core.done(&Request::Tidy { file: self.file }, &[]).map_err(|source| self.broker(source))?;
+            self.shared.extent.extend_to(end);
+            self.touch();
         }
         Ok(())
     }

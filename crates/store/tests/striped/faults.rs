@@ -282,3 +282,37 @@ fn without_a_broker_errors_come_in_time_and_name_it() {
     drop(broker.stdin.take());
     broker.wait().unwrap();
 }
+
+/// Takes every descriptor that the limit allows, then uses a file whose objects are not open yet.
+pub(crate) fn use_without_free_descriptors(world: &World) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: hard }).unwrap();
+    let client = world.client();
+    let (stub, file) = world.open(&client, "crowded", true);
+    let mut taken = Vec::new();
+    while let Ok(descriptor) = rustix::io::dup(&stub) {
+        use std::os::fd::AsRawFd;
+        assert!(descriptor.as_raw_fd() < 64, "the program sees another limit than its own");
+        taken.push(descriptor);
+    }
+    // All but a few numbers were the program's.
+    assert!(taken.len() > 50, "{} descriptors taken", taken.len());
+    assert_eq!(read(&file, 0, 3000), [7; 3000]);
+    assert_eq!(write(&file, 20_000, &[8; 2000]), 2000);
+    assert_eq!(getrlimit(Resource::Nofile).current, Some(64));
+    for number in stripewise_store::client::owned_descriptors(0) {
+        assert!(number >= 64, "descriptor {number} is in the program's range");
+    }
+}
+
+#[test]
+fn a_program_at_its_limit_of_open_files_reads_and_writes_on() {
+    let world = World::new(3);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "crowded", uniform(16384, &[(0, 1000), (1, 1000), (2, 500)]));
+    write(&file, 0, &[7; 3000]);
+    succeed(world.spawn("crowded", &[]));
+    assert_eq!(read(&file, 20_000, 2000), [8; 2000]);
+}
