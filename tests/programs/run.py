@@ -61,6 +61,10 @@ def execute(command: list[str], directory: pathlib.Path, environment: dict[str, 
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         raise Failed(f"not done after {timeout_s:.0f} s: {' '.join(command)}\n{tail(output)}") from None
+    except BaseException:  # an interrupt of the runner ends what it started
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
     return output.decode(errors="backslashreplace") + f"\nexit status {process.returncode}\n"
 
 
@@ -306,6 +310,7 @@ def main() -> int:
     if not cases:
         print("no case matches", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(2))
     base = pathlib.Path(tempfile.mkdtemp(prefix="stripewise-programs-", dir=arguments.dir))
     base.chmod(0o755)  # a case runs as nobody
     try:
