@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
 use stripewise_planner::{Plan, PlannedFile};
-use stripewise_store::manage::{self, Moving};
+use stripewise_store::manage::{self, ManageError, Moving};
 use stripewise_store::protocol::Admin;
 
 /// Bring the files of a plan under management
@@ -116,12 +116,21 @@ fn check_room(plan: &Plan) -> Result<()> {
 fn step(file: &PlannedFile) -> Result<Step> {
     let path = real(Path::new(&file.path))?;
     let (action, size_bytes) = match path.symlink_metadata() {
-        Ok(_) => (Action::Move, manage::examine(&path)?),
+        Ok(_) => (Action::Move, examine(&path)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Action::Expect, 0),
         Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
     };
     let placement = file.initial();
     Ok(Step { path, action, size_bytes, regions: placement.planned_regions(), layouts: placement.layouts.len() })
+}
+
+fn examine(path: &Path) -> Result<u64> {
+    manage::examine(path).map_err(|error| match &error {
+        ManageError::AlreadyManaged { .. } => {
+            anyhow::anyhow!("{error}; to place it by another plan, `stripewise release {}` first", path.display())
+        }
+        _ => error.into(),
+    })
 }
 
 fn bring_in(context: &Context, store: &Store, path: &Path, file: &PlannedFile, interrupt: Interrupt) -> Result<u64> {

@@ -25,7 +25,7 @@ use stripewise_store::state::StateDirectory;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  stripewise init --server hdd0=hdd:/mnt/a --server hdd1=hdd:/mnt/b --server ssd0=ssd:/mnt/nvme:100GiB
+  stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
   stripewise init --emulated 12xhdd-7200,4xsata-ssd-2012:64MiB --link gigabit --region 4MiB")]
 pub(crate) struct InitArgs {
     /// A server: NAME=hdd:DIR or NAME=ssd:DIR, with :CAPACITY if not all of the file system may be filled

@@ -14,7 +14,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_layout::ByteCount;
-use stripewise_planner::{Comparison, Gains, Plan, PlanOptions, PolicyName, compare, comparison_text, plan_text};
+use stripewise_planner::{
+    Comparison, Gains, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
+};
 
 /// Plan where the files of a traced program go
 ///
@@ -94,7 +96,7 @@ impl FromStr for Policies {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "all" => Ok(Self::All),
-            name => name.parse().map(Self::One).map_err(|error: stripewise_planner::UnknownPolicy| error.to_string()),
+            name => name.parse().map(Self::One).map_err(|error: UnknownPolicy| format!("{error}, or all")),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `stripewise trace`: capture what a program reads and writes, look at it, hand it to other tools.
 
-mod alignment;
 mod capture;
 mod export;
 mod show;

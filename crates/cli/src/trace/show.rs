@@ -1,19 +1,19 @@
 //! `stripewise trace show`: files, request sizes, patterns, hot regions of each window, alignment to a stripe size.
 
-use super::alignment::{self, Alignment};
 use crate::context::Context;
-use crate::figures::{bytes, duration, grouped};
+use crate::figures::{bytes, duration, grouped, number};
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::seconds;
 use crate::table::Table;
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
-use stripewise_layout::{ByteCount, Direction, Order};
-use stripewise_trace::{CountOptions, FileAccess, RegionAccess, Trace, WindowAccess, count};
+use stripewise_layout::{ByteCount, Direction};
+use stripewise_trace::statistics::AccessPattern;
+use stripewise_trace::{Alignment, CountOptions, FileStatistics, SMALL_REQUEST, Trace, alignment, statistics};
 
 /// Show the files, request sizes, patterns and hot regions of a trace
 #[derive(Args, Debug)]
@@ -21,7 +21,7 @@ use stripewise_trace::{CountOptions, FileAccess, RegionAccess, Trace, WindowAcce
 Examples:
   stripewise trace show run.trace
   stripewise trace show run.trace --stripe 64KiB
-  stripewise trace show run.trace --window 60s --region 4MiB --hot 10")]
+  stripewise trace show run.trace --window 60s --region 4MiB --top 10")]
 pub(super) struct ShowArgs {
     /// A trace of any form that Stripewise reads: its own, CSV, IOSIG's
     trace: PathBuf,
@@ -38,9 +38,9 @@ pub(super) struct ShowArgs {
     #[arg(long, value_name = "SIZE")]
     region: Option<ByteCount>,
 
-    /// Hot regions to name for each window
+    /// Sizes of each file and hot regions of each window to name
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
-    hot: usize,
+    top: usize,
 
     /// Files to show, those with the most bytes first
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
@@ -52,10 +52,12 @@ struct Shown {
     trace: PathBuf,
     host: Option<String>,
     traced_command: Vec<String>,
-    processes: usize,
+    processes: u32,
     mpi_size: u32,
-    nodes: usize,
+    nodes: u32,
     records: u64,
+    lost: u64,
+    unfinished: u32,
     duration_s: f64,
     warnings: Vec<String>,
     files: Vec<ShownFile>,
@@ -66,37 +68,45 @@ struct Shown {
 #[derive(Serialize)]
 struct ShownFile {
     path: String,
-    size_bytes: u64,
-    bytes: u64,
-    classes: Vec<ShownClass>,
+    read_requests: u64,
+    write_requests: u64,
+    read_bytes: u64,
+    write_bytes: u64,
+    bandwidth_mb_s: f64,
+    processes: u32,
+    nodes: u32,
+    distinct_sizes: u64,
+    sizes: Vec<ShownSize>,
+    patterns: Vec<ShownPattern>,
     windows: Vec<ShownWindow>,
 }
 
 #[derive(Serialize)]
-struct ShownClass {
+struct ShownSize {
     operation: Direction,
     request_bytes: u64,
-    order: Order,
     requests: u64,
+}
+
+#[derive(Serialize)]
+struct ShownPattern {
+    pattern: String,
+    processes: u32,
 }
 
 #[derive(Serialize)]
 struct ShownWindow {
     start_s: f64,
     end_s: f64,
-    regions: usize,
     requests: u64,
-    bytes: u64,
-    processes: u32,
-    hot: Vec<HotRegion>,
+    regions: u64,
+    hottest: Vec<HotRegion>,
 }
 
 #[derive(Serialize)]
 struct HotRegion {
     region: u32,
     requests: u64,
-    bytes: u64,
-    processes: u32,
 }
 
 #[derive(Serialize)]
@@ -124,23 +134,27 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
         None => ByteCount(DEFAULT_REGION_BYTES),
     };
     let options = CountOptions { window_s: arguments.window, region_size, ..CountOptions::default() };
-    let counted = count(&trace, &options)?;
-    let alignment = arguments.stripe.map(|stripe| alignment_of(&trace, stripe)).transpose()?;
+    let found = statistics(&trace, &options, arguments.top)?;
+    let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
+    let alignment = match arguments.stripe {
+        Some(stripe) => Some(alignment_of(&trace, &with_data[..with_data.len().min(arguments.files)], stripe)?),
+        None => None,
+    };
     drop(waiting);
-    let mut files: Vec<ShownFile> = counted.iter().map(|file| shown_file(file, arguments.hot)).collect();
-    files.sort_by_key(|file| std::cmp::Reverse(file.bytes));
     let manifest = trace.manifest.as_ref();
     let shown = Shown {
         host: manifest.map(|manifest| manifest.host.clone()),
         traced_command: manifest.map_or_else(Vec::new, |manifest| manifest.command.clone()),
-        processes: trace.processes.len(),
+        processes: found.processes,
         mpi_size: trace.mpi_size(),
-        nodes: trace.nodes.len(),
-        records: trace.event_count(),
-        duration_s: trace.duration().seconds(),
+        nodes: found.nodes,
+        records: found.events,
+        lost: found.lost,
+        unfinished: found.unfinished,
+        duration_s: found.duration_s,
         warnings: trace.warnings.iter().map(ToString::to_string).collect(),
         trace: arguments.trace,
-        files,
+        files: with_data.into_iter().map(shown_file).collect(),
         alignment,
     };
     if context.json {
@@ -151,80 +165,61 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-fn shown_file(file: &FileAccess, hot: usize) -> ShownFile {
-    let mut requests = vec![0; file.classes.len()];
-    for (class, count) in file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts) {
-        requests[usize::from(class.0)] += count;
-    }
-    let mut classes: Vec<ShownClass> = file
-        .classes
-        .iter()
-        .zip(requests)
-        .map(|(class, requests)| ShownClass {
-            operation: class.direction,
-            request_bytes: class.request_bytes,
-            order: class.order,
-            requests,
-        })
-        .collect();
-    classes.sort_by_key(|class| std::cmp::Reverse(class.requests * class.request_bytes));
-    let bytes = classes.iter().map(|class| class.requests * class.request_bytes).sum();
-    let windows = file.windows.iter().map(|window| shown_window(file, window, hot)).collect();
-    ShownFile { path: file.path.clone(), size_bytes: file.size_bytes, bytes, classes, windows }
-}
-
-fn requests_and_bytes(file: &FileAccess, region: &RegionAccess) -> (u64, u64) {
-    region.counts.iter().fold((0, 0), |(requests, bytes), (class, count)| {
-        (requests + count, bytes + count * file.class(*class).request_bytes)
-    })
-}
-
-fn shown_window(file: &FileAccess, window: &WindowAccess, hot: usize) -> ShownWindow {
-    let mut regions: Vec<HotRegion> = window
-        .regions
-        .iter()
-        .map(|region| {
-            let (requests, bytes) = requests_and_bytes(file, region);
-            HotRegion { region: region.region.0, requests, bytes, processes: region.processes }
-        })
-        .collect();
-    regions.sort_by_key(|region| std::cmp::Reverse(region.bytes));
-    ShownWindow {
+fn shown_file(file: &FileStatistics) -> ShownFile {
+    let sizes = file.sizes.iter().map(|size| ShownSize {
+        operation: size.direction,
+        request_bytes: size.request_bytes,
+        requests: size.requests,
+    });
+    let patterns = file.patterns.iter().map(|(pattern, processes)| ShownPattern {
+        pattern: match pattern {
+            AccessPattern::Single => "single request".to_owned(),
+            AccessPattern::Sequential => "sequential".to_owned(),
+            AccessPattern::Strided { stride_bytes } => format!("strided by {stride_bytes} B"),
+            AccessPattern::Random => "random".to_owned(),
+        },
+        processes: *processes,
+    });
+    let windows = file.hot.iter().map(|window| ShownWindow {
         start_s: window.start_s,
         end_s: window.end_s,
-        regions: regions.len(),
-        requests: regions.iter().map(|region| region.requests).sum(),
-        bytes: regions.iter().map(|region| region.bytes).sum(),
-        processes: regions.iter().map(|region| region.processes).max().unwrap_or(0),
-        hot: regions.into_iter().take(hot).collect(),
+        requests: window.requests,
+        regions: window.regions,
+        hottest: window
+            .hottest
+            .iter()
+            .map(|(region, requests)| HotRegion { region: region.0, requests: *requests })
+            .collect(),
+    });
+    ShownFile {
+        path: file.path.clone(),
+        read_requests: file.read_requests,
+        write_requests: file.write_requests,
+        read_bytes: file.read_bytes,
+        write_bytes: file.write_bytes,
+        bandwidth_mb_s: file.bandwidth_mb_s(),
+        processes: file.processes,
+        nodes: file.nodes,
+        distinct_sizes: file.distinct_sizes,
+        sizes: sizes.collect(),
+        patterns: patterns.collect(),
+        windows: windows.collect(),
     }
 }
 
-fn alignment_of(trace: &Trace, stripe: ByteCount) -> Result<ShownAlignment> {
-    anyhow::ensure!(stripe.0 > 0, "--stripe 0: a stripe has at least one byte; 64KiB is usual");
-    let files = alignment::of_files(trace, stripe.0);
-    let mut all = Alignment::default();
-    let mut rows = Vec::new();
-    for (file, alignment) in trace.files.iter().zip(&files).filter(|(_, alignment)| alignment.requests > 0) {
-        all.requests += alignment.requests;
-        all.unaligned += alignment.unaligned;
-        all.random += alignment.random;
-        rows.push(alignment_row(&file.path, alignment));
-    }
-    rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
-    rows.push(alignment_row("all files", &all));
-    Ok(ShownAlignment { stripe, random_below: ByteCount(alignment::RANDOM_BELOW_BYTES), rows })
-}
-
-fn alignment_row(path: &str, alignment: &Alignment) -> AlignmentRow {
-    let [unaligned_percent, random_percent, total_percent] = alignment.percent();
-    AlignmentRow {
+fn alignment_of(trace: &Trace, files: &[&FileStatistics], stripe: ByteCount) -> Result<ShownAlignment> {
+    ensure!(stripe.0 > 0, "--stripe 0: a stripe has at least one byte; 64KiB is usual");
+    let row = |path: &str, found: Alignment| AlignmentRow {
         path: path.to_owned(),
-        requests: alignment.requests,
-        unaligned_percent,
-        random_percent,
-        total_percent,
-    }
+        requests: found.requests,
+        unaligned_percent: found.unaligned_per_cent(),
+        random_percent: found.random_per_cent(),
+        total_percent: found.total_per_cent(),
+    };
+    let of_files = files.iter().map(|file| row(&file.path, alignment(trace, Some(file.file), stripe, SMALL_REQUEST)));
+    let mut rows: Vec<AlignmentRow> = of_files.collect();
+    rows.push(row("all files", alignment(trace, None, stripe, SMALL_REQUEST)));
+    Ok(ShownAlignment { stripe, random_below: SMALL_REQUEST, rows })
 }
 
 fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
@@ -232,12 +227,8 @@ fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
         context.line(format_args!("command    {}", shown.traced_command.join(" ")))?;
     }
     let mpi = if shown.mpi_size > 0 { format!(", MPI with {} ranks", shown.mpi_size) } else { String::new() };
-    context.line(format_args!("processes  {}{mpi}, on {} node(s)", shown.processes, shown.nodes))?;
-    context.line(format_args!(
-        "records    {} in {}",
-        grouped(i64::try_from(shown.records).context("too many records")?),
-        duration(shown.duration_s)
-    ))?;
+    context.line(format_args!("processes  {}{mpi}, nodes {}", shown.processes, shown.nodes))?;
+    context.line(format_args!("records    {} in {}", count(shown.records), duration(shown.duration_s)))?;
     for warning in &shown.warnings {
         context.say(warning);
     }
@@ -246,64 +237,77 @@ fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
         print_file(context, file)?;
     }
     if shown.files.len() > most_files {
-        context.line(format_args!(
-            "\nand {} more files (--files {})",
-            shown.files.len() - most_files,
-            shown.files.len()
-        ))?;
+        let all = shown.files.len();
+        context.line(format_args!("\nand {} more files (--files {all} shows them)", all - most_files))?;
     }
     if let Some(alignment) = &shown.alignment {
-        context.line(format_args!(
-            "\nstripe {}: unaligned is larger than a stripe with an end off it, random is below {}",
-            alignment.stripe, alignment.random_below
-        ))?;
-        let mut table = Table::new(&["file", ">requests", ">unaligned %", ">random %", ">total %"]);
-        let last = alignment.rows.len() - 1;
-        let of_files = alignment.rows[..last].iter().take(most_files);
-        for row in of_files.chain(&alignment.rows[last..]) {
-            let percent = |value: f64| format!("{value:.1}");
-            table.row([
-                row.path.clone(),
-                grouped(row.requests as i64),
-                percent(row.unaligned_percent),
-                percent(row.random_percent),
-                percent(row.total_percent),
-            ]);
-        }
-        context.line(table)?;
+        context.line("")?;
+        print_alignment(context, alignment)?;
     }
     Ok(())
 }
 
+fn count(number: u64) -> String {
+    grouped(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
 fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
-    context.line(format_args!("{} ({}, {} moved)", file.path, bytes(file.size_bytes), bytes(file.bytes)))?;
-    let mut table = Table::new(&["  operation", ">request", "order", ">requests", ">bytes", ">share"]);
-    for class in file.classes.iter().filter(|class| class.requests > 0) {
-        let moved = class.requests * class.request_bytes;
-        let operation = if class.operation == Direction::Read { "  read" } else { "  write" };
-        let order = if class.order == Order::Sequential { "sequential" } else { "random" };
-        table.row([
-            operation.to_owned(),
-            bytes(class.request_bytes),
-            order.to_owned(),
-            grouped(class.requests as i64),
-            bytes(moved),
-            format!("{:.1} %", moved as f64 * 100.0 / file.bytes.max(1) as f64),
-        ]);
+    context.line(&file.path)?;
+    for (name, requests, moved) in
+        [("read", file.read_requests, file.read_bytes), ("write", file.write_requests, file.write_bytes)]
+    {
+        if requests > 0 {
+            context.line(format_args!("  {name:<9}{} in {} requests", bytes(moved), count(requests)))?;
+        }
+    }
+    context.line(format_args!(
+        "  by       {} processes on {} node(s), {} MB/s in all",
+        file.processes,
+        file.nodes,
+        number(file.bandwidth_mb_s)
+    ))?;
+    let patterns: Vec<String> =
+        file.patterns.iter().map(|pattern| format!("{} ({} processes)", pattern.pattern, pattern.processes)).collect();
+    context.line(format_args!("  pattern  {}", patterns.join(", ")))?;
+    let mut table = Table::new(&["  size", "operation", ">requests"]);
+    for size in &file.sizes {
+        let operation = if size.operation == Direction::Read { "read" } else { "write" };
+        table.row([format!("  {}", bytes(size.request_bytes)), operation.to_owned(), count(size.requests)]);
     }
     context.line(table)?;
-    let mut table = Table::new(&["  window", ">regions", ">requests", ">bytes", ">processes", "hot regions"]);
+    let more = file.distinct_sizes.saturating_sub(file.sizes.len() as u64);
+    if more > 0 {
+        context.line(format_args!("  and {more} more sizes (--top {} shows them)", file.distinct_sizes))?;
+    }
+    let mut table = Table::new(&["  window", ">requests", ">regions", "hottest regions (share of requests)"]);
     for window in file.windows.iter().filter(|window| window.requests > 0) {
-        let share = |region: &HotRegion| region.bytes as f64 * 100.0 / window.bytes.max(1) as f64;
-        let hot: Vec<String> =
-            window.hot.iter().map(|region| format!("{} ({:.1} %)", region.region, share(region))).collect();
+        let share = |region: &HotRegion| region.requests as f64 * 100.0 / window.requests as f64;
+        let hottest: Vec<String> =
+            window.hottest.iter().map(|region| format!("{} ({:.1} %)", region.region, share(region))).collect();
         table.row([
             format!("  {} to {}", duration(window.start_s), duration(window.end_s)),
-            window.regions.to_string(),
-            grouped(window.requests as i64),
-            bytes(window.bytes),
-            window.processes.to_string(),
-            hot.join(", "),
+            count(window.requests),
+            count(window.regions),
+            hottest.join(", "),
+        ]);
+    }
+    context.line(table)
+}
+
+fn print_alignment(context: &Context, alignment: &ShownAlignment) -> Result<()> {
+    context.line(format_args!(
+        "stripe {}: unaligned is larger than a stripe with an end off it, random is below {}",
+        alignment.stripe, alignment.random_below
+    ))?;
+    let mut table = Table::new(&["file", ">requests", ">unaligned %", ">random %", ">total %"]);
+    for row in &alignment.rows {
+        let percent = |value: f64| format!("{value:.1}");
+        table.row([
+            row.path.clone(),
+            count(row.requests),
+            percent(row.unaligned_percent),
+            percent(row.random_percent),
+            percent(row.total_percent),
         ]);
     }
     context.line(table)

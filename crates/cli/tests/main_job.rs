@@ -1,0 +1,206 @@
+//! The main job by hand: watch a program, plan, place, run it again.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{Place, noise, preload};
+
+/// A profile of the cluster by made-up lines: calibration has tests of its own.
+fn write_profile(place: &Place) {
+    let toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    let id = toml.lines().find_map(|line| line.strip_prefix("id = ")).unwrap().trim_matches('"');
+    let line = |alpha: f64, rate: f64| serde_json::json!({"alpha_s": alpha, "beta_s_per_byte": 1e-6 / rate, "r2": 0.99, "spread": 0.02, "samples": 40});
+    let server = |name: &str, class: &str| {
+        let (random, rate) = if class == "hdd" { (0.012, 120.0) } else { (0.0001, 500.0) };
+        serde_json::json!({"name": name, "class": class, "read_sequential": line(1e-4, rate), "read_random": line(random, rate),
+            "write_sequential": line(1e-4, rate), "write_random": line(random, rate)})
+    };
+    let profile = serde_json::json!({"version": 1, "cluster": id, "emulated": false, "measured_at": "2024-02-29T12:00:00Z",
+        "servers": [server("h0", "hdd"), server("h1", "hdd"), server("s0", "ssd"), server("s1", "ssd")],
+        "network": {"e_s": 0.0, "t_s_per_byte": 0.0, "source": "local"}});
+    place.write("profile.json", profile.to_string().as_bytes());
+}
+
+#[test]
+fn from_a_trace_to_a_redirected_run() {
+    preload();
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let data = noise(4 << 20);
+    place.write("data", &data);
+    let said = place.say(&[
+        "trace",
+        "-o",
+        "run.trace",
+        "--",
+        "dd",
+        "if=data",
+        "of=/dev/null",
+        "bs=64k",
+        "count=64",
+        "status=none",
+    ]);
+    assert_eq!(said.status, 0, "{}", said.err);
+    assert!(said.err.contains("HERE/run.trace: ") && said.err.contains(" records of 1 processes"), "{}", said.err);
+    assert_eq!(place.say(&["trace", "-o", "run.trace", "--", "true"]).status, 2, "a trace is not overwritten");
+
+    let shown = place.json(&["trace", "show", "run.trace", "--stripe", "48KiB"]);
+    let file = shown["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["path"].as_str().unwrap().ends_with("/data"))
+        .unwrap();
+    assert_eq!((&file["read_requests"], &file["read_bytes"]), (&64.into(), &(4 << 20).into()));
+    assert_eq!(file["patterns"][0]["pattern"], "sequential");
+    // Every third border of 64 KiB is one of 48 KiB, but never both ends of a request.
+    let row = &shown["alignment"]["rows"][0];
+    assert_eq!((row["unaligned_percent"].as_f64(), row["random_percent"].as_f64()), (Some(100.0), Some(0.0)));
+
+    let table = place.done(&["plan", "run.trace", "--policy", "all", "-o", "plans"]);
+    for policy in ["def", "padp", "psa", "h2dp"] {
+        assert!(
+            table.contains(&format!("\n{policy}: ")) && place.path(&format!("plans/{policy}.json")).exists(),
+            "{table}"
+        );
+    }
+    place.done(&["plan", "run.trace", "-o", "plan.json"]);
+    let before = place.done(&["apply", "plan.json", "--dry-run"]);
+    assert!(before.contains("would move") && place.read("data") == data, "a dry run changes nothing");
+    place.done(&["apply", "plan.json"]);
+    assert!(place.read("data").starts_with(b"stripewise stub"));
+
+    let ran = place.command(&["run", "--", "cat", "data"]).output().unwrap();
+    assert!(ran.stdout == data, "the redirected program reads other bytes");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("the plan was made for `dd`"));
+    let again = place.say(&["apply", "plan.json"]);
+    assert!(again.status == 2 && again.err.contains("`stripewise release HERE/data` first"), "{}", again.err);
+
+    let captured = place.say(&["run", "--trace", "again.trace", "--", "cmp", "data", "data"]);
+    assert_eq!(captured.status, 0, "{}", captured.err);
+    assert!(place.path("again.trace/trace.json").exists());
+
+    place.done(&["report", "run.trace", "plans/def.json", "plan.json", "profile.json", "-o", "report.html"]);
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for section in ["bandwidth", "accesses", "regions", "load", "profile", "plans"] {
+        assert!(page.contains(&format!("<section id=\"{section}\">")), "{section}");
+    }
+    place.done(&["release", "data"]);
+    assert!(place.read("data") == data);
+}
+
+#[test]
+fn a_file_that_a_plan_expects_gets_its_placement_when_it_is_made() {
+    preload();
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let copy = ["dd", "if=/dev/zero", "of=out", "bs=64k", "count=32", "status=none"];
+    place.done(&[&["trace", "-o", "run.trace", "--"], &copy[..]].concat());
+    place.done(&["plan", "run.trace", "-o", "plan.json"]);
+    std::fs::remove_file(place.path("out")).unwrap();
+    assert!(place.done(&["apply", "plan.json"]).contains("expected"));
+    place.done(&[&["run", "--"], &copy[..]].concat());
+    assert!(place.read("out").starts_with(b"stripewise stub"));
+    assert_eq!(place.json(&["ls"])["files"][0]["size_bytes"], 2 << 20);
+    let plan: serde_json::Value = serde_json::from_slice(&place.read("plan.json")).unwrap();
+    let placement = &plan["files"][0]["windows"][0]["placement"];
+    let mut servers: Vec<u64> = Vec::new();
+    for run in placement["runs"].as_array().unwrap() {
+        let layout = &placement["layouts"][run["layout"].as_u64().unwrap() as usize];
+        servers.extend(layout.as_array().unwrap().iter().map(|stripe| stripe[0].as_u64().unwrap()));
+    }
+    servers.sort_unstable();
+    servers.dedup();
+    let held = place.json(&["stat", "out"])["files"][0]["servers"].as_array().unwrap().len();
+    assert_eq!(held, servers.len());
+}
+
+#[test]
+fn the_programs_status_is_passed_on() {
+    preload();
+    let place = Place::with_cluster();
+    assert_eq!(place.say(&["run", "--", "sh", "-c", "exit 7"]).status, 7);
+    assert_eq!(place.say(&["trace", "-o", "t", "--", "sh", "-c", "exit 9"]).status, 9);
+    assert_eq!(place.say(&["run", "--", "sh", "-c", "kill -9 $$"]).status, 137);
+    let said = place.say(&["trace", "-o", "u", "--", "./no-such-program"]);
+    assert_eq!(said.status, 2);
+    assert!(said.err.contains("cannot start ./no-such-program"), "{}", said.err);
+    assert!(!place.path("u").exists(), "nothing ran, so there is no trace");
+}
+
+#[test]
+fn a_signal_goes_on_to_the_program() {
+    preload();
+    let place = Place::with_cluster();
+    // The program says when it is ready, so that nothing waits by the clock.
+    let script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = place.command(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(lines.next().unwrap().unwrap(), "caught");
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(5), None));
+}
+
+#[test]
+fn mpi_launchers_of_both_families_are_traced() {
+    preload();
+    for (launcher, extra) in [("mpiexec.mpich", &[][..]), ("mpiexec.openmpi", &["--oversubscribe"])] {
+        if !Path::new("/usr/bin").join(launcher).exists() {
+            eprintln!("{launcher} is not installed; not tried");
+            continue;
+        }
+        let place = Place::with_cluster();
+        place.write("data", &noise(1 << 20));
+        let run = [launcher, "-n", "3"];
+        let program = ["dd", "if=data", "of=/dev/null", "bs=64k", "count=16", "status=none"];
+        let words = [&["trace", "-o", "t", "--"][..], &run, extra, &program].concat();
+        let mut command = place.command(&words);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let said = place.said(command.output().unwrap());
+        assert_eq!(said.status, 0, "{launcher}: {}", said.err);
+        let shown = place.json(&["trace", "show", "t"]);
+        let file =
+            shown["files"].as_array().unwrap().iter().find(|file| file["path"].as_str().unwrap().ends_with("/data"));
+        let file = file.unwrap_or_else(|| panic!("{launcher}: the ranks' reads are not in the trace"));
+        assert_eq!((&file["read_requests"], &file["processes"]), (&48.into(), &3.into()), "{launcher}");
+    }
+}
+
+#[test]
+fn the_doctor_tells_what_stands_in_the_way() {
+    preload();
+    let place = Place::new();
+    let fine = place.json(&["doctor", "cat"]);
+    assert_eq!(fine["redirectable"], true);
+    place.write("script", b"#!/no/such/interpreter\n");
+    place.write("text", b"hello");
+    for name in ["script", "text"] {
+        Command::new("chmod").arg("+x").arg(place.path(name)).status().unwrap();
+    }
+    place.write("plain", &std::fs::read("/bin/cat").unwrap());
+    for (program, expected) in [
+        ("./gone", "there is no such program"),
+        ("./script", "its interpreter /no/such/interpreter is missing"),
+        ("./text", "is neither an ELF program nor a script with #!"),
+        ("./plain", "cannot be executed"),
+    ] {
+        let said = place.say(&["doctor", program]);
+        assert_eq!(said.status, 1, "{program}");
+        assert!(
+            said.out.contains(expected) && said.out.ends_with("cannot be redirected as it is\n"),
+            "{program}: {}",
+            said.out
+        );
+    }
+    place.write("main.c", b"int main(void) { return 0; }\n");
+    let compiled = Command::new("cc").args(["-static", "-o", "still", "main.c"]).current_dir(place.path("")).status();
+    if compiled.is_ok_and(|status| status.success()) {
+        let said = place.say(&["doctor", "--", "env", "A=1", "./still"]);
+        assert_eq!(said.status, 1);
+        assert!(said.out.contains("is linked statically"), "{}", said.out);
+    }
+}

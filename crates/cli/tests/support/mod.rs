@@ -1,0 +1,116 @@
+//! Running the command as a person does, in a directory of its own.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+pub(crate) struct Said {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// With a cluster of two HDD and two SSD directories, regions of 1 MiB.
+    pub(crate) fn with_cluster() -> Self {
+        let place = Self::new();
+        let mut words = vec!["init".to_owned(), "--region".into(), "1MiB".into()];
+        for (name, class, capacity) in
+            [("h0", "hdd", ""), ("h1", "hdd", ""), ("s0", "ssd", ":64MiB"), ("s1", "ssd", ":64MiB")]
+        {
+            std::fs::create_dir(place.path(name)).unwrap();
+            words.extend(["--server".to_owned(), format!("{name}={class}:{name}{capacity}")]);
+        }
+        place.done(&words);
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn command(&self, words: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stripewise"));
+        command.args(words).current_dir(self.directory.path());
+        for variable in
+            ["STRIPEWISE_CLUSTER", "STRIPEWISE_PRELOAD", "STRIPEWISE_TRACE", "STRIPEWISE_STATE", "LD_PRELOAD"]
+        {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// What the command says; the directory's own path stands as `HERE`.
+    pub(crate) fn say(&self, words: &[impl AsRef<OsStr>]) -> Said {
+        self.said(self.command(words).output().unwrap())
+    }
+
+    pub(crate) fn said(&self, output: Output) -> Said {
+        let here = self.directory.path().to_str().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(here, "HERE");
+        Said { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// As [`Self::say`], for what must succeed; the data that it printed.
+    pub(crate) fn done(&self, words: &[impl AsRef<OsStr>]) -> String {
+        let said = self.say(words);
+        let shown: Vec<_> = words.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+        assert_eq!(said.status, 0, "{}: {}", shown.join(" "), said.err);
+        said.out
+    }
+
+    /// The object that the command prints with `--json`.
+    pub(crate) fn json(&self, words: &[&str]) -> serde_json::Value {
+        let mut words = words.to_vec();
+        words.insert(0, "--json");
+        let value: serde_json::Value = serde_json::from_str(&self.done(&words)).unwrap();
+        assert_eq!(value["version"], 1);
+        value
+    }
+}
+
+/// Builds the preload library beside the command, where it is looked for. `cargo test` does not: nothing links to it.
+pub(crate) fn preload() {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_BIN_EXE_stripewise")).parent().unwrap();
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--quiet", "--package", "stripewise-preload", "--target-dir"]);
+        command.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if directory.ends_with("release") {
+            command.arg("--release");
+        }
+        assert!(command.status().unwrap().success(), "the preload library does not build");
+    });
+}
+
+/// Bytes that no two offsets share.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    })
+    .take(length)
+    .collect()
+}

@@ -1,0 +1,187 @@
+//! What people read: help, manual pages, completions, errors.
+
+mod support;
+
+use support::Place;
+
+/// Commands whose help stands in `help.txt`.
+const COMMANDS: [&str; 20] = [
+    "init",
+    "doctor",
+    "trace",
+    "plan",
+    "apply",
+    "run",
+    "ls",
+    "stat",
+    "cat",
+    "cp",
+    "rm",
+    "release",
+    "check",
+    "manage",
+    "unmanage",
+    "broker",
+    "report",
+    "completions",
+    "man",
+    "",
+];
+
+/// All subcommands that the command lists itself.
+fn subcommands(place: &Place) -> Vec<String> {
+    let help = place.done(&["--help"]);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    listed
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// STRIPEWISE_UPDATE=1 writes the file anew.
+#[test]
+fn help_is_as_agreed() {
+    let place = Place::new();
+    let mut text = String::new();
+    for command in COMMANDS.iter().filter(|command| !command.is_empty()) {
+        text += &format!("$ stripewise {command} --help\n{}\n", place.done(&[command, "--help"]));
+    }
+    for action in ["show", "export"] {
+        text += &format!("$ stripewise trace {action} --help\n{}\n", place.done(&["trace", action, "--help"]));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+    if std::env::var_os("STRIPEWISE_UPDATE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let agreed = std::fs::read_to_string(path).unwrap();
+    for (number, (is, should)) in text.lines().zip(agreed.lines()).enumerate() {
+        assert_eq!(is, should, "line {} of help.txt", number + 1);
+    }
+    assert_eq!(text.len(), agreed.len());
+}
+
+#[test]
+fn every_command_of_the_main_job_is_there() {
+    let listed = subcommands(&Place::new());
+    for command in COMMANDS.iter().filter(|command| !command.is_empty()).chain(&["calibrate"]) {
+        assert!(listed.iter().any(|name| name == command), "{command} is not in {listed:?}");
+    }
+}
+
+#[test]
+fn manual_pages_and_completions_name_every_command() {
+    let place = Place::new();
+    let listed = subcommands(&place);
+    assert!(listed.len() >= COMMANDS.len());
+    let page = place.done(&["man"]);
+    place.done(&["man", "--directory", "man1"]);
+    let bash = place.done(&["completions", "bash"]);
+    let zsh = place.done(&["completions", "zsh"]);
+    let fish = place.done(&["completions", "fish"]);
+    for name in &listed {
+        assert!(page.contains(&format!("stripewise\\-{name}(1)")), "{name} is not in the manual page");
+        let own = place.read(&format!("man1/stripewise-{name}.1"));
+        assert!(String::from_utf8(own).unwrap().contains(".SH SYNOPSIS"), "{name}");
+        for (shell, text) in [("bash", &bash), ("zsh", &zsh), ("fish", &fish)] {
+            assert!(text.contains(name.as_str()), "{name} is not in the completions for {shell}");
+        }
+    }
+    assert!(place.done(&["man", "plan"]).contains("\\-\\-ssd\\-room"));
+    let said = place.say(&["man", "plna"]);
+    assert_eq!(
+        (said.status, said.err.as_str()),
+        (2, "stripewise man: no subcommand `plna`; `stripewise --help` lists them\n")
+    );
+}
+
+#[test]
+fn errors_name_the_thing_the_value_and_the_remedy() {
+    let place = Place::with_cluster();
+    place.write("text", b"not a trace, not a plan");
+    place.write("some.json", b"{\"a\": 1}");
+    std::fs::create_dir(place.path("bad")).unwrap();
+    place.write("bad/cluster.toml", b"version = 1\nid = \"x\"\nstate = \"s\"\nregoin = \"4MiB\"\nserver = []\n");
+    for (words, expected) in [
+        (
+            &["-C", "none", "ls"][..],
+            "stripewise ls: no cluster file none; make one with `stripewise init`, or name it with --cluster or STRIPEWISE_CLUSTER\n",
+        ),
+        (
+            &["init", "--server", "a=hdd:."],
+            "stripewise init: HERE/cluster.toml exists already; remove it first if its cluster is no longer needed\n",
+        ),
+        (&["-C", "new.toml", "init"], "stripewise init: no servers; name at least one with --server or --emulated\n"),
+        (
+            &["-C", "new.toml", "init", "--server", "a=hdd:gone"],
+            "stripewise init: server `a`: there is no directory HERE/gone; mount or make it first\n",
+        ),
+        (&["-C", "new.toml", "init", "--state", "state2", "--server", "a=hdd:h0"], "belongs to another server"),
+        (&["-C", "new.toml", "init", "--server", "a=hdd:text"], "there is no directory HERE/text"),
+        (&["-C", "new.toml", "init", "--server", "a=tape:x"], "unknown class `tape`; known: hdd, ssd"),
+        (&["-C", "new.toml", "init", "--emulated", "2xfloppy"], "unknown device `floppy`; known: hdd-7200"),
+        (
+            &["-C", "new.toml", "init", "--emulated", "nvme", "--link", "string"],
+            "unknown link `string`; known: gigabit",
+        ),
+        (
+            &["-C", "new.toml", "init", "--server", "a=hdd:h0:1GiB", "--region", "5"],
+            "region = \"5B\" must be a multiple of 4KiB and at least 4KiB",
+        ),
+        (&["-C", "bad", "ls"], "line 4"),
+        (&["stat", "text"], "stripewise stat: text is not a managed file\n"),
+        (&["rm", "text"], "stripewise rm: text is not a managed file; remove it with rm\n"),
+        (&["release", "text"], "stripewise release: text is not a managed file\n"),
+        (&["cat", "gone"], "stripewise cat: cannot open gone: No such file or directory (os error 2)\n"),
+        (&["cp", "text", "h0", "h1/none"], "h1/none is no directory; several files can only be copied into one\n"),
+        (&["cp", "text", "text"], "HERE/text is the source itself\n"),
+        (&["trace", "show", "text"], "no trace"),
+        (&["trace", "show", "gone"], "gone: No such file or directory"),
+        (&["plan", "gone"], "cannot read the profile profile.json"),
+        (&["apply", "some.json"], "some.json"),
+        (
+            &["report", "some.json", "-o", "r.html"],
+            "some.json is neither a plan nor a profile nor results; a trace is named by its directory\n",
+        ),
+        (&["manage", "text"], "HERE/text is no directory; make it first\n"),
+        (&["manage", "h0", "--stripe", "100"], "--stripe 100B: a stripe is a multiple of 512 bytes, below 4GiB\n"),
+        (&["unmanage", "h0"], "HERE/h0 is not a managed directory; `stripewise manage` lists them\n"),
+        (
+            &["trace", "show", "text", "--window", "soon"],
+            "`soon` is not a span of time; write 600s, 10min, 1.5h or 250ms",
+        ),
+        (&["plan", "text", "--policy", "best"], "`best` is not a policy; use one of def, padp, psa, h2dp, or all"),
+    ] {
+        let said = place.say(words);
+        assert!(said.err.ends_with(expected) || said.err.contains(expected), "{words:?} says {}", said.err);
+        assert_eq!((said.status, said.out.as_str()), (2, ""), "{words:?}");
+        let is_usage = said.err.starts_with("error: ");
+        assert!(
+            is_usage || said.err.lines().count() <= 2 || words[1] == "bad",
+            "{words:?} says too much: {}",
+            said.err
+        );
+    }
+    assert!(!place.path("new.toml").exists() && !place.path("state2").exists());
+}
+
+#[test]
+fn an_init_that_fails_leaves_nothing() {
+    let place = Place::with_cluster();
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let words =
+        ["-C", "other.toml", "init", "--state", "deep/er/state", "--server", "a=hdd:empty", "--server", "b=hdd:h0"];
+    assert_eq!(place.say(&words).status, 2);
+    assert!(!place.path("deep").exists() && !place.path("other.toml").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    use std::process::Stdio;
+    let place = Place::with_cluster();
+    place.write("big", &support::noise(3 << 20));
+    let mut child = place.command(&["cat", "big"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let said = place.said(child.wait_with_output().unwrap());
+    assert_eq!((said.status, said.err.as_str()), (0, ""));
+}
