@@ -2,6 +2,7 @@
 //! environment to run programs with, and serves until its standard input ends.
 
 #[path = "../tests/support/bed.rs"]
+#[allow(unreachable_pub, reason = "the tests share it")]
 mod bed;
 
 use std::path::Path;

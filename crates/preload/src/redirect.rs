@@ -76,6 +76,8 @@ pub(crate) struct Open {
     key: AtomicU64,
     /// A descriptor that led here when it was made.
     first: AtomicI32,
+    /// Made by `O_TMPFILE` and not linked yet.
+    unnamed: AtomicBool,
 }
 
 // SAFETY: `file` is written only while `uses` is 0 and the open is on no list, or by the last user.
@@ -93,6 +95,7 @@ impl Open {
             inode: AtomicU64::new(0),
             key: AtomicU64::new(0),
             first: AtomicI32::new(-1),
+            unnamed: AtomicBool::new(false),
         }
     }
 
@@ -148,6 +151,10 @@ impl Open {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn set_unnamed(&self) {
+        self.unnamed.store(true, Ordering::Release);
+    }
+
     /// Counts one more use, unless the open has ended.
     fn try_use(&self) -> bool {
         let mut uses = self.uses.load(Ordering::Relaxed);
@@ -172,10 +179,15 @@ impl Open {
         let inside = process::Inside::enter();
         // SAFETY: the last use has ended and the open is on no table, so nobody else looks.
         let file = unsafe { (*self.file.get()).take() };
+        let unnamed = self.unnamed.swap(false, Ordering::AcqRel);
+        let id = file.as_ref().map(|file| file.id());
         if let Some(file) = file
             && let Err(error) = file.close()
         {
             process::log(Level::Warn, &[b"stripewise: closing: ", error.to_string().as_bytes()]);
+        }
+        if unnamed && let (Some(id), Some(client)) = (id, connected()) {
+            let _ = client.abandon(id);
         }
         let mut state = state();
         state.opens.retain(|open| !std::ptr::eq(*open, self));
@@ -376,6 +388,20 @@ pub(crate) fn open_of_inode(identity: (u64, u64)) -> Option<Pinned> {
     let state = state();
     let found = state.opens.iter().find(|open| open.identity() == identity && open.try_use());
     found.map(|open| Pinned(open))
+}
+
+/// A link was made to what `path` leads to: a file without a name may have got one.
+pub(crate) fn linked(directory: c_int, path: &CStr) {
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let Ok(status) = rustix::fs::statat(base, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) else { return };
+    if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
+        && open.unnamed.swap(false, Ordering::AcqRel)
+        && let (Ok(file), Some(client)) = (open.file(), connected())
+        && let Err(error) = client.linked(file.id())
+    {
+        process::log(Level::Error, &[b"stripewise: ", path.to_bytes(), b": ", error.to_string().as_bytes()]);
+    }
 }
 
 /// The file of a managed path, for calls that only look.

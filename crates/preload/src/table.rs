@@ -133,7 +133,7 @@ pub const TABLE: &[Group] = &[
     served(
         "names",
         "posix/names.rs",
-        &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2", "truncate", "truncate64"],
+        &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2", "linkat", "truncate", "truncate64"],
     ),
     served(
         "mode, owner, times",
@@ -207,6 +207,10 @@ pub const TABLE: &[Group] = &[
             "rewind",
             "fsetpos",
             "fsetpos64",
+            "dprintf",
+            "__dprintf_chk",
+            "vdprintf",
+            "__vdprintf_chk",
             "fileno",
             "fileno_unlocked",
         ],
@@ -231,7 +235,20 @@ pub const TABLE: &[Group] = &[
     served(
         "processes",
         "posix/spawn.rs",
-        &["fork", "__fork", "_exit", "_Exit", "execve", "execv", "execvp", "execvpe", "fexecve", "execveat"],
+        &[
+            "fork",
+            "__fork",
+            "_exit",
+            "_Exit",
+            "execve",
+            "execv",
+            "execvp",
+            "execvpe",
+            "fexecve",
+            "execveat",
+            "posix_spawn_file_actions_addopen",
+            "posix_spawn_file_actions_destroy",
+        ],
     ),
     harmless(
         "asynchronous I/O",
@@ -346,7 +363,6 @@ pub const TABLE: &[Group] = &[
             "eaccess",
             "euidaccess",
             "link",
-            "linkat",
             "symlink",
             "symlinkat",
             "readlink",
@@ -686,11 +702,6 @@ pub const TABLE: &[Group] = &[
         ],
     ),
     harmless(
-        "formats to a descriptor",
-        "libc writes through a stream of its own; on a managed descriptor use fdopen",
-        &["dprintf", "__dprintf_chk", "vdprintf", "__vdprintf_chk"],
-    ),
-    harmless(
         "messages",
         "to the terminal or the log daemon",
         &[
@@ -768,8 +779,6 @@ pub const TABLE: &[Group] = &[
             "posix_spawn",
             "posix_spawnp",
             "posix_spawn_file_actions_init",
-            "posix_spawn_file_actions_destroy",
-            "posix_spawn_file_actions_addopen",
             "posix_spawn_file_actions_addclose",
             "posix_spawn_file_actions_adddup2",
             "posix_spawn_file_actions_addchdir_np",

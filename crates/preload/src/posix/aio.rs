@@ -156,6 +156,9 @@ interpose! {
     }
 
     fn aio_fsync[aio_fsync64] (operation: c_int, request: *mut aiocb) -> c_int |real| {
+        if !matches!(operation, libc::O_SYNC | libc::O_DSYNC) {
+            return real(operation, request);
+        }
         submit(Call::AioFsync, request, || real(operation, request), redirected::Kind::Sync)
     }
 

@@ -65,6 +65,22 @@ fn is_managed(fd: c_int) -> bool {
     matches!(look(fd), Known::Managed(_))
 }
 
+/// Refuses a call between two descriptors, as the kernel would: bad descriptors first.
+fn refuse(from: c_int, to: c_int, errno: Errno) -> ssize_t {
+    use rustix::fs::OFlags;
+    let access = |fd: c_int| {
+        // SAFETY: the program's descriptor; if it is not open the kernel says so.
+        rustix::fs::fcntl_getfl(unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) }).map(|flags| flags & OFlags::RWMODE)
+    };
+    let bad = from < 0
+        || to < 0
+        || access(from).is_ok_and(|access| access == OFlags::WRONLY)
+        || access(to).is_ok_and(|access| access == OFlags::RDONLY)
+        || access(from).is_err()
+        || access(to).is_err();
+    process::fail(if bad { Errno::BADF } else { errno }) as ssize_t
+}
+
 /// # Safety
 /// Null, or a valid offset.
 unsafe fn offset_at(pointer: *const off_t) -> Option<i64> {
@@ -136,7 +152,7 @@ interpose! {
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint,
     ) -> ssize_t |real| {
         if is_managed(from) || is_managed(to) {
-            return process::fail(Errno::XDEV) as ssize_t;
+            return refuse(from, to, Errno::XDEV);
         }
         let places = (offset_at(from_at), offset_at(to_at));
         between((Call::CopyFileRangeRead, Call::CopyFileRangeWrite), (from, places.0), (to, places.1), || {
@@ -146,7 +162,7 @@ interpose! {
 
     fn sendfile[sendfile64] (to: c_int, from: c_int, from_at: *mut off_t, bytes: size_t) -> ssize_t |real| {
         if is_managed(from) || is_managed(to) {
-            return process::fail(Errno::INVAL) as ssize_t;
+            return refuse(from, to, Errno::INVAL);
         }
         let place = offset_at(from_at);
         between((Call::SendfileRead, Call::SendfileWrite), (from, place), (to, None), || real(to, from, from_at, bytes))
@@ -156,7 +172,7 @@ interpose! {
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint,
     ) -> ssize_t |real| {
         if is_managed(from) || is_managed(to) {
-            return process::fail(Errno::INVAL) as ssize_t;
+            return refuse(from, to, Errno::INVAL);
         }
         let places = (offset_at(from_at), offset_at(to_at));
         between((Call::SpliceRead, Call::SpliceWrite), (from, places.0), (to, places.1), || {

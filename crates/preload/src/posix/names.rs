@@ -121,6 +121,19 @@ interpose! {
         renaming((from_directory, from), (to_directory, to), || real(from_directory, from, to_directory, to, flags))
     }
 
+    fn linkat[] (
+        from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_int,
+    ) -> c_int |real| {
+        let result = real(from_directory, from, to_directory, to, flags);
+        if result == 0 && crate::redirect::is_on() && process::is_active() {
+            let _errno = Errno::keep();
+            if let Some(_inside) = Inside::enter() {
+                crate::redirect::linked(to_directory, std::ffi::CStr::from_ptr(to));
+            }
+        }
+        result
+    }
+
     fn truncate[truncate64] (path: *const c_char, length: off_t) -> c_int |real| {
         if !process::is_active() || path.is_null() {
             return real(path, length);

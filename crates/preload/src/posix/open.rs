@@ -58,7 +58,17 @@ unsafe fn open_with(
     // SAFETY: as promised.
     let path = unsafe { CStr::from_ptr(path) };
     let start = capture::now();
-    if flags & libc::O_CREAT != 0 && redirect::is_on() {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE && redirect::is_on() {
+        if let Some(result) = redirect::open::create_unnamed(directory, path, flags, mode) {
+            return match result {
+                Ok(descriptor) => {
+                    note_managed(call, descriptor, true, start);
+                    descriptor
+                }
+                Err(errno) => process::fail(errno),
+            };
+        }
+    } else if flags & libc::O_CREAT != 0 && redirect::is_on() {
         if let Some(result) = redirect::open::create(directory, path, flags, mode) {
             return match result {
                 Ok((descriptor, created)) => {

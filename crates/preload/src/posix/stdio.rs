@@ -26,6 +26,22 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
+/// The body of a variadic function: a `va_list` of the System V ABI on the stack, with `$fixed` bytes of register arguments taken, handed on in
+/// `$list` behind the fixed arguments, which stay where they are.
+#[cfg(target_arch = "x86_64")]
+macro_rules! spill_into_list {
+    ($fixed:literal, $list:literal, $next:literal) => {
+        concat!(
+            "sub rsp, 216\n mov [rsp + 32], rdi\n mov [rsp + 40], rsi\n mov [rsp + 48], rdx\n mov [rsp + 56], rcx\n",
+            "mov [rsp + 64], r8\n mov [rsp + 72], r9\n test al, al\n je 2f\n",
+            "movaps [rsp + 80], xmm0\n movaps [rsp + 96], xmm1\n movaps [rsp + 112], xmm2\n movaps [rsp + 128], xmm3\n",
+            "movaps [rsp + 144], xmm4\n movaps [rsp + 160], xmm5\n movaps [rsp + 176], xmm6\n movaps [rsp + 192], xmm7\n2:\n",
+            "mov dword ptr [rsp], ", $fixed, "\n mov dword ptr [rsp + 4], 48\n lea rax, [rsp + 224]\n mov [rsp + 8], rax\n",
+            "lea rax, [rsp + 32]\n mov [rsp + 16], rax\n mov ", $list, ", rsp\n call ", $next, "\n add rsp, 216\n ret"
+        )
+    };
+}
+
 /// A captured stream and where the next byte was when it was last looked at.
 struct Watched {
     stream: AtomicPtr<FILE>,
@@ -191,7 +207,64 @@ fn managed_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE>
     redirected::open(path, mode)
 }
 
+/// Formats and writes by our own `write`, where libc would write from inside itself; none when it is libc's affair.
+///
+/// # Safety
+/// As `vdprintf`.
+unsafe fn formatted(fd: c_int, format: *const c_char, arguments: *mut c_void) -> Option<c_int> {
+    unsafe extern "C" {
+        fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+    }
+    if matches!(look(fd), Known::Plain) {
+        return None;
+    }
+    let mut text = std::ptr::null_mut();
+    // SAFETY: the caller's promise.
+    let length = unsafe { vasprintf(&raw mut text, format, arguments) };
+    let mut done = 0;
+    while done < length {
+        // SAFETY: `length` bytes at `text`.
+        let written = unsafe { libc::write(fd, text.add(done as usize).cast(), (length - done) as size_t) };
+        if written <= 0 {
+            break;
+        }
+        done += written as c_int;
+    }
+    if length >= 0 {
+        let _errno = process::Errno::keep();
+        // SAFETY: allocated by `vasprintf`.
+        unsafe { libc::free(text.cast()) };
+    }
+    Some(if done < length { -1 } else { length })
+}
+
+/// `dprintf` is variadic with floating point among its arguments, so no fixed function can stand for it: this one
+/// spills the registers into a `va_list`, as a C compiler would, and goes on in `vdprintf`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dprintf() {
+    std::arch::naked_asm!(spill_into_list!(16, "rdx", "{next}"), next = sym vdprintf)
+}
+
+/// As `dprintf`, with a flag before the format.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn __dprintf_chk() {
+    std::arch::naked_asm!(spill_into_list!(24, "rcx", "{next}"), next = sym __vdprintf_chk)
+}
+
 interpose! {
+    /// A `va_list` is passed by address on 64-bit x86 and Arm.
+    fn vdprintf[] (fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int |real| {
+        formatted(fd, format, arguments).unwrap_or_else(|| real(fd, format, arguments))
+    }
+
+    fn __vdprintf_chk[] (fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int |real| {
+        formatted(fd, format, arguments).unwrap_or_else(|| real(fd, flag, format, arguments))
+    }
+
     fn fopen[fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE |real| {
         if !process::is_active() {
             return real(path, mode);

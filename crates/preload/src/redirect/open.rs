@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_store::client::Client;
 use stripewise_store::errno::ToErrno;
+use stripewise_store::file::StripedFile;
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -30,7 +31,7 @@ pub(crate) fn create(
     flags: c_int,
     mode: mode_t,
 ) -> Option<Result<(c_int, bool), Errno>> {
-    if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+    if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 {
         return None;
     }
     let client = client().ok()?;
@@ -60,6 +61,29 @@ pub(crate) fn create(
         }
     }
     None
+}
+
+/// A file that has no name yet (`O_TMPFILE`): managed if its directory is; `linkat` gives it its name, and the last close without one ends it.
+pub(crate) fn create_unnamed(
+    directory: c_int,
+    path: &CStr,
+    flags: c_int,
+    mode: mode_t,
+) -> Option<Result<c_int, Errno>> {
+    let client = client().ok()?;
+    if client.managed_directories().is_empty() || !process::owns_tables() {
+        return None;
+    }
+    let mut buffer: capture::PathBuffer = [0; _];
+    let inside = CString::new([path.to_bytes(), b"/."].concat()).ok()?;
+    let length = capture::name_at(directory, &inside, &mut buffer);
+    // The name ends in the dot.
+    let parent = buffer.get(..length)?.strip_suffix(b"/.")?;
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("/.unnamed-{}-{number}", rustix::process::getpid().as_raw_nonzero());
+    let target = CString::new([parent, name.as_bytes()].concat()).ok()?;
+    is_ours(&client, target.to_bytes()).then(|| make(&client, &target, flags, mode))
 }
 
 /// Whether an open of this path with `O_CREAT` would make a managed file.
@@ -141,7 +165,10 @@ fn nameless(target: &CStr, flags: OFlags, mode: Mode) -> Result<Nameless, Errno>
     Err(Errno::EXIST)
 }
 
+/// Makes a managed file, named `target` unless `O_TMPFILE` is among the flags, and enters its descriptor in the table.
 fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+    let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let flags = if unnamed { flags & !libc::O_TMPFILE } else { flags };
     let kept =
         flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_DIRECT | libc::O_ACCMODE);
     // The broker needs a descriptor that writes.
@@ -152,19 +179,10 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
         process::log(Level::Error, &[b"stripewise: creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
-    let id = file.id();
-    let link = format!("/proc/self/fd/{}", stub.descriptor.borrow().as_raw_fd());
-    let linked = rustix::fs::linkat(rustix::fs::CWD, link, rustix::fs::CWD, target, AtFlags::SYMLINK_FOLLOW);
-    if let Err(errno) = linked {
-        drop(file);
-        if let Err(error) = client.abandon(id) {
-            process::log(Level::Warn, &[b"stripewise: ", error.to_string().as_bytes()]);
-        }
-        return Err(errno);
-    }
-    if let Err(error) = client.linked(id) {
-        process::log(Level::Error, &[b"stripewise: ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
-        return Err(error.errno());
+    if !unnamed {
+        let link = format!("/proc/self/fd/{}", stub.descriptor.borrow().as_raw_fd());
+        let linked = rustix::fs::linkat(rustix::fs::CWD, link, rustix::fs::CWD, target, AtFlags::SYMLINK_FOLLOW);
+        name(client, target, linked, &file)?;
     }
     let descriptor = stub.descriptor.0.take().ok_or(Errno::BADF)?;
     let (descriptor, file) = with_access(client, descriptor, file, flags, kept)?;
@@ -174,16 +192,33 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let status = rustix::fs::fstat(&descriptor)?;
     descriptors::forget(descriptor.as_raw_fd());
     enter(descriptor.as_fd(), (status.st_dev, status.st_ino), Ok(file));
+    if unnamed && let Some(open) = descriptors::managed_open(descriptor.as_raw_fd()) {
+        open.set_unnamed();
+    }
     Ok(descriptor.into_raw_fd())
 }
 
-type Opened = (OwnedFd, std::sync::Arc<stripewise_store::file::StripedFile>);
+/// Tells the broker whether a new file got its name.
+fn name(client: &Client, target: &CStr, linked: Result<(), Errno>, file: &StripedFile) -> Result<(), Errno> {
+    let told = match linked {
+        Ok(()) => client.linked(file.id()),
+        Err(_) => client.abandon(file.id()),
+    };
+    if let Err(error) = told {
+        process::log(Level::Error, &[b"stripewise: ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+        linked?;
+        return Err(error.errno());
+    }
+    linked
+}
+
+type Opened = (OwnedFd, std::sync::Arc<StripedFile>);
 
 /// A program that creates a file only to read it gets a descriptor that only reads, of the same number.
 fn with_access(
     client: &Client,
     descriptor: OwnedFd,
-    file: std::sync::Arc<stripewise_store::file::StripedFile>,
+    file: std::sync::Arc<StripedFile>,
     flags: c_int,
     kept: c_int,
 ) -> Result<Opened, Errno> {

@@ -21,6 +21,7 @@ struct CookieFunctions {
 }
 
 unsafe extern "C" {
+    fn __fpurge(stream: *mut FILE);
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
@@ -198,13 +199,17 @@ pub(crate) fn reopen(
         let creates = flags_of(mode.to_bytes()).is_some_and(|flags| flags & libc::O_CREAT != 0);
         super::may_be_stub(libc::AT_FDCWD, name) || creates && super::open::would_create(libc::AT_FDCWD, name)
     };
-    if !concerns && descriptor_of(stream).is_none() {
+    let own = descriptor_of(stream);
+    if !concerns && own.is_none() {
         return None;
     }
     let Some(number) = standard else {
-        // The address of a stream cannot be kept when its kind changes, and that is what `freopen` promises.
-        process::fail(rustix::io::Errno::OPNOTSUPP);
-        return Some(std::ptr::null_mut());
+        let Some(descriptor) = own.filter(|_| !path.is_null()) else {
+            // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises to keep.
+            process::fail(rustix::io::Errno::OPNOTSUPP);
+            return Some(std::ptr::null_mut());
+        };
+        return Some(lead_elsewhere(stream, descriptor, path, mode));
     };
     if !concerns {
         restore(number);
@@ -227,6 +232,42 @@ pub(crate) fn reopen(
         }
         Some(*STANDARD[number].variable())
     }
+}
+
+/// Opens another file under a stream of ours, which goes on at its address, on its descriptor.
+fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // `_flags` is the first field of glibc's stream; the bits have stood since 1997.
+    const NO_READS: c_int = 4;
+    const NO_WRITES: c_int = 8;
+    const APPENDING: c_int = 0x1000;
+    // SAFETY: the program's stream and strings.
+    unsafe {
+        libc::fflush(stream);
+        let Some(flags) = flags_of(CStr::from_ptr(mode).to_bytes()) else {
+            process::fail(rustix::io::Errno::INVAL);
+            return std::ptr::null_mut();
+        };
+        let opened = posix::open_for_stream(path, flags);
+        if opened < 0 {
+            let _errno = process::Errno::keep();
+            libc::fclose(stream);
+            return std::ptr::null_mut();
+        }
+        __fpurge(stream);
+        libc::dup3(opened, descriptor, flags & libc::O_CLOEXEC);
+        libc::close(opened);
+        libc::clearerr(stream);
+        let bits = stream.cast::<c_int>();
+        let access = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => NO_WRITES,
+            libc::O_WRONLY => NO_READS,
+            _ => 0,
+        };
+        let appending = if flags & libc::O_APPEND != 0 { APPENDING } else { 0 };
+        *bits = *bits & !(NO_READS | NO_WRITES | APPENDING) | access | appending;
+        libc::fseeko(stream, 0, if appending != 0 { libc::SEEK_END } else { libc::SEEK_SET });
+    }
+    stream
 }
 
 /// A stream is about to be closed by the program.
