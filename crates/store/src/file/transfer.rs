@@ -61,7 +61,11 @@ impl StripedFile {
     /// Reads at `offset`, at most up to the size; returns the bytes read, 0 at the end.
     pub fn read_at(&self, offset: FileOffset, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, FileError> {
         let buffers = Buffers::to_fill(buffers);
-        let wanted = buffers.total_bytes().min(MAX_TRANSFER_BYTES);
+        if offset.0 >= self.size_bytes() {
+            return Ok(0);
+        }
+        let within_limit = self.limit_bytes().saturating_sub(offset.0);
+        let wanted = buffers.total_bytes().min(MAX_TRANSFER_BYTES).min(within_limit);
         if wanted == 0 {
             return Ok(0);
         }

@@ -117,6 +117,30 @@ fn a_full_server_leaves_a_prefix_or_nothing() {
     }
 }
 
+#[test]
+fn offsets_at_the_end_of_all_numbers_are_no_trouble() {
+    let world = World::new(1);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create_unnamed(&client, uniform(4096, &[(0, 4096)]));
+    let limit = file.limit_bytes();
+    assert_eq!(limit, 4096 << 20);
+    for at in [limit, limit + 1, i64::MAX as u64, u64::MAX] {
+        assert_eq!(try_read(&file, at, 100).unwrap(), 0);
+        let error = file.write_at(FileOffset(at), &[IoSlice::new(b"x")]).unwrap_err();
+        assert_eq!(error.errno(), Errno::FBIG, "{error}");
+    }
+    assert_eq!(write(&file, limit - 2, b"xyz"), 2, "up to the limit");
+    assert_eq!(read(&file, limit - 3, 10), b"\0xy");
+    assert_eq!(file.truncate(limit + 1).unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(file.allocate(FileOffset(limit), 1, false).unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(file.append(&[IoSlice::new(b"x")]).unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(file.next_data(FileOffset(0)), Some(FileOffset(limit - 4096)));
+    assert_eq!(file.next_hole(FileOffset(limit - 1)), Some(FileOffset(limit)));
+    assert_eq!(file.status().unwrap().size_bytes, limit);
+    file.sync(true).unwrap();
+}
+
 static SYNCS: AtomicU64 = AtomicU64::new(0);
 
 #[test]
