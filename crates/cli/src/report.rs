@@ -24,6 +24,7 @@ use page::Material;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use stripewise_layout::ByteCount;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_model::Profile;
 use stripewise_planner::Plan;
@@ -76,8 +77,8 @@ pub(crate) fn from_files(inputs: &[PathBuf]) -> Result<String> {
     }
     if let Some(trace) = trace {
         let planned = material.plans.first().and_then(|plan| plan.files.first());
-        let region_bytes = planned.map_or(DEFAULT_REGION_BYTES, |file| file.initial().region_size.0);
-        material.trace = Some(TraceSummary::of(&trace, region_bytes));
+        let region_size = planned.map_or(ByteCount(DEFAULT_REGION_BYTES), |file| file.initial().region_size);
+        material.trace = Some(TraceSummary::of(&trace, region_size)?);
     }
     page::render(&material)
 }

@@ -1,7 +1,7 @@
 //! The page: sections in order, each with its pictures and tables, and only those for which there is something to show.
 
 use super::results::Results;
-use super::summary::TraceSummary;
+use super::summary::{FileSummary, TraceSummary};
 use super::{bars, fits, heat, load, regions};
 use crate::figures::{bytes, duration, grouped, number, signed_percent};
 use anyhow::{Context as _, Result};
@@ -123,10 +123,9 @@ struct PlanSection {
 }
 
 /// Files whose pictures are shown; the others are counted.
-const FILES_SHOWN: usize = 3;
+pub(super) const FILES_SHOWN: usize = 3;
 /// Rows of a table of spans before the rest is summed up.
 const SPANS_SHOWN: usize = 16;
-const SIZES_SHOWN: usize = 8;
 
 /// The whole page.
 pub(super) fn render(material: &Material) -> Result<String> {
@@ -146,7 +145,7 @@ fn page(material: &Material) -> Page<'_> {
         emulated: is_emulated(material),
         tiles: tiles(material),
         bandwidth: bandwidth(material),
-        heat: material.trace.iter().flat_map(|trace| trace.files.iter().take(FILES_SHOWN)).map(file_heat).collect(),
+        heat: material.trace.iter().flat_map(|trace| &trace.files).filter_map(file_heat).collect(),
         other_files: material.trace.as_ref().map_or(0, |trace| trace.files.len().saturating_sub(FILES_SHOWN)),
         regions: region_sections(material),
         load: load_chart(&material.plans),
@@ -210,12 +209,12 @@ fn tiles(material: &Material) -> Vec<Tile> {
         ));
     }
     if let Some(trace) = &material.trace {
-        let moved: f64 = trace.files.iter().map(|file| file.heat.total_bytes()).sum();
-        let (reads, writes) =
-            trace.files.iter().map(|file| file.heat.requests()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let moved: u64 = trace.files.iter().map(|file| file.moved_bytes).sum();
+        let reads: u64 = trace.files.iter().map(|file| file.read_requests).sum();
+        let writes: u64 = trace.files.iter().map(|file| file.write_requests).sum();
         tiles.push(tile(
             "Moved by the program",
-            bytes(moved as u64),
+            bytes(moved),
             format!("{} reads, {} writes", grouped(reads as i64), grouped(writes as i64)),
         ));
         let ranks = if trace.mpi_size > 0 {
@@ -309,7 +308,7 @@ fn gain_row(bars: &[Bar], policies: &[String], (direction, size): (Direction, Op
             GainCell {
                 rate: match bar {
                     Some(bar) if bar.host_bound => "host-bound".to_owned(),
-                    _ => shown.map_or_else(|| "\u{2013}".to_owned(), |value| number(value)),
+                    _ => shown.map_or_else(|| "\u{2013}".to_owned(), number),
                 },
                 predicted: predicted.map_or_else(String::new, number),
                 gain,
@@ -326,28 +325,26 @@ fn gain_row(bars: &[Bar], policies: &[String], (direction, size): (Direction, Op
     }
 }
 
-fn file_heat(file: &super::summary::FileSummary) -> FileHeat {
-    let (reads, writes) = file.heat.requests();
-    let mut sizes: Vec<_> = file.sizes.iter().collect();
-    sizes.sort_by_key(|(_, (_, total))| std::cmp::Reverse(*total));
-    let all = file.heat.total_bytes().max(1.0);
-    let rows = sizes.iter().take(SIZES_SHOWN).map(|((direction, size), (requests, total))| {
-        let name = if *direction == Direction::Read { "read" } else { "write" };
-        let share = format!("{:.1} %", *total as f64 / all * 100.0);
-        vec![name.to_owned(), bytes(*size), grouped(*requests as i64), bytes(*total), share]
+fn file_heat(file: &FileSummary) -> Option<FileHeat> {
+    let heat = file.heat.as_ref()?;
+    let rows = file.sizes.iter().map(|size| {
+        let name = if size.direction == Direction::Read { "read" } else { "write" };
+        let total = size.request_bytes * size.requests;
+        let share = format!("{:.1} %", total as f64 / file.moved_bytes.max(1) as f64 * 100.0);
+        vec![name.to_owned(), bytes(size.request_bytes), grouped(size.requests as i64), bytes(total), share]
     });
-    FileHeat {
+    Some(FileHeat {
         path: file.path.clone(),
         facts: format!(
             "{} file, {} moved by {} reads and {} writes",
             bytes(file.size_bytes),
-            bytes(all as u64),
-            grouped(reads as i64),
-            grouped(writes as i64)
+            bytes(file.moved_bytes),
+            grouped(file.read_requests as i64),
+            grouped(file.write_requests as i64)
         ),
-        chart: heat::chart(&file.heat),
+        chart: heat::chart(heat),
         sizes: rows.collect(),
-    }
+    })
 }
 
 fn region_sections(material: &Material) -> Vec<RegionSection> {

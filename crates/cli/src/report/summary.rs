@@ -1,10 +1,15 @@
 //! What the report says of a trace: files with their heat, request sizes, who ran what when.
 
-use super::heat::Heat;
+use super::heat::{COLUMNS, Heat, ROWS};
+use super::page::FILES_SHOWN;
 use crate::figures::utc;
-use std::collections::BTreeMap;
-use stripewise_layout::{Direction, FileOffset, RegionGeometry};
-use stripewise_trace::{FileIndex, NO_OFFSET, Operation, Trace};
+use anyhow::Result;
+use stripewise_layout::{ByteCount, RegionGeometry};
+use stripewise_trace::statistics::SizeCount;
+use stripewise_trace::{CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
+
+/// Request sizes that are told for each file.
+const SIZES: usize = 8;
 
 /// A traced run in the report's terms.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,106 +33,97 @@ pub(super) struct FileSummary {
     pub(super) path: String,
     /// The end of the farthest request.
     pub(super) size_bytes: u64,
-    pub(super) heat: Heat,
+    pub(super) read_requests: u64,
+    pub(super) write_requests: u64,
+    /// Bytes of all requests.
+    pub(super) moved_bytes: u64,
+    /// Only of the first files.
+    pub(super) heat: Option<Heat>,
     /// Bytes accessed in each region.
     pub(super) by_region: Vec<f64>,
-    /// Requests and bytes by direction and request size.
-    pub(super) sizes: BTreeMap<(Direction, u64), (u64, u64)>,
-}
-
-impl FileSummary {
-    pub(super) fn new(path: &str, size_bytes: u64, duration_s: f64, region_bytes: u64) -> Self {
-        let regions = RegionGeometry::new(region_bytes).count_for(size_bytes);
-        Self {
-            path: path.to_owned(),
-            size_bytes,
-            heat: Heat::new(path, size_bytes, duration_s),
-            by_region: vec![0.0; regions as usize],
-            sizes: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn add(
-        &mut self,
-        direction: Direction,
-        start_s: f64,
-        offset: u64,
-        bytes: u64,
-        geometry: RegionGeometry,
-    ) {
-        self.heat.add(direction, start_s, offset, bytes);
-        let (requests, total) = self.sizes.entry((direction, bytes)).or_default();
-        *requests += 1;
-        *total += bytes;
-        for piece in geometry.pieces(FileOffset(offset), bytes) {
-            if let Some(sum) = self.by_region.get_mut(piece.region.0 as usize) {
-                *sum += piece.length as f64;
-            }
-        }
-    }
+    /// The most frequent request sizes.
+    pub(super) sizes: Vec<SizeCount>,
 }
 
 impl TraceSummary {
-    /// Reads every event twice: for the files' sizes, then for their cells. Failed calls and those without an offset do not count.
-    pub(super) fn of(trace: &Trace, region_bytes: u64) -> Self {
-        let geometry = RegionGeometry::new(region_bytes);
-        let data = || {
-            trace.events().filter_map(|event| {
-                let file = event.file?;
-                let direction = match event.operation() {
-                    Operation::Read => Direction::Read,
-                    Operation::Write => Direction::Write,
-                    _ => return None,
-                };
-                let counts = event.errno == 0
-                    && event.bytes > 0
-                    && event.offset != NO_OFFSET
-                    && trace.file(file).data_level() == Some(event.call.level());
-                counts.then_some((file, direction, event))
-            })
-        };
-        let mut ends: BTreeMap<FileIndex, u64> = BTreeMap::new();
-        for (file, _, event) in data() {
-            let end = ends.entry(file).or_default();
-            *end = (*end).max(event.offset.0.saturating_add(event.bytes));
-        }
-        let duration_s = trace.duration().seconds();
-        let mut files: BTreeMap<FileIndex, FileSummary> = ends
-            .into_iter()
-            .map(|(file, end)| (file, FileSummary::new(&trace.file(file).path, end, duration_s, region_bytes)))
-            .collect();
-        for (file, direction, event) in data() {
-            if let Some(summary) = files.get_mut(&file) {
-                summary.add(direction, event.start.seconds(), event.offset.0, event.bytes, geometry);
-            }
-        }
-        let mut files: Vec<FileSummary> = files.into_values().collect();
-        files.sort_by(|a, b| b.heat.total_bytes().total_cmp(&a.heat.total_bytes()));
+    pub(super) fn of(trace: &Trace, region_size: ByteCount) -> Result<Self> {
+        // One window: the heat of a region is that of the whole run.
+        let whole_s = trace.duration().seconds().max(1.0) * 2.0;
+        let options = CountOptions { window_s: whole_s, region_size, ..CountOptions::default() };
+        let found = statistics(trace, &options, SIZES)?;
+        let counted = count(trace, &options)?;
+        let with_data = found.files.iter().filter(|file| file.requests() > 0).enumerate();
+        let files = with_data.map(|(number, file)| {
+            let accesses = counted.iter().find(|accesses| accesses.path == file.path);
+            let heat = (number < FILES_SHOWN).then(|| Heat::new(&file.path, heat_map(trace, file.file, COLUMNS, ROWS)));
+            file_summary(file, accesses, heat)
+        });
+        let files = files.collect();
         let manifest = trace.manifest.as_ref();
-        Self {
+        Ok(Self {
             command: manifest.map_or_else(String::new, |manifest| manifest.command.join(" ")),
             host: manifest.map_or_else(|| trace.nodes.join(", "), |manifest| manifest.host.clone()),
             started: utc(trace.origin_unix_ns() / 1_000_000_000),
-            duration_s,
+            duration_s: found.duration_s,
             processes: trace.processes.len(),
             mpi_size: trace.mpi_size(),
             nodes: trace.nodes.len(),
-            records: trace.event_count(),
+            records: found.events,
             warnings: trace.warnings.iter().map(ToString::to_string).collect(),
             files,
+        })
+    }
+}
+
+fn file_summary(file: &FileStatistics, accesses: Option<&FileAccess>, heat: Option<Heat>) -> FileSummary {
+    FileSummary {
+        path: file.path.clone(),
+        size_bytes: accesses.map_or(0, |accesses| accesses.size_bytes),
+        read_requests: file.read_requests,
+        write_requests: file.write_requests,
+        moved_bytes: file.read_bytes + file.write_bytes,
+        heat,
+        by_region: accesses.map_or_else(Vec::new, bytes_by_region),
+        sizes: file.sizes.clone(),
+    }
+}
+
+fn bytes_by_region(accesses: &FileAccess) -> Vec<f64> {
+    let regions = RegionGeometry::new(accesses.region_size.0).count_for(accesses.size_bytes);
+    let mut bytes = vec![0.0; regions as usize];
+    for region in accesses.windows.iter().flat_map(|window| &window.regions) {
+        if let Some(sum) = bytes.get_mut(region.region.0 as usize) {
+            for (class, requests) in &region.counts {
+                *sum += accesses.class(*class).request_bytes as f64 * *requests as f64;
+            }
         }
     }
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stripewise_layout::{Direction, Order, RegionIndex};
+    use stripewise_trace::{AccessClass, ClassIndex, RegionAccess, WindowAccess};
 
     #[test]
-    fn regions_get_the_bytes_that_lie_in_them() {
-        let mut file = FileSummary::new("/f", 250, 1.0, 100);
-        file.add(Direction::Read, 0.0, 90, 120, RegionGeometry::new(100));
-        assert_eq!(file.by_region, [10.0, 100.0, 10.0]);
-        assert_eq!(file.sizes[&(Direction::Read, 120)], (1, 120));
+    fn regions_get_the_bytes_of_all_classes_and_windows() {
+        let class = |request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random };
+        let region = |region, counts: &[(u16, u64)]| RegionAccess {
+            region: RegionIndex(region),
+            counts: counts.iter().map(|(class, count)| (ClassIndex(*class), *count)).collect(),
+            processes: 1,
+            processes_per_node: 1,
+        };
+        let window = |regions| WindowAccess { start_s: 0.0, end_s: 1.0, regions };
+        let accesses = FileAccess {
+            path: "/f".into(),
+            size_bytes: 250,
+            region_size: ByteCount(100),
+            classes: vec![class(10), class(30)],
+            windows: vec![window(vec![region(0, &[(0, 2)]), region(2, &[(1, 1)])]), window(vec![region(0, &[(1, 1)])])],
+        };
+        assert_eq!(bytes_by_region(&accesses), [50.0, 0.0, 30.0]);
     }
 }

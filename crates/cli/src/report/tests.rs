@@ -3,16 +3,15 @@
 use super::page::{Material, render};
 use super::results::Results;
 use super::results::tests::run;
-use super::summary::{FileSummary, TraceSummary};
+use super::summary::TraceSummary;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionGeometry, RegionIndex, ServerClass};
+use stripewise_layout::{ByteCount, Cluster, Direction, ServerClass};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare};
-use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+use stripewise_trace::{CountOptions, Pattern, Trace, Workload, count};
 
 const REGION: u64 = 4 << 20;
 const REGIONS: u64 = 256;
@@ -66,68 +65,43 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
     }
 }
 
-/// Requests of four sizes over regions of shuffled popularity, reads after writes.
-fn workload(rng: &mut SmallRng) -> (TraceSummary, FileAccess) {
-    let path = "/scratch/run/<shared>.dat";
-    let sizes = [64u64 << 10, 256 << 10, 1 << 20, 4 << 20];
-    let size_bytes = REGION * REGIONS;
-    let geometry = RegionGeometry::new(REGION);
-    let mut file = FileSummary::new(path, size_bytes, 84.0, REGION);
-    let mut order: Vec<u64> = (0..REGIONS).collect();
-    for at in (1..order.len()).rev() {
-        order.swap(at, rng.random_range(0..=at));
-    }
-    let weights: Vec<f64> = (1..=REGIONS).map(|rank| 1.0 / (rank as f64).powf(0.8)).collect();
-    let total: f64 = weights.iter().sum();
-    let mut counts: BTreeMap<u32, BTreeMap<u16, u64>> = BTreeMap::new();
-    for phase in 0..8u64 {
-        let direction = if phase % 2 == 0 { Direction::Write } else { Direction::Read };
-        let size = sizes[(phase / 2) as usize];
-        for number in 0..3000 {
-            let mut draw = rng.random_range(0.0..total);
-            let rank = weights.iter().position(|weight| {
-                draw -= weight;
-                draw <= 0.0
-            });
-            let region = order[rank.unwrap_or(0)];
-            let offset = region * REGION + rng.random_range(0..=(REGION - size) / size) * size;
-            let start_s = phase as f64 * 10.5 + f64::from(number) / 3000.0 * 9.6;
-            file.add(direction, start_s, offset, size, geometry);
-            let class = (phase / 2 * 2 + phase % 2) as u16;
-            *counts.entry(region as u32).or_default().entry(class).or_default() += 1;
+const PATH: &str = "/scratch/run/<shared>.dat";
+
+/// A trace of requests of four sizes over regions of Zipf's popularity, writes and reads in turns.
+fn trace() -> Trace {
+    let mut csv =
+        "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns\n"
+            .to_owned();
+    let mut start_ns = 0u64;
+    for size in [64u64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+        for (direction, operation, call) in [(Direction::Write, "write", "pwrite"), (Direction::Read, "read", "pread")]
+        {
+            let workload = Workload {
+                pattern: Pattern::Zipf { exponent: 0.8, region_size: ByteCount(REGION) },
+                file_size: ByteCount(REGION * REGIONS),
+                request_size: ByteCount(size),
+                direction,
+                ranks: 32,
+                requests_per_rank: 90,
+                seed: 7,
+            };
+            let generator = workload.generator().unwrap();
+            for rank in 0..32 {
+                for (number, request) in generator.requests(rank).enumerate() {
+                    let begin = start_ns + number as u64 * 104_000_000 + u64::from(rank) * 1_000_000;
+                    let (pid, offset, end) = (1000 + rank, request.offset, begin + 40_000_000);
+                    csv += &format!(
+                        "node7,{pid},{rank},32,posix,{operation},{call},,{PATH},,{offset},{size},0,{begin},{end}\n"
+                    );
+                }
+            }
+            start_ns += 10_500_000_000;
         }
     }
-    let classes = (0..8u64).map(|class| AccessClass {
-        direction: if class % 2 == 0 { Direction::Write } else { Direction::Read },
-        request_bytes: sizes[(class / 2) as usize],
-        order: Order::Random,
-    });
-    let regions = counts.into_iter().map(|(region, counts)| RegionAccess {
-        region: RegionIndex(region),
-        counts: counts.into_iter().map(|(class, count)| (ClassIndex(class), count)).collect(),
-        processes: 32,
-        processes_per_node: 32,
-    });
-    let access = FileAccess {
-        path: path.into(),
-        size_bytes,
-        region_size: ByteCount(REGION),
-        classes: classes.collect(),
-        windows: vec![WindowAccess { start_s: 0.0, end_s: 84.0, regions: regions.collect() }],
-    };
-    let summary = TraceSummary {
-        command: "mpiexec -n 32 ./app --file <shared>.dat".into(),
-        host: "node7".into(),
-        started: crate::figures::utc(1_709_210_096),
-        duration_s: 84.0,
-        processes: 32,
-        mpi_size: 32,
-        nodes: 1,
-        records: 24_192,
-        warnings: vec!["rank 7: process 1234 did not finish its trace".into()],
-        files: vec![file],
-    };
-    (summary, access)
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.csv");
+    std::fs::write(&path, csv).unwrap();
+    Trace::open(&path).unwrap()
 }
 
 fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
@@ -158,8 +132,13 @@ fn everything() -> Material {
     let mut rng = SmallRng::seed_from_u64(7);
     let cluster = cluster();
     let profile = profile(&cluster, &mut rng);
-    let (trace, access) = workload(&mut rng);
-    let files = [access];
+    let trace = trace();
+    let options = CountOptions { region_size: ByteCount(REGION), ..CountOptions::default() };
+    let files = count(&trace, &options).unwrap();
+    let mut summary = TraceSummary::of(&trace, ByteCount(REGION)).unwrap();
+    // CSV has no manifest.
+    summary.command = "mpiexec -n 32 ./app --file <shared>.dat".into();
+    summary.warnings = vec!["rank 7: process 1234 did not finish its trace".into()];
     let request = PlanRequest {
         cluster: &cluster,
         profile: &profile,
@@ -172,7 +151,7 @@ fn everything() -> Material {
     };
     let plans = compare(&request, &PolicyName::ALL).unwrap().plans;
     let results = results(&mut rng, &profile);
-    Material { trace: Some(trace), plans, profile: Some(profile), results: Some(results) }
+    Material { trace: Some(summary), plans, profile: Some(profile), results: Some(results) }
 }
 
 const SECTIONS: [&str; 7] = ["bandwidth", "accesses", "regions", "load", "profile", "plans", "sources"];
