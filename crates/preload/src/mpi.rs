@@ -59,10 +59,19 @@ impl Next {
     }
 }
 
-/// A symbol behind this library, in any scope.
+/// A function behind this library, in any scope.
 fn find(name: &CStr) -> *mut c_void {
+    find_from(libc::RTLD_NEXT, name)
+}
+
+/// A variable of MPI's. A program that names it itself has a copy, which then is the one that everybody uses; it lies before this library.
+fn find_variable(name: &CStr) -> *mut c_void {
+    find_from(libc::RTLD_DEFAULT, name)
+}
+
+fn find_from(scope: *mut c_void, name: &CStr) -> *mut c_void {
     // SAFETY: a string.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let next = unsafe { libc::dlsym(scope, name.as_ptr()) };
     if !next.is_null() {
         return next;
     }
@@ -126,7 +135,7 @@ fn family() -> Family {
         1 => Family::Mpich,
         2 => Family::OpenMpi,
         _ => {
-            let family = if find(c"ompi_mpi_comm_world").is_null() { Family::Mpich } else { Family::OpenMpi };
+            let family = if find_variable(c"ompi_mpi_comm_world").is_null() { Family::Mpich } else { Family::OpenMpi };
             KNOWN.store(family as u8, Ordering::Relaxed);
             family
         }
@@ -137,7 +146,7 @@ fn family() -> Family {
 fn world() -> usize {
     match family() {
         Family::Mpich => 0x4400_0000,
-        Family::OpenMpi => find(c"ompi_mpi_comm_world") as usize,
+        Family::OpenMpi => find_variable(c"ompi_mpi_comm_world") as usize,
     }
 }
 
@@ -145,7 +154,7 @@ fn world() -> usize {
 fn info_null() -> usize {
     match family() {
         Family::Mpich => 0x1c00_0000,
-        Family::OpenMpi => find(c"ompi_mpi_info_null") as usize,
+        Family::OpenMpi => find_variable(c"ompi_mpi_info_null") as usize,
     }
 }
 

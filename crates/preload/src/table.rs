@@ -57,7 +57,7 @@ pub const TABLE: &[Group] = &[
             "__openat_2",
             "__openat64_2",
             "creat",
-            "creat64",
+            "creat64", "mkstemp", "mkstemp64", "mkostemp", "mkostemp64", "mkstemps", "mkstemps64", "mkostemps", "mkostemps64",
         ],
     ),
     served(
@@ -259,14 +259,6 @@ pub const TABLE: &[Group] = &[
         "opens that make a new file",
         "the file is an ordinary one; its descriptor is found at the first use",
         &[
-            "mkstemp",
-            "mkstemp64",
-            "mkostemp",
-            "mkostemp64",
-            "mkstemps",
-            "mkstemps64",
-            "mkostemps",
-            "mkostemps64",
             "tmpfile",
             "tmpfile64",
             "memfd_create",

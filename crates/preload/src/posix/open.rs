@@ -181,6 +181,22 @@ interpose! {
         openat(directory, path, flags, 0)
     }
 
+    fn mkstemp[mkstemp64] (template: *mut c_char) -> c_int |real| {
+        temporary(template, 0, 0).unwrap_or_else(|| real(template))
+    }
+
+    fn mkostemp[mkostemp64] (template: *mut c_char, flags: c_int) -> c_int |real| {
+        temporary(template, 0, flags).unwrap_or_else(|| real(template, flags))
+    }
+
+    fn mkstemps[mkstemps64] (template: *mut c_char, suffix: c_int) -> c_int |real| {
+        temporary(template, suffix, 0).unwrap_or_else(|| real(template, suffix))
+    }
+
+    fn mkostemps[mkostemps64] (template: *mut c_char, suffix: c_int, flags: c_int) -> c_int |real| {
+        temporary(template, suffix, flags).unwrap_or_else(|| real(template, suffix, flags))
+    }
+
     fn creat[creat64] (path: *const c_char, mode: mode_t) -> c_int |real| {
         let whole = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
         open_with(Call::Creat, libc::AT_FDCWD, path, whole, mode, |flags| {
@@ -188,6 +204,46 @@ interpose! {
             if flags == whole { real(path, mode) } else { raw_open(path, flags, mode) }
         })
     }
+}
+
+/// A temporary file below a managed directory, opened as libc would; none when it is libc's affair.
+///
+/// # Safety
+/// `template` is null or a writable string.
+unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_int> {
+    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    if template.is_null() || !process::is_active() || !redirect::is_on() || Inside::is_set() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(template) };
+    let length = name.to_bytes().len();
+    let start = length.checked_sub(6)?.checked_sub(usize::try_from(suffix).ok()?)?;
+    if &name.to_bytes()[start..start + 6] != b"XXXXXX" {
+        return None;
+    }
+    {
+        let _errno = process::Errno::keep();
+        let _inside = Inside::enter()?;
+        if !redirect::open::would_create(libc::AT_FDCWD, name) {
+            return None;
+        }
+    }
+    for _ in 0..1000 {
+        let mut random = [0u8; 6];
+        let _ = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty());
+        for (place, byte) in random.iter().enumerate() {
+            // SAFETY: within the string, which the program lends for this.
+            unsafe { *template.add(start + place) = LETTERS[usize::from(*byte) % LETTERS.len()] as c_char };
+        }
+        let flags = flags & !libc::O_ACCMODE | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        // SAFETY: the program's string.
+        let descriptor = unsafe { open(template, flags, 0o600) };
+        if descriptor >= 0 || process::errno() != libc::EEXIST {
+            return Some(descriptor);
+        }
+    }
+    Some(process::fail(Errno::EXIST))
 }
 
 /// # Safety
