@@ -16,6 +16,7 @@
 //! | `names` | managed directories and expected paths |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
+//! | `check` | orphans, lost stubs, and their repair |
 //!
 //! Locks, in the order in which they may be taken: a file's, then the room's; the names' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
@@ -45,7 +46,7 @@ use names::Names;
 use room::Room;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use stripewise_layout::{Cluster, FileId, ServerId};
@@ -248,6 +249,8 @@ pub(crate) struct Core {
     /// Files to look at again, since nothing may announce that their last user died.
     pub(crate) doubtful: Mutex<HashSet<FileId>>,
     pub(crate) doubt: Condvar,
+    /// Copies of stubs that were opened in vain, for `check`.
+    pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
     steps: Option<StepHook>,
     _lock: BrokerLock,
 }
@@ -287,6 +290,7 @@ impl Core {
             own_claims: Mutex::default(),
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
+            copies: Mutex::default(),
             steps: options.steps,
             _lock: lock,
         })

@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, reason = "a test has no users")]
 
+#[path = "broker/check.rs"]
+mod check;
 #[path = "broker/cluster.rs"]
 mod cluster;
 #[path = "broker/faults.rs"]

@@ -1,10 +1,210 @@
-//! `stripewise check`.
+//! `stripewise check`: what does not fit together on servers, in the table and in the applications' directories, and its repair.
+//!
+//! A repair restores names and removes what no record needs; it never removes an object that a record names, and what stands in a stub's
+//! place is kept beside it as `NAME.before-check`. A file is looked at under its lock, so what is just being made is not taken for an orphan.
 
-use super::Core;
-use crate::protocol::{Finding, Refusal};
+mod stubs;
+
+use super::files::{Inner, Managed};
+use super::{Core, guard};
+use crate::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
+use crate::rmt::{FileRecord, FileState};
+use crate::server::{ObjectName, ServerBackend};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use stripewise_layout::{FileId, ServerId};
+
+/// What one server holds, or nothing if it cannot be listed.
+struct Inventory<'a> {
+    number: ServerId,
+    server: &'a dyn ServerBackend,
+    objects: Option<HashSet<ObjectName>>,
+}
+
+/// Findings so far, cut where they would no longer fit a packet.
+struct Report {
+    findings: Vec<Finding>,
+    bytes: usize,
+    left_out: usize,
+    repair: bool,
+}
+
+impl Report {
+    fn add(&mut self, what: String, remedy: impl Into<String>, repaired: bool) {
+        let remedy = remedy.into();
+        self.bytes += what.len() + remedy.len() + 16;
+        if self.bytes < MAX_PACKET_BYTES - 4096 {
+            self.findings.push(Finding { what, remedy, repaired });
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// A finding and, if asked for, its repair.
+    fn add_repair(&mut self, what: String, remedy: &str, act: impl FnOnce() -> Result<(), Refusal>) {
+        if !self.repair {
+            return self.add(what, remedy, false);
+        }
+        match act() {
+            Ok(()) => self.add(what, remedy, true),
+            Err(refusal) => self.add(what, format!("{remedy}; that failed: {refusal}"), false),
+        }
+    }
+}
 
 impl Core {
-    pub(super) fn check(&self, _repair: bool) -> Result<Vec<Finding>, Refusal> {
-        Err(Refusal::Invalid { what: "check is not there yet".to_owned() })
+    /// Looks at everything; with `repair`, puts right what can be.
+    pub(super) fn check(&self, repair: bool) -> Result<Vec<Finding>, Refusal> {
+        let mut report = Report { findings: Vec::new(), bytes: 0, left_out: 0, repair };
+        let inventories = self.take_inventory(&mut report);
+        let records: BTreeMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+        for (file, record) in &records {
+            let managed = match self.managed(*file) {
+                Ok(managed) => managed,
+                // Freed since it was listed.
+                Err(Refusal::UnknownFile { .. }) => continue,
+                Err(refusal) => {
+                    report.add(format!("{} cannot be loaded: {refusal}", record.path), "see the fault named", false);
+                    continue;
+                }
+            };
+            let mut inner = guard(&managed.inner);
+            if inner.freed {
+                continue;
+            }
+            self.check_unfinished(&managed, &mut inner, &mut report);
+            self.check_objects(&managed, &inner, &inventories, &mut report);
+            if matches!(inner.record.state, FileState::Live) {
+                self.check_fallbacks(&inner, &mut report);
+                self.check_stub(&managed, &mut inner, &mut report)?;
+            }
+        }
+        self.check_unknown_files(&inventories, &mut report);
+        self.check_copies(&mut report);
+        if report.left_out > 0 {
+            let what = format!("{} more findings", report.left_out);
+            report.findings.push(Finding { what, remedy: "repair these and check again".to_owned(), repaired: false });
+        }
+        Ok(report.findings)
+    }
+
+    fn take_inventory(&self, report: &mut Report) -> Vec<Inventory<'_>> {
+        let inventories = (0..).map(ServerId).zip(&self.servers).map(|(number, server)| {
+            let objects = server.probe().and_then(|()| server.objects());
+            let objects = match objects {
+                Ok(objects) => Some(objects.into_iter().collect()),
+                Err(error) => {
+                    report.add(error.to_string(), "make the server usable and check again", false);
+                    None
+                }
+            };
+            Inventory { number, server: server.as_ref(), objects }
+        });
+        inventories.collect()
+    }
+
+    fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, report: &mut Report) {
+        let path = inner.record.path.clone();
+        if matches!(inner.record.state, FileState::Unlinked)
+            && self.users(managed).is_empty()
+            && inner.openers.is_empty()
+        {
+            report.add_repair(format!("the removed file {path} still occupies servers"), "its data is freed", || {
+                self.free(managed, inner)
+            });
+        } else if let Some(size) = inner.record.cutting_to_bytes {
+            report.add_repair(
+                format!("a truncation of {path} to {size} bytes is unfinished on a server"),
+                "it is repeated",
+                || {
+                    let _gate = super::truncation::ShutGate::new(managed);
+                    self.drain(managed)?;
+                    let size = size.max(managed.extent.size_bytes());
+                    self.finish_cutting(managed, inner, size)
+                },
+            );
+        }
+    }
+
+    /// Objects that the record names and no server has, and objects of the file that the record does not name.
+    fn check_objects(&self, managed: &Managed, inner: &Inner, inventories: &[Inventory<'_>], report: &mut Report) {
+        if inner.freed {
+            return;
+        }
+        let mut named: Vec<HashSet<ObjectName>> = inventories.iter().map(|_| HashSet::new()).collect();
+        for (region, placed) in &inner.regions {
+            let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+            for stripe in placed.layout.stripes() {
+                if let Some(named) = named.get_mut(usize::from(stripe.server.0)) {
+                    named.insert(object);
+                }
+            }
+        }
+        for (inventory, named) in inventories.iter().zip(named) {
+            let Some(objects) = &inventory.objects else { continue };
+            // Asked again one by one: the list may be older than the record.
+            let missing = named.difference(objects).filter(|object| {
+                matches!(inventory.server.size(**object), Err(crate::server::ServerError::Missing { .. }))
+            });
+            let missing: BTreeSet<_> = missing.map(|object| object.region).collect();
+            if let Some(first) = missing.first() {
+                report.add(
+                    format!(
+                        "{} of the regions of {} lack their object on server {} (the first is region {first}): reading them fails",
+                        missing.len(),
+                        inner.record.path,
+                        inventory.server.name()
+                    ),
+                    "restore the server's directory from a backup; what cannot be restored is lost",
+                    false,
+                );
+            }
+            let orphans: Vec<_> =
+                objects.iter().filter(|object| object.file == managed.file && !named.contains(object)).collect();
+            if !orphans.is_empty() {
+                let what = format!(
+                    "{} objects on server {} are left over from {}",
+                    orphans.len(),
+                    inventory.server.name(),
+                    inner.record.path
+                );
+                report.add_repair(what, "they are removed", || {
+                    orphans.iter().try_for_each(|object| Ok(inventory.server.remove(**object)?))
+                });
+            }
+        }
+    }
+
+    fn check_fallbacks(&self, inner: &Inner, report: &mut Report) {
+        let count = inner.regions.values().filter(|placed| placed.fell_back).count();
+        if count > 0 {
+            report.add(
+                format!(
+                    "{count} of {} regions of {} lie in the fallback layout, because their own had no room",
+                    inner.regions.len(),
+                    inner.record.path
+                ),
+                "make room, then `stripewise release` and `stripewise apply` it again",
+                false,
+            );
+        }
+    }
+
+    /// Objects of files that the table does not know. Ids are random and never used again, and a file is recorded before its first object.
+    fn check_unknown_files(&self, inventories: &[Inventory<'_>], report: &mut Report) {
+        for inventory in inventories {
+            let files: BTreeSet<FileId> = inventory.objects.iter().flatten().map(|object| object.file).collect();
+            let unknown: Vec<FileId> =
+                files.into_iter().filter(|file| matches!(self.table.file(*file), Ok(None))).collect();
+            if !unknown.is_empty() {
+                let (count, number) = (unknown.len(), inventory.number);
+                let what = format!(
+                    "server {} (number {number}) holds objects of {count} files that are not in the mapping table",
+                    inventory.server.name()
+                );
+                report.add_repair(what, "they are removed", || {
+                    unknown.iter().try_for_each(|file| Ok(inventory.server.remove_file(*file)?))
+                });
+            }
+        }
     }
 }

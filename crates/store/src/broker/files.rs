@@ -26,6 +26,8 @@ use stripewise_layout::{FileId, Placement, RegionGeometry, RegionIndex, ServerId
 
 /// Files that stay loaded without users.
 const KEPT: usize = 512;
+/// Copies of stubs remembered for `check`.
+const COPIES_NOTED: usize = 1000;
 /// Generations reserved with a new file, and at least as many at a time later.
 pub(super) const RESERVE_FIRST: u32 = 64;
 
@@ -278,10 +280,6 @@ impl Core {
         }
         placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
         let ownership = self.applicable(proof.facts.ownership, path)?;
-        // A number that is used again means that the file which had it is gone.
-        if let Some(former) = self.table.file_of(proof.facts.inode)? {
-            self.free_former(former)?;
-        }
         let mut bytes = [0; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| Refusal::Table { what: format!("no random file id: {errno}") })?;
@@ -306,6 +304,7 @@ impl Core {
         let mut changes = Changes::default();
         changes.put_file(file, &record);
         changes.put_placement(file, &placement);
+        // If the number was that of another file's stub, that one was removed behind our back: its record and data stay for `check`.
         changes.put_inode(record.stub, file);
         self.step("create: before the record");
         self.table.commit(&changes)?;
@@ -372,7 +371,14 @@ impl Core {
         } else {
             return Err(unknown(file));
         }
-        Err(Refusal::CopiedStub { file, path: proof.path().unwrap_or_else(|| "the file opened".to_owned()) })
+        let path = proof.path();
+        if let Some(path) = &path {
+            let mut copies = guard(&self.copies);
+            if copies.len() < COPIES_NOTED {
+                copies.insert(path.clone(), file);
+            }
+        }
+        Err(Refusal::CopiedStub { file, path: path.unwrap_or_else(|| "the file opened".to_owned()) })
     }
 
     /// Opens the file for the holder of `proof`.
@@ -402,19 +408,10 @@ impl Core {
 
     /// Takes over what happened to the stub behind our back: its name, and mode and owner, which the objects follow.
     pub(super) fn follow_stub(&self, managed: &Managed, inner: &mut Inner, proof: &Proof) -> Result<(), Refusal> {
-        let wanted = proof.facts.ownership;
-        let mut record = inner.record.clone();
-        if inner.ownership() != wanted {
-            let ownership = self.applicable(wanted, &record.path)?;
-            // Noted first: a crash in between is repeated by the comparison at the next open only if the record still differs.
-            for (region, placed) in &inner.regions {
-                for stripe in placed.layout.stripes() {
-                    let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
-                    self.server(stripe.server)?.set_ownership(object, ownership)?;
-                }
-            }
-            (record.mode, record.uid, record.gid) = (ownership.mode, ownership.uid, ownership.gid);
+        if inner.ownership() != proof.facts.ownership {
+            self.follow_ownership(managed, inner, proof.facts.ownership)?;
         }
+        let mut record = inner.record.clone();
         if let Some(path) = proof.path().filter(|_| matches!(record.state, FileState::Live)) {
             record.path = path;
         }
@@ -424,6 +421,28 @@ impl Core {
             self.table.commit(&changes)?;
             inner.record = record;
         }
+        Ok(())
+    }
+
+    /// The objects take over mode and owner; the record after them, so that a crash in between is noticed at the next open.
+    pub(super) fn follow_ownership(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        wanted: Ownership,
+    ) -> Result<(), Refusal> {
+        let Ownership { mode, uid, gid } = self.applicable(wanted, &inner.record.path)?;
+        for (region, placed) in &inner.regions {
+            for stripe in placed.layout.stripes() {
+                let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+                self.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
+            }
+        }
+        let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
+        let mut changes = Changes::default();
+        changes.put_file(managed.file, &record);
+        self.table.commit(&changes)?;
+        inner.record = record;
         Ok(())
     }
 
@@ -593,16 +612,6 @@ impl Core {
             }
         }
         first_fault.map_or(Ok(()), Err)
-    }
-
-    /// A new file has the inode number of this one, whose stub is therefore gone for good.
-    fn free_former(&self, file: FileId) -> Result<(), Refusal> {
-        let managed = match self.managed(file) {
-            Err(Refusal::UnknownFile { .. }) => return Ok(()),
-            result => result?,
-        };
-        let mut inner = guard(&managed.inner);
-        if inner.freed { Ok(()) } else { self.free(&managed, &mut inner) }
     }
 
     /// A name of the file's stub is gone.

@@ -260,6 +260,12 @@ impl Core {
             if was_holder {
                 self.abandoned_by_holder(&managed);
             }
+            let died_writing = claim.is_some_and(|(slot, _)| {
+                managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
+            });
+            if died_writing && let Err(refusal) = self.tidy(&managed) {
+                self.state.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
+            }
             // A process that is just dying may still hold its lock.
             if !self.after_close(&managed).unwrap_or(false) {
                 self.doubt(file);
