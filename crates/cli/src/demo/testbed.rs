@@ -116,6 +116,9 @@ impl Testbed {
             number(arguments.region.0),
             "--seed".into(),
             number(arguments.seed),
+            // Thirty-two ranks on two cores would spin for seconds in a collective open.
+            "--comm".into(),
+            "self".into(),
         ]
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Inputs {
     pub(super) remarks: Vec<String>,
 }
 
-/// No program's data lies there, but every program reads there.
+/// No program's data lies there, but every program reads there. Memory below `/dev/shm` is data like any other.
 const SYSTEM: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 
 impl Inputs {
@@ -95,7 +95,7 @@ impl Selection {
             if self.prefixes.is_empty() {
                 path.is_absolute()
                     && file.size_bytes >= self.least.0
-                    && !SYSTEM.iter().any(|system| path.starts_with(system))
+                    && (path.starts_with("/dev/shm") || !SYSTEM.iter().any(|system| path.starts_with(system)))
             } else {
                 self.prefixes.iter().any(|prefix| {
                     std::path::absolute(prefix)
