@@ -508,11 +508,19 @@ fn plan_section(plan: &Plan) -> PlanSection {
         policy: plan.policy.to_string(),
         class: bars::policy_class(plan.policy.name()),
         apply: verdict.apply,
-        reason: verdict.reason.clone(),
+        reason: sentence(&verdict.reason),
         facts,
         moves: move_rows(plan),
         notes: plan.notes.clone(),
     }
+}
+
+/// The planner's reason without the word that stands before it on the page.
+fn sentence(reason: &str) -> String {
+    let text = reason.strip_prefix("apply: ").or_else(|| reason.strip_prefix("leave it: ")).unwrap_or(reason);
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
 }
 
 /// For each window border with moves: time, then count and bytes of each kind.
