@@ -9,7 +9,8 @@
 //! | `service` | the socket, connections, worker threads |
 //! | `requests` | what each request means |
 //! | `proof` | what a descriptor proves |
-//! | `files` | managed files: loading, opening, making, freeing |
+//! | `loading` | a file's record and shared memory |
+//! | `files` | managed files: opening, making, freeing |
 //! | `placing` | objects for regions |
 //! | `room` | promises and capacities |
 //! | `truncation` | the gate, draining, cutting |
@@ -24,6 +25,7 @@
 mod admin;
 mod check;
 mod files;
+mod loading;
 mod names;
 mod placing;
 mod proof;
@@ -41,7 +43,7 @@ use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
 use crate::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
-use files::Entry;
+use loading::Entry;
 use names::Names;
 use room::Room;
 use rustix::fd::OwnedFd;

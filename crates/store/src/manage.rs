@@ -151,8 +151,10 @@ impl Original {
     fn check(&self) -> Result<(), ManageError> {
         let path = || self.path.clone();
         let found = &self.likeness.stat;
-        if found.st_nlink > 1 {
-            return Err(ManageError::HardLinked { path: path(), links: found.st_nlink as u64 });
+        #[allow(clippy::unnecessary_cast, reason = "of 32 bits on some architectures")]
+        let links = found.st_nlink as u64;
+        if links > 1 {
+            return Err(ManageError::HardLinked { path: path(), links });
         }
         if found.st_mode & 0o6000 != 0 {
             return Err(ManageError::SetId { path: path() });

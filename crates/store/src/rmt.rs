@@ -134,8 +134,10 @@ pub struct FileRecord {
     /// Every generation up to this may have been used.
     pub generations_reserved: u32,
     pub state: FileState,
-    /// A truncation that is not known to be finished: every object is to be cut to this size before anything else happens.
+    /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
     pub cutting_to_bytes: Option<u64>,
+    /// A server may hold bytes beyond the file's size, since it failed when they were to be cut: again at the next occasion.
+    pub has_leftovers: bool,
     /// As last applied to the objects.
     pub mode: u32,
     pub uid: u32,

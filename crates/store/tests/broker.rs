@@ -1,11 +1,13 @@
 //! The broker by its protocol: every request, and what it leaves on the servers.
 
-#![allow(unreachable_pub, reason = "a test has no users")]
+#![allow(unreachable_pub, dead_code, reason = "a test has no users, and keeps what must not be dropped")]
 
 #[path = "broker/check.rs"]
 mod check;
 #[path = "broker/cluster.rs"]
 mod cluster;
+#[path = "broker/crashes.rs"]
+mod crashes;
 #[path = "broker/faults.rs"]
 mod faults;
 #[path = "broker/requests.rs"]

@@ -111,17 +111,9 @@ impl Core {
             report.add_repair(format!("the removed file {path} still occupies servers"), "its data is freed", || {
                 self.free(managed, inner)
             });
-        } else if let Some(size) = inner.record.cutting_to_bytes {
-            report.add_repair(
-                format!("a truncation of {path} to {size} bytes is unfinished on a server"),
-                "it is repeated",
-                || {
-                    let _gate = super::truncation::ShutGate::new(managed);
-                    self.drain(managed)?;
-                    let size = size.max(managed.extent.size_bytes());
-                    self.finish_cutting(managed, inner, size)
-                },
-            );
+        } else if inner.record.has_leftovers {
+            let what = format!("a server failed when {path} was cut and holds bytes beyond its size");
+            report.add_repair(what, "they are cut", || self.tidy_locked(managed, inner));
         }
     }
 

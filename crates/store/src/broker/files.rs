@@ -1,8 +1,7 @@
-//! Managed files in the broker: their record, their shared memory, and their life from making to freeing.
+//! Managed files in the broker: their life from making to freeing.
 //!
-//! A file is loaded when it is first asked for. Its shared memory in `run/` is taken over if it is of this boot, since processes may be using it; then
-//! its size is the truth. Otherwise nobody can be using it: it is built anew from the table, and objects are cut to the durable
-//! size. What a predecessor committed but did not publish is published now.
+//! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
+//! first object goes, so a crash in between is followed by the rest.
 
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
@@ -11,31 +10,23 @@ use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::server::{ObjectName, Ownership};
-use crate::shared::control::{ControlBlock, Life, RegionState};
+use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::processes::{Incarnation, ProcessSlot};
 use crate::shared::slots::Slots;
 use crate::stub::Stub;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Placement, RegionGeometry, RegionIndex, ServerId};
 
-/// Files that stay loaded without users.
-const KEPT: usize = 512;
 /// Copies of stubs remembered for `check`.
 const COPIES_NOTED: usize = 1000;
 /// Generations reserved with a new file, and at least as many at a time later.
 pub(super) const RESERVE_FIRST: u32 = 64;
-
-/// A file that is being loaded or is loaded.
-#[derive(Default)]
-pub(crate) struct Entry {
-    loaded: Mutex<Option<Arc<Managed>>>,
-}
 
 /// A loaded file.
 pub(crate) struct Managed {
@@ -86,177 +77,15 @@ pub(super) struct Memory {
     pub(super) slots: OwnedFd,
 }
 
-fn unknown(file: FileId) -> Refusal {
+pub(super) fn unknown(file: FileId) -> Refusal {
     Refusal::UnknownFile { file }
 }
 
-fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
+pub(super) fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
     move |errno| Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") }
 }
 
 impl Core {
-    /// The file, loaded.
-    pub(super) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
-        let entry = Arc::clone(guard(&self.files).entry(file).or_default());
-        let mut loaded = guard(&entry.loaded);
-        if let Some(managed) = &*loaded {
-            return Ok(Arc::clone(managed));
-        }
-        match self.load(file) {
-            Ok(managed) => Ok(Arc::clone(loaded.insert(Arc::new(managed)))),
-            Err(refusal) => {
-                drop(loaded);
-                self.forget(file, &entry);
-                Err(refusal)
-            }
-        }
-    }
-
-    /// The file if it is loaded.
-    pub(super) fn if_loaded(&self, file: FileId) -> Option<Arc<Managed>> {
-        let entry = guard(&self.files).get(&file).cloned()?;
-        let loaded = guard(&entry.loaded);
-        loaded.clone()
-    }
-
-    fn forget(&self, file: FileId, entry: &Arc<Entry>) {
-        let mut files = guard(&self.files);
-        if files.get(&file).is_some_and(|found| Arc::ptr_eq(found, entry)) {
-            files.remove(&file);
-        }
-    }
-
-    /// Unloads files without users when many are loaded. Only those that no other thread has in hand: counted under the map's lock,
-    /// without which no further hand can reach for them.
-    fn unload_some(&self) {
-        let mut files = guard(&self.files);
-        if files.len() <= KEPT {
-            return;
-        }
-        files.retain(|_, entry| {
-            let Some(alone) = Arc::get_mut(entry) else { return true };
-            let loaded = alone.loaded.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            match loaded {
-                Some(managed) => match Arc::get_mut(managed) {
-                    Some(managed) => {
-                        let inner = managed.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        inner.stub.is_some() || inner.holder.is_some() || !matches!(inner.record.state, FileState::Live)
-                    }
-                    None => true,
-                },
-                None => false,
-            }
-        });
-    }
-
-    fn load(&self, file: FileId) -> Result<Managed, Refusal> {
-        let record = self.table.file(file)?.ok_or_else(|| unknown(file))?;
-        let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
-        let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
-        let adopted = self.adopt(file, record.region_bytes);
-        let is_new = adopted.is_none();
-        let (control, extent, slots) = match adopted {
-            Some(memory) => memory,
-            None => {
-                let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
-                self.build(file, &record, last)?
-            }
-        };
-        let inner = Inner {
-            generation: record.generations_reserved,
-            unsynced: regions.values().flat_map(|r| r.layout.stripes().iter().map(|s| s.server)).collect(),
-            record,
-            placement,
-            regions,
-            stub: None,
-            holder: None,
-            openers: HashSet::new(),
-            freed: false,
-        };
-        let managed = Managed { file, control, extent, slots, inner: Mutex::new(inner) };
-        {
-            let mut inner = guard(&managed.inner);
-            self.publish_all(&managed, &inner)?;
-            if let Some(size) = inner.record.cutting_to_bytes {
-                self.finish_cutting(&managed, &mut inner, size)?;
-            } else if is_new {
-                self.cut_leftovers(file, &inner)?;
-            }
-            managed.control.set_durable_size_bytes(inner.record.size_bytes);
-            if managed.control.gate_is_shut() {
-                managed.control.open_gate();
-            }
-            managed.control.set_life(match inner.record.state {
-                FileState::Creating | FileState::Importing { .. } => Life::Making,
-                FileState::Live | FileState::Releasing { .. } | FileState::Unlinked => Life::Live,
-            });
-        }
-        Ok(managed)
-    }
-
-    /// Shared memory of this boot and file, if it is all there.
-    fn adopt(&self, file: FileId, region_bytes: u64) -> Option<(ControlBlock, Extent, Slots)> {
-        let memory = self.open_memory(file, true).ok()?;
-        let control = ControlBlock::open(&memory.control, file, true).ok()?;
-        if control.boot_id() != self.boot || control.region_bytes() != region_bytes {
-            return None;
-        }
-        Some((control, Extent::open(&memory.extent, true).ok()?, Slots::open(&memory.slots).ok()?))
-    }
-
-    /// New shared memory; what an earlier boot left is unlinked, never written.
-    fn build(&self, file: FileId, record: &FileRecord, regions: u32) -> Result<(ControlBlock, Extent, Slots), Refusal> {
-        let fault = memory_fault(file);
-        let make = |kind: &str| {
-            let name = format!("{file}.{kind}");
-            match rustix::fs::unlinkat(self.state.run(), &name, AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
-        };
-        let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
-        let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
-        let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
-        // Last: with it the memory counts as complete.
-        let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
-        Ok((control, extent, slots))
-    }
-
-    /// Descriptors of the file's shared memory as a client gets them; the broker's own may write all.
-    pub(super) fn open_memory(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
-        let open = |kind: &str, access: OFlags| {
-            rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), access | OFlags::CLOEXEC, Mode::empty())
-        };
-        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        Ok(Memory {
-            control: open("ctl", OFlags::RDWR)?,
-            extent: open("ext", access)?,
-            slots: open("slots", OFlags::RDWR)?,
-        })
-    }
-
-    fn remove_memory(&self, file: FileId) {
-        for kind in ["ctl", "ext", "slots"] {
-            // What stays is removed at the next start.
-            let _ = rustix::fs::unlinkat(self.state.run(), format!("{file}.{kind}"), AtFlags::empty());
-        }
-    }
-
-    fn publish_all(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
-        for (region, record) in &inner.regions {
-            let published = match managed.control.region(*region) {
-                RegionState::Placed { generation, .. } => generation == record.generation,
-                RegionState::Absent => false,
-            };
-            if !published {
-                managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Living processes that have the file open.
     pub(super) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
         managed.slots.users().filter(|(slot, incarnation)| self.is_alive(*slot, *incarnation)).collect()
@@ -295,6 +124,7 @@ impl Core {
             generations_reserved: RESERVE_FIRST,
             state,
             cutting_to_bytes: None,
+            has_leftovers: false,
             mode: ownership.mode,
             uid: ownership.uid,
             gid: ownership.gid,
@@ -323,9 +153,7 @@ impl Core {
             freed: false,
         };
         let managed = Arc::new(Managed { file, control, extent, slots, inner: Mutex::new(inner) });
-        let entry = Entry { loaded: Mutex::new(Some(Arc::clone(&managed))) };
-        guard(&self.files).insert(file, Arc::new(entry));
-        self.unload_some();
+        self.remember(&managed);
         Ok(managed)
     }
 
@@ -391,6 +219,10 @@ impl Core {
         }
         self.refuse_if_held(&managed, &inner, connection.id)?;
         self.follow_stub(&managed, &mut inner, proof)?;
+        if inner.record.has_leftovers {
+            // Tried again at every open; the server may still be away.
+            let _ = self.tidy_locked(&managed, &mut inner);
+        }
         if inner.stub.is_none() {
             inner.stub = proof.to_watch();
         }

@@ -58,7 +58,7 @@ impl Core {
             .regions
             .last_key_value()
             .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
-        if size_bytes >= before && !may_have_leftovers && inner.record.cutting_to_bytes.is_none() {
+        if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers {
             managed.extent.extend_to(size_bytes);
             return Ok(());
         }
@@ -66,11 +66,8 @@ impl Core {
         self.drain(managed)?;
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
-        if let Some(unfinished) = inner.record.cutting_to_bytes {
-            self.finish_cutting(managed, &mut inner, unfinished.max(before))?;
-        }
         if size_bytes >= before {
-            self.cut_leftovers_to(managed.file, &inner, before)?;
+            self.cut_leftovers(managed, &mut inner)?;
             managed.extent.extend_to(size_bytes);
             return Ok(());
         }
@@ -80,15 +77,18 @@ impl Core {
         self.finish_cutting(managed, &mut inner, size_bytes)
     }
 
-    /// Cuts what a failed write left beyond the size.
+    /// Cuts what a failed write or a failed cut left beyond the size.
     pub(super) fn tidy(&self, managed: &Managed) -> Result<(), Refusal> {
-        let inner = guard(&managed.inner);
+        self.tidy_locked(managed, &mut guard(&managed.inner))
+    }
+
+    pub(super) fn tidy_locked(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
         let _gate = ShutGate::new(managed);
         self.drain(managed)?;
-        self.cut_leftovers_to(managed.file, &inner, managed.extent.size_bytes())
+        self.cut_leftovers(managed, inner)
     }
 
     /// Waits until no living process has I/O in flight on the file; the gate is shut.
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
-    /// cannot be cut, the file has its new size, the intent stays for a later try, and the fault is returned.
+    /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned.
     pub(super) fn finish_cutting(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
         let geometry = inner.geometry();
         let count = geometry.count_for(size_bytes);
@@ -153,8 +153,12 @@ impl Core {
         self.step("truncate: regions removed");
         let cut = self.cut_leftovers_to(managed.file, inner, size_bytes);
         self.step("truncate: objects cut");
-        let still = if cut.is_err() { Some(size_bytes) } else { None };
-        let record = FileRecord { cutting_to_bytes: still, size_bytes, ..inner.record.clone() };
+        // Before the intent goes: after a crash the shared size counts.
+        managed.extent.cut_to(size_bytes);
+        managed.control.set_durable_size_bytes(size_bytes);
+        self.step("truncate: size set");
+        let has_leftovers = cut.is_err();
+        let record = FileRecord { cutting_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
         for region in gone.keys() {
             changes.remove_region(managed.file, *region);
@@ -170,14 +174,20 @@ impl Core {
             room.give_back(&placed.layout, geometry.region_bytes());
         }
         drop(room);
-        managed.extent.cut_to(size_bytes);
-        managed.control.set_durable_size_bytes(size_bytes);
         cut
     }
 
-    /// Cuts what objects hold beyond the durable size. Nobody uses the file.
-    pub(super) fn cut_leftovers(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
-        self.cut_leftovers_to(file, inner, inner.record.size_bytes)
+    /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
+    pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        let cut = self.cut_leftovers_to(managed.file, inner, managed.extent.size_bytes());
+        if cut.is_err() != inner.record.has_leftovers {
+            let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+        }
+        cut
     }
 
     fn cut_leftovers_to(&self, file: FileId, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {

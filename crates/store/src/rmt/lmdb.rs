@@ -14,11 +14,14 @@ use std::sync::{Mutex, mpsc};
 const MAP_BYTES: usize = 16 << 30;
 const MAX_READERS: u32 = 1024;
 
+/// Prefix of the keys watched, and where they are told.
+type Watcher = (Vec<u8>, mpsc::Sender<Vec<u8>>);
+
 pub struct LmdbStore {
     path: PathBuf,
     env: Env<WithoutTls>,
     table: Database<'static, Bytes, Bytes>,
-    watchers: Mutex<Vec<(Vec<u8>, mpsc::Sender<Vec<u8>>)>>,
+    watchers: Mutex<Vec<Watcher>>,
 }
 
 impl LmdbStore {

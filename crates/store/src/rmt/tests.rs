@@ -18,6 +18,7 @@ fn record(path: &str) -> FileRecord {
         generations_reserved: 64,
         state: FileState::Live,
         cutting_to_bytes: None,
+        has_leftovers: false,
         mode: 0o640,
         uid: 1,
         gid: 2,

@@ -104,10 +104,10 @@ fn a_stub_replaced_by_another_file_or_by_its_backup_is_restored() {
     let client = testbed.client();
     let path = testbed.data("a");
     let opened = file(&testbed, &client, &path);
-    let backup = testbed.root.path().join("backup");
+    let backup = testbed.root().join("backup");
     std::fs::copy(&path, &backup).unwrap();
     // An editor writes a new file and renames it.
-    let new = testbed.root.path().join("new");
+    let new = testbed.root().join("new");
     std::fs::write(&new, "an editor's text").unwrap();
     std::fs::rename(&new, &path).unwrap();
     one_repairable(&client, "another file stands in the place");
@@ -137,7 +137,7 @@ fn a_stub_that_is_gone_renamed_or_moved_is_followed_or_restored() {
     assert_eq!(check(&client, false), []);
     opens(&client, &opened, &testbed.data("b"));
     // Moved between file systems, as `mv` does it, and opened in vain.
-    let moved = testbed.root.path().join("moved");
+    let moved = testbed.root().join("moved");
     std::fs::copy(testbed.data("b"), &moved).unwrap();
     std::fs::remove_file(testbed.data("b")).unwrap();
     client.open(opened.file, File::open(&moved).unwrap()).err().unwrap();
@@ -170,7 +170,7 @@ fn copies_missing_objects_fallbacks_faults_and_modes_are_told() {
     std::fs::copy(&path, testbed.data("copy")).unwrap();
     client.open(opened.file, File::open(testbed.data("copy")).unwrap()).err().unwrap();
     std::fs::remove_file(testbed.server_directory(1).join(format!("stripewise-objects/{}/1.2", opened.file))).unwrap();
-    std::fs::rename(testbed.server_directory(3), testbed.root.path().join("away")).unwrap();
+    std::fs::rename(testbed.server_directory(3), testbed.root().join("away")).unwrap();
     stub.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
     let findings: Vec<String> = check(&client, false).into_iter().map(|finding| finding.what).collect();
     for expected in
@@ -179,7 +179,7 @@ fn copies_missing_objects_fallbacks_faults_and_modes_are_told() {
         assert_eq!(findings.iter().filter(|what| what.contains(expected)).count(), 1, "{expected}: {findings:?}");
     }
     assert_eq!(findings.len(), 5, "{findings:?}");
-    std::fs::rename(testbed.root.path().join("away"), testbed.server_directory(3)).unwrap();
+    std::fs::rename(testbed.root().join("away"), testbed.server_directory(3)).unwrap();
     std::fs::remove_file(testbed.data("copy")).unwrap();
     let findings = check(&client, true);
     assert!(

@@ -21,7 +21,9 @@ pub const STRIPE: u32 = 4096;
 
 /// Two HServers, then two SServers.
 pub struct Testbed {
-    pub root: tempfile::TempDir,
+    /// Removed with the testbed, unless another process made it.
+    directory: Option<tempfile::TempDir>,
+    root: PathBuf,
     pub cluster: Cluster,
 }
 
@@ -52,11 +54,22 @@ impl Testbed {
             directory::prepare(&cluster.id, &server.name, server.url.directory()).unwrap();
         }
         std::fs::create_dir(root.path().join("data")).unwrap();
-        Self { root, cluster }
+        std::fs::write(root.path().join("cluster.toml"), cluster.to_toml()).unwrap();
+        Self { root: root.path().to_owned(), directory: Some(root), cluster }
+    }
+
+    /// The testbed that another process made.
+    pub fn at(root: &Path) -> Self {
+        let cluster = Cluster::load(&root.join("cluster.toml")).unwrap();
+        Self { root: root.to_owned(), directory: None, cluster }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     pub fn data(&self, name: &str) -> PathBuf {
-        self.root.path().join("data").join(name)
+        self.root.join("data").join(name)
     }
 
     pub fn server_directory(&self, server: usize) -> &Path {
@@ -90,7 +103,7 @@ impl Testbed {
     }
 
     pub fn manage_data(&self) {
-        let directory = self.root.path().join("data").to_str().unwrap().to_owned();
+        let directory = self.root.join("data").to_str().unwrap().to_owned();
         let admin = Admin::Manage { directory, placement: self.placement() };
         assert_eq!(self.client().ask(Request::Admin(admin)), Ok(Reply::Done));
     }

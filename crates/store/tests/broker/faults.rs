@@ -188,7 +188,7 @@ fn another_boot_builds_the_memory_anew_from_what_was_durable() {
     let object = testbed.server_directory(0).join(format!("stripewise-objects/{}/0.1", opened.file));
     std::fs::write(&object, vec![1; 4096]).unwrap();
     // As a crash leaves it: the size was raised after the last sync, and nobody said goodbye.
-    let saved = testbed.root.path().join("saved");
+    let saved = testbed.root().join("saved");
     copy_directory(&testbed.cluster.state.join("rmt"), &saved);
     opened.extent.extend_to(4096);
     drop((client, first));
@@ -232,7 +232,7 @@ fn a_server_that_vanished_is_named_and_others_go_on() {
     let (opened, _stub) = client.create(&testbed.data("a")).unwrap();
     client.place(opened.file, 0, 0).unwrap();
     opened.extent.extend_to(REGION);
-    let (there, away) = (testbed.server_directory(2).to_owned(), testbed.root.path().join("away"));
+    let (there, away) = (testbed.server_directory(2).to_owned(), testbed.root().join("away"));
     std::fs::rename(&there, &away).unwrap();
     std::fs::create_dir(&there).unwrap();
     let named = |result: Result<Reply, Refusal>| {

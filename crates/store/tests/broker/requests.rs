@@ -137,7 +137,7 @@ fn descriptors_prove_and_nothing_else_does() {
     client.open(opened.file, std::fs::File::open(&renamed).unwrap()).unwrap();
     let other = testbed.client();
     assert_eq!(other.place(opened.file, 0, 0), Err(Refusal::NotPermitted), "not opened on this connection");
-    let unmanaged = testbed.root.path().join("b");
+    let unmanaged = testbed.root().join("b");
     let stub = std::fs::File::create_new(&unmanaged).unwrap();
     let refused =
         client.ask_with(Request::Create { path: unmanaged.to_str().unwrap().into() }, &[stub.as_fd()]).unwrap_err();

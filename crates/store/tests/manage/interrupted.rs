@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stripewise_layout::Cluster;
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::manage::{Moving, apply, release};
@@ -23,7 +22,7 @@ const STEP: &str = "STRIPEWISE_TEST_STEP";
 fn child() {
     let Ok(root) = std::env::var(ROOT) else { return };
     let step: usize = std::env::var(STEP).unwrap().parse().unwrap();
-    let cluster = Cluster::load(&Path::new(&root).join("cluster.toml")).unwrap();
+    let cluster = Testbed::at(Path::new(&root)).cluster;
     let count = Arc::new(AtomicUsize::new(0));
     let kill_at = move |_: &'static str| {
         if count.fetch_add(1, Ordering::SeqCst) == step {
@@ -49,10 +48,9 @@ fn child() {
 
 /// True when the child ended before it came to the step.
 fn run_child(testbed: &Testbed, direction: &str, step: usize) -> bool {
-    std::fs::write(testbed.root.path().join("cluster.toml"), testbed.cluster.to_toml()).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["interrupted::child", "--exact", "--nocapture"])
-        .env(ROOT, testbed.root.path())
+        .env(ROOT, testbed.root())
         .env(MOVE, direction)
         .env(STEP, step.to_string())
         .output()
@@ -76,7 +74,7 @@ fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
     let client = connect(testbed);
     let path = testbed.data("f");
     let names: Vec<_> =
-        std::fs::read_dir(testbed.root.path().join("data")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        std::fs::read_dir(testbed.root().join("data")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["f"], "only the file stands in its directory; {:?}", broker.cleaned());
     let managed = is_stub(&path);
     if managed {

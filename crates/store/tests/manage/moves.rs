@@ -31,7 +31,7 @@ pub fn managed_bytes(client: &Client, path: &Path) -> Vec<u8> {
 }
 
 fn names(testbed: &Testbed) -> Vec<String> {
-    let entries = std::fs::read_dir(testbed.root.path().join("data")).unwrap();
+    let entries = std::fs::read_dir(testbed.root().join("data")).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
@@ -125,7 +125,7 @@ fn what_cannot_be_managed_is_refused_by_name_and_left_alone() {
     let open = File::options().append(true).open(&path).unwrap();
     refused("is open elsewhere");
     drop(open);
-    let directory = testbed.root.path().join("data");
+    let directory = testbed.root().join("data");
     let error = apply(&client, &directory, &testbed.placement(), &Moving::default()).unwrap_err();
     assert!(matches!(error, ManageError::NotRegular { what: "a directory", .. }));
     let error = apply(&client, &testbed.data("absent"), &testbed.placement(), &Moving::default()).unwrap_err();
