@@ -13,6 +13,7 @@ use crate::store::Store;
 use crate::transfer::Reader;
 use anyhow::{Result, bail};
 use clap::Args;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use target::{Kind, Target};
 
@@ -44,6 +45,19 @@ pub(crate) struct CpArgs {
     ordinary: bool,
 }
 
+#[derive(Serialize)]
+struct Copied {
+    source: PathBuf,
+    destination: PathBuf,
+    bytes: u64,
+    managed: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    files: Vec<Copied>,
+}
+
 pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
     let interrupt = Interrupt::watch()?;
     let store = Store::open(context)?;
@@ -51,6 +65,7 @@ pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
     if arguments.sources.len() > 1 && !into {
         bail!("{} is no directory; several files can only be copied into one", arguments.destination.display());
     }
+    let mut files = Vec::new();
     for source in &arguments.sources {
         let destination = match source.file_name() {
             Some(name) if into => arguments.destination.join(name),
@@ -61,12 +76,15 @@ pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
             (_, true) => Some(Kind::Ordinary),
             _ => None,
         };
-        copy(&store, source, &absolute(&destination)?, wish, interrupt)?;
+        files.push(copy(&store, source, &absolute(&destination)?, wish, interrupt)?);
+    }
+    if context.json {
+        context.object(&Shown { files })?;
     }
     Ok(Verdict::Done)
 }
 
-fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: Interrupt) -> Result<()> {
+fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: Interrupt) -> Result<Copied> {
     let reader = Reader::open(store, from)?;
     if !reader.is_regular()? {
         bail!("{} is not a regular file; cp copies regular files only", from.display());
@@ -82,5 +100,7 @@ fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: In
         progress.set(offset + piece.len() as u64);
         Ok(())
     })?;
-    target.finish()
+    let (bytes, managed) = (reader.size_bytes()?, target.is_managed());
+    target.finish()?;
+    Ok(Copied { source: from.to_owned(), destination: to.to_owned(), bytes, managed })
 }

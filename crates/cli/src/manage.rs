@@ -49,6 +49,11 @@ struct Shown {
     expected: Vec<String>,
 }
 
+#[derive(Serialize)]
+pub(crate) struct Made {
+    pub(crate) directory: String,
+}
+
 pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
     let store = Store::open(context)?;
     let Some(directory) = &arguments.directory else {
@@ -65,7 +70,11 @@ pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
         bail!("{directory} is no directory; make it first");
     }
     store.done(Admin::Manage { directory: directory.clone(), placement })?;
-    context.say(format_args!("new files below {directory} will be managed in redirected runs"));
+    if context.json {
+        context.object(&Made { directory })?;
+    } else {
+        context.say(format_args!("new files below {directory} will be managed in redirected runs"));
+    }
     Ok(Verdict::Done)
 }
 

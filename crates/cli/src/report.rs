@@ -18,6 +18,7 @@ mod tests;
 
 use crate::context::Context;
 use crate::output::Verdict;
+use crate::progress::Waiting;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use page::Material;
@@ -68,6 +69,7 @@ pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
 
 /// The page made from files of any kind that it can show.
 pub(crate) fn from_files(inputs: &[PathBuf]) -> Result<String> {
+    let _waiting = Waiting::start("making the report");
     let mut material = Material::default();
     let mut trace = None;
     for path in inputs {

@@ -5,6 +5,7 @@ use crate::output::Verdict;
 use crate::store::{Store, read_stub};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use serde::Serialize;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -26,13 +27,23 @@ pub(crate) struct RmArgs {
     force: bool,
 }
 
+#[derive(Serialize)]
+struct Shown {
+    removed: Vec<PathBuf>,
+}
+
 pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
     let store = Store::open(context)?;
-    for path in &arguments.paths {
+    let mut removed = Vec::new();
+    for path in arguments.paths {
         if arguments.force && path.symlink_metadata().is_err() {
             continue;
         }
-        remove(&store, path)?;
+        remove(&store, &path)?;
+        removed.push(path);
+    }
+    if context.json {
+        context.object(&Shown { removed })?;
     }
     Ok(Verdict::Done)
 }

@@ -52,7 +52,7 @@ enum Action {
 pub(crate) fn run(context: &Context, arguments: TraceArgs) -> Result<Verdict> {
     match arguments.action {
         Some(Action::Show(show)) => show::run(context, show),
-        Some(Action::Export(export)) => export::run(export),
+        Some(Action::Export(export)) => export::run(context, export),
         None => capture::run(context, &arguments.output.unwrap_or_default(), arguments.force, &arguments.command),
     }
 }

@@ -1,7 +1,7 @@
 //! `stripewise unmanage`: new files below a directory are ordinary again.
 
 use crate::context::{Context, absolute};
-use crate::manage::named;
+use crate::manage::{Made, named};
 use crate::output::Verdict;
 use crate::store::Store;
 use anyhow::{Result, bail};
@@ -31,6 +31,9 @@ pub(crate) fn run(context: &Context, arguments: UnmanageArgs) -> Result<Verdict>
     if !store.client.managed_directories().contains(&directory) {
         bail!("{directory} is not a managed directory; `stripewise manage` lists them");
     }
-    store.done(Admin::Unmanage { directory })?;
+    store.done(Admin::Unmanage { directory: directory.clone() })?;
+    if context.json {
+        context.object(&Made { directory })?;
+    }
     Ok(Verdict::Done)
 }

@@ -118,3 +118,57 @@ fn managed_directories_are_listed() {
     place.done(&["unmanage", "out"]);
     assert_eq!(place.done(&["manage"]), "");
 }
+
+#[test]
+fn check_restores_a_stub_that_an_editor_replaced() {
+    let place = Place::with_cluster();
+    let data = noise(1 << 20);
+    place.write("data", &data);
+    place.done(&["cp", "--managed", "data", "managed"]);
+    let fine = place.say(&["check"]);
+    assert_eq!((fine.status, fine.out.as_str(), fine.err.as_str()), (0, "", "stripewise check: nothing is wrong\n"));
+    std::fs::remove_file(place.path("managed")).unwrap();
+    place.write("managed", b"what an editor saved");
+    let found = place.say(&["check"]);
+    assert_eq!(found.status, 1, "{}{}", found.out, found.err);
+    assert!(found.out.starts_with("found     ") && found.out.contains("HERE/managed"), "{}", found.out);
+    let repaired = place.say(&["check", "--repair"]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
+    assert!(repaired.out.starts_with("repaired  "), "{}", repaired.out);
+    assert_eq!(place.command(&["cat", "managed"]).output().unwrap().stdout, data);
+    assert_eq!(place.read("managed.before-check"), b"what an editor saved");
+    assert_eq!(place.say(&["check"]).status, 0);
+}
+
+#[test]
+fn every_command_speaks_json() {
+    let place = Place::with_cluster();
+    place.write("data", &noise(1 << 20));
+    let copied = place.json(&["cp", "--managed", "data", "managed"]);
+    assert_eq!((&copied["command"], &copied["files"][0]["managed"]), (&"cp".into(), &true.into()));
+    assert_eq!(place.json(&["manage", "h0"])["directory"], "HERE/h0");
+    assert_eq!(place.json(&["manage"])["directories"].as_array().unwrap().len(), 1);
+    assert_eq!(place.json(&["unmanage", "h0"])["command"], "unmanage");
+    assert_eq!(place.json(&["check"])["findings"], serde_json::json!([]));
+    assert_eq!(place.json(&["release", "managed"])["files"][0]["size_bytes"], 1 << 20);
+    place.done(&["cp", "--managed", "data", "again"]);
+    assert_eq!(place.json(&["rm", "again"])["removed"], serde_json::json!(["again"]));
+    std::fs::create_dir(place.path("x")).unwrap();
+    let made = place.json(&["-C", "x.toml", "init", "--server", "x=hdd:x", "--state", "xs"]);
+    assert_eq!(made["cluster"]["server"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_broker_in_the_background_serves_other_commands_until_it_is_told_to_stop() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let place = Place::with_cluster();
+    let mut broker = place.command(&["broker"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(broker.stderr.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("stripewise broker: serving "));
+    place.write("data", &noise(1 << 20));
+    place.done(&["cp", "--managed", "data", "managed"]);
+    assert!(Command::new("kill").args(["-TERM", &broker.id().to_string()]).status().unwrap().success());
+    assert_eq!(broker.wait().unwrap().code(), Some(0));
+    assert_eq!(place.command(&["cat", "managed"]).output().unwrap().stdout, noise(1 << 20));
+}

@@ -65,6 +65,10 @@ impl<'a> Target<'a> {
         Ok(target)
     }
 
+    pub(super) fn is_managed(&self) -> bool {
+        self.striped.is_some()
+    }
+
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         match &self.striped {
             Some(striped) => write_all(striped, &self.path, offset, bytes),

@@ -1,9 +1,11 @@
 //! `stripewise trace export`: a trace as CSV or Parquet.
 
+use crate::context::Context;
 use crate::output::{Out, Verdict};
 use crate::progress::Waiting;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -35,11 +37,20 @@ struct Target {
     parquet: Option<PathBuf>,
 }
 
-pub(super) fn run(arguments: ExportArgs) -> Result<Verdict> {
+#[derive(Serialize)]
+struct Exported<'a> {
+    trace: &'a Path,
+    csv: Option<&'a Path>,
+    parquet: Option<&'a Path>,
+}
+
+pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
+    let to_output = arguments.target.csv.as_deref() == Some(Path::new("-"));
+    ensure!(!(to_output && context.json), "--csv - and --json both want standard output; name a file for one");
     let trace = Trace::open(&arguments.trace)?;
     let _waiting = Waiting::start("exporting");
     if let Some(path) = &arguments.target.csv {
-        if path == Path::new("-") {
+        if to_output {
             write_csv(&trace, BufWriter::new(Out::new()))?;
         } else {
             whole(path, |file| Ok(write_csv(&trace, BufWriter::new(file))?))?;
@@ -47,6 +58,10 @@ pub(super) fn run(arguments: ExportArgs) -> Result<Verdict> {
     }
     if let Some(path) = &arguments.target.parquet {
         whole(path, |file| Ok(write_parquet(&trace, BufWriter::new(file))?))?;
+    }
+    if context.json {
+        let (csv, parquet) = (arguments.target.csv.as_deref(), arguments.target.parquet.as_deref());
+        context.object(&Exported { trace: &arguments.trace, csv, parquet })?;
     }
     Ok(Verdict::Done)
 }

@@ -1,0 +1,245 @@
+//! The sections on plans and profile: regions, load, fits, verdicts.
+
+use super::super::{bars, fits, load, regions};
+use super::{FILES_SHOWN, Material};
+use crate::figures::{bytes, duration, grouped, number, signed_percent};
+use serde::Serialize;
+use stripewise_layout::{Direction, Order};
+use stripewise_model::{Line, NetworkSource, Profile};
+use stripewise_planner::{Gain, MoveKind, Plan, PlannedFile, Throughput};
+
+/// Rows of a table of spans before the rest is summed up.
+const SPANS_SHOWN: usize = 16;
+
+#[derive(Serialize)]
+pub(super) struct RegionSection {
+    policy: String,
+    class: &'static str,
+    path: String,
+    facts: String,
+    chart: String,
+    spans: Vec<Vec<String>>,
+    more: usize,
+}
+
+#[derive(Serialize)]
+pub(super) struct Fits {
+    chart: String,
+    accesses: Vec<&'static str>,
+    rows: Vec<FitRow>,
+    network: String,
+    measured_at: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct FitRow {
+    server: String,
+    lines: Vec<Vec<String>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct PlanSection {
+    policy: String,
+    class: &'static str,
+    apply: bool,
+    reason: String,
+    facts: Vec<(String, String)>,
+    moves: Vec<Vec<String>>,
+    notes: Vec<String>,
+}
+
+pub(super) fn region_sections(material: &Material) -> Vec<RegionSection> {
+    let mut sections = Vec::new();
+    for plan in &material.plans {
+        for file in plan.files.iter().take(FILES_SHOWN) {
+            sections.push(region_section(material, plan, file));
+        }
+    }
+    sections
+}
+
+fn region_section(material: &Material, plan: &Plan, file: &PlannedFile) -> RegionSection {
+    let placement = file.initial();
+    let traced = material.trace.iter().flat_map(|trace| &trace.files).find(|traced| traced.path == file.path);
+    let map = regions::RegionMap {
+        path: &file.path,
+        policy: plan.policy.name(),
+        size_bytes: file.size_bytes,
+        placement,
+        servers: &plan.servers,
+        heat: traced.map_or(&[], |traced| &traced.by_region),
+    };
+    let spans = regions::spans(placement, file.size_bytes);
+    let rows = spans.iter().take(SPANS_SHOWN).map(|span| {
+        let last = span.first + span.regions - 1;
+        let range = if last == span.first { span.first.to_string() } else { format!("{}\u{2013}{last}", span.first) };
+        let offset = span.first * placement.region_size.0;
+        vec![range, bytes(offset), regions::layout_words(span.layout, &plan.servers)]
+    });
+    let total: u64 = spans.iter().map(|span| span.regions).sum();
+    RegionSection {
+        policy: plan.policy.to_string(),
+        class: bars::policy_class(plan.policy.name()),
+        path: file.path.clone(),
+        facts: format!(
+            "{} regions of {} in {} distinct layouts",
+            grouped(total as i64),
+            placement.region_size,
+            distinct_layouts(&spans)
+        ),
+        chart: regions::chart(&map),
+        spans: rows.collect(),
+        more: spans.len().saturating_sub(SPANS_SHOWN),
+    }
+}
+
+fn distinct_layouts(spans: &[regions::Span<'_>]) -> usize {
+    let layouts: std::collections::HashSet<_> = spans.iter().map(|span| span.layout).collect();
+    layouts.len()
+}
+
+pub(super) fn load_chart(plans: &[Plan]) -> String {
+    let Some(first) = plans.first() else { return String::new() };
+    let servers: Vec<_> = first.servers.iter().map(|server| (server.name.as_str(), server.class)).collect();
+    let mut loads = Vec::new();
+    if plans.iter().all(|plan| plan.policy.name() != "def") {
+        loads.push(load::Load { policy: "def", seconds: &first.default.server_load_s });
+    }
+    loads.extend(
+        plans.iter().map(|plan| load::Load { policy: plan.policy.name(), seconds: &plan.predicted.server_load_s }),
+    );
+    load::chart(&servers, &loads)
+}
+
+pub(super) fn fits_section(profile: &Profile) -> Fits {
+    let line = |line: &Line| {
+        vec![
+            duration(line.alpha_s),
+            if line.beta_s_per_byte > 0.0 { number(1e-6 / line.beta_s_per_byte) } else { "\u{2013}".to_owned() },
+            format!("{:.4}", line.r2),
+            format!("\u{b1} {:.1} %", line.spread * 100.0),
+        ]
+    };
+    let rows = profile.servers.iter().map(|server| FitRow {
+        server: server.name.clone(),
+        lines: vec![
+            line(server.line(Direction::Read, Order::Sequential)),
+            line(server.line(Direction::Read, Order::Random)),
+            line(server.line(Direction::Write, Order::Sequential)),
+            line(server.line(Direction::Write, Order::Random)),
+        ],
+    });
+    let network = &profile.network;
+    let rate = if network.t_s_per_byte > 0.0 {
+        format!("{} MB/s", number(1e-6 / network.t_s_per_byte))
+    } else {
+        "no limit".to_owned()
+    };
+    let network = match network.source {
+        NetworkSource::Local => "Network: none; all servers are directories of this host.".to_owned(),
+        NetworkSource::Measured => format!("Network, measured: {} per connection, {rate}.", duration(network.e_s)),
+        NetworkSource::Given => format!("Network, as given: {} per connection, {rate}.", duration(network.e_s)),
+    };
+    Fits {
+        chart: fits::chart(profile),
+        accesses: vec!["sequential read", "random read", "sequential write", "random write"],
+        rows: rows.collect(),
+        network,
+        measured_at: profile.measured_at.clone(),
+    }
+}
+
+fn gain_words(gain: Option<Gain>) -> String {
+    gain.map_or_else(
+        || "\u{2013}".to_owned(),
+        |gain| {
+            format!("{} ({} to {})", signed_percent(gain.expected), signed_percent(gain.low), signed_percent(gain.high))
+        },
+    )
+}
+
+/// Policy, read and write bandwidth, gains, SSD bytes, verdict.
+pub(super) fn comparison(plans: &[Plan]) -> Vec<Vec<String>> {
+    let rate = |rate: Option<Throughput>| rate.map_or_else(|| "\u{2013}".to_owned(), |rate| number(rate.mb_per_s));
+    let row = |plan: &Plan| {
+        vec![
+            plan.policy.to_string(),
+            rate(plan.predicted.read),
+            gain_words(plan.gain.read),
+            rate(plan.predicted.write),
+            gain_words(plan.gain.write),
+            bytes(plan.ssd_bytes()),
+            if plan.verdict.apply { "apply" } else { "leave it" }.to_owned(),
+        ]
+    };
+    plans.iter().map(row).collect()
+}
+
+pub(super) fn plan_section(plan: &Plan) -> PlanSection {
+    let verdict = &plan.verdict;
+    let size: u64 = plan.files.iter().map(|file| file.size_bytes).sum();
+    let windows = plan.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
+    let mut facts = vec![
+        ("for".to_owned(), format!("{}, {} processes", plan.key.application, plan.key.processes)),
+        ("files".to_owned(), format!("{} with {}", grouped(plan.files.len() as i64), bytes(size))),
+        (
+            "placing the data".to_owned(),
+            format!("{} in about {}", bytes(verdict.place_bytes), duration(verdict.place_s)),
+        ),
+        (
+            "saved in each run".to_owned(),
+            if verdict.saved_s < 0.0 {
+                format!("\u{2212}{}", duration(-verdict.saved_s))
+            } else {
+                duration(verdict.saved_s)
+            },
+        ),
+        ("windows".to_owned(), grouped(windows as i64)),
+        ("gain over def".to_owned(), gain_words(Some(plan.gain.total))),
+    ];
+    if verdict.move_bytes > 0 {
+        facts.push((
+            "moved between windows".to_owned(),
+            format!("{} in {}", bytes(verdict.move_bytes), duration(verdict.move_s)),
+        ));
+    }
+    PlanSection {
+        policy: plan.policy.to_string(),
+        class: bars::policy_class(plan.policy.name()),
+        apply: verdict.apply,
+        reason: sentence(&verdict.reason),
+        facts,
+        moves: move_rows(plan),
+        notes: plan.notes.clone(),
+    }
+}
+
+/// The planner's reason without the word that stands before it on the page.
+fn sentence(reason: &str) -> String {
+    let text = reason.strip_prefix("apply: ").or_else(|| reason.strip_prefix("leave it: ")).unwrap_or(reason);
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
+}
+
+/// For each window border with moves: time, then count and bytes of each kind.
+fn move_rows(plan: &Plan) -> Vec<Vec<String>> {
+    let windows = plan.files.iter().flat_map(|file| file.windows.iter().map(move |window| (file, window)));
+    windows
+        .filter(|(_, window)| !window.moves.is_empty())
+        .map(|(file, window)| {
+            let of = |kind: MoveKind| {
+                let moves = window.moves.iter().filter(|one| one.kind == kind);
+                let (count, total) = moves.fold((0i64, 0), |(count, total), one| (count + 1, total + one.bytes));
+                format!("{} ({})", grouped(count), bytes(total))
+            };
+            vec![
+                file.path.clone(),
+                duration(window.start_s),
+                of(MoveKind::Outgoing),
+                of(MoveKind::Restripe),
+                of(MoveKind::Incoming),
+            ]
+        })
+        .collect()
+}
