@@ -12,3 +12,5 @@ mod crashes;
 mod faults;
 #[path = "broker/requests.rs"]
 mod requests;
+#[path = "broker/users.rs"]
+mod users;

@@ -1,0 +1,84 @@
+//! Several users of one host. Needs root, to be others for a while; nothing is tested otherwise.
+
+use crate::cluster::Testbed;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{Gid, Uid, set_thread_gid, set_thread_groups, set_thread_uid};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use stripewise_layout::RegionIndex;
+use stripewise_store::protocol::{Admin, Refusal, Reply, Request};
+use stripewise_store::state::{StateDirectory, StateError, connect};
+
+/// Runs `action` as user and group `user`, in a thread of its own: the kernel keeps users by thread.
+fn as_user<T: Send>(user: u32, action: impl FnOnce() -> T + Send) -> T {
+    let change = || {
+        set_thread_groups(&[]).unwrap();
+        set_thread_gid(Gid::from_raw(user)).unwrap();
+        set_thread_uid(Uid::from_raw(user)).unwrap();
+        action()
+    };
+    std::thread::scope(|scope| scope.spawn(change).join().unwrap())
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+const OWNER: u32 = 12_345;
+const OTHER: u32 = 54_321;
+
+#[test]
+fn other_users_connect_only_where_that_is_allowed_and_get_what_their_descriptors_permit() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let testbed = Testbed::new();
+    set_mode(testbed.root(), 0o755);
+    for server in 0..4 {
+        set_mode(testbed.server_directory(server), 0o755);
+    }
+    set_mode(&testbed.root().join("data"), 0o777);
+    {
+        let _private = testbed.start();
+        testbed.manage_data();
+        let refused = as_user(OTHER, || connect(&testbed.cluster.state)).unwrap_err();
+        assert!(matches!(refused, StateError::Os { source: rustix::io::Errno::ACCESS, .. }), "{refused}");
+    }
+    StateDirectory::open(&testbed.cluster.state).unwrap().open_to_others().unwrap();
+    let _broker = testbed.start();
+    let path = testbed.data("theirs");
+    let object = as_user(OWNER, || {
+        let client = testbed.client();
+        assert_eq!(client.ask(Request::Admin(Admin::Usage)), Err(Refusal::NotPermitted));
+        let (opened, stub) = client.create(&path).unwrap();
+        stub.set_permissions(std::fs::Permissions::from_mode(0o640)).unwrap();
+        client.place(opened.file, 0, 0).unwrap();
+        client.open(opened.file, &stub).unwrap();
+        testbed.server_directory(1).join(format!("stripewise-objects/{}/0.1", opened.file))
+    });
+    let found = std::fs::metadata(&object).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (OWNER, OWNER, 0o640));
+    let opens = |flags| rustix::fs::open(&object, flags, Mode::empty()).map(|_| ());
+    assert_eq!(as_user(OWNER, || opens(OFlags::RDWR)), Ok(()));
+    assert_eq!(as_user(OTHER, || opens(OFlags::RDONLY)), Err(rustix::io::Errno::ACCESS));
+    let listed =
+        as_user(OTHER, || std::fs::read_dir(testbed.server_directory(1).join("stripewise-objects")).map(|_| ()));
+    assert!(listed.is_err(), "objects of others cannot even be listed");
+    // Only the file's owner and group see its memory; a reader's is read-only where sizes are kept.
+    let file = object.parent().unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let reader = rustix::fs::open(&path, OFlags::RDONLY, Mode::empty()).unwrap();
+    as_user(OTHER, || {
+        let client = testbed.client();
+        let not_open = client.ask(Request::Place { file, first: RegionIndex(0), last: RegionIndex(0) });
+        assert_eq!(not_open, Err(Refusal::NotPermitted));
+        // Handed a descriptor by somebody who may: that is permission, to read.
+        let opened = client.open(file, &reader).unwrap();
+        assert!(!opened.writable);
+        let generation = stripewise_layout::Generation(1);
+        let request = Request::OpenObject { file, region: RegionIndex(0), generation, server: 1 };
+        let (reply, along) = client.ask_with(request, &[]).unwrap();
+        assert_eq!(reply, Reply::Object);
+        assert_eq!(rustix::fs::fcntl_getfl(&along[0]).unwrap() & OFlags::RWMODE, OFlags::RDONLY);
+    });
+    assert_eq!(std::fs::metadata(&object).unwrap().mode() & 0o777, 0o640);
+}
