@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `table` | every libc symbol that takes a path or a descriptor: served, refused or harmless; `docs/interposer.md` says the same |
 //! | `real` | the functions behind ours, and the macro by which a call is wrapped |
+//! | `allocator` | the library's own memory, apart from the program's `malloc` |
 //! | `process` | start, fork, exit; what the environment asks for |
 //! | `descriptors` | what each descriptor is: one word each |
 //! | `capture` | records of calls, through `trace`'s recorder |
@@ -21,6 +22,7 @@
 //! Values of the thread have no destructor, because threads write from key destructors after ours would have run. A panic cannot
 //! cross into the program: `extern "C"` aborts.
 
+mod allocator;
 mod capture;
 mod descriptors;
 mod mpi;

@@ -232,8 +232,28 @@ pub(crate) fn drop_descriptor(open: &'static Open) {
     open.end_use();
 }
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The state, locked; fields are dropped in order, so signals come back after the lock is free.
+struct Locked {
+    state: MutexGuard<'static, State>,
+    _signals: process::NoSignals,
+}
+
+impl std::ops::Deref for Locked {
+    type Target = State;
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl std::ops::DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+fn state() -> Locked {
+    let signals = process::NoSignals::begin();
+    Locked { state: STATE.lock().unwrap_or_else(PoisonError::into_inner), _signals: signals }
 }
 
 /// Reads the environment; true when the program is to be redirected.

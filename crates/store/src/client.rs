@@ -10,20 +10,23 @@
 
 mod connection;
 pub mod descriptors;
+mod error;
 mod fork;
 pub(crate) mod lock;
 pub(crate) mod objects;
 pub(crate) mod rings;
+mod servers;
 
 pub use connection::SOCKET_NAME;
 pub use descriptors::{owned_descriptors, owns_descriptor};
+pub use error::ClientError;
 
 use crate::file::StripedFile;
 use crate::packet::PacketError;
 use crate::protocol::{Admin, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use crate::server::{ServerBackend, ServerError};
-use crate::shared::control::{ControlBlock, ControlError, Life};
+use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
 use crate::shared::slots::Slots;
@@ -35,45 +38,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
+use servers::Seat;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
-
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("cannot open the state directory {}: {source}", path.display())]
-    StateDirectory { path: PathBuf, source: Errno },
-    #[error("no broker answers in {} ({source}); start the program with `stripewise run`, or the broker with `stripewise broker`", path.display())]
-    Unreachable { path: PathBuf, source: Errno },
-    #[error("the broker of {} went away and none took its place within {waited_s} s", path.display())]
-    Lost { path: PathBuf, waited_s: u64 },
-    #[error("talking to the broker: {0}")]
-    Packet(#[source] PacketError),
-    #[error("{0}")]
-    Refused(#[source] Refusal),
-    #[error("the broker answered {request} with {what}; client and broker are of different builds")]
-    Unexpected { request: &'static str, what: String },
-    #[error("all process slots of this cluster are taken; end some of the processes that use it")]
-    NoProcessSlot,
-    #[error("the state directory {} holds another cluster than before, or was made anew; end this program and start it again", path.display())]
-    OtherState { path: PathBuf },
-    #[error("file {file} was deleted or released while it was being opened")]
-    Gone { file: FileId },
-    #[error("file {file}: {source}")]
-    Control { file: FileId, source: ControlError },
-    #[error("{action}: {source}")]
-    Os { action: &'static str, source: Errno },
-}
-
-impl From<PacketError> for ClientError {
-    fn from(error: PacketError) -> Self {
-        ClientError::Packet(error)
-    }
-}
 
 /// Opens a server; [`crate::server::open`] unless a test puts faults before it.
 pub type OpenServer =
@@ -128,14 +100,6 @@ pub(crate) struct Core {
     pub(crate) objects: ObjectCache,
     pub(crate) rings: rings::Rings,
     control: Lock<Control>,
-}
-
-/// A server of the cluster.
-struct Seat {
-    info: ServerInfo,
-    backend: OnceLock<Box<dyn ServerBackend>>,
-    /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
-    may_wait: AtomicBool,
 }
 
 struct Control {
@@ -325,10 +289,7 @@ impl Core {
             directory,
             base,
             cluster,
-            seats: servers
-                .into_iter()
-                .map(|info| Seat { info, backend: OnceLock::new(), may_wait: false.into() })
-                .collect(),
+            seats: servers.into_iter().map(Seat::new).collect(),
             managed,
             expected,
             stations,
@@ -365,50 +326,6 @@ impl Core {
 
     pub(crate) fn base(&self) -> RawFd {
         self.base
-    }
-
-    /// The server's back end; opened at first use.
-    #[inline]
-    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
-        match self.seats.get(usize::from(server.0)).and_then(|seat| seat.backend.get()) {
-            Some(backend) => Ok(&**backend),
-            None => self.open_server(server),
-        }
-    }
-
-    #[cold]
-    fn open_server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
-        let unusable = |name: &str, what: String| ServerError::Unusable { server: name.to_owned(), what };
-        let Some(seat) = self.seats.get(usize::from(server.0)) else {
-            let what = format!("the cluster has only {} servers", self.seats.len());
-            return Err(unusable(&format!("number {server}"), what));
-        };
-        let name = &seat.info.name;
-        let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
-        let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;
-        // Two threads may both have opened it; the second one's is dropped.
-        Ok(&**seat.backend.get_or_init(|| backend))
-    }
-
-    /// Whether the server's objects are plain descriptors of a store outside memory: then reads ask the page cache first.
-    #[inline]
-    pub(crate) fn may_wait(&self, server: ServerId) -> bool {
-        self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
-    }
-
-    /// Looks at an object just opened; see [`Self::may_wait`].
-    pub(crate) fn note_medium(&self, server: ServerId, object: BorrowedFd<'_>) {
-        const TMPFS: i64 = 0x0102_1994;
-        const RAMFS: i64 = 0x8584_58f6;
-        let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
-        let plain = seat.backend.get().is_some_and(|backend| backend.has_plain_handles());
-        if plain && let Ok(found) = rustix::fs::fstatfs(object) {
-            seat.may_wait.store(!matches!(found.f_type, TMPFS | RAMFS), Relaxed);
-        }
-    }
-
-    pub(crate) fn server_name(&self, server: ServerId) -> String {
-        self.seats.get(usize::from(server.0)).map_or_else(|| format!("number {server}"), |seat| seat.info.name.clone())
     }
 
     fn control(&self) -> Guard<'_, Control> {
@@ -499,9 +416,15 @@ impl Core {
         }
         let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
         let same = identity_of(processes.as_fd())? == identity_of(self.processes.descriptor())?;
+        // Moving it up closes the number that it came under, and with that the kernel drops every lock of ours on the inode.
         control.kept.push(Descriptor::raise(into_owned(processes), self.base));
         if !same {
             return Err(ClientError::OtherState { path: self.state_directory.clone() });
+        }
+        if let Some((slot, _)) = self.identity()
+            && !self.processes.hold_again(slot)
+        {
+            return Err(ClientError::NoProcessSlot);
         }
         if let Some((slot, incarnation)) = self.identity() {
             connection.call(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;

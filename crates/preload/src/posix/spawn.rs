@@ -91,8 +91,12 @@ interpose! {
             return real();
         }
         redirect::before_fork();
+        let signals = process::NoSignals::begin();
+        crate::allocator::before_fork();
         let child = real();
         let _errno = process::Errno::keep();
+        crate::allocator::after_fork();
+        drop(signals);
         if child == 0 {
             process::begin_child();
         } else {

@@ -16,6 +16,9 @@ use stripewise_layout::FileOffset;
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, StripedFile};
 
+/// Vectors of a call that need no memory but the stack's.
+const FEW: usize = 16;
+
 /// Most bytes of one call, as in Linux.
 const MOST_BYTES: u64 = 0x7fff_f000;
 
@@ -108,6 +111,10 @@ fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<us
     if let [vector] = vectors {
         return file.read_at(FileOffset(offset), &mut [slice_mut(vector)]).map_err(|error| failed(&error));
     }
+    if vectors.len() <= FEW {
+        let mut few: [_; FEW] = std::array::from_fn(|index| vectors.get(index).map_or(IoSliceMut::new(&mut []), slice_mut));
+        return file.read_at(FileOffset(offset), &mut few[..vectors.len()]).map_err(|error| failed(&error));
+    }
     let mut slices: Vec<_> = vectors.iter().map(slice_mut).collect();
     file.read_at(FileOffset(offset), &mut slices).map_err(|error| failed(&error))
 }
@@ -152,6 +159,10 @@ fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<u
     if let [vector] = vectors {
         return file.write_at(FileOffset(offset), &[slice(vector)]).map_err(|error| failed(&error));
     }
+    if vectors.len() <= FEW {
+        let few: [_; FEW] = std::array::from_fn(|index| vectors.get(index).map_or(IoSlice::new(&[]), slice));
+        return file.write_at(FileOffset(offset), &few[..vectors.len()]).map_err(|error| failed(&error));
+    }
     let slices: Vec<_> = vectors.iter().map(slice).collect();
     file.write_at(FileOffset(offset), &slices).map_err(|error| failed(&error))
 }
@@ -169,7 +180,10 @@ pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) 
         return Ok(Moved { offset: file.size_bytes(), bytes: 0 });
     }
     let slices: Vec<_> = vectors.iter().map(slice).collect();
+    // A handler that appends to the same file would wait for the lock that this call holds.
+    let signals = crate::process::NoSignals::begin();
     let (offset, bytes) = file.append(&slices).map_err(|error| failed(&error))?;
+    drop(signals);
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;
     }

@@ -67,6 +67,12 @@ impl Processes {
         None
     }
 
+    /// Takes the lock of this process's own slot again, after a descriptor of the inode was closed. False: another process was quicker.
+    #[must_use]
+    pub fn hold_again(&self, slot: ProcessSlot) -> bool {
+        lock(&self.descriptor, slot.0)
+    }
+
     /// Gives a claim of this process back: it counts as dead from here on.
     pub fn release(&self, slot: ProcessSlot) {
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
