@@ -1,0 +1,70 @@
+//! The cluster's servers as a client sees them: opened at first use, and known to make readers wait or not.
+
+use super::Core;
+use crate::protocol::ServerInfo;
+use crate::server::{ServerBackend, ServerError};
+use rustix::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use stripewise_layout::{ServerId, ServerUrl};
+
+/// A server of the cluster.
+pub(super) struct Seat {
+    pub(super) info: ServerInfo,
+    backend: OnceLock<Box<dyn ServerBackend>>,
+    /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
+    may_wait: AtomicBool,
+}
+
+impl Seat {
+    pub(super) fn new(info: ServerInfo) -> Self {
+        Self { info, backend: OnceLock::new(), may_wait: false.into() }
+    }
+}
+
+impl Core {
+    /// The server's back end; opened at first use.
+    #[inline]
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+        match self.seats.get(usize::from(server.0)).and_then(|seat| seat.backend.get()) {
+            Some(backend) => Ok(&**backend),
+            None => self.open_server(server),
+        }
+    }
+
+    #[cold]
+    fn open_server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+        let unusable = |name: &str, what: String| ServerError::Unusable { server: name.to_owned(), what };
+        let Some(seat) = self.seats.get(usize::from(server.0)) else {
+            let what = format!("the cluster has only {} servers", self.seats.len());
+            return Err(unusable(&format!("number {server}"), what));
+        };
+        let name = &seat.info.name;
+        let url: ServerUrl = seat.info.url.parse().map_err(|what| unusable(name, what))?;
+        let backend = (self.options.open_server)(&self.cluster, server, name, &url, self.stations.as_ref())?;
+        // Two threads may both have opened it; the second one's is dropped.
+        Ok(&**seat.backend.get_or_init(|| backend))
+    }
+
+    /// Whether the server's objects are plain descriptors of a store outside memory: then reads ask the page cache first.
+    #[inline]
+    pub(crate) fn may_wait(&self, server: ServerId) -> bool {
+        self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
+    }
+
+    /// Looks at an object just opened; see [`Self::may_wait`].
+    pub(crate) fn note_medium(&self, server: ServerId, object: BorrowedFd<'_>) {
+        const TMPFS: i64 = 0x0102_1994;
+        const RAMFS: i64 = 0x8584_58f6;
+        let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
+        let plain = seat.backend.get().is_some_and(|backend| backend.has_plain_handles());
+        if plain && let Ok(found) = rustix::fs::fstatfs(object) {
+            seat.may_wait.store(!matches!(found.f_type, TMPFS | RAMFS), Relaxed);
+        }
+    }
+
+    pub(crate) fn server_name(&self, server: ServerId) -> String {
+        self.seats.get(usize::from(server.0)).map_or_else(|| format!("number {server}"), |seat| seat.info.name.clone())
+    }
+}
