@@ -74,7 +74,11 @@ pub struct BrokerOptions {
     pub host: Option<HostIdentity>,
     /// Called with the name of every step that a crash could separate from the next; a test ends the process there.
     pub steps: Option<StepHook>,
+    /// Put around every server as it is opened; a test lets servers fail with it.
+    pub wrap_server: Option<WrapServer>,
 }
+
+pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
 
 pub type StepHook = Arc<dyn Fn(&'static str) + Send + Sync>;
 
@@ -275,6 +279,10 @@ impl Core {
         };
         let servers = (0..).zip(&cluster.servers).map(|(number, server)| {
             server::open(&cluster.id, ServerId(number), &server.name, &server.url, None)
+                .map(|server| match &options.wrap_server {
+                    Some(wrap) => wrap(server),
+                    None => server,
+                })
                 .map_err(|error| BrokerError::Cluster { what: error.to_string() })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;

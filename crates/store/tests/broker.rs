@@ -8,6 +8,8 @@ mod check;
 mod cluster;
 #[path = "broker/crashes.rs"]
 mod crashes;
+#[path = "broker/failing.rs"]
+mod failing;
 #[path = "broker/faults.rs"]
 mod faults;
 #[path = "broker/requests.rs"]

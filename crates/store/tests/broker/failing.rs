@@ -1,0 +1,198 @@
+//! Servers whose N-th call fails, for every N: a request is done or refused by the server's name, a refused one can be repeated, and nothing is left
+//! that `check` does not know of.
+
+use crate::cluster::{Client, Opened, REGION, STRIPE, Testbed};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stripewise_layout::{Direction, FileId, ObjectOffset};
+use stripewise_store::broker::BrokerOptions;
+use stripewise_store::protocol::{Admin, Refusal, Reply, Request};
+use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
+
+/// All servers of a cluster count their calls together.
+struct Failing {
+    inner: Box<dyn ServerBackend>,
+    calls_left: Arc<AtomicUsize>,
+}
+
+impl Failing {
+    fn count(&self) -> Result<(), ServerError> {
+        let fault = || ServerError::Os {
+            server: self.inner.name().to_owned(),
+            action: "doing what a test forbids",
+            source: rustix::io::Errno::IO,
+        };
+        // Wraps below zero after the one failure.
+        if self.calls_left.fetch_sub(1, Ordering::SeqCst) == 0 { Err(fault()) } else { Ok(()) }
+    }
+}
+
+impl ServerBackend for Failing {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn probe(&self) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.probe()
+    }
+    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.create(object, ownership)
+    }
+    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
+        self.count()?;
+        self.inner.open(object, writable)
+    }
+    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
+        self.inner.reserve(direction, object, offset, length)
+    }
+    fn read_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, ServerError> {
+        self.inner.read_at(handle, offset, buffers)
+    }
+    fn write_at(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &[IoSlice<'_>],
+    ) -> Result<usize, ServerError> {
+        self.inner.write_at(handle, offset, buffers)
+    }
+    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
+        self.count()?;
+        self.inner.size(object)
+    }
+    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.cut(object, length)
+    }
+    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
+        self.inner.sync(handle)
+    }
+    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.sync_names(file)
+    }
+    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.set_ownership(object, ownership)
+    }
+    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.remove(object)
+    }
+    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
+        self.count()?;
+        self.inner.remove_file(file)
+    }
+    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
+        self.count()?;
+        self.inner.objects()
+    }
+    fn free_bytes(&self) -> Result<u64, ServerError> {
+        self.count()?;
+        self.inner.free_bytes()
+    }
+}
+
+/// Asks until it is done; at most one try fails, and that by the server's fault.
+fn insist(client: &Client, request: &Request, along: &[BorrowedFd<'_>]) -> usize {
+    let mut failed = 0;
+    loop {
+        match client.ask_with(request.clone(), along) {
+            Ok(_) => return failed,
+            Err(Refusal::Server { server, .. }) if server.starts_with("hdd") || server.starts_with("ssd") => {}
+            Err(refusal) => panic!("{request:?}: {refusal}"),
+        }
+        failed += 1;
+        assert_eq!(failed, 1, "{request:?}");
+    }
+}
+
+fn fill(testbed: &Testbed, opened: &Opened, regions: u32) {
+    for region in 0..regions {
+        let generation = opened.generation(region).unwrap();
+        for server in 0..4 {
+            let object = format!("stripewise-objects/{}/{region}.{generation}", opened.file);
+            let path = testbed.server_directory(server).join(object);
+            assert!(path.exists(), "{}", path.display());
+            std::fs::write(path, vec![9; REGION as usize / 4]).unwrap();
+        }
+    }
+    opened.extent.extend_to(u64::from(regions) * REGION);
+}
+
+fn held(testbed: &Testbed, file: FileId) -> u64 {
+    testbed.objects(file).iter().flatten().map(|(.., bytes)| bytes).sum()
+}
+
+#[test]
+fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
+    let mut refused = 0;
+    for number in 0.. {
+        let testbed = Testbed::new();
+        let calls_left = Arc::new(AtomicUsize::new(usize::MAX));
+        let counting = Arc::clone(&calls_left);
+        let wrap = move |inner: Box<dyn ServerBackend>| -> Box<dyn ServerBackend> {
+            Box::new(Failing { inner, calls_left: Arc::clone(&counting) })
+        };
+        let broker =
+            testbed.start_with(BrokerOptions { wrap_server: Some(Arc::new(wrap)), ..BrokerOptions::default() });
+        testbed.manage_data();
+        let client = testbed.client();
+        let path = testbed.data("f");
+        let (opened, stub) = client.create(&path).unwrap();
+        let file = opened.file;
+        calls_left.store(number, Ordering::SeqCst);
+        let place =
+            Request::Place { file, first: stripewise_layout::RegionIndex(0), last: stripewise_layout::RegionIndex(2) };
+        refused += insist(&client, &place, &[]);
+        fill(&testbed, &opened, 3);
+        refused += insist(&client, &Request::Sync { file }, &[]);
+        stub.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
+        refused += insist(&client, &Request::Attributes { file }, &[stub.as_fd()]);
+        let size_bytes = REGION + u64::from(STRIPE) + 7;
+        refused += insist(&client, &Request::Truncate { file, size_bytes }, &[]);
+        assert_eq!(opened.extent.size_bytes(), size_bytes);
+        refused += insist(&client, &Request::Truncate { file, size_bytes: 2 * REGION }, &[]);
+        assert_eq!(held(&testbed, file), size_bytes + leftovers(&testbed, &opened), "an extension shows nothing old");
+        std::fs::remove_file(&path).unwrap();
+        client.ask_with(Request::Unlinked { file }, &[stub.as_fd()]).unwrap();
+        refused += insist(&client, &Request::Close { file }, &[]);
+        let ended = calls_left.load(Ordering::SeqCst) < usize::MAX / 2;
+        calls_left.store(usize::MAX, Ordering::SeqCst);
+        drop(client);
+        drop(broker);
+        let _broker = testbed.start();
+        let client = testbed.client();
+        let check = || match client.ask(Request::Admin(Admin::Check { repair: true })).unwrap() {
+            Reply::Findings { findings } => findings,
+            other => panic!("{other:?}"),
+        };
+        check();
+        assert_eq!(check(), []);
+        assert_eq!(testbed.object_count(file), 0, "freed at last");
+        if ended {
+            assert!(number > 40 && refused > 30, "{number} calls, {refused} refusals");
+            break;
+        }
+    }
+}
+
+/// Bytes in objects of regions that are no longer the file's: what could not be removed and waits for `check`.
+fn leftovers(testbed: &Testbed, opened: &Opened) -> u64 {
+    let objects = testbed.objects(opened.file);
+    objects
+        .iter()
+        .flatten()
+        .filter(|(region, generation, _)| opened.generation(*region) != Some(*generation))
+        .map(|(.., bytes)| bytes)
+        .sum()
+}
