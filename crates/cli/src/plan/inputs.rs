@@ -27,8 +27,8 @@ pub(super) struct Inputs {
     pub(super) remarks: Vec<String>,
 }
 
-/// No program's data lies there, but every program reads there. Memory below `/dev/shm` is data like any other.
-const SYSTEM: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+/// No program's data lies there, but every program reads there.
+const SYSTEM: [&str; 8] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 
 impl Inputs {
     pub(super) fn read(
@@ -94,8 +94,9 @@ impl Selection {
             let path = Path::new(&file.path);
             if self.prefixes.is_empty() {
                 path.is_absolute()
+                    && !is_device(path)
                     && file.size_bytes >= self.least.0
-                    && (path.starts_with("/dev/shm") || !SYSTEM.iter().any(|system| path.starts_with(system)))
+                    && !SYSTEM.iter().any(|system| path.starts_with(system))
             } else {
                 self.prefixes.iter().any(|prefix| {
                     std::path::absolute(prefix)
@@ -107,6 +108,13 @@ impl Selection {
         let left_out = all - chosen.len();
         (chosen, left_out)
     }
+}
+
+/// A device, or shared memory that an MPI library or the like made by `shm_open`, which is gone with the program. Directories below
+/// /dev/shm are as good as any.
+fn is_device(path: &Path) -> bool {
+    let shared_memory = Path::new("/dev/shm");
+    path.starts_with("/dev") && (!path.starts_with(shared_memory) || path.parent() == Some(shared_memory))
 }
 
 /// The program that made the most calls on the planned files, and how many processes it had.
@@ -179,6 +187,8 @@ mod tests {
                 file("/d/small", 10),
                 file("/d/data", 9 << 20),
                 file("pipe", 9 << 20),
+                file("/dev/shm/ucx_shm_posix_1", 9 << 20),
+                file("/dev/shm/run/data", 9 << 20),
             ]
         };
         let names = |selection: &Selection| {
@@ -186,8 +196,8 @@ mod tests {
             (chosen.into_iter().map(|file| file.path).collect::<Vec<_>>(), left_out)
         };
         let mut selection = Selection { prefixes: Vec::new(), least: ByteCount(1 << 20), window_s: 600.0 };
-        assert_eq!(names(&selection), (vec!["/d/data".to_owned()], 3));
+        assert_eq!(names(&selection), (vec!["/d/data".to_owned(), "/dev/shm/run/data".to_owned()], 4));
         selection.prefixes = vec!["/d/sm".into(), "/usr/lib".into()];
-        assert_eq!(names(&selection), (vec!["/usr/lib/big.so".to_owned(), "/d/small".to_owned()], 2));
+        assert_eq!(names(&selection), (vec!["/usr/lib/big.so".to_owned(), "/d/small".to_owned()], 4));
     }
 }

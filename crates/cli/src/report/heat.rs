@@ -13,29 +13,65 @@ pub(super) const ROWS: usize = 64;
 /// Shades; a step is a constant factor of bytes.
 pub(super) const LEVELS: usize = 7;
 
-/// The accesses of one file on a grid of [`COLUMNS`] by [`ROWS`].
+/// The accesses of one file on a grid of at most [`COLUMNS`] (about) by [`ROWS`].
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Heat {
     path: String,
-    map: HeatMap,
+    size_bytes: u64,
+    start_s: f64,
+    end_s: f64,
+    columns: usize,
+    read: Vec<u64>,
+    write: Vec<u64>,
 }
 
 /// One direction of it.
 struct Grid<'a> {
     /// Bytes of each cell, row by row from offset 0.
     cells: &'a [u64],
+    columns: usize,
     direction: Direction,
 }
 
+impl Grid<'_> {
+    fn row(&self, row: usize) -> &[u64] {
+        &self.cells[row * self.columns..(row + 1) * self.columns]
+    }
+}
+
 impl Heat {
-    pub(super) fn new(path: &str, map: HeatMap) -> Self {
-        Self { path: path.to_owned(), map }
+    /// The part of `map`, which has [`ROWS`], between two instants in seconds from its begin.
+    pub(super) fn new(path: &str, map: &HeatMap, start_s: f64, end_s: f64) -> Self {
+        let column_s = map.duration_s.max(1e-9) / map.columns as f64;
+        let at = |seconds: f64| ((seconds / column_s) as usize).min(map.columns - 1);
+        let (first, last) = (at(start_s), at(end_s));
+        // Neighbours are joined until they are few enough.
+        let joined = (last - first + 1).div_ceil(COLUMNS).max(1);
+        let columns = (last - first + 1).div_ceil(joined);
+        let cut = |direction| {
+            let mut cells = vec![0; columns * ROWS];
+            for row in 0..ROWS {
+                for column in first..=last {
+                    cells[row * columns + (column - first) / joined] += map.bytes(direction, row, column);
+                }
+            }
+            cells
+        };
+        Self {
+            path: path.to_owned(),
+            size_bytes: map.size_bytes,
+            start_s: first as f64 * column_s,
+            end_s: (first + columns * joined) as f64 * column_s,
+            columns,
+            read: cut(Direction::Read),
+            write: cut(Direction::Write),
+        }
     }
 
     /// The directions that have accesses.
     fn grids(&self) -> Vec<Grid<'_>> {
-        let all = [(Direction::Read, &self.map.read_bytes), (Direction::Write, &self.map.write_bytes)];
-        let grids = all.into_iter().map(|(direction, cells)| Grid { cells, direction });
+        let all = [(Direction::Read, &self.read), (Direction::Write, &self.write)];
+        let grids = all.into_iter().map(|(direction, cells)| Grid { cells, columns: self.columns, direction });
         grids.filter(|grid| grid.cells.iter().any(|bytes| *bytes > 0)).collect()
     }
 }
@@ -54,7 +90,7 @@ pub(super) fn chart(heat: &Heat) -> String {
     let panels = heat.grids();
     let mut svg = Svg::new(WIDTH, PANEL * panels.len() as f64);
     for (number, grid) in panels.iter().enumerate() {
-        panel(&mut svg, PANEL * number as f64, grid, &heat.map);
+        panel(&mut svg, PANEL * number as f64, grid, heat);
     }
     svg.finish(&format!("Bytes of {} by time and offset, reads and writes apart", heat.path))
 }
@@ -66,14 +102,14 @@ fn ramp(direction: Direction) -> &'static str {
     }
 }
 
-fn panel(svg: &mut Svg, top: f64, grid: &Grid<'_>, map: &HeatMap) {
+fn panel(svg: &mut Svg, top: f64, grid: &Grid<'_>, heat: &Heat) {
     let plot_top = top + 26.0 + MARGIN_TOP + 6.0;
     let floor = plot_top + PLOT;
     svg.text((LEFT, top + 16.0), Anchor::Start, "panel-title", direction_name(grid.direction));
     svg.rect([LEFT, plot_top, MAIN, PLOT], "plot", "");
     cells(svg, grid, plot_top);
-    edges(svg, grid, plot_top, map);
-    axes(svg, floor, map);
+    edges(svg, grid, plot_top, heat);
+    axes(svg, floor, heat);
     legend(svg, floor + 44.0, grid);
 }
 
@@ -90,16 +126,16 @@ fn level(bytes: f64, (least, most): (f64, f64)) -> usize {
 
 fn cells(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64) {
     let extent = extent(grid);
-    let (width, height) = (MAIN / COLUMNS as f64, PLOT / ROWS as f64);
+    let (width, height) = (MAIN / grid.columns as f64, PLOT / ROWS as f64);
     let mut shades: [Path; LEVELS] = Default::default();
     for row in 0..ROWS {
-        let line = &grid.cells[row * COLUMNS..(row + 1) * COLUMNS];
+        let line = grid.row(row);
         let level_at = |column: usize| (line[column] > 0).then(|| level(line[column] as f64, extent));
         let mut column = 0;
-        while column < COLUMNS {
+        while column < grid.columns {
             let start = column;
             let shade = level_at(column);
-            while column < COLUMNS && level_at(column) == shade {
+            while column < grid.columns && level_at(column) == shade {
                 column += 1;
             }
             if let Some(shade) = shade {
@@ -115,15 +151,13 @@ fn cells(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64) {
 }
 
 /// Sums over all offsets along the top and over all times along the right: bursts, and hot parts of the file.
-fn edges(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64, map: &HeatMap) {
+fn edges(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64, heat: &Heat) {
     let by_time: Vec<f64> =
-        (0..COLUMNS).map(|column| (0..ROWS).map(|row| grid.cells[row * COLUMNS + column] as f64).sum()).collect();
-    let by_offset: Vec<f64> = (0..ROWS)
-        .map(|row| grid.cells[row * COLUMNS..(row + 1) * COLUMNS].iter().map(|bytes| *bytes as f64).sum())
-        .collect();
+        (0..grid.columns).map(|column| (0..ROWS).map(|row| grid.row(row)[column] as f64).sum()).collect();
+    let by_offset: Vec<f64> = (0..ROWS).map(|row| grid.row(row).iter().map(|bytes| *bytes as f64).sum()).collect();
     let most_time = by_time.iter().copied().fold(1.0, f64::max);
     let most_offset = by_offset.iter().copied().fold(1.0, f64::max);
-    let (width, height) = (MAIN / COLUMNS as f64, PLOT / ROWS as f64);
+    let (width, height) = (MAIN / grid.columns as f64, PLOT / ROWS as f64);
     let base = plot_top - 6.0;
     let mut time = Path::default();
     for (column, bytes) in by_time.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
@@ -138,20 +172,23 @@ fn edges(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64, map: &HeatMap) {
     let class = format!(r#"class="cell edge-{}""#, ramp(grid.direction));
     svg.path(&time, &class);
     svg.path(&offset, &class);
-    let rate = most_time / (map.duration_s / COLUMNS as f64) / 1e6;
+    let rate = most_time / ((heat.end_s - heat.start_s) / grid.columns as f64) / 1e6;
     let rate = format!("peak {} MB/s", crate::figures::number(rate));
     svg.text((LEFT + MAIN, plot_top - MARGIN_TOP - 12.0), Anchor::End, "note", rate);
     svg.text((SIDE_LEFT, plot_top - 8.0), Anchor::Start, "note", "by offset");
 }
 
-fn axes(svg: &mut Svg, floor: f64, map: &HeatMap) {
-    let time = Scale::time_ending_at(map.duration_s, 7.0);
-    for tick in time.ticks() {
-        let x = LEFT + time.at(tick, MAIN);
+fn axes(svg: &mut Svg, floor: f64, heat: &Heat) {
+    let span_s = heat.end_s - heat.start_s;
+    let step_s = Scale::time(span_s, 7.0).step;
+    let first = (heat.start_s / step_s - 1e-9).ceil() as u64;
+    let ticks = (first..).map(|number| number as f64 * step_s).take_while(|tick| *tick <= heat.end_s + step_s * 1e-6);
+    for tick in ticks {
+        let x = LEFT + (tick - heat.start_s) / span_s * MAIN;
         svg.line((x, floor), (x, floor + 4.0), "axis");
         svg.text((x, floor + 17.0), Anchor::Middle, "tick", duration(tick));
     }
-    let offsets = Scale::bytes(map.size_bytes, 5.0);
+    let offsets = Scale::bytes(heat.size_bytes, 5.0);
     for tick in offsets.ticks() {
         let y = floor - offsets.at(tick, PLOT);
         svg.line((LEFT - 4.0, y), (LEFT, y), "axis");
@@ -190,23 +227,44 @@ mod tests {
         assert_eq!(level(5.0, (5.0, 5.0)), LEVELS - 1);
     }
 
+    fn map(columns: usize, duration_s: f64) -> HeatMap {
+        let cells = || vec![0; columns * ROWS];
+        let (read_requests, write_requests, read_bytes, write_bytes) = (cells(), cells(), cells(), cells());
+        HeatMap {
+            columns,
+            rows: ROWS,
+            duration_s,
+            size_bytes: 4 << 30,
+            read_requests,
+            write_requests,
+            read_bytes,
+            write_bytes,
+        }
+    }
+
     #[test]
     fn a_panel_without_accesses_is_left_out() {
-        let cells = || vec![0; COLUMNS * ROWS];
-        let mut map = HeatMap {
-            columns: COLUMNS,
-            rows: ROWS,
-            duration_s: 9.0,
-            size_bytes: 4 << 30,
-            read_requests: cells(),
-            write_requests: cells(),
-            read_bytes: cells(),
-            write_bytes: cells(),
-        };
+        let mut map = map(COLUMNS, 9.0);
         map.write_bytes[COLUMNS + 1] = 1 << 20;
-        let chart = chart(&Heat::new("/f", map));
+        let chart = chart(&Heat::new("/f", &map, 0.0, 9.0));
         assert!(chart.contains("Writes") && !chart.contains("Reads"));
         // The second column of the second row from below, 4.22 by 3.25 pixels.
         assert!(chart.contains(r#"<path class="cell write-6" d="M80.22 267.5h4.22v3.25h-4.22z"/>"#), "{chart}");
+    }
+
+    #[test]
+    fn idle_time_is_cut_and_columns_are_joined_without_loss() {
+        let mut map = map(2000, 20.0);
+        for column in 500..=1000 {
+            map.read_bytes[column] = 1;
+            map.read_bytes[63 * 2000 + column] = column as u64;
+        }
+        let heat = Heat::new("/f", &map, 5.0, 10.005);
+        // 501 columns in threes.
+        assert_eq!((heat.columns, heat.start_s), (167, 5.0));
+        assert!((heat.end_s - 10.01).abs() < 1e-9);
+        let sum = |row: usize| heat.read[row * 167..(row + 1) * 167].iter().sum::<u64>();
+        assert_eq!((sum(0), sum(63)), (501, (500..=1000).sum()));
+        assert_eq!(heat.read[0..2], [3, 3]);
     }
 }

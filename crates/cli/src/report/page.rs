@@ -89,6 +89,8 @@ struct FileHeat {
 
 /// Files whose pictures are shown; the others are counted.
 pub(super) const FILES_SHOWN: usize = 3;
+/// A file with less than one part in this many of the largest one's bytes is not worth a picture.
+pub(super) const LEAST_SHARE: u64 = 50;
 
 /// The whole page.
 pub(super) fn render(material: &Material) -> Result<String> {
@@ -109,7 +111,7 @@ fn page(material: &Material) -> Page<'_> {
         tiles: tiles(material),
         bandwidth: bandwidth(material),
         heat: material.trace.iter().flat_map(|trace| &trace.files).filter_map(file_heat).collect(),
-        other_files: material.trace.as_ref().map_or(0, |trace| trace.files.len().saturating_sub(FILES_SHOWN)),
+        other_files: material.trace.iter().flat_map(|trace| &trace.files).filter(|file| file.heat.is_none()).count(),
         regions: plans::region_sections(material),
         load: plans::load_chart(&material.plans),
         fits: profile.as_ref().map(plans::fits_section),
@@ -146,12 +148,21 @@ fn title(material: &Material) -> String {
 fn subtitle(material: &Material) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(trace) = &material.trace {
-        parts.push(trace.command.clone());
+        parts.push(shortened(&trace.command));
         parts.push(if trace.host.is_empty() { String::new() } else { format!("on {}", trace.host) });
         parts.push(trace.started.clone());
     }
     parts.retain(|part| !part.is_empty());
     parts
+}
+
+/// The begin of a long command line.
+fn shortened(command: &str) -> String {
+    const MOST: usize = 160;
+    match command.char_indices().nth(MOST) {
+        None => command.to_owned(),
+        Some((end, _)) => format!("{}\u{2026}", &command[..end]),
+    }
 }
 
 fn tiles(material: &Material) -> Vec<Tile> {
@@ -163,7 +174,8 @@ fn tiles(material: &Material) -> Vec<Tile> {
     }
     if let Some(plan) = best {
         let gain = plan.gain.total;
-        let range = format!("{}, {} to {}", plan.policy, signed_percent(gain.low), signed_percent(gain.high));
+        let (low, high) = (signed_percent(gain.low), signed_percent(gain.high));
+        let range = if low == high { plan.policy.to_string() } else { format!("{}, {low} to {high}", plan.policy) };
         tiles.push(tile("Predicted gain over def", signed_percent(gain.expected), range));
         tiles.push(tile(
             "On SSD servers",

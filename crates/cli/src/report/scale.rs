@@ -34,11 +34,6 @@ impl Scale {
         Self { top: scale.top * unit, step: scale.step * unit }
     }
 
-    /// As [`Self::time`], ending where the data do.
-    pub(super) fn time_ending_at(max_s: f64, ticks: f64) -> Self {
-        Self { top: if max_s > 0.0 { max_s } else { 1.0 }, ..Self::time(max_s, ticks) }
-    }
-
     pub(super) fn ticks(self) -> impl Iterator<Item = f64> {
         let last = (self.top / self.step + 1e-9).floor() as u32;
         (0..=last).map(move |number| f64::from(number) * self.step)

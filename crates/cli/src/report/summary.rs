@@ -1,13 +1,15 @@
 //! What the report says of a trace: files with their heat, request sizes, who ran what when.
 
 use super::heat::{COLUMNS, Heat, ROWS};
-use super::page::FILES_SHOWN;
+use super::page::{FILES_SHOWN, LEAST_SHARE};
 use crate::figures::utc;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, RegionGeometry};
 use stripewise_trace::statistics::SizeCount;
 use stripewise_trace::{CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
 
+/// Columns of the finest map that is cut.
+const MOST_COLUMNS: usize = 20_000;
 /// Request sizes that are told for each file.
 const SIZES: usize = 8;
 
@@ -52,11 +54,13 @@ impl TraceSummary {
         let options = CountOptions { window_s: whole_s, region_size, ..CountOptions::default() };
         let found = statistics(trace, &options, SIZES)?;
         let counted = count(trace, &options)?;
-        let with_data = found.files.iter().filter(|file| file.requests() > 0).enumerate();
-        let files = with_data.map(|(number, file)| {
+        let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
+        let moved = |file: &FileStatistics| file.read_bytes + file.write_bytes;
+        let least = with_data.first().map_or(0, |file| moved(file) / LEAST_SHARE);
+        let files = with_data.into_iter().enumerate().map(|(number, file)| {
             let accesses = counted.iter().find(|accesses| accesses.path == file.path);
-            let heat = (number < FILES_SHOWN).then(|| Heat::new(&file.path, heat_map(trace, file.file, COLUMNS, ROWS)));
-            file_summary(file, accesses, heat)
+            let is_shown = number < FILES_SHOWN && moved(file) >= least;
+            file_summary(file, accesses, is_shown.then(|| heat_of(trace, file)))
         });
         let files = files.collect();
         let manifest = trace.manifest.as_ref();
@@ -73,6 +77,16 @@ impl TraceSummary {
             files,
         })
     }
+}
+
+/// The heat of the time in which the file was accessed: programs start slowly and end late.
+fn heat_of(trace: &Trace, file: &FileStatistics) -> Heat {
+    let whole_s = trace.duration().seconds();
+    let span_s = (file.last.seconds() - file.first.seconds()).max(1e-9);
+    // As many columns over the whole run as give enough within the span.
+    let columns = (COLUMNS as f64 * whole_s / span_s).ceil().clamp(COLUMNS as f64, MOST_COLUMNS as f64) as usize;
+    let map = heat_map(trace, file.file, columns, ROWS);
+    Heat::new(&file.path, &map, file.first.seconds(), file.last.seconds())
 }
 
 fn file_summary(file: &FileStatistics, accesses: Option<&FileAccess>, heat: Option<Heat>) -> FileSummary {

@@ -1,7 +1,7 @@
 //! The sections on plans and profile: regions, load, fits, verdicts.
 
 use super::super::{bars, fits, load, regions};
-use super::{FILES_SHOWN, Material};
+use super::{FILES_SHOWN, LEAST_SHARE, Material};
 use crate::figures::{bytes, duration, grouped, number, signed_percent};
 use serde::Serialize;
 use stripewise_layout::{Direction, Order};
@@ -51,7 +51,10 @@ pub(super) struct PlanSection {
 pub(super) fn region_sections(material: &Material) -> Vec<RegionSection> {
     let mut sections = Vec::new();
     for plan in &material.plans {
-        for file in plan.files.iter().take(FILES_SHOWN) {
+        let mut files: Vec<&PlannedFile> = plan.files.iter().collect();
+        files.sort_by_key(|file| std::cmp::Reverse(file.size_bytes));
+        let least = files.first().map_or(0, |largest| largest.size_bytes / LEAST_SHARE);
+        for file in files.into_iter().filter(|file| file.size_bytes >= least).take(FILES_SHOWN) {
             sections.push(region_section(material, plan, file));
         }
     }
