@@ -19,9 +19,10 @@ mod tests;
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::progress::Waiting;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use page::Material;
+use results::{RESULTS_VERSION, Results};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -100,8 +101,14 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
         material.plans.push(Plan::parse(&text, path)?);
         Ok(None)
     } else if has("runs") {
-        let results = serde_json::from_value(value)
+        let results: Results = serde_json::from_value(value)
             .with_context(|| format!("{}: not the results of a demonstration", path.display()))?;
+        ensure!(
+            results.version == RESULTS_VERSION,
+            "{}: results of version {}; this stripewise reads version {RESULTS_VERSION}: run `stripewise demo` anew",
+            path.display(),
+            results.version
+        );
         Ok(material.results.replace(results).map(|_| "results file"))
     } else if has("network") && has("servers") {
         Ok(material.profile.replace(Profile::parse(&text, path)?).map(|_| "profile"))

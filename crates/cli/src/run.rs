@@ -80,7 +80,10 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
     let paths: BTreeSet<&str> = plans.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect();
     let mut said = BTreeSet::new();
     for path in paths {
-        let Some(found) = nearest(&plans, path, &planned.program, planned.processes) else { continue };
+        // A number that is not known is taken to be the planned one.
+        let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
+        let processes = planned.processes.or_else(|| of_path().map(|plan| plan.key.processes)).unwrap_or(1);
+        let Some(found) = nearest(&plans, path, &planned.program, processes) else { continue };
         if !found.is_exact() {
             said.extend(
                 found

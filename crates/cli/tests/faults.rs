@@ -209,3 +209,22 @@ fn what_a_full_ssd_does_not_hold_goes_to_the_disks() {
     assert!(place.done(&["stat", "fast/data"]).contains("fallback: its servers were full"));
     assert_eq!(place.command(&["cat", "fast/data"]).output().unwrap().stdout, data);
 }
+
+#[test]
+fn a_second_host_is_refused() {
+    let place = Place::with_cluster();
+    place.done(&["ls"]);
+    let path = place.path("stripewise-state/host");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let machine = text.lines().find(|line| line.starts_with("machine ")).unwrap();
+    let other = text.replace(machine, "machine 00000000000000000000000000000001").replace("\nname ", "\nname not-");
+    assert_ne!(other, text);
+    std::fs::write(&path, other).unwrap();
+    let said = place.say(&["ls"]);
+    assert_eq!(said.status, 2);
+    assert!(
+        said.err.contains("in use by host not-") && said.err.contains("delete HERE/stripewise-state/host"),
+        "{}",
+        said.err
+    );
+}

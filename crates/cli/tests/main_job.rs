@@ -78,6 +78,8 @@ fn from_a_trace_to_a_redirected_run() {
     let again = place.say(&["apply", "plan.json"]);
     assert!(again.status == 2 && again.err.contains("`stripewise release HERE/data` first"), "{}", again.err);
 
+    let stub = place.say(&["trace", "-o", "stub.trace", "--", "cat", "data"]);
+    assert!(stub.err.contains("HERE/data is a managed file, and the program saw its stub"), "{}", stub.err);
     let captured = place.say(&["run", "--trace", "again.trace", "--", "cmp", "data", "data"]);
     assert_eq!(captured.status, 0, "{}", captured.err);
     assert!(place.path("again.trace/trace.json").exists());

@@ -22,8 +22,8 @@ const NAMES: [&str; 8] =
 pub(crate) struct Run {
     /// Name of the program that does the work, without its directory.
     pub(crate) program: String,
-    /// Processes that a launcher is told to start; 1 without one.
-    pub(crate) processes: u32,
+    /// Processes that a launcher is told to start, 1 without one; none when the launcher decides itself.
+    pub(crate) processes: Option<u32>,
 }
 
 /// The program behind launchers, and the number of its processes; none without a command.
@@ -36,11 +36,11 @@ pub(crate) fn program_and_processes(command: &[OsString]) -> Option<Run> {
     let base = name(first);
     let is_launcher = NAMES.iter().any(|known| base == *known) || base == "srun" || base == "mpiexec.hydra";
     if !is_launcher {
-        return Some(Run { program: base, processes: 1 });
+        return Some(Run { program: base, processes: Some(1) });
     }
     let counts = ["-n", "-np", "--np", "-c", "--ntasks", "--n"];
     let given = command.windows(2).find(|pair| counts.iter().any(|flag| pair[0] == OsStr::new(flag)));
-    let processes = given.and_then(|pair| pair[1].to_str()?.parse().ok()).unwrap_or(1);
+    let processes = given.and_then(|pair| pair[1].to_str()?.parse().ok());
     let program = crate::doctor::program_behind(command).map_or(base, |word| name(&word));
     Some(Run { program, processes })
 }
@@ -93,9 +93,10 @@ mod tests {
             let run = program_and_processes(&words).unwrap();
             (run.program, run.processes)
         };
-        assert_eq!(of("./app -n 7"), ("app".to_owned(), 1));
-        assert_eq!(of("mpiexec -n 32 cat file"), ("cat".to_owned(), 32));
-        assert_eq!(of("/usr/bin/mpirun -np 4 --oversubscribe /bin/cat x"), ("cat".to_owned(), 4));
+        assert_eq!(of("./app -n 7"), ("app".to_owned(), Some(1)));
+        assert_eq!(of("mpiexec -n 32 cat file"), ("cat".to_owned(), Some(32)));
+        assert_eq!(of("/usr/bin/mpirun -np 4 --oversubscribe /bin/cat x"), ("cat".to_owned(), Some(4)));
+        assert_eq!(of("mpirun --hostfile none cat x"), ("cat".to_owned(), None));
         assert_eq!(program_and_processes(&[]), None);
     }
 

@@ -7,11 +7,21 @@ use stripewise_layout::Direction;
 /// What `stripewise demo` measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
+    /// Absent in the first files, which are as version 1.
+    #[serde(default = "version_1")]
+    pub(crate) version: u32,
     pub(crate) emulated: bool,
     pub(crate) runs: Vec<RunResult>,
     /// The profile and the cluster that the runs were made with, as in their own files.
     pub(crate) profile: serde_json::Value,
     pub(crate) cluster: serde_json::Value,
+}
+
+/// The version that is read.
+pub(super) const RESULTS_VERSION: u32 = 1;
+
+fn version_1() -> u32 {
+    1
 }
 
 /// One run, or one direction of it.
@@ -115,8 +125,13 @@ pub(super) mod tests {
             wrong,
             run("psa", Direction::Read, 4 << 20, 900.0),
         ];
-        let results =
-            Results { emulated: true, runs, profile: serde_json::Value::Null, cluster: serde_json::Value::Null };
+        let results = Results {
+            version: 1,
+            emulated: true,
+            runs,
+            profile: serde_json::Value::Null,
+            cluster: serde_json::Value::Null,
+        };
         assert!((results.gain("h2dp").unwrap() - 1.0).abs() < 1e-9);
         assert_eq!(results.gain("psa"), None, "def has no run of that size");
         assert_eq!(results.best().unwrap().0, "h2dp");

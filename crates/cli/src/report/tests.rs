@@ -124,7 +124,7 @@ fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
         }
     }
     let profile = serde_json::to_value(profile).unwrap();
-    Results { emulated: true, runs, profile, cluster: serde_json::Value::Null }
+    Results { version: 1, emulated: true, runs, profile, cluster: serde_json::Value::Null }
 }
 
 /// Everything that a report can show.

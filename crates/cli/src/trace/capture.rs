@@ -5,6 +5,7 @@ use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
 use crate::progress::Waiting;
+use crate::store::read_stub;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -31,6 +32,8 @@ pub(crate) struct CaptureSummary {
     /// Processes that were killed or are still running.
     pub(crate) unfinished: usize,
     pub(crate) warnings: Vec<String>,
+    /// Files whose stubs the program saw instead of their data; only without redirection.
+    pub(crate) stubs: Vec<String>,
 }
 
 impl Capture {
@@ -79,9 +82,16 @@ impl Capture {
                 .filter(|warning| !matches!(warning, Warning::Unfinished { .. } | Warning::Lost { .. }))
                 .map(ToString::to_string)
                 .collect(),
+            stubs: trace.files.iter().map(|file| file.path.clone()).filter(|path| is_stub(path)).collect(),
             trace: self.directory,
         })
     }
+}
+
+fn is_stub(path: &str) -> bool {
+    let path = Path::new(path);
+    // A FIFO would wait for its other end.
+    path.is_file() && std::fs::File::open(path).is_ok_and(|file| matches!(read_stub(&file, path), Ok(Some(_))))
 }
 
 /// Removes a trace, file by file; what is no part of one stays and is an error.
@@ -120,7 +130,13 @@ pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsSt
         capture.discard();
     }
     let status = ran?;
-    tell(context, &capture.finish()?)?;
+    let summary = capture.finish()?;
+    tell(context, &summary)?;
+    for path in &summary.stubs {
+        context.say(format_args!(
+            "{path} is a managed file, and the program saw its stub; trace it with `stripewise run --trace`"
+        ));
+    }
     Ok(Verdict::Program(exit_byte(status)))
 }
 
