@@ -216,8 +216,12 @@ fn a_second_host_is_refused() {
     place.done(&["ls"]);
     let path = place.path("stripewise-state/host");
     let text = std::fs::read_to_string(&path).unwrap();
-    let machine = text.lines().find(|line| line.starts_with("machine ")).unwrap();
-    let other = text.replace(machine, "machine 00000000000000000000000000000001").replace("\nname ", "\nname not-");
+    let of_another = |line: &str| match line.split_once(' ') {
+        Some((key @ ("machine" | "boot"), id)) => format!("{key} {}\n", "0".repeat(id.len() - 1) + "1"),
+        Some(("name", name)) => format!("name not-{name}\n"),
+        _ => format!("{line}\n"),
+    };
+    let other: String = text.lines().map(of_another).collect();
     assert_ne!(other, text);
     std::fs::write(&path, other).unwrap();
     let said = place.say(&["ls"]);
