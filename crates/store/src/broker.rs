@@ -49,6 +49,7 @@ use room::Room;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use stripewise_layout::{Cluster, FileId, ServerId};
@@ -63,6 +64,11 @@ pub enum BrokerError {
     Stations(#[from] StationsError),
     #[error("cluster.toml: {what}")]
     Cluster { what: String },
+    #[error(
+        "{} has no mapping table, but server {server} holds {objects} objects of this cluster: the state directory was lost or is not mounted. Mount it or restore it from a backup;          only if the managed files are not wanted any more, delete `stripewise-objects` in the server directories and run `stripewise init` anew",
+        state.display()
+    )]
+    LostTable { state: PathBuf, server: String, objects: usize },
     #[error("{action}: {source}")]
     Os { action: &'static str, source: rustix::io::Errno },
 }
@@ -250,8 +256,6 @@ pub(crate) struct Core {
     pub(crate) room: Mutex<Room>,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
-    /// Slots that clients within this very process hold: the kernel does not tell a process of its own locks.
-    pub(crate) own_claims: Mutex<HashSet<(ProcessSlot, Incarnation)>>,
     /// Files to look at again, since nothing may announce that their last user died.
     pub(crate) doubtful: Mutex<HashSet<FileId>>,
     pub(crate) doubt: Condvar,
@@ -268,7 +272,6 @@ impl Core {
         lock: BrokerLock,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
-        let table = Table::new(Box::new(LmdbStore::open(&state.table_path())?))?;
         let host = options.host.map_or_else(HostIdentity::of_this_host, Ok)?;
         let processes = processes_of(&state)?;
         let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
@@ -286,6 +289,8 @@ impl Core {
                 .map_err(|error| BrokerError::Cluster { what: error.to_string() })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        refuse_lost_table(&state, &servers)?;
+        let table = Table::new(Box::new(LmdbStore::open(&state.table_path())?))?;
         Ok(Self {
             room: Mutex::new(Room::new(cluster)),
             names: RwLock::new(Names::load(&table)?),
@@ -297,7 +302,6 @@ impl Core {
             processes,
             stations,
             files: Mutex::default(),
-            own_claims: Mutex::default(),
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
             copies: Mutex::default(),
@@ -320,13 +324,29 @@ impl Core {
     }
 
     pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
-        guard(&self.own_claims).contains(&(slot, incarnation)) || self.processes.is_alive(slot, incarnation)
+        self.processes.is_alive(slot, incarnation)
     }
 
     pub(crate) fn doubt(&self, file: FileId) {
         guard(&self.doubtful).insert(file);
         self.doubt.notify_all();
     }
+}
+
+/// A new table over servers that hold objects would make orphans of them all.
+fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<(), BrokerError> {
+    if LmdbStore::exists(&state.table_path()) {
+        return Ok(());
+    }
+    for server in servers {
+        // A server that cannot be looked at has no say.
+        let objects = server.objects().map_or(0, |objects| objects.len());
+        if objects > 0 {
+            let server = server.name().to_owned();
+            return Err(BrokerError::LostTable { state: state.path().to_owned(), server, objects });
+        }
+    }
+    Ok(())
 }
 
 /// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in

@@ -193,7 +193,8 @@ impl Core {
                     "server {} (number {number}) holds objects of {count} files that are not in the mapping table",
                     inventory.server.name()
                 );
-                report.add_repair(what, "they are removed", || {
+                let remedy = "they are removed (not if the state directory is an old backup: then stubs of these files may exist)";
+                report.add_repair(what, remedy, || {
                     unknown.iter().try_for_each(|file| Ok(inventory.server.remove_file(*file)?))
                 });
             }

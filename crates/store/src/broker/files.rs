@@ -188,7 +188,10 @@ impl Core {
                 let mut inner = guard(&managed.inner);
                 let moved = FileRecord { stub: is, boot: self.boot, ..inner.record.clone() };
                 let mut changes = Changes::default();
-                changes.remove_inode(was);
+                // With changed device numbers, another stub may have this one's former pair by now.
+                if self.table.file_of(was)? == Some(file) {
+                    changes.remove_inode(was);
+                }
                 changes.put_inode(is, file);
                 changes.put_file(file, &moved);
                 self.table.commit(&changes)?;

@@ -60,7 +60,7 @@ impl Core {
         match request {
             Request::Hello { version } => self.hello(connection, version),
             Request::Claimed { slot, incarnation } => {
-                self.claimed(connection, ProcessSlot(slot), Incarnation(incarnation));
+                guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
                 done()
             }
             Request::Open { file } => {
@@ -170,14 +170,6 @@ impl Core {
         Ok((welcome, along))
     }
 
-    fn claimed(&self, connection: &Connection, slot: ProcessSlot, incarnation: Incarnation) {
-        let mut client = guard(&connection.client);
-        client.claim = Some((slot, incarnation));
-        if connection.peer.pid == rustix::process::getpid() {
-            guard(&self.own_claims).insert((slot, incarnation));
-        }
-    }
-
     fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
         let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
@@ -243,9 +235,6 @@ impl Core {
             let mut client = guard(&connection.client);
             (client.claim.take(), std::mem::take(&mut client.opened))
         };
-        if let Some(claim) = claim {
-            guard(&self.own_claims).remove(&claim);
-        }
         for file in files.into_keys() {
             let Some(managed) = self.if_loaded(file) else { continue };
             let was_holder = {

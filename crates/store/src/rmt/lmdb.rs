@@ -25,6 +25,12 @@ pub struct LmdbStore {
 }
 
 impl LmdbStore {
+    /// Whether there is a table in `directory`.
+    #[must_use]
+    pub fn exists(directory: &Path) -> bool {
+        directory.join("data.mdb").exists()
+    }
+
     /// Opens or makes the table in `directory`, which exists and which no other broker has open.
     pub fn open(directory: &Path) -> Result<Self, RmtError> {
         let fault = |source| RmtError::Store { path: directory.to_owned(), source };

@@ -211,6 +211,15 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        // As the end of a process would.
+        if let (Some(processes), Some((slot, _))) = (&self.processes, self.claim) {
+            processes.release(slot);
+        }
+    }
+}
+
 impl Opened {
     pub fn generation(&self, region: u32) -> Option<u32> {
         match self.control.region(RegionIndex(region)) {

@@ -342,3 +342,49 @@ fn a_cluster_without_room_or_with_unknown_servers_is_refused_by_name() {
         testbed.client().ask(Request::Admin(Admin::Manage { directory: "/d".into(), placement })).unwrap_err();
     assert!(refused.to_string().contains("layout 9"), "{refused}");
 }
+
+#[test]
+fn a_lost_state_directory_is_an_error_and_orphans_nothing() {
+    let testbed = Testbed::new();
+    let broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    let (opened, stub) = client.create(&testbed.data("a")).unwrap();
+    client.place(opened.file, 0, 0).unwrap();
+    drop((broker, client));
+    let (there, away) = (&testbed.cluster.state, testbed.root().join("away"));
+    std::fs::rename(there, &away).unwrap();
+    let Err(error) = Broker::start(&testbed.cluster, BrokerOptions::default()) else { panic!("served") };
+    assert!(
+        error.to_string().contains("server hdd0 holds 1 objects") && error.to_string().contains("/state"),
+        "{error}"
+    );
+    std::fs::remove_dir_all(there).unwrap();
+    std::fs::rename(&away, there).unwrap();
+    let _broker = testbed.start();
+    testbed.client().open(opened.file, &stub).unwrap();
+}
+
+#[test]
+fn a_client_that_ends_without_a_word_frees_what_it_had_removed() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let mut client = testbed.client();
+    let (slot, incarnation) = client.claim();
+    let path = testbed.data("a");
+    let (opened, stub) = client.create(&path).unwrap();
+    opened.slots.add_user(slot, incarnation);
+    client.place(opened.file, 0, 0).unwrap();
+    // Behind the broker's back, as a program that is not redirected removes it.
+    std::fs::remove_file(&path).unwrap();
+    drop((client, stub));
+    // The broker hears of it in its own time.
+    while testbed.object_count(opened.file) > 0 {
+        std::thread::yield_now();
+    }
+    let client = testbed.client();
+    while client.ask(Request::Admin(Admin::List { after: None })) != Ok(Reply::Files { files: vec![], more: false }) {
+        std::thread::yield_now();
+    }
+}
