@@ -92,7 +92,7 @@ fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: In
     let attributes = reader.attributes()?;
     let mut target = Target::new(store, to, wish, attributes, reader.identity()?)?;
     let progress = ByteProgress::new(reader.size_bytes()?, &format!("copying {}", from.display()));
-    reader.each(|offset, piece| {
+    reader.each_data(|offset, piece| {
         if interrupt.came() {
             bail!("stopped; {} is as it was", to.display());
         }
@@ -101,6 +101,6 @@ fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: In
         Ok(())
     })?;
     let (bytes, managed) = (reader.size_bytes()?, target.is_managed());
-    target.finish()?;
+    target.finish(bytes)?;
     Ok(Copied { source: from.to_owned(), destination: to.to_owned(), bytes, managed })
 }

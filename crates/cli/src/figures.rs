@@ -74,6 +74,11 @@ pub(crate) fn unit_of_time(seconds: f64) -> (f64, &'static str) {
     }
 }
 
+/// `1 process`, `1,200 processes`.
+pub(crate) fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number as i64), if number == 1 { one } else { many })
+}
+
 /// Seconds since 1970 as `2024-02-29 12:34 UTC`; empty for 0.
 pub(crate) fn utc(unix_s: u64) -> String {
     if unix_s == 0 {

@@ -2,6 +2,8 @@
 
 use crate::store::{Managed, Store};
 use anyhow::{Context as _, Result};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -98,6 +100,51 @@ impl Reader {
             }
             take(offset, &buffer[..length])?;
             offset += length as u64;
+        }
+    }
+
+    /// As [`Self::each`] without the holes, which read as zeros.
+    pub(crate) fn each_data(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut offset = 0;
+        while let Some(data) = self.next_data(offset)? {
+            let until_hole = self.next_hole(data)?.saturating_sub(data).max(1);
+            let most = usize::try_from(until_hole).map_or(PIECE_BYTES, |until_hole| until_hole.min(PIECE_BYTES));
+            let length = self.read_at(data, &mut buffer[..most])?;
+            if length == 0 {
+                break;
+            }
+            take(data, &buffer[..length])?;
+            offset = data + length as u64;
+        }
+        Ok(())
+    }
+
+    /// Where data begins at or after `offset`; none when only a hole or the end follows.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        match &self.source {
+            Source::Managed(managed) => Ok(managed.striped.next_data(FileOffset(offset)).map(|data| data.0)),
+            Source::Ordinary(file) => match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+                Ok(data) => Ok(Some(data)),
+                Err(Errno::NXIO) => Ok(None),
+                // The file system knows no holes.
+                Err(Errno::INVAL) => Ok(Some(offset)),
+                Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
+            },
+        }
+    }
+
+    /// Where the next hole begins after the data at `offset`; the end of the file counts as one.
+    fn next_hole(&self, offset: u64) -> Result<u64> {
+        match &self.source {
+            Source::Managed(managed) => {
+                Ok(managed.striped.next_hole(FileOffset(offset)).map_or(u64::MAX, |hole| hole.0))
+            }
+            Source::Ordinary(file) => match rustix::fs::seek(file, SeekFrom::Hole(offset)) {
+                Ok(hole) => Ok(hole),
+                Err(Errno::INVAL | Errno::NXIO) => Ok(u64::MAX),
+                Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
+            },
         }
     }
 

@@ -172,3 +172,21 @@ fn a_broker_in_the_background_serves_other_commands_until_it_is_told_to_stop() {
     assert_eq!(broker.wait().unwrap().code(), Some(0));
     assert_eq!(place.command(&["cat", "managed"]).output().unwrap().stdout, noise(1 << 20));
 }
+
+#[test]
+fn holes_stay_holes() {
+    let place = Place::with_cluster();
+    let file = std::fs::File::create(place.path("sparse")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(4096), 20 << 20).unwrap();
+    place.done(&["cp", "--managed", "sparse", "managed"]);
+    let stat = place.json(&["stat", "managed"])["files"][0].clone();
+    assert_eq!((&stat["size_bytes"], &stat["regions_placed"]), (&(64u64 << 20).into(), &1.into()));
+    place.done(&["cp", "managed", "back"]);
+    let back = place.path("back").metadata().unwrap();
+    assert_eq!(back.len(), 64 << 20);
+    assert!(back.blocks() * 512 <= 1 << 20, "only the region with data was copied");
+    assert!(place.read("back") == place.read("sparse"));
+    place.done(&["release", "managed"]);
+    assert!(place.read("managed") == place.read("sparse"));
+}

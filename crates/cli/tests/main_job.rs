@@ -43,7 +43,7 @@ fn from_a_trace_to_a_redirected_run() {
         "status=none",
     ]);
     assert_eq!(said.status, 0, "{}", said.err);
-    assert!(said.err.contains("HERE/run.trace: ") && said.err.contains(" records of 1 processes"), "{}", said.err);
+    assert!(said.err.contains("HERE/run.trace: ") && said.err.contains(" records of 1 process"), "{}", said.err);
     assert_eq!(place.say(&["trace", "-o", "run.trace", "--", "true"]).status, 2, "a trace is not overwritten");
 
     let shown = place.json(&["trace", "show", "run.trace", "--stripe", "48KiB"]);

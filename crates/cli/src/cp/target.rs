@@ -78,9 +78,14 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Makes the copy durable and gives it its name.
-    pub(super) fn finish(mut self) -> Result<()> {
+    /// Extends the copy over a hole at its end to `size_bytes`, makes it durable and gives it its name.
+    pub(super) fn finish(mut self, size_bytes: u64) -> Result<()> {
         let cannot = |path: &Path| format!("cannot finish {}", path.display());
+        match &self.striped {
+            Some(striped) if striped.size_bytes() == size_bytes => {}
+            Some(striped) => striped.truncate(size_bytes).with_context(|| cannot(&self.path))?,
+            None => self.file.set_len(size_bytes).with_context(|| cannot(&self.path))?,
+        }
         if let Some(striped) = &self.striped {
             striped.sync(false).with_context(|| cannot(&self.path))?;
             striped.set_modified_ns(None).with_context(|| cannot(&self.path))?;

@@ -5,7 +5,7 @@ mod plans;
 use super::results::Results;
 use super::summary::{FileSummary, TraceSummary};
 use super::{bars, heat};
-use crate::figures::{bytes, duration, grouped, number, signed_percent};
+use crate::figures::{bytes, counted, duration, grouped, number, signed_percent};
 use anyhow::{Context as _, Result};
 use bars::Bar;
 use serde::Serialize;
@@ -195,19 +195,15 @@ fn tiles(material: &Material) -> Vec<Tile> {
         let ranks = if trace.mpi_size > 0 {
             format!("{} MPI ranks", trace.mpi_size)
         } else {
-            count(trace.processes, "process", "processes")
+            counted(trace.processes, "process", "processes")
         };
         tiles.push(tile(
             "Traced run",
             duration(trace.duration_s),
-            format!("{ranks} on {}", count(trace.nodes, "node", "nodes")),
+            format!("{ranks} on {}", counted(trace.nodes, "node", "nodes")),
         ));
     }
     tiles
-}
-
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number as i64), if number == 1 { one } else { many })
 }
 
 fn bandwidth(material: &Material) -> Option<Bandwidth> {
@@ -327,7 +323,11 @@ fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, Strin
     if let Some(trace) = &material.trace {
         rows.push((
             "trace".to_owned(),
-            format!("{} records of {}", grouped(trace.records as i64), count(trace.processes, "process", "processes")),
+            format!(
+                "{} records of {}",
+                grouped(trace.records as i64),
+                counted(trace.processes, "process", "processes")
+            ),
         ));
     }
     if let Some(profile) = profile {

@@ -1,6 +1,7 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
 use crate::context::{Context, absolute};
+use crate::figures::counted;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
@@ -147,10 +148,10 @@ pub(crate) fn tell(context: &Context, summary: &CaptureSummary) -> Result<()> {
     } else {
         let mpi = if summary.mpi_size > 0 { format!(" (MPI, {} ranks)", summary.mpi_size) } else { String::new() };
         context.say(format_args!(
-            "{}: {} records of {} processes{mpi}",
+            "{}: {} of {}{mpi}",
             summary.trace.display(),
-            summary.records,
-            summary.processes
+            counted(summary.records as usize, "record", "records"),
+            counted(summary.processes, "process", "processes")
         ));
     }
     if summary.processes == 0 {

@@ -1,7 +1,7 @@
 //! `stripewise trace show`: files, request sizes, patterns, hot regions of each window, alignment to a stripe size.
 
 use crate::context::Context;
-use crate::figures::{bytes, duration, grouped, number};
+use crate::figures::{bytes, counted, duration, grouped, number};
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::seconds;
@@ -227,7 +227,8 @@ fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
         context.line(format_args!("command    {}", shown.traced_command.join(" ")))?;
     }
     let mpi = if shown.mpi_size > 0 { format!(", MPI with {} ranks", shown.mpi_size) } else { String::new() };
-    context.line(format_args!("processes  {}{mpi}, nodes {}", shown.processes, shown.nodes))?;
+    let nodes = counted(shown.nodes as usize, "node", "nodes");
+    context.line(format_args!("processes  {}{mpi}, on {nodes}", shown.processes))?;
     context.line(format_args!("records    {} in {}", count(shown.records), duration(shown.duration_s)))?;
     for warning in &shown.warnings {
         context.say(warning);
@@ -261,13 +262,16 @@ fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
         }
     }
     context.line(format_args!(
-        "  by       {} processes on {} node(s), {} MB/s in all",
-        file.processes,
-        file.nodes,
+        "  by       {} on {}, {} MB/s in all",
+        counted(file.processes as usize, "process", "processes"),
+        counted(file.nodes as usize, "node", "nodes"),
         number(file.bandwidth_mb_s)
     ))?;
-    let patterns: Vec<String> =
-        file.patterns.iter().map(|pattern| format!("{} ({} processes)", pattern.pattern, pattern.processes)).collect();
+    let patterns: Vec<String> = file
+        .patterns
+        .iter()
+        .map(|pattern| format!("{} ({})", pattern.pattern, counted(pattern.processes as usize, "process", "processes")))
+        .collect();
     context.line(format_args!("  pattern  {}", patterns.join(", ")))?;
     let mut table = Table::new(&["  size", "operation", ">requests"]);
     for size in &file.sizes {
