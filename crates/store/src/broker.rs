@@ -37,7 +37,7 @@ mod truncation;
 
 use crate::protocol::Refusal;
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{RmtError, Table};
+use crate::rmt::{ClusterRecord, RmtError, Table};
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
@@ -291,6 +291,10 @@ impl Core {
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         refuse_lost_table(&state, &servers)?;
         let table = Table::new(Box::new(LmdbStore::open(&state.table_path())?))?;
+        table.belong_to(&ClusterRecord {
+            id: cluster.id.clone(),
+            servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
+        })?;
         Ok(Self {
             room: Mutex::new(Room::new(cluster)),
             names: RwLock::new(Names::load(&table)?),

@@ -7,6 +7,7 @@
 //! | key | value |
 //! |---|---|
 //! | `v` | version of the table |
+//! | `c` | [`ClusterRecord`]: whose table it is, and which server each number means |
 //! | `f` file id | [`FileRecord`] |
 //! | `p` file id | the file's [`Placement`] |
 //! | `r` file id, region | [`RegionRecord`] |
@@ -39,6 +40,14 @@ pub enum RmtError {
     Damaged { key: String, source: postcard::Error },
     #[error("the path {path} is longer than the mapping table's {limit} bytes for a name")]
     PathTooLong { path: String, limit: usize },
+    #[error(
+        "the mapping table belongs to cluster {found}, cluster.toml names cluster {expected}; correct its `state` or `id`"
+    )]
+    OtherCluster { found: String, expected: String },
+    #[error(
+        "cluster.toml lists the servers {listed}, but files were placed on {known}, in this order; list these first and new servers after them"
+    )]
+    Servers { listed: String, known: String },
     #[error("the mapping table was changed by another while this change was made")]
     Conflict,
 }
@@ -152,6 +161,13 @@ pub struct RegionRecord {
     pub layout: Layout,
     /// Its own layout had no room.
     pub fell_back: bool,
+}
+
+/// Whose table it is. Regions name servers by number, so the order of names is part of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    pub id: String,
+    pub servers: Vec<String>,
 }
 
 /// The typed table over a store.
@@ -271,6 +287,20 @@ impl Table {
             }
         }
         Ok(Self { store })
+    }
+
+    /// Makes sure that the table is this cluster's; servers may have been added behind those known.
+    pub fn belong_to(&self, cluster: &ClusterRecord) -> Result<(), RmtError> {
+        let known: Option<ClusterRecord> = self.get(b"c")?;
+        if let Some(known) = &known {
+            if known.id != cluster.id {
+                return Err(RmtError::OtherCluster { found: known.id.clone(), expected: cluster.id.clone() });
+            }
+            if !cluster.servers.starts_with(&known.servers) {
+                return Err(RmtError::Servers { listed: cluster.servers.join(", "), known: known.servers.join(", ") });
+            }
+        }
+        if known.as_ref() == Some(cluster) { Ok(()) } else { self.store.put(b"c", &encode(cluster)) }
     }
 
     fn get<T: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<T>, RmtError> {

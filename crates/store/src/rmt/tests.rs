@@ -88,6 +88,25 @@ fn another_version_and_a_damaged_record_are_named() {
 }
 
 #[test]
+fn another_cluster_and_servers_in_another_order_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let of = |id: &str, servers: &[&str]| {
+        table.belong_to(&ClusterRecord {
+            id: id.into(),
+            servers: servers.iter().map(|name| (*name).to_owned()).collect(),
+        })
+    };
+    of("c", &["a", "b"]).unwrap();
+    of("c", &["a", "b", "new"]).unwrap();
+    let said = of("c", &["b", "a", "new"]).unwrap_err().to_string();
+    assert!(said.contains("b, a, new") && said.contains("a, b, new"), "{said}");
+    assert!(matches!(of("c", &["a", "b"]), Err(RmtError::Servers { .. })));
+    assert!(matches!(of("d", &["a", "b", "new"]), Err(RmtError::OtherCluster { .. })));
+    of("c", &["a", "b", "new"]).unwrap();
+}
+
+#[test]
 fn watchers_hear_of_what_took_effect() {
     let directory = tempfile::tempdir().unwrap();
     let store = LmdbStore::open(directory.path()).unwrap();
