@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
-use stripewise_planner::nearest;
+use stripewise_planner::{Plan, nearest};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::protocol::{Admin, Request};
 
@@ -84,7 +84,9 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
         let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
         let processes = planned.processes.or_else(|| of_path().map(|plan| plan.key.processes)).unwrap_or(1);
         let Some(found) = nearest(&plans, path, &planned.program, processes) else { continue };
-        if !found.is_exact() {
+        // A program with plans of its own does not hear of other programs' files.
+        let is_own = |plan: &Plan| plan.key.application == planned.program && plan.key.processes == processes;
+        if !found.is_exact() && !plans.iter().any(is_own) {
             said.extend(
                 found
                     .differences

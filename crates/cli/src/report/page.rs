@@ -170,7 +170,11 @@ fn tiles(material: &Material) -> Vec<Tile> {
     let tile = |label: &str, value: String, note: String| Tile { label: label.to_owned(), value, note };
     let best = material.plans.iter().max_by(|a, b| a.gain.total.expected.total_cmp(&b.gain.total.expected));
     if let Some((policy, gain)) = material.results.as_ref().and_then(Results::best) {
-        tiles.push(tile("Measured gain over def", signed_percent(gain), format!("{policy}, mean over all sizes")));
+        tiles.push(tile(
+            "Measured gain over def",
+            signed_percent(gain),
+            format!("{policy}, geometric mean of all runs"),
+        ));
     }
     if let Some(plan) = best {
         let gain = plan.gain.total;
