@@ -12,6 +12,8 @@ mod crashes;
 mod failing;
 #[path = "broker/faults.rs"]
 mod faults;
+#[path = "broker/model.rs"]
+mod model;
 #[path = "broker/requests.rs"]
 mod requests;
 #[path = "broker/users.rs"]
