@@ -98,16 +98,28 @@ impl Allocator {
     }
 }
 
+/// The signals that the forking thread gets back, written and read under the lock.
+struct Kept(UnsafeCell<Option<NoSignals>>);
+// SAFETY: reached under the lock only.
+unsafe impl Sync for Kept {}
+static KEPT: Kept = Kept(UnsafeCell::new(None));
+
 /// Holds the lock while the process forks, so that no child finds it taken by a thread that it does not have.
 pub(crate) fn before_fork() {
+    let signals = NoSignals::begin();
     while ALLOCATOR.taken.swap(true, Ordering::Acquire) {
         rustix::thread::sched_yield();
     }
+    // SAFETY: the lock is held.
+    unsafe { *KEPT.0.get() = Some(signals) };
 }
 
-/// On both sides of a fork.
+/// On both sides of a fork; also in a child that was made without [`before_fork`].
 pub(crate) fn after_fork() {
+    // SAFETY: the lock is held, or no other thread is there.
+    let signals = unsafe { (*KEPT.0.get()).take() };
     ALLOCATOR.taken.store(false, Ordering::Release);
+    drop(signals);
 }
 
 // SAFETY: blocks are distinct, large enough and aligned to their own size (pages, if mapped for themselves).

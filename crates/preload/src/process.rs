@@ -187,6 +187,9 @@ fn begin() -> bool {
         }
     };
     PAGE.store(page, Ordering::Release);
+    // Before the program's own handlers are registered: ours run last before a fork and first after it, so that those may use files.
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     let captures = capture::prepare();
     let redirects = redirect::prepare();
     if captures || redirects {
@@ -212,6 +215,25 @@ fn begin_process() {
     page.stage.store(2, Ordering::Release);
 }
 
+extern "C" fn before_fork() {
+    redirect::before_fork();
+    crate::allocator::before_fork();
+}
+
+extern "C" fn after_fork_in_parent() {
+    let _errno = Errno::keep();
+    crate::allocator::after_fork();
+    redirect::after_fork_in_parent();
+}
+
+extern "C" fn after_fork_in_child() {
+    if ACTIVE.load(Ordering::Relaxed) {
+        begin_child();
+    } else {
+        crate::allocator::after_fork();
+    }
+}
+
 /// Whether this process has been begun; false in a child that was forked behind our back.
 #[inline(always)]
 pub(crate) fn is_begun() -> bool {
@@ -227,6 +249,7 @@ pub(crate) fn begin_child() {
         return;
     }
     let _errno = Errno::keep();
+    crate::allocator::after_fork();
     let _inside = Inside::enter();
     crate::descriptors::forget_captured();
     begin_process();

@@ -372,10 +372,24 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<S
         process::log(Level::Error, &[text.as_bytes()]);
         return Err(Errno::IO);
     }
-    client.open(descriptor, stub.file).map_err(|error| {
+    with_room(|| client.open(descriptor, stub.file)).map_err(|error| {
         process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
         error.errno()
     })
+}
+
+/// Runs a request whose answer brings descriptors. They arrive under the lowest free numbers before they are moved up, and a program at its limit of
+/// open files has none: so the soft limit is raised for the time of the request.
+pub(crate) fn with_room<T>(request: impl FnOnce() -> T) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Nofile);
+    let raised = limits.current != limits.maximum
+        && setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum }).is_ok();
+    let result = request();
+    if raised {
+        let _ = setrlimit(Resource::Nofile, limits);
+    }
+    result
 }
 
 /// Makes an [`Open`] and leads the descriptor to it.
@@ -426,6 +440,15 @@ pub(crate) fn linked(directory: c_int, path: &CStr) {
 
 /// The file of a managed path, for calls that only look.
 pub(crate) fn with_file_at<T>(
+    directory: c_int,
+    path: &CStr,
+    follow: bool,
+    then: impl FnOnce(BorrowedFd<'_>, FileId, Option<&StripedFile>) -> T,
+) -> Option<T> {
+    with_room(|| look_at(directory, path, follow, then))
+}
+
+fn look_at<T>(
     directory: c_int,
     path: &CStr,
     follow: bool,

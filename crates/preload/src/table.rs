@@ -57,7 +57,15 @@ pub const TABLE: &[Group] = &[
             "__openat_2",
             "__openat64_2",
             "creat",
-            "creat64", "mkstemp", "mkstemp64", "mkostemp", "mkostemp64", "mkstemps", "mkstemps64", "mkostemps", "mkostemps64",
+            "creat64",
+            "mkstemp",
+            "mkstemp64",
+            "mkostemp",
+            "mkostemp64",
+            "mkstemps",
+            "mkstemps64",
+            "mkostemps",
+            "mkostemps64",
         ],
     ),
     served(
@@ -236,8 +244,6 @@ pub const TABLE: &[Group] = &[
         "processes",
         "posix/spawn.rs",
         &[
-            "fork",
-            "__fork",
             "_exit",
             "_Exit",
             "execve",
@@ -258,12 +264,7 @@ pub const TABLE: &[Group] = &[
     harmless(
         "opens that make a new file",
         "the file is an ordinary one; its descriptor is found at the first use",
-        &[
-            "tmpfile",
-            "tmpfile64",
-            "memfd_create",
-            "shm_open",
-        ],
+        &["tmpfile", "tmpfile64", "memfd_create", "shm_open"],
     ),
     harmless(
         "opens of something opened or named before",
@@ -763,6 +764,8 @@ pub const TABLE: &[Group] = &[
         "processes",
         "the new program loads this library itself; a child made otherwise finds its state emptied",
         &[
+            "fork",
+            "__fork",
             "_Fork",
             "vfork",
             "__vfork",

@@ -15,7 +15,11 @@ fn captured(program: &Path, arguments: &[&str], scratch: &Path) -> Vec<(String, 
     std::fs::create_dir(&work).unwrap();
     std::fs::create_dir(&traces).unwrap();
     support::run(
-        support::preloaded(program).args(arguments).current_dir(&work).env("STRIPEWISE_TRACE", &traces).env("LC_ALL", "C"),
+        support::preloaded(program)
+            .args(arguments)
+            .current_dir(&work)
+            .env("STRIPEWISE_TRACE", &traces)
+            .env("LC_ALL", "C"),
     );
     records(&traces, &work)
 }
@@ -41,7 +45,11 @@ fn data_of(events: &[(String, Event)], file: &str) -> Vec<(Call, u64, u64, u32)>
 }
 
 fn calls_of(events: &[(String, Event)], file: &str) -> Vec<Call> {
-    events.iter().filter(|(path, event)| path == file && !event.call.operation().is_data()).map(|(_, event)| event.call).collect()
+    events
+        .iter()
+        .filter(|(path, event)| path == file && !event.call.operation().is_data())
+        .map(|(_, event)| event.call)
+        .collect()
 }
 
 #[test]
@@ -84,7 +92,8 @@ fn every_call_is_recorded_with_its_place_length_and_error() {
         [(Call::Fwrite, 0, 3000, 0), (Call::Fwrite, 3000, 77, 0), (Call::Fread, 1000, 400, 0)]
     );
     let of_data = calls_of(&events, "data");
-    let kinds = [Call::Open, Call::Lseek, Call::Fsync, Call::Fdatasync, Call::Ftruncate, Call::PosixFallocate, Call::Close];
+    let kinds =
+        [Call::Open, Call::Lseek, Call::Fsync, Call::Fdatasync, Call::Ftruncate, Call::PosixFallocate, Call::Close];
     assert_eq!(of_data[..kinds.len()], kinds);
     assert!(of_data.contains(&Call::Mmap));
     assert_eq!(calls_of(&events, "stream"), [Call::Fopen, Call::Fclose]);
@@ -100,7 +109,9 @@ fn programs_of_the_system_are_recorded_without_being_changed() {
     let scratch = tempfile::tempdir().unwrap();
     let script = "head -c 100000 /dev/zero > zeros && dd if=zeros of=copy bs=1000 2>/dev/null && cat copy | wc -c > count && cat count";
     let events = captured(Path::new("/bin/sh"), &["-c", script], scratch.path());
-    let sum = |call, file: &str| data_of(&events, file).iter().filter(|record| record.0 == call).map(|record| record.2).sum::<u64>();
+    let sum = |call, file: &str| {
+        data_of(&events, file).iter().filter(|record| record.0 == call).map(|record| record.2).sum::<u64>()
+    };
     assert_eq!(sum(Call::Write, "copy"), 100_000);
     assert_eq!(data_of(&events, "copy").iter().filter(|record| record.0 == Call::Write).count(), 100);
     assert_eq!(sum(Call::Read, "zeros"), 100_000);

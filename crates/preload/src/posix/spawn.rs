@@ -2,12 +2,12 @@
 //!
 //! A file that `posix_spawn` is to open in the child is opened inside libc, where `O_TRUNC` would cut a stub: if it is, or becomes, a managed
 //! one, it is opened here and now, and the child gets a duplicate. Otherwise `posix_spawn`, `system`, `popen` and the variadic `execl` need no wrapper: the new program loads this library itself and finds its
-//! descriptors at their first use. The other `exec`s only cut the trace to its length first. A child made by `clone` or `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
+//! descriptors at their first use. The other `exec`s only cut the trace to its length first. `fork` calls the handlers that `process` registered; a child made by `clone` or `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
 
 use crate::process;
 use crate::real::interpose;
 use crate::redirect;
-use libc::{c_char, c_int, mode_t, pid_t};
+use libc::{c_char, c_int, mode_t};
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
@@ -84,25 +84,6 @@ interpose! {
             PREPARED.lock().unwrap_or_else(PoisonError::into_inner).retain(|(owner, _)| *owner != actions as usize);
         }
         real(actions)
-    }
-
-    fn fork[__fork] () -> pid_t |real| {
-        if !process::is_active() {
-            return real();
-        }
-        redirect::before_fork();
-        let signals = process::NoSignals::begin();
-        crate::allocator::before_fork();
-        let child = real();
-        let _errno = process::Errno::keep();
-        crate::allocator::after_fork();
-        drop(signals);
-        if child == 0 {
-            process::begin_child();
-        } else {
-            redirect::after_fork_in_parent();
-        }
-        child
     }
 
     fn _exit[_Exit] (status: c_int) -> ! |real| {

@@ -68,6 +68,15 @@ pub(crate) fn failed(error: &FileError) -> Errno {
     error.errno()
 }
 
+/// Runs a request; one that fails is run again with room for descriptors, in case the program is at its limit of open files.
+#[inline]
+fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+    match request() {
+        Err(error) if matches!(error.errno(), Errno::IO | Errno::MFILE) => super::with_room(request),
+        result => result,
+    }
+}
+
 fn borrow(descriptor: c_int) -> BorrowedFd<'static> {
     // SAFETY: the program's own descriptor, of the call under way; if another thread closes it meanwhile the kernel answers EBADF.
     unsafe { BorrowedFd::borrow_raw(descriptor) }
@@ -109,14 +118,15 @@ pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) ->
 
 fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
     if let [vector] = vectors {
-        return file.read_at(FileOffset(offset), &mut [slice_mut(vector)]).map_err(|error| failed(&error));
+        return attempt(|| file.read_at(FileOffset(offset), &mut [slice_mut(vector)])).map_err(|error| failed(&error));
     }
     if vectors.len() <= FEW {
-        let mut few: [_; FEW] = std::array::from_fn(|index| vectors.get(index).map_or(IoSliceMut::new(&mut []), slice_mut));
-        return file.read_at(FileOffset(offset), &mut few[..vectors.len()]).map_err(|error| failed(&error));
+        let mut few: [_; FEW] =
+            std::array::from_fn(|index| vectors.get(index).map_or(IoSliceMut::new(&mut []), slice_mut));
+        return attempt(|| file.read_at(FileOffset(offset), &mut few[..vectors.len()])).map_err(|error| failed(&error));
     }
     let mut slices: Vec<_> = vectors.iter().map(slice_mut).collect();
-    file.read_at(FileOffset(offset), &mut slices).map_err(|error| failed(&error))
+    attempt(|| file.read_at(FileOffset(offset), &mut slices)).map_err(|error| failed(&error))
 }
 
 fn slice_mut(vector: &iovec) -> IoSliceMut<'static> {
@@ -157,14 +167,14 @@ pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -
 
 fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
     if let [vector] = vectors {
-        return file.write_at(FileOffset(offset), &[slice(vector)]).map_err(|error| failed(&error));
+        return attempt(|| file.write_at(FileOffset(offset), &[slice(vector)])).map_err(|error| failed(&error));
     }
     if vectors.len() <= FEW {
         let few: [_; FEW] = std::array::from_fn(|index| vectors.get(index).map_or(IoSlice::new(&[]), slice));
-        return file.write_at(FileOffset(offset), &few[..vectors.len()]).map_err(|error| failed(&error));
+        return attempt(|| file.write_at(FileOffset(offset), &few[..vectors.len()])).map_err(|error| failed(&error));
     }
     let slices: Vec<_> = vectors.iter().map(slice).collect();
-    file.write_at(FileOffset(offset), &slices).map_err(|error| failed(&error))
+    attempt(|| file.write_at(FileOffset(offset), &slices)).map_err(|error| failed(&error))
 }
 
 /// Writes at the end, wherever that is, even when an offset was given (as Linux does); the position, if it was asked for, follows.
@@ -182,7 +192,7 @@ pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) 
     let slices: Vec<_> = vectors.iter().map(slice).collect();
     // A handler that appends to the same file would wait for the lock that this call holds.
     let signals = crate::process::NoSignals::begin();
-    let (offset, bytes) = file.append(&slices).map_err(|error| failed(&error))?;
+    let (offset, bytes) = attempt(|| file.append(&slices)).map_err(|error| failed(&error))?;
     drop(signals);
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;

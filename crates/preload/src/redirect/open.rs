@@ -5,7 +5,7 @@
 //! `O_EXCL` holds.
 
 use super::data::failed;
-use super::{Closing, client, close_raw, enter};
+use super::{Closing, client, close_raw, enter, with_room};
 use crate::capture;
 use crate::descriptors;
 use crate::process::{self, Level};
@@ -175,7 +175,7 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
     let mut stub = nameless(target, OFlags::from_bits_retain((kept | access) as u32), Mode::from_raw_mode(mode))?;
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
-    let file = client.create(path, stub.descriptor.borrow()).map_err(|error| {
+    let file = with_room(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
         process::log(Level::Error, &[b"stripewise: creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
@@ -228,7 +228,7 @@ fn with_access(
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let reading = rustix::fs::open(link, OFlags::from_bits_retain((kept | libc::O_RDONLY) as u32), Mode::empty())?;
     let id = file.id();
-    let read_only = client.open(reading.as_fd(), id).map_err(|error| error.errno())?;
+    let read_only = with_room(|| client.open(reading.as_fd(), id)).map_err(|error| error.errno())?;
     drop(file);
     let number = descriptor.into_raw_fd();
     // SAFETY: the number is ours until the program learns of it.

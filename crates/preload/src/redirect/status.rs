@@ -44,7 +44,9 @@ fn with_file<T>(of: Of, then: impl FnOnce(&StripedFile) -> T) -> Option<T> {
 }
 
 fn status(of: Of) -> Option<FileStatus> {
-    with_file(of, |file| file.status().map_err(|error| super::data::failed(&error)).ok()).flatten()
+    // Blocks are counted on the objects, which may have to be opened.
+    let count = |file: &StripedFile| super::with_room(|| file.status());
+    with_file(of, |file| count(file).map_err(|error| super::data::failed(&error)).ok()).flatten()
 }
 
 pub(crate) fn is_managed(of: Of) -> bool {

@@ -1,0 +1,100 @@
+//! Real programs on ordinary files and again on managed ones: the same transcript, byte for byte.
+//!
+//! The programs are those of `tests/programs/posix` at the workspace's root (`run.py` there runs these and many others under the `stripewise` command). Lines that begin
+//! with `~` are results that may differ in a documented way; `run.py` knows which.
+
+#[allow(unreachable_pub, reason = "the example shares it")]
+#[path = "support/bed.rs"]
+mod bed;
+#[allow(unreachable_pub, reason = "each test uses a part")]
+#[path = "support/mod.rs"]
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A directory that programs may reach which give up their rights.
+fn scratch() -> tempfile::TempDir {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    scratch
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/posix")
+}
+
+fn build(source: &Path, into: &Path) -> PathBuf {
+    let program = into.join(source.file_stem().unwrap());
+    let flags = ["-std=gnu11", "-O2", "-D_FORTIFY_SOURCE=2", "-pthread", "-w", "-o"];
+    support::run(Command::new("cc").args(flags).arg(&program).arg(source));
+    program
+}
+
+fn transcript(command: &mut Command, directory: &Path) -> String {
+    let directory = directory.to_str().unwrap().to_owned();
+    let output = command.current_dir(&directory).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let comparable =
+        text.lines().map(|line| if line.starts_with('~') { line.split(' ').next().unwrap() } else { line });
+    format!("{}\n{}", comparable.collect::<Vec<_>>().join("\n"), output.status)
+}
+
+/// Regular files below a directory that are stubs.
+fn stubs(directory: &Path) -> usize {
+    let is_stub = |path: &Path| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"stripewise stub "));
+    std::fs::read_dir(directory).unwrap().filter(|entry| is_stub(&entry.as_ref().unwrap().path())).count()
+}
+
+#[test]
+fn programs_see_no_difference() {
+    let scratch = scratch();
+    let bed = bed::Bed::new(scratch.path(), bed::REGION_BYTES, 4096);
+    let mut sources: Vec<_> = std::fs::read_dir(sources())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    // Maps: what a refused one makes the program do is run.py's to judge. Limits: the program gives up root, and then no longer reaches a broker that
+    // runs as root in a directory of root's; and RLIMIT_FSIZE counts for each object, not for the file.
+    sources.retain(|path| !path.ends_with("maps.c") && !path.ends_with("limits.c"));
+    sources.sort();
+    assert!(sources.len() >= 10, "the programs are gone: {sources:?}");
+    let (mut differences, mut managed) = (Vec::new(), 0);
+    for source in &sources {
+        let program = build(source, scratch.path());
+        let name = source.file_stem().unwrap().to_str().unwrap();
+        let (bare, redirected) = (scratch.path().join(format!("bare-{name}")), bed.data.join(name));
+        std::fs::create_dir(&bare).unwrap();
+        std::fs::create_dir(&redirected).unwrap();
+        let wanted = transcript(&mut Command::new(&program), &bare);
+        let found = transcript(support::preloaded(&program).env("STRIPEWISE_STATE", &bed.state), &redirected);
+        managed += stubs(&redirected);
+        if wanted != found {
+            let first = wanted.lines().zip(found.lines()).find(|(wanted, found)| wanted != found);
+            differences.push(format!("{name}: {first:?}\n--- redirected\n{found}\n"));
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.concat());
+    assert!(managed >= 10, "only {managed} stubs: hardly anything was redirected");
+}
+
+#[test]
+fn a_stub_without_its_broker_is_an_error_and_never_its_text() {
+    let scratch = scratch();
+    let bed = bed::Bed::new(scratch.path(), bed::REGION_BYTES, 4096);
+    let (file, state) = (bed.data.join("file"), bed.state.clone());
+    support::run(
+        support::preloaded("/bin/sh")
+            .args(["-c", "seq 1 1000 > file"])
+            .current_dir(&bed.data)
+            .env("STRIPEWISE_STATE", &state),
+    );
+    assert_eq!(stubs(&bed.data), 1);
+    drop(bed);
+    let output = support::preloaded("/bin/cat").arg(&file).env("STRIPEWISE_STATE", &state).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(said.contains("no broker answers") && said.contains("Input/output error"), "{said}");
+}
