@@ -142,6 +142,8 @@ pub struct FileRecord {
     pub size_bytes: u64,
     /// Every generation up to this may have been used.
     pub generations_reserved: u32,
+    /// Objects of generations up to this have durable names. A later one that a power failure took held nothing that was ever synced.
+    pub generations_synced: u32,
     pub state: FileState,
     /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
     pub cutting_to_bytes: Option<u64>,

@@ -122,6 +122,7 @@ impl Core {
             region_bytes: placement.region_size.0,
             size_bytes: 0,
             generations_reserved: RESERVE_FIRST,
+            generations_synced: 0,
             state,
             cutting_to_bytes: None,
             has_leftovers: false,
@@ -321,6 +322,14 @@ impl Core {
         while let Some(server) = inner.unsynced.first().copied() {
             self.server(server)?.sync_names(managed.file)?;
             inner.unsynced.remove(&server);
+        }
+        if inner.generation > inner.record.generations_synced {
+            let size_bytes = managed.extent.size_bytes();
+            let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
         }
         self.save_size(managed, &mut inner)
     }

@@ -7,7 +7,8 @@
 use super::files::{Inner, Managed, Memory, memory_fault, unknown};
 use super::{Core, guard};
 use crate::protocol::Refusal;
-use crate::rmt::{FileRecord, FileState};
+use crate::rmt::{FileRecord, FileState, RegionRecord};
+use crate::server::{ObjectName, ServerError};
 use crate::shared::control::{ControlBlock, Life, RegionState};
 use crate::shared::extent::Extent;
 use crate::shared::slots::Slots;
@@ -115,6 +116,9 @@ impl Core {
         {
             let mut inner = guard(&managed.inner);
             self.publish_all(&managed, &inner)?;
+            if is_new {
+                self.restore_unsynced(file, &inner);
+            }
             // An absent server does not keep the file from being used: what it was to cut is noted.
             let cut = match inner.record.cutting_to_bytes {
                 Some(size) => self.finish_cutting(&managed, &mut inner, size),
@@ -137,6 +141,24 @@ impl Core {
             });
         }
         Ok(managed)
+    }
+
+    /// After a power failure, objects that were made and never synced may be gone, though the table names them. What they held was never
+    /// acknowledged: they are made again, empty. A synced one that is missing stays missing, and reading it fails.
+    fn restore_unsynced(&self, file: FileId, inner: &Inner) {
+        let unsynced = |placed: &RegionRecord| placed.generation.0 > inner.record.generations_synced;
+        for (region, placed) in inner.regions.iter().filter(|(_, placed)| unsynced(placed)) {
+            let object = ObjectName { file, region: *region, generation: placed.generation };
+            for stripe in placed.layout.stripes() {
+                let Ok(server) = self.server(stripe.server) else { continue };
+                // One that cannot be looked at or made now is an error to those who read it.
+                if matches!(server.size(object), Err(ServerError::Missing { .. }))
+                    && let Err(error) = server.create(object, inner.ownership())
+                {
+                    self.state.note(&format!("{}: {error}", inner.record.path));
+                }
+            }
+        }
     }
 
     /// Shared memory of this boot and file, if it is all there.

@@ -16,6 +16,7 @@ fn record(path: &str) -> FileRecord {
         region_bytes: 1 << 20,
         size_bytes: 77,
         generations_reserved: 64,
+        generations_synced: 3,
         state: FileState::Live,
         cutting_to_bytes: None,
         has_leftovers: false,

@@ -187,6 +187,14 @@ fn another_boot_builds_the_memory_anew_from_what_was_durable() {
     client.ask(Request::Sync { file: opened.file }).unwrap();
     let object = testbed.server_directory(0).join(format!("stripewise-objects/{}/0.1", opened.file));
     std::fs::write(&object, vec![1; 4096]).unwrap();
+    client.place(opened.file, 1, 2).unwrap();
+    // As a power failure may leave them: names of new objects that were never synced are gone, and one that was.
+    let name = |region, generation| {
+        testbed.server_directory(3).join(format!("stripewise-objects/{}/{region}.{generation}", opened.file))
+    };
+    let (unsynced, synced) = (name(1, 2), name(0, 1));
+    std::fs::remove_file(&unsynced).unwrap();
+    std::fs::remove_file(&synced).unwrap();
     // As a crash leaves it: the size was raised after the last sync, and nobody said goodbye.
     let saved = testbed.root().join("saved");
     copy_directory(&testbed.cluster.state.join("rmt"), &saved);
@@ -199,6 +207,7 @@ fn another_boot_builds_the_memory_anew_from_what_was_durable() {
     let opened = client.open(opened.file, &stub).unwrap();
     assert_eq!(opened.extent.size_bytes(), 100, "the durable size");
     assert_eq!(std::fs::metadata(&object).unwrap().len(), 100, "objects are cut to it");
+    assert!(unsynced.exists() && !synced.exists(), "only what was never acknowledged is made again");
     assert!(opened.extent.unsynced(RegionIndex(0)).is_some(), "everything counts as dirty");
     assert_eq!(opened.generation(0), Some(1));
 }
