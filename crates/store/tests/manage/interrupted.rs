@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stripewise_store::broker::BrokerOptions;
+use stripewise_store::broker::{Broker, BrokerOptions, Started};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::manage::{Moving, apply, release};
 use stripewise_store::protocol::{Admin, Reply, Request};
@@ -33,8 +33,11 @@ fn child() {
     let hook = Arc::new(kill_at);
     let in_broker = Arc::clone(&hook);
     let options = BrokerOptions { steps: Some(Arc::new(move |name| in_broker(name))), ..BrokerOptions::default() };
-    let started = stripewise_store::broker::Broker::start(&cluster, options).unwrap();
-    let stripewise_store::broker::Started::Serving(_broker) = started else { panic!("a broker runs already") };
+    let started = Broker::start(&cluster, options).unwrap();
+    let _broker = match started {
+        Started::Serving(broker) => Some(broker),
+        Started::AlreadyRunning { .. } => None,
+    };
     let client = Client::connect(&cluster.state, ClientOptions::default()).unwrap();
     let path = Path::new(&root).join("data/f");
     let in_command = |name| hook(name);
@@ -71,14 +74,18 @@ fn is_stub(path: &Path) -> bool {
 /// Starts a broker after the crash and checks that the file is whole; returns whether it is managed now, and what was said.
 fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
     let broker = testbed.start();
-    let client = connect(testbed);
+    let said = broker.cleaned().to_vec();
+    (check_whole(testbed, bytes, &connect(testbed)), said)
+}
+
+fn check_whole(testbed: &Testbed, bytes: &[u8], client: &Client) -> bool {
     let path = testbed.data("f");
     let names: Vec<_> =
         std::fs::read_dir(testbed.root().join("data")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names, ["f"], "only the file stands in its directory; {:?}", broker.cleaned());
+    assert_eq!(names, ["f"], "only the file stands in its directory");
     let managed = is_stub(&path);
     if managed {
-        assert!(managed_bytes(&client, &path) == bytes, "the managed file is whole");
+        assert!(managed_bytes(client, &path) == bytes, "the managed file is whole");
     } else {
         assert!(std::fs::read(&path).unwrap() == bytes, "the ordinary file is whole");
         let (Reply::Files { files, .. }, _) =
@@ -92,16 +99,15 @@ fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
         };
         assert!(servers.iter().all(|server| server.promised_bytes == 0), "{servers:?}");
     }
-    let said = broker.cleaned().to_vec();
     // The move works now, whichever way.
     if managed {
-        release(&client, &path, &Moving::default()).unwrap();
+        release(client, &path, &Moving::default()).unwrap();
         assert!(std::fs::read(&path).unwrap() == bytes);
     } else {
-        apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap();
-        assert!(managed_bytes(&client, &path) == bytes);
+        apply(client, &path, &testbed.placement(), &Moving::default()).unwrap();
+        assert!(managed_bytes(client, &path) == bytes);
     }
-    (managed, said)
+    managed
 }
 
 #[test]
@@ -149,4 +155,39 @@ fn release_killed_at_any_step_leaves_a_whole_file_and_the_next_broker_says_what_
     assert!(was_managed.len() > 8, "{was_managed:?}");
     assert!(was_managed.is_sorted(), "once released, released at every later step: {was_managed:?}");
     assert!(sentences >= 5, "{sentences}");
+}
+
+/// Files that the broker knows, by their states.
+fn states(client: &Client) -> Vec<String> {
+    match client.request(&Request::Admin(Admin::List { after: None }), &[]).unwrap().0 {
+        Reply::Files { files, .. } => files.into_iter().map(|file| file.state).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_killed_command_is_settled_by_the_broker_that_served_it() {
+    let bytes = pattern(REGION as usize + 77);
+    for direction in ["apply", "release"] {
+        for step in 0.. {
+            let testbed = Testbed::new();
+            std::fs::write(testbed.data("f"), &bytes).unwrap();
+            let _broker = testbed.start();
+            let client = connect(&testbed);
+            if direction == "release" {
+                apply(&client, &testbed.data("f"), &testbed.placement(), &Moving::default()).unwrap();
+            }
+            let ended = run_child(&testbed, direction, step);
+            // The broker hears of the death in its own time.
+            while states(&client).iter().any(|state| state != "live") {
+                std::thread::yield_now();
+            }
+            let managed = check_whole(&testbed, &bytes, &client);
+            if ended {
+                assert_eq!(managed, direction == "apply");
+                assert!(step > 4, "{step}");
+                break;
+            }
+        }
+    }
 }
