@@ -10,6 +10,7 @@ use rustix::fs::statvfs;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, ServerClass};
 use stripewise_model::Profile;
 use stripewise_planner::PolicyName;
@@ -28,7 +29,7 @@ const MEMORY: &str = "/dev/shm";
 
 pub(super) struct Testbed {
     directory: PathBuf,
-    stripewise: PathBuf,
+    steps: Steps,
     size: ByteCount,
     pub(super) cluster: Cluster,
     pub(super) profile: Profile,
@@ -55,30 +56,27 @@ impl Testbed {
         let work = Work(work_directory(arguments.size)?);
         let directory = work.0.clone();
         let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        let steps = Steps { stripewise, directory: directory.clone(), started: Instant::now() };
         compile(&directory)?;
         let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
         let servers = directory.join("servers");
-        step(
-            &stripewise,
-            &directory,
-            [
-                "init".into(),
-                "--emulated".into(),
-                emulated.into(),
-                "--link".into(),
-                arguments.link.clone().into(),
-                "--emulated-dir".into(),
-                servers.into(),
-                "--region".into(),
-                arguments.region.to_string().into(),
-            ],
-        )?;
-        step(&stripewise, &directory, ["calibrate".into()])?;
+        steps.run([
+            "init".into(),
+            "--emulated".into(),
+            emulated.into(),
+            "--link".into(),
+            arguments.link.clone().into(),
+            "--emulated-dir".into(),
+            servers.into(),
+            "--region".into(),
+            arguments.region.to_string().into(),
+        ])?;
+        steps.run(["calibrate".into()])?;
         let cluster = Cluster::load(&directory.join("cluster.toml"))?;
         let profile = Profile::load(&directory.join("profile.json"))?;
         let data = directory.join("data");
         std::fs::create_dir(&data)?;
-        let testbed = Self { directory, stripewise, size: arguments.size, cluster, profile };
+        let testbed = Self { directory, steps, size: arguments.size, cluster, profile };
         std::mem::forget(work);
         testbed.create(arguments)?;
         Ok(testbed)
@@ -95,7 +93,7 @@ impl Testbed {
     fn create(&self, arguments: &DemoArgs) -> Result<()> {
         let mut words = self.program(arguments, 2, &self.pristine());
         words.extend(["--create".into(), "--op".into(), "none".into()]);
-        eprintln!("$ {}", shown(&words, &self.directory));
+        self.steps.announce(&words);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
         finish(command, "writing the demo's file").map(|_| ())
@@ -153,26 +151,22 @@ impl Testbed {
         self.lay_out()?;
         let mut words: Vec<OsString> = vec!["trace".into(), "-o".into(), trace.clone().into(), "--".into()];
         words.extend(self.passes(arguments, request, requests, 1));
-        step(&self.stripewise, &self.directory, words)?;
+        self.steps.run(words)?;
         Ok(trace)
     }
 
     pub(super) fn plan(&self, trace: &Path, policy: PolicyName, request: ByteCount, seed: u64) -> Result<PathBuf> {
         let plan = self.directory.join(format!("{request}-{policy}.plan.json"));
-        step(
-            &self.stripewise,
-            &self.directory,
-            [
-                "plan".into(),
-                trace.into(),
-                "--policy".into(),
-                policy.to_string().into(),
-                "--seed".into(),
-                seed.to_string().into(),
-                "-o".into(),
-                plan.clone().into(),
-            ],
-        )?;
+        self.steps.run([
+            "plan".into(),
+            trace.into(),
+            "--policy".into(),
+            policy.to_string().into(),
+            "--seed".into(),
+            seed.to_string().into(),
+            "-o".into(),
+            plan.clone().into(),
+        ])?;
         Ok(plan)
     }
 
@@ -184,20 +178,20 @@ impl Testbed {
 
     pub(super) fn place(&self, plan: &Path) -> Result<()> {
         self.lay_out()?;
-        step(&self.stripewise, &self.directory, ["apply".into(), plan.into()])
+        self.steps.run(["apply".into(), plan.into()])
     }
 
     pub(super) fn remove(&self) -> Result<()> {
-        step(&self.stripewise, &self.directory, ["rm".into(), self.data().into()])
+        self.steps.run(["rm".into(), self.data().into()])
     }
 
     /// A write run and a read run, redirected.
     pub(super) fn measure(&self, arguments: &DemoArgs, request: ByteCount, requests: u64) -> Result<Vec<Measured>> {
         let stations = self.stations()?;
         stations.reset_counters();
-        let mut words: Vec<OsString> = vec![self.stripewise.clone().into(), "run".into(), "--".into()];
+        let mut words: Vec<OsString> = vec![self.steps.stripewise.clone().into(), "run".into(), "--".into()];
         words.extend(self.passes(arguments, request, requests, 2));
-        eprintln!("$ {}", shown(&words, &self.directory));
+        self.steps.announce(&words);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env("STRIPEWISE_CLUSTER", &self.directory).stdout(Stdio::piped());
         let output = finish(command, "the redirected run")?;
@@ -222,7 +216,7 @@ impl Testbed {
         words.extend(inputs.iter().map(OsString::from));
         words.push(std::path::absolute(results)?.into());
         words.extend([OsString::from("-o"), std::path::absolute(report)?.into()]);
-        step(&self.stripewise, &self.directory, words)
+        self.steps.run(words)
     }
 }
 
@@ -263,14 +257,32 @@ fn compile(directory: &Path) -> Result<()> {
     finish(command, "compiling the demo's program with mpicc.mpich (install mpich and libmpich-dev)").map(|_| ())
 }
 
-/// Runs a `stripewise` command on the testbed; its own words go to the terminal.
-fn step(stripewise: &Path, directory: &Path, words: impl IntoIterator<Item = OsString>) -> Result<()> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    eprintln!("$ stripewise {}", shown(&words, directory));
-    let what = format!("stripewise {}", words[0].to_string_lossy());
-    let mut command = Command::new(stripewise);
-    command.args(&words).current_dir(directory).env("STRIPEWISE_CLUSTER", directory).stdout(Stdio::null());
-    finish(command, &what).map(|_| ())
+/// The steps of the demo, as they are shown and run.
+struct Steps {
+    stripewise: PathBuf,
+    directory: PathBuf,
+    started: Instant,
+}
+
+impl Steps {
+    /// Shows the words as one would type them, with the testbed's directory left out.
+    fn announce(&self, words: &[OsString]) {
+        let (directory, own) = (format!("{}/", self.directory.display()), self.stripewise.to_string_lossy());
+        let word = |word: &OsString| word.to_string_lossy().replace(&directory, "").replace(&*own, "stripewise");
+        let shown = words.iter().map(word).collect::<Vec<_>>().join(" ");
+        eprintln!("[{:3.0} s] $ {shown}", self.started.elapsed().as_secs_f64());
+    }
+
+    /// Runs a `stripewise` command on the testbed; its own words go to the terminal.
+    fn run(&self, words: impl IntoIterator<Item = OsString>) -> Result<()> {
+        let mut all = vec![self.stripewise.clone().into_os_string()];
+        all.extend(words);
+        self.announce(&all);
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]).current_dir(&self.directory).env("STRIPEWISE_CLUSTER", &self.directory);
+        command.stdout(Stdio::null());
+        finish(command, &format!("stripewise {}", all[1].to_string_lossy())).map(|_| ())
+    }
 }
 
 /// Runs to the end, passing on Ctrl-C; returns what was printed to a piped standard output.
@@ -286,13 +298,6 @@ fn finish(mut command: Command, what: &str) -> Result<String> {
         bail!("{what} failed ({})", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The words as one would type them, with the testbed's directory left out.
-fn shown(words: &[OsString], directory: &Path) -> String {
-    let prefix = format!("{}/", directory.display());
-    let word = |word: &OsString| word.to_string_lossy().replace(&prefix, "");
-    words.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
