@@ -47,6 +47,12 @@ pub(crate) fn look(descriptor: c_int) -> Known {
     if word & KIND == CAPTURED && process::is_begun() {
         return Known::Captured(FileKey((word >> 2) as u32));
     }
+    if word & KIND == MANAGED
+        && process::is_begun()
+        && let Some(pinned) = redirect::pin(open_of(word), || TABLE[descriptor as usize].load(Ordering::SeqCst) == word)
+    {
+        return Known::Managed(pinned);
+    }
     look_closer(descriptor)
 }
 

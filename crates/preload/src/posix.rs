@@ -22,6 +22,7 @@ use stripewise_trace::call::Call;
 use stripewise_trace::format::NO_OFFSET;
 
 /// Runs a data call on a managed file, records it if the program is captured, and answers as libc would.
+#[inline]
 fn managed_data(call: Call, open: &Pinned, run: impl FnOnce() -> Result<Moved, Errno>) -> isize {
     let start = capture::now();
     let result = run();

@@ -311,9 +311,14 @@ pub(crate) enum Level {
     Debug = 4,
 }
 
+/// Whether lines of that level are asked for.
+pub(crate) fn logs(level: Level) -> bool {
+    level as u8 <= LOG_LEVEL.load(Ordering::Relaxed)
+}
+
 /// One line for the log, if its level is asked for.
 pub(crate) fn log(level: Level, parts: &[&[u8]]) {
-    if level as u8 <= LOG_LEVEL.load(Ordering::Relaxed) {
+    if logs(level) {
         say(parts);
     }
 }

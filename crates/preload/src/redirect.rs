@@ -286,6 +286,7 @@ pub(crate) fn client() -> Result<Client, Errno> {
     let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
     match Client::connect(&directory, ClientOptions::default()) {
         Ok(client) => {
+            process::log(Level::Info, &[b"stripewise: connected to the broker in ", directory.as_os_str().as_bytes()]);
             state.client = Connection::There(client.clone());
             Ok(client)
         }
@@ -395,6 +396,11 @@ pub(crate) fn with_room<T>(request: impl FnOnce() -> T) -> T {
 /// Makes an [`Open`] and leads the descriptor to it.
 fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<StripedFile>, Errno>) {
     let flags = rustix::fs::fcntl_getfl(descriptor).unwrap_or(OFlags::RDONLY);
+    if process::logs(Level::Debug) {
+        let mut name: capture::PathBuffer = [0; _];
+        let length = capture::name_of(descriptor, &mut name);
+        process::log(Level::Debug, &[b"stripewise: redirected: ", &name[..length]]);
+    }
     let mut state = state();
     let open: &'static Open = state.free.pop().unwrap_or_else(|| Box::leak(Box::new(Open::new())));
     let (file, refusal) = match file {

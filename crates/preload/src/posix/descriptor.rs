@@ -174,13 +174,13 @@ interpose! {
 
     fn ioctl[] (fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int |real| {
         // Nearly all are terminals and sockets: only what concerns the bytes of a file is looked at.
-        if matches!(request, redirect::FICLONE | redirect::FICLONERANGE | redirect::FIDEDUPERANGE | redirect::FIONREAD) {
-            if let Some(result) = redirect::control(fd, request, argument) {
-                return match result {
-                    Ok(()) => 0,
-                    Err(errno) => process::fail(errno),
-                };
-            }
+        if matches!(request, redirect::FICLONE | redirect::FICLONERANGE | redirect::FIDEDUPERANGE | redirect::FIONREAD)
+            && let Some(result) = redirect::control(fd, request, argument)
+        {
+            return match result {
+                Ok(()) => 0,
+                Err(errno) => process::fail(errno),
+            };
         }
         real(fd, request, argument)
     }

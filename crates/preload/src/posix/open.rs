@@ -68,16 +68,17 @@ unsafe fn open_with(
                 Err(errno) => process::fail(errno),
             };
         }
-    } else if flags & libc::O_CREAT != 0 && redirect::is_on() {
-        if let Some(result) = redirect::open::create(directory, path, flags, mode) {
-            return match result {
-                Ok((descriptor, created)) => {
-                    note_managed(call, descriptor, created, start);
-                    descriptor
-                }
-                Err(errno) => process::fail(errno),
-            };
-        }
+    } else if flags & libc::O_CREAT != 0
+        && redirect::is_on()
+        && let Some(result) = redirect::open::create(directory, path, flags, mode)
+    {
+        return match result {
+            Ok((descriptor, created)) => {
+                note_managed(call, descriptor, created, start);
+                descriptor
+            }
+            Err(errno) => process::fail(errno),
+        };
     }
     let plan = plan(directory, path, flags);
     drop(inside);
@@ -102,10 +103,10 @@ unsafe fn open_with(
 }
 
 fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
-    if let descriptors::Known::Managed(open) = descriptors::look(descriptor) {
-        if let Some(key) = open.key() {
-            capture::opened(call, key, created, start);
-        }
+    if let descriptors::Known::Managed(open) = descriptors::look(descriptor)
+        && let Some(key) = open.key()
+    {
+        capture::opened(call, key, created, start);
     }
 }
 
