@@ -11,6 +11,7 @@
 pub(crate) mod aio;
 pub(crate) mod data;
 pub(crate) mod extent;
+pub(crate) mod limit;
 pub(crate) mod map;
 pub(crate) mod names;
 pub(crate) mod open;
@@ -265,6 +266,7 @@ pub(crate) fn prepare() -> bool {
         return false;
     }
     state().directory = Some(path.to_owned());
+    limit::refresh();
     ON.store(true, Ordering::Release);
     true
 }

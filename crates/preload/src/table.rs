@@ -42,6 +42,7 @@ const fn harmless(kind: &'static str, reason: &'static str, symbols: &'static [&
 }
 
 pub const TABLE: &[Group] = &[
+    served("limits on the size of files", "posix/extent.rs", &["setrlimit", "setrlimit64", "prlimit", "prlimit64"]),
     served(
         "open",
         "posix/open.rs",

@@ -179,4 +179,22 @@ interpose! {
             real(from, from_at, to, to_at, bytes, flags)
         })
     }
+
+    fn setrlimit[setrlimit64] (resource: c_int, limit: *const libc::rlimit) -> c_int |real| {
+        let result = real(resource, limit);
+        if result == 0 && resource == libc::RLIMIT_FSIZE as c_int {
+            crate::redirect::limit::refresh();
+        }
+        result
+    }
+
+    fn prlimit[prlimit64] (
+        process: libc::pid_t, resource: c_int, limit: *const libc::rlimit, before: *mut libc::rlimit,
+    ) -> c_int |real| {
+        let result = real(process, resource, limit, before);
+        if result == 0 && resource == libc::RLIMIT_FSIZE as c_int && !limit.is_null() {
+            crate::redirect::limit::refresh();
+        }
+        result
+    }
 }

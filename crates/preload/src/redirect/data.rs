@@ -5,7 +5,7 @@
 //! and processes that share a description get different bytes without any lock of ours. What then was not to be had (the end of
 //! the file, an error) is given back.
 
-use super::{Moved, Open};
+use super::{Moved, Open, limit};
 use crate::capture::At;
 use libc::{c_int, c_void, iovec};
 use rustix::fd::BorrowedFd;
@@ -157,7 +157,12 @@ pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -
     }
     let wanted = total(vectors)?;
     let offset = start(at, descriptor, wanted)?;
-    let result = if wanted == 0 { Ok(0) } else { write_vectors(file, offset, vectors) };
+    let result = match limit::allowed(offset, wanted) {
+        Ok(0) => Ok(0),
+        Ok(allowed) if allowed < wanted => write_vectors(file, offset, &limit::cut(vectors, allowed)),
+        Ok(_) => write_vectors(file, offset, vectors),
+        Err(errno) => Err(errno),
+    };
     let bytes = *result.as_ref().unwrap_or(&0);
     if let At::Position = at {
         give_back(descriptor, wanted - bytes as u64);
@@ -186,10 +191,13 @@ pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) 
     if let At::Given(..=-1) = at {
         return Err(Errno::INVAL);
     }
-    if total(vectors)? == 0 {
+    let wanted = total(vectors)?;
+    if wanted == 0 {
         return Ok(Moved { offset: file.size_bytes(), bytes: 0 });
     }
-    let slices: Vec<_> = vectors.iter().map(slice).collect();
+    let allowed = limit::allowed(file.size_bytes(), wanted)?;
+    let cut = if allowed < wanted { limit::cut(vectors, allowed) } else { Vec::new() };
+    let slices: Vec<_> = if cut.is_empty() { vectors } else { &cut }.iter().map(slice).collect();
     // A handler that appends to the same file would wait for the lock that this call holds.
     let signals = crate::process::NoSignals::begin();
     let (offset, bytes) = attempt(|| file.append(&slices)).map_err(|error| failed(&error))?;

@@ -25,6 +25,7 @@ pub(crate) fn truncate(open: &Open, length: i64) -> Result<(), Errno> {
     if !file.is_writable() {
         return Err(Errno::INVAL);
     }
+    super::limit::check_size(length)?;
     file.truncate(length).map_err(|error| failed(&error))
 }
 
@@ -39,6 +40,7 @@ pub(crate) fn allocate(open: &Open, mode: c_int, offset: i64, bytes: i64) -> Res
     if offset.checked_add(bytes).is_none_or(|end| i64::try_from(end).is_err()) {
         return Err(Errno::FBIG);
     }
+    super::limit::check_size(offset + bytes)?;
     match mode {
         0 | libc::FALLOC_FL_KEEP_SIZE => {
             file.allocate(FileOffset(offset), bytes, mode != 0).map_err(|error| failed(&error))

@@ -138,6 +138,9 @@ pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Er
     with_file_at(libc::AT_FDCWD, path, true, |stub, file, _| {
         use rustix::fd::{AsFd, AsRawFd};
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
+        // An open of ours that writes is no permission for a call that goes by the name.
+        rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)?;
+        super::limit::check_size(length)?;
         let status = rustix::fs::fstat(stub)?;
         if let Some(open) = open_of_inode((status.st_dev, status.st_ino))
             && let Ok(striped) = open.file()
