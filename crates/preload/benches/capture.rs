@@ -1,7 +1,8 @@
-//! What capture adds to a 4 KiB `pread` or `pwrite` on tmpfs: `cargo bench -p stripewise-preload --bench capture [-- OPERATIONS]`.
+//! What capture adds to a 4 KiB `pread` or `pwrite` on tmpfs: `cargo bench -p stripewise-preload --bench capture [--
+//! OPERATIONS]`.
 //!
-//! Bare and captured runs take turns; medians of each are compared, of the loop alone (*path*) and of the whole process with start and exit (*process*).
-//! Then the trace is read: every operation must be there.
+//! Bare and captured runs take turns; medians of each are compared, of the loop alone (*path*) and of the whole
+//! process with start and exit (*process*). Then the trace is read: every operation must be there.
 
 #[allow(unreachable_pub, reason = "each test uses a part")]
 #[path = "../tests/support/mod.rs"]

@@ -1,5 +1,5 @@
-//! A cluster for trying the preload library by hand: `testbed DIRECTORY [REGION-BYTES STRIPE-BYTES]` makes it there, manages `DIRECTORY/data`, prints the
-//! environment to run programs with, and serves until its standard input ends.
+//! A cluster for trying the preload library by hand: `testbed DIRECTORY [REGION-BYTES STRIPE-BYTES]` makes it there,
+//! manages `DIRECTORY/data`, prints the environment to run programs with, and serves until its standard input ends.
 
 #[path = "../tests/support/bed.rs"]
 #[allow(unreachable_pub, reason = "the tests share it")]

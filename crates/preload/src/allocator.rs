@@ -1,9 +1,10 @@
 //! Memory of the library's own.
 //!
-//! A signal handler may write to a file in the middle of the program's `malloc`, and the library may then have to allocate (a region is
-//! placed, an error told). So its memory does not come from `malloc`: blocks of powers of two are cut from mappings of its own and
-//! kept in lists for the next, large ones are mapped each for itself. Signals are blocked while a list changes, so a handler
-//! never meets one half changed; the lock is a word that spins, held for a few instructions. No read or write of a region that has its objects allocates.
+//! A signal handler may write to a file in the middle of the program's `malloc`, and the library may then have to
+//! allocate (a region is placed, an error told). So its memory does not come from `malloc`: blocks of powers of two
+//! are cut from mappings of its own and kept in lists for the next, large ones are mapped each for itself. Signals
+//! are blocked while a list changes, so a handler never meets one half changed; the lock is a word that spins, held
+//! for a few instructions. No read or write of a region that has its objects allocates.
 
 use crate::process::NoSignals;
 use rustix::mm::{MapFlags, ProtFlags};

@@ -1,9 +1,10 @@
 //! Records of what the program does, through the trace's [`Recorder`].
 //!
-//! Only regular files are recorded, not those of `/proc` and `/sys`. An open that fails touches no file and leaves no record; any other
-//! failed call leaves one with its error. A file's name is the kernel's for the open descriptor (absolute, links resolved), asked for once at its open.
-//! The offset of a call without one is the kernel's position after the call, less what was moved: right for appends too, and exact
-//! unless threads share a position at that instant.
+//! Only regular files are recorded, not those of `/proc` and `/sys`. An open that fails touches no file and leaves no
+//! record; any other failed call leaves one with its error. A file's name is the kernel's for the open descriptor
+//! (absolute, links resolved), asked for once at its open. The offset of a call without one is the kernel's position
+//! after the call, less what was moved: right for appends too, and exact unless threads share a position at that
+//! instant.
 
 use crate::process::{self, Level};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -190,8 +191,8 @@ pub(crate) fn name_of(descriptor: BorrowedFd<'_>, buffer: &mut PathBuffer) -> us
     rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer[..]).unwrap_or(0)
 }
 
-/// The absolute name of something in a directory, whether it exists or not: the directory's links are resolved, the last component's
-/// are not.
+/// The absolute name of something in a directory, whether it exists or not: the directory's links are resolved, the
+/// last component's are not.
 pub(crate) fn name_at(directory: c_int, path: &CStr, buffer: &mut PathBuffer) -> usize {
     let bytes = path.to_bytes();
     let trimmed = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == b'/').count();

@@ -7,8 +7,8 @@
 //! | 2 | a captured file; above, its number in the trace of this process |
 //! | 3 | a managed file; the rest is the address of its [`redirect::Open`] |
 //!
-//! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process that owns the
-//! table: a child of `vfork` does not.
+//! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process
+//! that owns the table: a child of `vfork` does not.
 
 use crate::redirect::{self, Open, Pinned};
 use crate::{capture, process};

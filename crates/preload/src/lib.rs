@@ -1,5 +1,5 @@
-//! The library under an unmodified program: it takes the place of libc's file calls and of MPI-IO, records what the program does
-//! (*capture*) and sends what concerns managed files to their servers (*redirection*).
+//! The library under an unmodified program: it takes the place of libc's file calls and of MPI-IO, records what the
+//! program does (*capture*) and sends what concerns managed files to their servers (*redirection*).
 //!
 //! | room | what is in it |
 //! |---|---|
@@ -16,11 +16,11 @@
 //! To wrap another call: name it in `table`, write its function with `interpose!` in the room of its kind.
 //!
 //! # Rules on the way of a call
-//! A call on a descriptor that does not concern us costs one load from `descriptors`. Nothing on that way locks, allocates or uses
-//! `std::io`. `errno` is what libc would leave. The library's own I/O is raw system calls (`rustix`), so it never meets itself; what
-//! the standard library does inside (allocation, an occasional file) finds `process::Inside` set and goes straight to libc.
-//! Values of the thread have no destructor, because threads write from key destructors after ours would have run. A panic cannot
-//! cross into the program: `extern "C"` aborts.
+//! A call on a descriptor that does not concern us costs one load from `descriptors`. Nothing on that way locks,
+//! allocates or uses `std::io`. `errno` is what libc would leave. The library's own I/O is raw system calls
+//! (`rustix`), so it never meets itself; what the standard library does inside (allocation, an occasional file) finds
+//! `process::Inside` set and goes straight to libc. Values of the thread have no destructor, because threads write
+//! from key destructors after ours would have run. A panic cannot cross into the program: `extern "C"` aborts.
 
 mod allocator;
 mod capture;

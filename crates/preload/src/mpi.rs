@@ -1,13 +1,15 @@
 //! MPI-IO: what the program asked MPI for, recorded above the POSIX calls that MPI then makes.
 //!
-//! One shim serves MPICH, OpenMPI and their kin, although their handles differ (integers here, pointers there): no argument is
-//! looked into, all travel as they came, in registers, and MPI's own functions are asked about them. They are called by their profiling names
-//! (`PMPI_…`), found at the first use: in the global scope, or, when Python loaded MPI for itself, among the loaded libraries.
+//! One shim serves MPICH, OpenMPI and their kin, although their handles differ (integers here, pointers there): no
+//! argument is looked into, all travel as they came, in registers, and MPI's own functions are asked about them. They
+//! are called by their profiling names (`PMPI_…`), found at the first use: in the global scope, or, when Python
+//! loaded MPI for itself, among the loaded libraries.
 //!
-//! A record's offset is in bytes of the file, through the view, by `MPI_File_get_byte_offset`; of calls at the shared pointer it is unknown
-//! until they are done, and left out. Its size is what was asked for. Of a nonblocking or split call the record ends where the call
-//! returns. Fortran's `mpi_file_…_` are wrapped for OpenMPI, which goes from there to its inside; MPICH's lead to the C functions. The
-//! `mpi_f08` entry points of OpenMPI lead past both: there the POSIX records are all there is.
+//! A record's offset is in bytes of the file, through the view, by `MPI_File_get_byte_offset`; of calls at the shared
+//! pointer it is unknown until they are done, and left out. Its size is what was asked for. Of a nonblocking or split
+//! call the record ends where the call returns. Fortran's `mpi_file_…_` are wrapped for OpenMPI, which goes from
+//! there to its inside; MPICH's lead to the C functions. The `mpi_f08` entry points of OpenMPI lead past both: there
+//! the POSIX records are all there is.
 
 mod calls;
 mod files;
@@ -48,7 +50,8 @@ impl Next {
 
     fn get(&self) -> Option<Function> {
         let address = self.address();
-        // SAFETY: an MPI function of at most six integer or pointer arguments that answers an int; more registers than it reads do no harm.
+        // SAFETY: an MPI function of at most six integer or pointer arguments that answers an int; more registers
+        // than it reads do no harm.
         (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Function>(address) })
     }
 
@@ -64,7 +67,8 @@ fn find(name: &CStr) -> *mut c_void {
     find_from(libc::RTLD_NEXT, name)
 }
 
-/// A variable of MPI's. A program that names it itself has a copy, which then is the one that everybody uses; it lies before this library.
+/// A variable of MPI's. A program that names it itself has a copy, which then is the one that everybody uses; it lies
+/// before this library.
 fn find_variable(name: &CStr) -> *mut c_void {
     find_from(libc::RTLD_DEFAULT, name)
 }

@@ -1,5 +1,5 @@
-//! The wrappers of libc's calls, by kind. Each looks up its descriptor (or path), and then calls libc, or libc between two readings
-//! of the clock, or [`crate::redirect`].
+//! The wrappers of libc's calls, by kind. Each looks up its descriptor (or path), and then calls libc, or libc
+//! between two readings of the clock, or [`crate::redirect`].
 
 pub(crate) mod aio;
 mod data;

@@ -1,9 +1,9 @@
 //! What this process is and what its environment asks for.
 //!
-//! Everything starts at the first need or at the library's constructor, whichever comes first. What belongs to one process only
-//! (its number, its trace) lies in memory that a forked child finds zeroed, so that a child is noticed even when it was made by a
-//! raw system call. A child of `vfork` shares all memory with its parent: it is told apart by its process number, and what it does
-//! to its own descriptors changes no table.
+//! Everything starts at the first need or at the library's constructor, whichever comes first. What belongs to one
+//! process only (its number, its trace) lies in memory that a forked child finds zeroed, so that a child is noticed
+//! even when it was made by a raw system call. A child of `vfork` shares all memory with its parent: it is told apart
+//! by its process number, and what it does to its own descriptors changes no table.
 
 use crate::{capture, redirect};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -57,8 +57,8 @@ impl Drop for Inside {
     }
 }
 
-/// No signal reaches the thread while this lives: a handler may use files too, and would wait for a lock of the thread that it
-/// interrupted.
+/// No signal reaches the thread while this lives: a handler may use files too, and would wait for a lock of the
+/// thread that it interrupted.
 pub(crate) struct NoSignals(libc::sigset_t);
 
 impl NoSignals {
@@ -116,7 +116,8 @@ pub(crate) fn fail(error: rustix::io::Errno) -> c_int {
 
 /// A variable of the environment, unless empty.
 pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the name ends in a zero byte; a value lives as long as the program leaves it alone, and it is read at the start.
+    // SAFETY: the name ends in a zero byte; a value lives as long as the program leaves it alone, and it is read at
+    // the start.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: getenv answers a string.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())
@@ -187,8 +188,8 @@ fn begin() -> bool {
         }
     };
     PAGE.store(page, Ordering::Release);
-    // Before the program's own handlers are registered: ours run last before a fork and first after it, so that those may use files.
-    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    // Before the program's own handlers are registered: ours run last before a fork and first after it, so that those
+    // may use files. SAFETY: the handlers are functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     let captures = capture::prepare();
     let redirects = redirect::prepare();

@@ -1,14 +1,16 @@
 //! The functions that ours stand in front of.
 //!
-//! They are found by `dlsym(RTLD_NEXT)` at their first use, because constructors of other libraries run before ours. libc's own
-//! functions are called, not the kernel, wherever the program called them: they are points of cancellation.
+//! They are found by `dlsym(RTLD_NEXT)` at their first use, because constructors of other libraries run before ours.
+//! libc's own functions are called, not the kernel, wherever the program called them: they are points of
+//! cancellation.
 //!
 //! # Variadic functions
-//! `open`, `openat` and `fcntl` are variadic in C; Rust cannot define such functions. It need not: on x86-64 (System V) and
-//! on aarch64 Linux an integer or pointer behind the `...` travels in the same register as a named argument at its place (x86-64
-//! adds the number of vector registers in `al`, which an integer function ignores), so functions with one more fixed argument read
-//! what variadic ones would. What is read when the caller passed nothing is whatever the register holds, as in C, and goes unused.
-//! `tests/variadic.rs` holds this against callers compiled with `-O2`.
+//! `open`, `openat` and `fcntl` are variadic in C; Rust cannot define such functions. It need not: on x86-64 (System
+//! V) and on aarch64 Linux an integer or pointer behind the `...` travels in the same register as a named argument at
+//! its place (x86-64 adds the number of vector registers in `al`, which an integer function ignores), so functions
+//! with one more fixed argument read what variadic ones would. What is read when the caller passed nothing is
+//! whatever the register holds, as in C, and goes unused. `tests/capture.rs` holds this against callers compiled
+//! with `-O2`.
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -55,8 +57,8 @@ impl<F: Copy> Real<F> {
     }
 }
 
-/// Defines libc symbols. `fn name[twin, ...] (arguments) -> type |real| { body }` exports `name` and its twins, which are the same
-/// function under another name on 64-bit Linux; in the body, `real` is libc's own.
+/// Defines libc symbols. `fn name[twin, ...] (arguments) -> type |real| { body }` exports `name` and its twins, which
+/// are the same function under another name on 64-bit Linux; in the body, `real` is libc's own.
 macro_rules! interpose {
     ($($(#[$meta:meta])* fn $name:ident[$($twin:ident),*] $arguments:tt -> $result:ty |$real:ident| $body:block)*) => {$(
         $crate::real::interpose!(@first [$(#[$meta])*] $name $arguments $result, $real, $body);

@@ -1,12 +1,13 @@
 //! What calls mean on managed files.
 //!
-//! The program's descriptor is the stub's own. The open behind it ([`Open`]) leads to the [`StripedFile`]; descriptors made by `dup`
-//! share it, as they share the kernel's open file description, whose offset serves as the file position: so position, `fork` and
-//! `exec` need no help. An `Open` lives in memory that is used again but never given back, and counts the descriptors that lead to it and
-//! the calls that use it; the last of them closes the file.
+//! The program's descriptor is the stub's own. The open behind it ([`Open`]) leads to the [`StripedFile`];
+//! descriptors made by `dup` share it, as they share the kernel's open file description, whose offset serves as the
+//! file position: so position, `fork` and `exec` need no help. An `Open` lives in memory that is used again but never
+//! given back, and counts the descriptors that lead to it and the calls that use it; the last of them closes the
+//! file.
 //!
-//! A stub that cannot be opened (another cluster's, no broker) becomes an `Open` without a file: every use fails with its errno. A
-//! program never gets a stub's text for data.
+//! A stub that cannot be opened (another cluster's, no broker) becomes an `Open` without a file: every use fails with
+//! its errno. A program never gets a stub's text for data.
 
 pub(crate) mod aio;
 pub(crate) mod data;
@@ -315,8 +316,9 @@ fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
     })
 }
 
-/// Reads through a second open of the same inode, for descriptors that only write. Closing it would drop the process's record locks on the
-/// inode; at the time of an open there is none that the open itself would not have had to fear.
+/// Reads through a second open of the same inode, for descriptors that only write. Closing it would drop the
+/// process's record locks on the inode; at the time of an open there is none that the open itself would not have had
+/// to fear.
 fn read_beside(descriptor: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
     let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let beside = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
@@ -381,8 +383,8 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<S
     })
 }
 
-/// Runs a request whose answer brings descriptors. They arrive under the lowest free numbers before they are moved up, and a program at its limit of
-/// open files has none: so the soft limit is raised for the time of the request.
+/// Runs a request whose answer brings descriptors. They arrive under the lowest free numbers before they are moved
+/// up, and a program at its limit of open files has none: so the soft limit is raised for the time of the request.
 pub(crate) fn with_room<T>(request: impl FnOnce() -> T) -> T {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limits = getrlimit(Resource::Nofile);
@@ -424,8 +426,8 @@ fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<Stri
     descriptors::set_managed(descriptor.as_raw_fd(), open);
 }
 
-/// An open of that inode in this process. Asked before a stub is opened for a look: closing it again would drop the record locks that the
-/// process holds on the inode.
+/// An open of that inode in this process. Asked before a stub is opened for a look: closing it again would drop the
+/// record locks that the process holds on the inode.
 pub(crate) fn open_of_inode(identity: (u64, u64)) -> Option<Pinned> {
     let state = state();
     let found = state.opens.iter().find(|open| open.identity() == identity && open.try_use());

@@ -4,12 +4,13 @@
 #[allow(unreachable_pub, reason = "each test uses a part")]
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use stripewise_trace::call::Call;
-use stripewise_trace::format::NO_OFFSET;
 use stripewise_trace::trace::{Event, Trace};
 
-/// Runs a program captured in a directory of its own; the records of the processes whose program has that name, with file names.
+/// Runs a program captured in a directory of its own; the records of the processes whose program has that name, with
+/// file names.
 fn captured(program: &Path, arguments: &[&str], scratch: &Path) -> Vec<(String, Event)> {
     let (work, traces) = (scratch.join("work"), scratch.join("traces"));
     std::fs::create_dir(&work).unwrap();
@@ -57,7 +58,6 @@ fn every_call_is_recorded_with_its_place_length_and_error() {
     let scratch = tempfile::tempdir().unwrap();
     let program = support::compile("cc", "calls", scratch.path());
     let events = captured(&program, &[], scratch.path());
-    let none = NO_OFFSET.0;
     let data = data_of(&events, "data");
     let expected = [
         (Call::Write, 0, 1000, 0),
@@ -83,7 +83,12 @@ fn every_call_is_recorded_with_its_place_length_and_error() {
         (Call::AioWrite, 444, 333, 0),
         (Call::SendfileRead, 10, 99, 0),
     ];
-    assert_eq!(data, expected, "{none}");
+    assert_eq!(data, expected);
+    // The modes came through the variadic `open`.
+    for (name, wanted) in [("data", 0o644), ("of-child", 0o600)] {
+        let mode = std::fs::metadata(scratch.path().join("work").join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, wanted, "{name}");
+    }
     assert_eq!(data_of(&events, "of-child"), [(Call::Write, 0, 21, 0)]);
     assert_eq!(data_of(&events, "copy"), [(Call::SendfileWrite, 0, 99, 0)]);
     // 77 characters, found by the position; the stream's own reading ahead is libc's affair.

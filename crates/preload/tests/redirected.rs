@@ -1,7 +1,8 @@
 //! Real programs on ordinary files and again on managed ones: the same transcript, byte for byte.
 //!
-//! The programs are those of `tests/programs/posix` at the workspace's root (`run.py` there runs these and many others under the `stripewise` command). Lines that begin
-//! with `~` are results that may differ in a documented way; `run.py` knows which.
+//! The programs are those of `tests/programs/posix` at the workspace's root (`run.py` there runs these and many
+//! others under the `stripewise` command). Lines that begin with `~` are results that may differ in a documented way;
+//! `run.py` knows which.
 
 #[allow(unreachable_pub, reason = "the example shares it")]
 #[path = "support/bed.rs"]
@@ -56,8 +57,9 @@ fn programs_see_no_difference() {
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();
-    // Maps: what a refused one makes the program do is run.py's to judge. Limits: the program gives up root, and then no longer reaches a broker that
-    // runs as root in a directory of root's; and RLIMIT_FSIZE counts for each object, not for the file.
+    // Maps: what a refused one makes the program do is run.py's to judge. Limits: the program gives up root, and then
+    // no longer reaches a broker that runs as root in a directory of root's; and RLIMIT_FSIZE counts for each object,
+    // not for the file.
     sources.retain(|path| !path.ends_with("maps.c") && !path.ends_with("limits.c"));
     sources.sort();
     assert!(sources.len() >= 10, "the programs are gone: {sources:?}");

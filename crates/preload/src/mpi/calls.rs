@@ -1,4 +1,5 @@
-//! The MPI-IO calls themselves, in one table: name, large-count twin, Fortran twin, and where offset, count and datatype stand.
+//! The MPI-IO calls themselves, in one table: name, large-count twin, Fortran twin, and where offset, count and
+//! datatype stand.
 
 use super::{Family, Next, family, files, hints, initialised, missing, text};
 use crate::capture;

@@ -68,7 +68,8 @@ pub(super) fn opened(communicator: usize, name: &CStr, handle: usize, creates: b
     recorder.record(&RawEvent { communicator, created: creates, ..event });
 }
 
-/// The communicator's number: told apart by its size and by the world rank of its first process, which all of its processes see alike.
+/// The communicator's number: told apart by its size and by the world rank of its first process, which all of its
+/// processes see alike.
 fn define_communicator(communicator: usize) -> CommunicatorKey {
     let none = CommunicatorKey(0);
     let Some(recorder) = capture::recorder() else { return none };

@@ -1,8 +1,9 @@
 //! Hints for files that are managed already: MPI's aggregators then cut the file where its stripes do.
 //!
-//! `striping_unit` is one cycle of the first region's layout, `striping_factor` the number of its servers. They are added only where
-//! the program gave no `striping_unit` itself, and never to an open that may create the file: all processes must pass the same hints, and of
-//! a file that appears meanwhile some would know the layout and some would not.
+//! `striping_unit` is one cycle of the first region's layout, `striping_factor` the number of its servers. They are
+//! added only where the program gave no `striping_unit` itself, and never to an open that may create the file: all
+//! processes must pass the same hints, and of a file that appears meanwhile some would know the layout and some would
+//! not.
 
 use super::{ask, files, handle, info_null};
 use crate::process::Inside;

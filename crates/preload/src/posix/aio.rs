@@ -1,8 +1,8 @@
 //! Asynchronous I/O of POSIX, which libc does with threads of its own below any symbol: the whole family is wrapped.
 //!
-//! On an ordinary file libc works; the request is recorded when the program takes its result, or at the end. On a managed file the request is
-//! done before the call returns, and its control block is left as libc leaves that of a finished request, so that libc's own
-//! `aio_error`, `aio_return`, `aio_suspend` and `aio_cancel` serve it.
+//! On an ordinary file libc works; the request is recorded when the program takes its result, or at the end. On a
+//! managed file the request is done before the call returns, and its control block is left as libc leaves that of a
+//! finished request, so that libc's own `aio_error`, `aio_return`, `aio_suspend` and `aio_cancel` serve it.
 
 use crate::capture;
 use crate::descriptors::{Known, look};

@@ -11,8 +11,8 @@ use std::ffi::c_void;
 use stripewise_trace::call::Call;
 use stripewise_trace::format::NO_OFFSET;
 
-/// Whether the descriptor is one that the library keeps for itself. A program that closes everything it finds must not close these;
-/// to it they are not open.
+/// Whether the descriptor is one that the library keeps for itself. A program that closes everything it finds must
+/// not close these; to it they are not open.
 fn is_own(descriptor: c_int) -> bool {
     descriptor >= 0
         && !process::Inside::is_set()
@@ -33,8 +33,8 @@ fn next_own(start: c_uint) -> Option<c_uint> {
     own.into_iter().flatten().filter_map(|own| c_uint::try_from(own).ok()).filter(|own| *own >= start).min()
 }
 
-/// Before a descriptor is closed or replaced: what it was in the table is forgotten, so that nobody finds the old file under a new
-/// descriptor of that number.
+/// Before a descriptor is closed or replaced: what it was in the table is forgotten, so that nobody finds the old
+/// file under a new descriptor of that number.
 fn forget(descriptor: c_int) {
     if process::owns_tables() {
         descriptors::forget(descriptor);

@@ -1,6 +1,7 @@
 //! Mapping files into memory.
 //!
-//! What a program then reads and writes there passes no call, so it cannot be recorded: the mapping itself is, with its place and length.
+//! What a program then reads and writes there passes no call, so it cannot be recorded: the mapping itself is, with
+//! its place and length.
 
 use crate::capture;
 use crate::descriptors::{Known, look};

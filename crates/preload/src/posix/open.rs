@@ -1,8 +1,8 @@
 //! Opening files.
 //!
-//! An open of an unmanaged file costs one `fstat` and a question for the process number when redirection is on. Two things must be
-//! decided before the kernel's open: `O_TRUNC` would cut the stub instead of the data, so it is taken out and done afterwards; and
-//! `O_CREAT` below a managed directory makes a managed file.
+//! An open of an unmanaged file costs one `fstat` and a question for the process number when redirection is on. Two
+//! things must be decided before the kernel's open: `O_TRUNC` would cut the stub instead of the data, so it is taken
+//! out and done afterwards; and `O_CREAT` below a managed directory makes a managed file.
 
 use crate::capture;
 use crate::descriptors;
@@ -154,7 +154,8 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
     Ok(())
 }
 
-/// `__open_2` and its like are what a call without a mode becomes under `_FORTIFY_SOURCE`; asking to create without one is an error there.
+/// `__open_2` and its like are what a call without a mode becomes under `_FORTIFY_SOURCE`; asking to create without
+/// one is an error there.
 fn check_mode_not_needed(flags: c_int) {
     if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
         process::say(&[b"*** invalid open call: O_CREAT or O_TMPFILE without mode ***: terminated"]);

@@ -1,8 +1,11 @@
 //! New processes and the end of this one.
 //!
-//! A file that `posix_spawn` is to open in the child is opened inside libc, where `O_TRUNC` would cut a stub: if it is, or becomes, a managed
-//! one, it is opened here and now, and the child gets a duplicate. Otherwise `posix_spawn`, `system`, `popen` and the variadic `execl` need no wrapper: the new program loads this library itself and finds its
-//! descriptors at their first use. The other `exec`s only cut the trace to its length first. `fork` calls the handlers that `process` registered; a child made by `clone` or `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
+//! A file that `posix_spawn` is to open in the child is opened inside libc, where `O_TRUNC` would cut a stub: if it
+//! is, or becomes, a managed one, it is opened here and now, and the child gets a duplicate. Otherwise `posix_spawn`,
+//! `system`, `popen` and the variadic `execl` need no wrapper: the new program loads this library itself and finds
+//! its descriptors at their first use. The other `exec`s only cut the trace to its length first. `fork` calls the
+//! handlers that `process` registered; a child made by `clone` or `_Fork` finds the page of `process` zeroed. A child
+//! of `vfork` is told apart by its number.
 
 use crate::process;
 use crate::real::interpose;

@@ -1,7 +1,7 @@
 //! What a file is: the `stat` and `statfs` families.
 //!
-//! libc answers about the stub; its size, blocks and times are then replaced by the data's. Only an answer about a regular file of a
-//! stub's size is looked at further.
+//! libc answers about the stub; its size, blocks and times are then replaced by the data's. Only an answer about a
+//! regular file of a stub's size is looked at further.
 
 use crate::process::{self, Inside};
 use crate::real::interpose;

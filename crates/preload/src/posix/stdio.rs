@@ -1,9 +1,10 @@
 //! Streams.
 //!
-//! What libc reads and writes below a stream goes through no symbol that could be interposed. So a captured stream is recorded as the
-//! program uses it: `fread` and `fwrite` one by one, and what characters, lines and formats moved in between as one record, found
-//! by the stream's position at the next of our calls (`fread`, `fwrite`, `fseek`, `fflush`, `fclose`, exit). Nothing of the stream's
-//! behaviour changes. A stream on a managed file is one of `fopencookie`, whose functions are our own `read`, `write`, `lseek`, `close`.
+//! What libc reads and writes below a stream goes through no symbol that could be interposed. So a captured stream is
+//! recorded as the program uses it: `fread` and `fwrite` one by one, and what characters, lines and formats moved in
+//! between as one record, found by the stream's position at the next of our calls (`fread`, `fwrite`, `fseek`,
+//! `fflush`, `fclose`, exit). Nothing of the stream's behaviour changes. A stream on a managed file is one of
+//! `fopencookie`, whose functions are our own `read`, `write`, `lseek`, `close`.
 
 use crate::capture;
 use crate::descriptors::{self, Known, look};
@@ -26,8 +27,8 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// The body of a variadic function: a `va_list` of the System V ABI on the stack, with `$fixed` bytes of register arguments taken, handed on in
-/// `$list` behind the fixed arguments, which stay where they are.
+/// The body of a variadic function: a `va_list` of the System V ABI on the stack, with `$fixed` bytes of register
+/// arguments taken, handed on in `$list` behind the fixed arguments, which stay where they are.
 #[cfg(target_arch = "x86_64")]
 macro_rules! spill_into_list {
     ($fixed:literal, $list:literal, $next:literal) => {

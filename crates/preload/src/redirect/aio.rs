@@ -1,7 +1,7 @@
 //! Asynchronous requests on managed files, done at once.
 //!
-//! POSIX lets a request be finished when the call returns. The result goes where libc's own `aio_error` and `aio_return` look for it, so
-//! these (and `aio_suspend`, `aio_cancel`) need not know of us.
+//! POSIX lets a request be finished when the call returns. The result goes where libc's own `aio_error` and
+//! `aio_return` look for it, so these (and `aio_suspend`, `aio_cancel`) need not know of us.
 
 use super::{Open, data, extent};
 use crate::capture::At;

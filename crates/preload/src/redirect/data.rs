@@ -1,9 +1,9 @@
 //! Reads, writes and the position.
 //!
-//! The position is the kernel's own offset of the stub's open file description, which may lie far beyond the stub's end. A call at the
-//! position first moves the offset on by what it wants, in one `lseek`, which the kernel does for one caller at a time: so threads
-//! and processes that share a description get different bytes without any lock of ours. What then was not to be had (the end of
-//! the file, an error) is given back.
+//! The position is the kernel's own offset of the stub's open file description, which may lie far beyond the stub's
+//! end. A call at the position first moves the offset on by what it wants, in one `lseek`, which the kernel does for
+//! one caller at a time: so threads and processes that share a description get different bytes without any lock of
+//! ours. What then was not to be had (the end of the file, an error) is given back.
 
 use super::{Moved, Open, limit};
 use crate::capture::At;
@@ -78,7 +78,8 @@ fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, Fi
 }
 
 fn borrow(descriptor: c_int) -> BorrowedFd<'static> {
-    // SAFETY: the program's own descriptor, of the call under way; if another thread closes it meanwhile the kernel answers EBADF.
+    // SAFETY: the program's own descriptor, of the call under way; if another thread closes it meanwhile the kernel
+    // answers EBADF.
     unsafe { BorrowedFd::borrow_raw(descriptor) }
 }
 
@@ -182,7 +183,8 @@ fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<u
     attempt(|| file.write_at(FileOffset(offset), &slices)).map_err(|error| failed(&error))
 }
 
-/// Writes at the end, wherever that is, even when an offset was given (as Linux does); the position, if it was asked for, follows.
+/// Writes at the end, wherever that is, even when an offset was given (as Linux does); the position, if it was asked
+/// for, follows.
 pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
     let file = open.file()?;
     if !file.is_writable() {

@@ -1,4 +1,5 @@
-//! The program's limit on the size of files (`RLIMIT_FSIZE`), which the kernel would hold against each object instead of the file.
+//! The program's limit on the size of files (`RLIMIT_FSIZE`), which the kernel would hold against each object instead
+//! of the file.
 //!
 //! Read at the start and whenever the program sets it; a limit that another process sets (`prlimit`) is not seen.
 

@@ -1,8 +1,9 @@
 //! Mapping managed files: a filled copy, never the stub.
 //!
-//! A private mapping is anonymous memory with the file's bytes; a shared one that only reads is a sealed copy in a memory file opened for
-//! reading, so that `mprotect` cannot make it writable later. A shared writable one would need the data's pages themselves: it is refused with
-//! ENODEV, as by file systems without mapping. A copy does not see later writes, and beyond the end it is zero where a file would raise SIGBUS.
+//! A private mapping is anonymous memory with the file's bytes; a shared one that only reads is a sealed copy in a
+//! memory file opened for reading, so that `mprotect` cannot make it writable later. A shared writable one would need
+//! the data's pages themselves: it is refused with ENODEV, as by file systems without mapping. A copy does not see
+//! later writes, and beyond the end it is zero where a file would raise SIGBUS.
 
 use super::Open;
 use super::data::failed;

@@ -1,8 +1,8 @@
 //! Making managed files, and cutting them at their open.
 //!
-//! A managed file is born nameless (`O_TMPFILE` in its directory, with the program's flags, mode and umask), gets its stub's text and its
-//! entry from the broker, and then its name by `linkat`, which fails if the name was taken meanwhile: so it appears complete, and
-//! `O_EXCL` holds.
+//! A managed file is born nameless (`O_TMPFILE` in its directory, with the program's flags, mode and umask), gets its
+//! stub's text and its entry from the broker, and then its name by `linkat`, which fails if the name was taken
+//! meanwhile: so it appears complete, and `O_EXCL` holds.
 
 use super::data::failed;
 use super::{Closing, client, close_raw, enter, with_room};
@@ -23,8 +23,8 @@ use stripewise_store::file::StripedFile;
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// Creates a managed file if the open asks for a new file in a managed place; none when it is libc's affair. Answers the descriptor
-/// and whether the file was made.
+/// Creates a managed file if the open asks for a new file in a managed place; none when it is libc's affair. Answers
+/// the descriptor and whether the file was made.
 pub(crate) fn create(
     directory: c_int,
     path: &CStr,
@@ -63,7 +63,8 @@ pub(crate) fn create(
     None
 }
 
-/// A file that has no name yet (`O_TMPFILE`): managed if its directory is; `linkat` gives it its name, and the last close without one ends it.
+/// A file that has no name yet (`O_TMPFILE`): managed if its directory is; `linkat` gives it its name, and the last
+/// close without one ends it.
 pub(crate) fn create_unnamed(
     directory: c_int,
     path: &CStr,

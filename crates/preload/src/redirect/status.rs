@@ -1,7 +1,7 @@
 //! What `stat` and `statfs` say of managed files.
 //!
-//! Mode, owner, inode, links and access time are the stub's; size and blocks are the data's; the modification time is that of the last write,
-//! unless it was set by hand afterwards. The change time is not before the modification time.
+//! Mode, owner, inode, links and access time are the stub's; size and blocks are the data's; the modification time is
+//! that of the last write, unless it was set by hand afterwards. The change time is not before the modification time.
 
 use super::with_file_at;
 use crate::descriptors::{Known, look};

@@ -1,9 +1,10 @@
 //! Streams on managed files.
 //!
-//! Such a stream is one of `fopencookie`; its functions are our own `read`, `write`, `lseek` and `close` on the program's descriptor, which it also tells to
-//! `fileno`. libc's `stdin`, `stdout` and `stderr` cannot be made cookie streams, but they are variables: when descriptor 0, 1 or 2 is or becomes a
-//! managed file, the variable is pointed at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it
-//! pointed at has no descriptor, so what still uses it by address gets EBADF and not the stub.
+//! Such a stream is one of `fopencookie`; its functions are our own `read`, `write`, `lseek` and `close` on the
+//! program's descriptor, which it also tells to `fileno`. libc's `stdin`, `stdout` and `stderr` cannot be made cookie
+//! streams, but they are variables: when descriptor 0, 1 or 2 is or becomes a managed file, the variable is pointed
+//! at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it pointed at has no
+//! descriptor, so what still uses it by address gets EBADF and not the stub.
 
 use crate::descriptors::{self, Known, look};
 use crate::posix;
@@ -205,7 +206,8 @@ pub(crate) fn reopen(
     }
     let Some(number) = standard else {
         let Some(descriptor) = own.filter(|_| !path.is_null()) else {
-            // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises to keep.
+            // An ordinary stream cannot become one of ours at its address, and the address is what `freopen` promises
+            // to keep.
             process::fail(rustix::io::Errno::OPNOTSUPP);
             return Some(std::ptr::null_mut());
         };
@@ -310,7 +312,8 @@ impl Standard {
     }
 }
 
-/// Where glibc keeps a stream's descriptor (`_fileno` of `struct _IO_FILE`, unchanged since 1997 and part of its binary interface).
+/// Where glibc keeps a stream's descriptor (`_fileno` of `struct _IO_FILE`, unchanged since 1997 and part of its
+/// binary interface).
 const FILENO_AT: usize = 112;
 
 /// # Safety

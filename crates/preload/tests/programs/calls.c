@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,7 @@ static void others(void)
 
 int main(void)
 {
+    umask(022);
     data_calls();
     descriptor_calls();
     streams();

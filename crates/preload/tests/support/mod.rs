@@ -1,4 +1,5 @@
-//! What the tests share: the library under test, C programs compiled for the occasion, and programs run with the library in front.
+//! What the tests share: the library under test, C programs compiled for the occasion, and programs run with the
+//! library in front.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
