@@ -25,7 +25,7 @@ impl Core {
             Admin::Import { path, placement, temporary } => {
                 let (stub, original) = (proof()?, proof()?);
                 let managed = self.import(connection, &stub, &original, (path, temporary), placement)?;
-                self.opened(connection, &managed, &mut guard(&managed.inner), true)
+                self.opened(connection, &managed, &mut guard(&managed.inner), stub.granted())
             }
             Admin::Imported { file } => self.imported(connection, file),
             Admin::BeginRelease { file, temporary } => {

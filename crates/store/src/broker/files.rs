@@ -230,7 +230,7 @@ impl Core {
         if inner.stub.is_none() {
             inner.stub = proof.to_watch();
         }
-        self.opened(connection, &managed, &mut inner, proof.writable)
+        self.opened(connection, &managed, &mut inner, proof.granted())
     }
 
     pub(super) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {

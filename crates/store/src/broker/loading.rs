@@ -163,7 +163,7 @@ impl Core {
 
     /// Shared memory of this boot and file, if it is all there.
     fn adopt(&self, file: FileId, region_bytes: u64) -> Option<(ControlBlock, Extent, Slots)> {
-        let memory = self.open_memory(file, true).ok()?;
+        let memory = self.open_memory(file, OFlags::RDWR, OFlags::RDWR).ok()?;
         let control = ControlBlock::open(&memory.control, file, true).ok()?;
         if control.boot_id() != self.boot || control.region_bytes() != region_bytes {
             return None;
@@ -196,17 +196,17 @@ impl Core {
         Ok((control, extent, slots))
     }
 
-    /// Descriptors of the file's shared memory as a client gets them; the broker's own may write all.
-    pub(super) fn open_memory(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
+    /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
+    fn open_memory(&self, file: FileId, control: OFlags, extent: OFlags) -> rustix::io::Result<Memory> {
         let open = |kind: &str, access: OFlags| {
             rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), access | OFlags::CLOEXEC, Mode::empty())
         };
-        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
-        Ok(Memory {
-            control: open("ctl", OFlags::RDWR)?,
-            extent: open("ext", access)?,
-            slots: open("slots", OFlags::RDWR)?,
-        })
+        Ok(Memory { control: open("ctl", control)?, extent: open("ext", extent)?, slots: open("slots", OFlags::RDWR)? })
+    }
+
+    /// As a client gets them: layouts are nobody's to write but the broker's, or one user could lead another's writes astray.
+    pub(super) fn memory_for_client(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
+        self.open_memory(file, OFlags::RDONLY, if writable { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
     pub(super) fn remove_memory(&self, file: FileId) {

@@ -53,6 +53,21 @@ impl Facts {
     }
 }
 
+/// The I/O that descriptors permit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Granted {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+}
+
+impl Granted {
+    /// What this or the other descriptor permits.
+    pub(crate) fn add(&mut self, other: Granted) {
+        self.readable |= other.readable;
+        self.writable |= other.writable;
+    }
+}
+
 /// A descriptor that came with a request.
 pub(crate) struct Proof {
     pub(crate) descriptor: OwnedFd,
@@ -71,6 +86,10 @@ impl Proof {
         let access = flags & OFlags::RWMODE;
         let (readable, writable) = (opened && access != OFlags::WRONLY, opened && access != OFlags::RDONLY);
         Ok(Self { descriptor, facts, readable, writable })
+    }
+
+    pub(crate) fn granted(&self) -> Granted {
+        Granted { readable: self.readable, writable: self.writable }
     }
 
     /// Only a descriptor that can do I/O opens anything.

@@ -1,14 +1,15 @@
 //! What each request means, and what it needs of the connection that sends it.
 
 use super::files::{Inner, Managed};
-use super::proof::Proof;
+use super::proof::{Granted, Proof};
 use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use crate::rmt::FileState;
 use crate::server::{ObjectName, Ownership, ServerError};
 use crate::shared::processes::{Incarnation, ProcessSlot};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
 
 /// A descriptor that goes along with a reply.
@@ -71,7 +72,7 @@ impl Core {
                 let proof = proof()?;
                 let placement = self.placement_for(&path)?;
                 let managed = self.create(&proof, &path, placement, FileState::Creating, None)?;
-                self.opened(connection, &managed, &mut guard(&managed.inner), true)
+                self.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
             }
             Request::Linked { file } => {
                 needs_write(connection, file)?;
@@ -127,9 +128,9 @@ impl Core {
                 done()
             }
             Request::OpenObject { file, region, generation, server } => {
-                let writable = needs_open(connection, file)?;
+                let granted = needs_open(connection, file)?;
                 let object = ObjectName { file, region, generation };
-                let handle = self.open_object(object, ServerId(server), writable)?;
+                let handle = self.open_object(object, ServerId(server), granted)?;
                 Ok((Reply::Object, vec![Carried::Own(handle)]))
             }
             Request::Admin(request) => {
@@ -183,16 +184,16 @@ impl Core {
         connection: &Connection,
         managed: &Managed,
         inner: &mut Inner,
-        writable: bool,
+        granted: Granted,
     ) -> Answer {
         let file = managed.file;
         let memory = self
-            .open_memory(file, writable)
+            .memory_for_client(file, granted.writable)
             .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
-        *guard(&connection.client).opened.entry(file).or_default() |= writable;
+        guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
-        Ok((Reply::Opened { file, writable }, along))
+        Ok((Reply::Opened { file, writable: granted.writable }, along))
     }
 
     fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
@@ -211,22 +212,34 @@ impl Core {
         self.free(&managed, &mut inner)
     }
 
-    fn open_object(&self, object: ObjectName, server: ServerId, writable: bool) -> Result<OwnedFd, Refusal> {
+    fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {
         let managed = self.managed(object.file)?;
         // Held, so that the mode is not changed by two at once.
         let inner = guard(&managed.inner);
         let backend = self.server(server)?;
-        let handle = match backend.open(object, writable) {
+        let open = || {
+            let handle = backend.open(object, granted.writable)?;
+            if granted.readable || !granted.writable {
+                return Ok(handle.descriptor);
+            }
+            // The broker may read what the client, whose descriptor is for writing only, may not.
+            let path = format!("/proc/self/fd/{}", handle.descriptor.as_raw_fd());
+            rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|source| ServerError::Os {
+                server: backend.name().to_owned(),
+                action: "opening an object for writing only",
+                source,
+            })
+        };
+        match open() {
             Err(ServerError::Denied { .. }) => {
                 let ownership = inner.ownership();
                 backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-                let opened = backend.open(object, writable);
+                let opened = open();
                 backend.set_ownership(object, ownership)?;
-                opened?
+                Ok(opened?)
             }
-            result => result?,
-        };
-        Ok(handle.descriptor)
+            result => Ok(result?),
+        }
     }
 
     /// The client is gone, or closed its connection: its files may have lost their last user.
@@ -263,11 +276,11 @@ impl Core {
     }
 }
 
-/// Whether the file is open for writing on this connection; an error if it is not open at all.
-fn needs_open(connection: &Connection, file: FileId) -> Result<bool, Refusal> {
+/// What the descriptors that the connection has shown of the file permit; an error if it has shown none.
+fn needs_open(connection: &Connection, file: FileId) -> Result<Granted, Refusal> {
     guard(&connection.client).opened.get(&file).copied().ok_or(Refusal::NotPermitted)
 }
 
 fn needs_write(connection: &Connection, file: FileId) -> Result<(), Refusal> {
-    if needs_open(connection, file)? { Ok(()) } else { Err(Refusal::NotPermitted) }
+    if needs_open(connection, file)?.writable { Ok(()) } else { Err(Refusal::NotPermitted) }
 }

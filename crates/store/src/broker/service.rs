@@ -4,6 +4,7 @@
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
+use super::proof::Granted;
 use super::{BrokerError, Core, guard};
 use crate::packet::{self, PacketError};
 use crate::protocol::{Refusal, Reply, Request};
@@ -43,8 +44,8 @@ pub(super) struct Connection {
 pub(super) struct Client {
     pub(super) greeted: bool,
     pub(super) claim: Option<(ProcessSlot, Incarnation)>,
-    /// Files opened here, and whether for writing.
-    pub(super) opened: HashMap<FileId, bool>,
+    /// Files opened here, and for what.
+    pub(super) opened: HashMap<FileId, Granted>,
 }
 
 struct Shared {

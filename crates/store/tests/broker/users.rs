@@ -1,6 +1,7 @@
 //! Several users of one host. Needs root, to be others for a while; nothing is tested otherwise.
 
 use crate::cluster::Testbed;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{Gid, Uid, set_thread_gid, set_thread_groups, set_thread_uid};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -81,4 +82,33 @@ fn other_users_connect_only_where_that_is_allowed_and_get_what_their_descriptors
         assert_eq!(rustix::fs::fcntl_getfl(&along[0]).unwrap() & OFlags::RWMODE, OFlags::RDONLY);
     });
     assert_eq!(std::fs::metadata(&object).unwrap().mode() & 0o777, 0o640);
+}
+
+/// What a client does with its own descriptors is its own affair: what it gets must not permit more than it showed.
+#[test]
+fn descriptors_given_out_permit_no_more_than_the_one_shown() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let path = testbed.data("shared");
+    let (opened, _stub) = testbed.client().create(&path).unwrap();
+    for (flags, memory) in
+        [(OFlags::RDONLY, OFlags::RDONLY), (OFlags::WRONLY, OFlags::RDWR), (OFlags::RDWR, OFlags::RDWR)]
+    {
+        let client = testbed.client();
+        let stub = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        let (_, along) = client.ask_with(Request::Open { file: opened.file }, &[stub.as_fd()]).unwrap();
+        if flags != OFlags::RDONLY {
+            client.place(opened.file, 0, 0).unwrap();
+        }
+        let access = |descriptor: &OwnedFd| rustix::fs::fcntl_getfl(descriptor).unwrap() & OFlags::RWMODE;
+        let (layouts, extent) = (access(&along[0]), access(&along[1]));
+        assert_eq!((layouts, extent), (OFlags::RDONLY, memory), "layouts are the broker's to write");
+        if flags != OFlags::RDONLY {
+            let generation = stripewise_layout::Generation(1);
+            let request = Request::OpenObject { file: opened.file, region: RegionIndex(0), generation, server: 1 };
+            let (_, object) = client.ask_with(request, &[]).unwrap();
+            assert_eq!(access(&object[0]), flags);
+        }
+    }
 }
