@@ -5,18 +5,20 @@
 //! step is a `stripewise` command in a process of its own, printed before it runs. The program verifies every byte that it reads.
 //! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
 
-mod results;
+mod table;
 mod testbed;
 
 use crate::context::Context;
 use crate::output::Verdict;
+use crate::results::{RESULTS_VERSION, Results, RunResult};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use results::{Measured, Results, Run};
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_planner::{Plan, PolicyName, Prediction};
+use table::Measured;
 use testbed::Testbed;
 
 /// Times a host-bound run is tried.
@@ -61,7 +63,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp")]
     policy: Vec<PolicyName>,
 
-    /// About how long one operation of the first policy should take, in seconds, by the model
+    /// About how long one operation should take, in seconds; policies differ around it
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     seconds: f64,
 
@@ -79,7 +81,13 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make the directory {}", arguments.out.display()))?;
     let testbed = Testbed::build(&arguments)?;
-    let mut results = Results::new(&testbed)?;
+    let mut results = Results {
+        version: RESULTS_VERSION,
+        emulated: true,
+        runs: Vec::new(),
+        profile: serde_json::to_value(&testbed.profile)?,
+        cluster: serde_json::to_value(&testbed.cluster)?,
+    };
     // The report shows one trace with its plans in full, the middle one; the results of all.
     let shown = arguments.request.len() / 2;
     let mut inputs = Vec::new();
@@ -95,18 +103,19 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         inputs.extend((number == shown).then_some(trace));
     }
     let path = arguments.out.join("results.json");
-    results.write(&path)?;
+    std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+        .with_context(|| format!("cannot write {}", path.display()))?;
     let report = arguments.out.join("report.html");
     inputs.push(testbed.profile_path());
     testbed.report(&inputs, &path, &report)?;
     if context.json {
         context.object(&results)?;
     } else {
-        context.line(results.table())?;
+        context.line(table::table(&results.runs))?;
         context.line(format!("{} and {}", report.display(), path.display()))?;
     }
     context.say(format!("took {:.0} s", started.elapsed().as_secs_f64()));
-    Ok(if results.all_verified() { Verdict::Done } else { Verdict::Finding })
+    Ok(if results.runs.iter().all(|run| run.verified) { Verdict::Done } else { Verdict::Finding })
 }
 
 /// Places a fresh copy of the file by the plan and runs the program on it: one write run and one read run.
@@ -117,7 +126,7 @@ fn one_plan(
     requests: u64,
     policy: PolicyName,
     plan_path: &Path,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<RunResult>> {
     let plan = Plan::load(plan_path)?;
     testbed.place(plan_path)?;
     let mut measured = Vec::new();
@@ -138,12 +147,12 @@ fn one_plan(
     Ok(measured.into_iter().map(|run| with_prediction(run, policy, &plan.predicted)).collect())
 }
 
-fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) -> Run {
+fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) -> RunResult {
     let throughput = match run.op {
         Direction::Read => predicted.read,
         Direction::Write => predicted.write,
     };
-    Run {
+    RunResult {
         policy: policy.to_string(),
         op: run.op,
         request_bytes: run.request_bytes,

@@ -29,6 +29,7 @@ mod plan;
 mod progress;
 mod release;
 mod report;
+mod results;
 mod rm;
 mod run;
 mod seconds;

@@ -11,6 +11,7 @@ use stripewise_store::broker::{Broker, BrokerOptions, Standby};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request};
+use stripewise_store::server::pace::Pace;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 // The client goes before the broker that it may be talking to: fields are dropped in this order.
@@ -42,6 +43,10 @@ impl Store {
                 context.cluster_path().display(),
                 cluster.id
             );
+        }
+        // Commands copy and check data; the time of emulated devices is the programs' that are measured.
+        if let Some(stations) = client.stations() {
+            stations.set_pace(Pace::Host);
         }
         Ok(Self { client, cluster, _broker: broker })
     }

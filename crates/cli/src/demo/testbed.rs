@@ -3,7 +3,7 @@
 //! Everything lies below one directory, in memory where that has room, and goes when the testbed is dropped.
 
 use super::DemoArgs;
-use super::results::Measured;
+use super::table::Measured;
 use crate::launch::signals::Relay;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::statvfs;
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, ServerClass};
+use stripewise_layout::{ByteCount, Cluster, ServerClass};
 use stripewise_model::Profile;
 use stripewise_planner::PolicyName;
 use stripewise_store::server::stations::Stations;
@@ -23,6 +23,8 @@ const LAUNCHER: &str = include_str!("../../../../setup/mpirun");
 const SSD_SHARE: u64 = 6;
 /// Stripe size of `def`.
 const DEF_STRIPE_BYTES: u64 = 64 << 10;
+/// Step of the policies' stripe sizes.
+const STEP_BYTES: u64 = 4 << 10;
 /// The file, its pristine copy, its managed form, and traces.
 const COPIES: u64 = 4;
 const MEMORY: &str = "/dev/shm";
@@ -104,7 +106,7 @@ impl Testbed {
         let number = |number: u64| OsString::from(number.to_string());
         vec![
             self.directory.join("mpirun").into(),
-            "mpich".into(),
+            "-n".into(),
             number(ranks.into()),
             self.directory.join("zipf_io").into(),
             file.into(),
@@ -128,19 +130,19 @@ impl Testbed {
         words
     }
 
-    /// Requests of each rank that make an operation under `def` take about `--seconds`: a request in stripes of 64 KiB meets its share of
-    /// the disks, one random access each, and the disks together set the pace. Bounded, so that small and large requests end as well.
+    /// Requests of each rank that make an operation take about `--seconds`, between a placement in stripes of 64 KiB over all servers and one
+    /// in equal parts over the disks: a request meets its share of the disks, one random access each, and the disks together set the pace.
     pub(super) fn requests_per_rank(&self, arguments: &DemoArgs, request: ByteCount) -> Result<u64> {
         ensure!(arguments.ranks > 0, "--ranks 0: at least one rank must run");
         let disks: Vec<_> = self.profile.servers.iter().filter(|server| server.class == ServerClass::Hdd).collect();
-        let servers = self.profile.servers.len() as f64;
-        let touched = request.0.div_ceil(DEF_STRIPE_BYTES).min(self.profile.servers.len() as u64) as f64;
-        let seconds: f64 = disks
-            .iter()
-            .map(|server| server.line(Direction::Read, Order::Random).seconds(request.0 as f64 / touched))
-            .sum::<f64>()
-            / (disks.len().max(1) as f64);
-        let rate = servers / (touched * seconds);
+        let rate = |servers: usize, stripe_bytes: u64| {
+            let touched = request.0.div_ceil(stripe_bytes).min(servers as u64) as f64;
+            let seconds = |bytes: f64| disks.iter().map(|disk| disk.read_random.seconds(bytes)).sum::<f64>();
+            servers as f64 * disks.len() as f64 / (touched * seconds(request.0 as f64 / touched))
+        };
+        let servers = self.profile.servers.len();
+        let over_disks = request.0.div_ceil(disks.len().max(1) as u64).next_multiple_of(STEP_BYTES);
+        let rate = (rate(servers, DEF_STRIPE_BYTES) * rate(disks.len(), over_disks)).sqrt();
         let requests = (rate * arguments.seconds / f64::from(arguments.ranks)).ceil() as u64;
         Ok(requests.clamp(4, 100_000))
     }

@@ -3,6 +3,7 @@
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 use crate::figures::{bytes, number};
+use crate::results::{Results, RunResult};
 use stripewise_layout::Direction;
 
 /// One bar.
@@ -17,6 +18,21 @@ pub(super) struct Bar {
     pub(super) predicted_mb_s: Option<f64>,
     /// The machine and not the devices was the bottleneck: no result.
     pub(super) host_bound: bool,
+}
+
+/// The bars of measured runs, by operation and size; policies keep the order in which they ran.
+pub(super) fn of_results(results: &Results) -> Vec<Bar> {
+    let bar = |run: &RunResult| Bar {
+        policy: run.policy.clone(),
+        direction: run.op,
+        request_bytes: Some(run.request_bytes),
+        measured_mb_s: Some(run.bandwidth_mb_s),
+        predicted_mb_s: run.predicted_mb_s,
+        host_bound: run.host_bound,
+    };
+    let mut bars: Vec<Bar> = results.runs.iter().map(bar).collect();
+    bars.sort_by_key(|bar| (bar.direction, bar.request_bytes));
+    bars
 }
 
 const WIDTH: f64 = 960.0;

@@ -2,10 +2,10 @@
 
 mod plans;
 
-use super::results::Results;
 use super::summary::{FileSummary, TraceSummary};
 use super::{bars, heat};
 use crate::figures::{bytes, counted, duration, grouped, number, signed_percent};
+use crate::results::Results;
 use anyhow::{Context as _, Result};
 use bars::Bar;
 use serde::Serialize;
@@ -212,7 +212,7 @@ fn tiles(material: &Material) -> Vec<Tile> {
 
 fn bandwidth(material: &Material) -> Option<Bandwidth> {
     let bars = match &material.results {
-        Some(results) => results.bars(),
+        Some(results) => bars::of_results(results),
         None => predicted_bars(&material.plans),
     };
     if bars.is_empty() {

@@ -1,9 +1,9 @@
 //! The page as a whole, made from a generated workload with real plans, and looked at by a browser.
 
 use super::page::{Material, render};
-use super::results::Results;
-use super::results::tests::run;
 use super::summary::TraceSummary;
+use crate::results::Results;
+use crate::results::tests::run;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;

@@ -69,7 +69,8 @@ impl Capture {
         let trace = Trace::open(&self.directory)?;
         let mpi_size = trace.processes.iter().map(|process| process.mpi_size).max().unwrap_or(0);
         self.manifest.mpi_size = (mpi_size > 0).then_some(mpi_size);
-        self.manifest.write(&self.directory)?;
+        // On a full disk the first manifest stays; the records and the counts of what is missing are worth more than an error.
+        let unwritten = self.manifest.write(&self.directory).err().filter(|_| self.manifest.mpi_size.is_some());
         Ok(CaptureSummary {
             processes: trace.processes.len(),
             mpi_size,
@@ -82,6 +83,7 @@ impl Capture {
                 .iter()
                 .filter(|warning| !matches!(warning, Warning::Unfinished { .. } | Warning::Lost { .. }))
                 .map(ToString::to_string)
+                .chain(unwritten.map(|error| format!("{error}; the trace does not tell its number of ranks")))
                 .collect(),
             stubs: trace.files.iter().map(|file| file.path.clone()).filter(|path| is_stub(path)).collect(),
             trace: self.directory,

@@ -1,6 +1,5 @@
-//! `results.json` of a demonstration: bandwidth of every run beside the model's prediction.
+//! `results.json`, which the demo writes and the report reads: bandwidth of every run beside the model's prediction.
 
-use super::bars::Bar;
 use serde::{Deserialize, Serialize};
 use stripewise_layout::Direction;
 
@@ -17,8 +16,8 @@ pub(crate) struct Results {
     pub(crate) cluster: serde_json::Value,
 }
 
-/// The version that is read.
-pub(super) const RESULTS_VERSION: u32 = 1;
+/// The version that is written and read.
+pub(crate) const RESULTS_VERSION: u32 = 1;
 
 fn version_1() -> u32 {
     1
@@ -43,26 +42,8 @@ pub(crate) struct RunResult {
 }
 
 impl Results {
-    pub(super) fn bars(&self) -> Vec<Bar> {
-        let mut bars: Vec<Bar> = self
-            .runs
-            .iter()
-            .map(|run| Bar {
-                policy: run.policy.clone(),
-                direction: run.op,
-                request_bytes: Some(run.request_bytes),
-                measured_mb_s: Some(run.bandwidth_mb_s),
-                predicted_mb_s: run.predicted_mb_s,
-                host_bound: run.host_bound,
-            })
-            .collect();
-        // Policies keep the order of the runs within a size.
-        bars.sort_by_key(|bar| (bar.direction, bar.request_bytes));
-        bars
-    }
-
     /// Mean gain of `policy` over `def`, as the geometric mean of the ratios of bandwidth over all sizes and operations that both have.
-    pub(super) fn gain(&self, policy: &str) -> Option<f64> {
+    pub(crate) fn gain(&self, policy: &str) -> Option<f64> {
         let valid = |run: &&RunResult| !run.host_bound && run.bandwidth_mb_s > 0.0;
         let ratios: Vec<f64> = self
             .runs
@@ -82,7 +63,7 @@ impl Results {
     }
 
     /// The policy with the highest [`Self::gain`], and that gain; none when only `def` ran.
-    pub(super) fn best(&self) -> Option<(&str, f64)> {
+    pub(crate) fn best(&self) -> Option<(&str, f64)> {
         let mut policies: Vec<&str> = self.runs.iter().map(|run| run.policy.as_str()).collect();
         policies.sort_unstable();
         policies.dedup();
@@ -95,10 +76,10 @@ impl Results {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(in crate::report) fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
+    pub(crate) fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
         RunResult {
             policy: policy.into(),
             op,
@@ -144,6 +125,6 @@ pub(super) mod tests {
             "profile": {}, "cluster": {}}"#;
         let results: Results = serde_json::from_str(text).unwrap();
         assert_eq!(results.runs[0].op, Direction::Read);
-        assert_eq!(results.bars()[0].measured_mb_s, Some(41.5));
+        assert_eq!(results.runs[0].predicted_mb_s, Some(40.0));
     }
 }
