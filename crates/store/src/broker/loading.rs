@@ -9,10 +9,11 @@ use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{FileRecord, FileState, RegionRecord};
 use crate::server::{ObjectName, ServerError};
-use crate::shared::control::{ControlBlock, Life, RegionState};
+use crate::shared::control::{ControlBlock, ControlError, Life, RegionState};
 use crate::shared::extent::Extent;
 use crate::shared::slots::Slots;
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, RegionGeometry};
@@ -92,7 +93,7 @@ impl Core {
         let record = self.table.file(file)?.ok_or_else(|| unknown(file))?;
         let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
         let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
-        let adopted = self.adopt(file, record.region_bytes);
+        let adopted = self.adopt(file, record.region_bytes)?;
         let is_new = adopted.is_none();
         let (control, extent, slots) = match adopted {
             Some(memory) => memory,
@@ -161,14 +162,24 @@ impl Core {
         }
     }
 
-    /// Shared memory of this boot and file, if it is all there.
-    fn adopt(&self, file: FileId, region_bytes: u64) -> Option<(ControlBlock, Extent, Slots)> {
-        let memory = self.open_memory(file, OFlags::RDWR, OFlags::RDWR).ok()?;
-        let control = ControlBlock::open(&memory.control, file, true).ok()?;
+    /// Shared memory of this boot and file; `None` if it is not all there or not of this boot. What cannot be opened or mapped now is an
+    /// error: living processes may be using it, and making it anew would forget what they wrote.
+    fn adopt(&self, file: FileId, region_bytes: u64) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
+        let fault = memory_fault(file);
+        let memory = match self.open_memory(file, OFlags::RDWR, OFlags::RDWR) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result.map_err(&fault)?,
+        };
+        let control = match ControlBlock::open(&memory.control, file, true) {
+            // A shorter file is one whose making was cut off.
+            Err(ControlError::NotAControlBlock | ControlError::Os(Errno::INVAL)) => return Ok(None),
+            result => result?,
+        };
         if control.boot_id() != self.boot || control.region_bytes() != region_bytes {
-            return None;
+            return Ok(None);
         }
-        Some((control, Extent::open(&memory.extent, true).ok()?, Slots::open(&memory.slots).ok()?))
+        let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
+        Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
     }
 
     /// New shared memory; what an earlier boot left is unlinked, never written.
@@ -182,7 +193,7 @@ impl Core {
         let make = |kind: &str| {
             let name = format!("{file}.{kind}");
             match rustix::fs::unlinkat(self.state.run(), &name, AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -397,3 +397,29 @@ fn a_client_that_ends_without_a_word_frees_what_it_had_removed() {
         std::thread::yield_now();
     }
 }
+
+/// A broker short of descriptors or memory must not take what it cannot open for what is not there: living processes use it.
+#[test]
+fn shared_memory_that_cannot_be_opened_is_not_made_anew() {
+    let testbed = Testbed::new();
+    let broker = testbed.start();
+    testbed.manage_data();
+    let mut client = testbed.client();
+    let (slot, incarnation) = client.claim();
+    let (opened, stub) = client.create(&testbed.data("a")).unwrap();
+    opened.slots.add_user(slot, incarnation);
+    drop(broker);
+    // Acknowledged, and in shared memory only.
+    opened.extent.extend_to(5000);
+    let memory = testbed.cluster.state.join("run").join(format!("{}.ext", opened.file));
+    let away = testbed.root().join("away");
+    std::fs::rename(&memory, &away).unwrap();
+    std::os::unix::fs::symlink(&memory, &memory).unwrap();
+    let _broker = testbed.start();
+    let again = testbed.client();
+    let refused = again.open(opened.file, &stub).err().unwrap();
+    assert!(matches!(&refused, Refusal::Table { what } if what.contains("shared memory")), "{refused}");
+    std::fs::remove_file(&memory).unwrap();
+    std::fs::rename(&away, &memory).unwrap();
+    assert_eq!(again.open(opened.file, &stub).unwrap().extent.size_bytes(), 5000);
+}
