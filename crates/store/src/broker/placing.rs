@@ -37,6 +37,8 @@ impl Core {
         let mut placed = Vec::with_capacity(missing.len());
         for (region, generation) in missing.into_iter().zip(generation + 1..) {
             let (layout, fell_back) = self.choose(&mut reservation, &inner, region)?;
+            // Now, since what is published cannot be taken back: whoever sees it may write there at once.
+            managed.control.learn(managed.file, &layout)?;
             placed.push((region, RegionRecord { generation: Generation(generation), layout, fell_back }));
         }
         reservation.promise();
@@ -147,38 +149,11 @@ impl Core {
         }
         self.table.commit(&changes)?;
         self.step("place: recorded");
-        for (number, (region, record)) in placed.iter().enumerate() {
-            if let Err(error) = managed.control.publish(managed.file, *region, record.generation, &record.layout) {
-                self.take_back(managed, placed, number)?;
-                return Err(error.into());
-            }
-        }
         for (region, record) in placed {
+            managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
             inner.regions.insert(*region, record.clone());
         }
         Ok(())
-    }
-
-    /// The control block has no room for these layouts: undoes the whole request, of which `published` regions were published. They hold no
-    /// data: nobody is told of them before the request is answered, and whoever found them by himself finds them gone and asks.
-    fn take_back(
-        &self,
-        managed: &Managed,
-        placed: &[(RegionIndex, RegionRecord)],
-        published: usize,
-    ) -> Result<(), Refusal> {
-        let mut changes = Changes::default();
-        for (number, (region, record)) in placed.iter().enumerate() {
-            if number < published {
-                managed.control.retract(*region);
-            }
-            changes.remove_region(managed.file, *region);
-            for stripe in record.layout.stripes() {
-                let object = ObjectName { file: managed.file, region: *region, generation: record.generation };
-                let _ = self.server(stripe.server).map(|s| s.remove(object));
-            }
-        }
-        Ok(self.table.commit(&changes)?)
     }
 }

@@ -174,6 +174,11 @@ impl ControlBlock {
         RegionState::Placed { generation: Generation((word >> 32) as u32), view: StripeView::new(stripes) }
     }
 
+    /// Broker only: takes the layout in, so that [`Self::publish`] with it cannot fail for want of room.
+    pub fn learn(&self, file: FileId, layout: &Layout) -> Result<(), ControlError> {
+        self.find_or_add(file, layout).map(|_| ())
+    }
+
     /// Broker only: publishes a placement whose objects exist.
     pub fn publish(
         &self,
@@ -220,5 +225,27 @@ impl ControlBlock {
         }
         self.map.half(LAYOUT_WORDS_AT).store((at + 1 + count) as u32, Release);
         Ok(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::ServerId;
+
+    #[test]
+    fn a_layout_that_was_learnt_can_be_published_when_no_other_has_room() {
+        let file = FileId(7);
+        let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 4096).unwrap();
+        let layout = |size: u32| Layout::new((0..256).map(|server| (ServerId(server), size))).unwrap();
+        let learnt = (1..).find(|size| control.learn(file, &layout(*size)).is_err()).unwrap() - 1;
+        assert_eq!(learnt as usize, LAYOUT_WORDS / 257);
+        let full = control.publish(file, RegionIndex(0), Generation(1), &layout(learnt + 1));
+        assert!(matches!(full, Err(ControlError::LayoutsFull { .. })));
+        assert_eq!(control.region(RegionIndex(0)), RegionState::Absent);
+        control.publish(file, RegionIndex(0), Generation(1), &layout(learnt)).unwrap();
+        let expected = layout(learnt);
+        let placed = RegionState::Placed { generation: Generation(1), view: expected.view() };
+        assert_eq!(control.region(RegionIndex(0)), placed);
     }
 }
