@@ -24,14 +24,13 @@ impl StripedFile {
         while gather.next(&mut batch) {
             while batch.bytes() > 0 {
                 match rustix::io::preadv2(&pin, batch.slices_to_fill(), moving.at().0, ReadWriteFlags::NOWAIT) {
-                    Ok(0) => moving.moved += batch.zero(),
+                    // The object's end, or a kernel (5.9, 5.10) that says so of what is not in memory: the call in turn tells.
+                    Ok(0) => return Ok(false),
                     Ok(bytes) => {
                         moving.moved += bytes as u64;
                         batch.advance(bytes as u64);
                     }
-                    // Not there, or not a store that can tell.
-                    Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => return Ok(false),
-                    // The server's own words for it come from the call in turn.
+                    // Not there, or not a store that can tell; the server's own words for an error come from the call in turn.
                     Err(_) => return Ok(false),
                 }
             }
