@@ -1,0 +1,135 @@
+//! What programs that know nothing of Stripewise do to stubs.
+
+use crate::driver::Driver;
+use crate::support::{Place, noise, preload};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A managed file `managed` of 3 MiB.
+fn managed() -> (Place, Vec<u8>) {
+    preload();
+    let place = Place::with_cluster();
+    let data = noise(3 << 20);
+    place.write("data", &data);
+    place.done(&["cp", "--managed", "data", "managed"]);
+    (place, data)
+}
+
+fn cat(place: &Place, name: &str) -> Vec<u8> {
+    let said = place.command(&["run", "--", "cat", name]).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    said.stdout
+}
+
+/// Every object on every server.
+fn objects(place: &Place) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for server in ["h0", "h1", "s0", "s1"] {
+        for file in std::fs::read_dir(place.path(server).join("stripewise-objects")).unwrap() {
+            found.extend(std::fs::read_dir(file.unwrap().path()).unwrap().map(|object| object.unwrap().path()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_stub_that_was_written_over_is_restored_and_the_other_text_kept() {
+    let (place, data) = managed();
+    let before = objects(&place);
+    let stub = place.read("managed");
+    let inode = place.path("managed").metadata().unwrap().ino();
+    // As an editor or `cat >` does: the same inode, another text.
+    let mut file = std::fs::File::options().write(true).truncate(true).open(place.path("managed")).unwrap();
+    file.write_all(b"what a backup wrote").unwrap();
+    drop(file);
+    let found = place.say(&["check"]);
+    assert_eq!(found.status, 1, "{}{}", found.out, found.err);
+    assert!(found.out.contains("the stub HERE/managed was overwritten; the data of the managed file is whole"));
+    assert_eq!(place.read("managed"), b"what a backup wrote", "without --repair nothing changes");
+    let repaired = place.say(&["check", "--repair"]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
+    assert_eq!((place.read("managed"), place.path("managed").metadata().unwrap().ino()), (stub, inode));
+    assert_eq!(place.read("managed.before-check"), b"what a backup wrote");
+    assert!(cat(&place, "managed") == data && objects(&place) == before);
+    assert_eq!(place.say(&["check"]).status, 0);
+}
+
+#[test]
+fn a_copy_of_a_stub_is_refused_in_a_redirected_program() {
+    let (place, data) = managed();
+    std::fs::copy(place.path("managed"), place.path("copy")).unwrap();
+    let mut driver = Driver::start(&place, &[]);
+    for step in
+        ["open('copy', 'rb').read()", "os.read(os.open('copy', os.O_RDONLY), 10)", "open('copy', 'r+b').write(b'x')"]
+    {
+        assert_eq!(driver.ask(step), "ESTALE", "{step}");
+    }
+    assert_eq!(driver.ask("len(open('managed', 'rb').read())"), data.len().to_string(), "the file itself is served");
+    let said = String::from_utf8(driver.end().stderr).unwrap();
+    assert!(said.contains("copy") && said.contains("stripewise check"), "{said}");
+    assert!(place.read("copy") == place.read("managed"), "the copy is not written to");
+    assert!(cat(&place, "managed") == data);
+}
+
+#[test]
+fn a_moved_stub_works() {
+    let (place, data) = managed();
+    let before = objects(&place);
+    std::fs::create_dir(place.path("below")).unwrap();
+    std::fs::rename(place.path("managed"), place.path("below/moved")).unwrap();
+    assert!(cat(&place, "below/moved") == data);
+    assert!(place.command(&["cat", "below/moved"]).output().unwrap().stdout == data);
+    let checked = place.say(&["check", "--repair"]);
+    assert_eq!(checked.status, 0, "{}{}", checked.out, checked.err);
+    assert!(!place.path("managed").exists(), "no second stub appears where the first one stood");
+    assert!(cat(&place, "below/moved") == data && objects(&place) == before);
+    place.done(&["release", "below/moved"]);
+    assert!(place.read("below/moved") == data && objects(&place).is_empty());
+}
+
+#[test]
+fn a_stub_that_was_removed_is_found_and_its_data_kept_until_told() {
+    let (place, data) = managed();
+    let before = objects(&place);
+    std::fs::remove_file(place.path("managed")).unwrap();
+    let found = place.say(&["check"]);
+    assert_eq!(found.status, 1);
+    assert!(
+        found.out.contains("the stub HERE/managed is gone")
+            && found.out.contains("to remove the file, use `stripewise rm`"),
+        "{}",
+        found.out
+    );
+    assert!(objects(&place) == before && !place.path("managed").exists());
+    let repaired = place.say(&["check", "--repair"]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
+    assert!(cat(&place, "managed") == data, "the data was whole all along");
+    place.done(&["rm", "managed"]);
+    assert_eq!(objects(&place), Vec::<PathBuf>::new());
+    assert_eq!(place.say(&["check"]).status, 0);
+}
+
+#[test]
+fn objects_of_no_file_are_found_and_freed() {
+    let (place, data) = managed();
+    let before = objects(&place);
+    // What a server directory put back from an old backup holds: a file that is no more.
+    place.done(&["cp", "--managed", "data", "second"]);
+    let of_second: Vec<PathBuf> = objects(&place).into_iter().filter(|object| !before.contains(object)).collect();
+    let kept: Vec<(PathBuf, Vec<u8>)> =
+        of_second.iter().map(|object| (object.clone(), std::fs::read(object).unwrap())).collect();
+    place.done(&["rm", "second"]);
+    assert!(objects(&place) == before);
+    for (object, bytes) in kept {
+        std::fs::create_dir_all(object.parent().unwrap()).unwrap();
+        std::fs::write(object, bytes).unwrap();
+    }
+    let found = place.say(&["check"]);
+    assert_eq!(found.status, 1);
+    assert!(found.out.contains("holds objects of 1 files that are not in the mapping table"), "{}", found.out);
+    let repaired = place.say(&["check", "--repair"]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
+    assert!(objects(&place) == before && cat(&place, "managed") == data);
+}
