@@ -76,7 +76,11 @@ impl Manifest {
             file.write_all(b"\n")?;
             std::fs::rename(&temporary, &path)
         };
-        put().map_err(|source| ManifestError::Io { path: path.clone(), source })
+        put().map_err(|source| {
+            // On a full disk, nothing half written stays behind.
+            let _ = std::fs::remove_file(&temporary);
+            ManifestError::Io { path: path.clone(), source }
+        })
     }
 
     /// Reads the manifest of `directory`; none when there is none.

@@ -160,12 +160,15 @@ pub(crate) fn tell(context: &Context, summary: &CaptureSummary) -> Result<()> {
         context.say("no process was captured; `stripewise doctor` tells what stands in the way");
     }
     if summary.lost > 0 {
-        context.say(format_args!("{} records were lost: there was no room to write them", summary.lost));
+        context.say(format_args!(
+            "{} lost: there was no room to write",
+            counted(summary.lost as usize, "record was", "records were")
+        ));
     }
     if summary.unfinished > 0 {
         context.say(format_args!(
-            "{} processes did not finish their trace (killed, or still running); what they did until then is in it",
-            summary.unfinished
+            "{} not finish the trace (killed, or still running); what was done until then is in it",
+            counted(summary.unfinished, "process did", "processes did")
         ));
     }
     for warning in &summary.warnings {
