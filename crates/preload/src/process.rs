@@ -9,7 +9,7 @@ use crate::{capture, redirect};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Lies at the start of a page that is zero in a forked child.
 #[repr(C)]
@@ -322,6 +322,27 @@ pub(crate) fn log(level: Level, parts: &[&[u8]]) {
     if logs(level) {
         say(parts);
     }
+}
+
+/// As [`log`], but a line that was said before is not said again: a program may repeat a call that fails without end.
+pub(crate) fn log_once(level: Level, parts: &[&[u8]]) {
+    if logs(level) && is_news(parts) {
+        say(parts);
+    }
+}
+
+/// Whether none of the last lines that asked was this one. Told apart by a hash (FNV-1a).
+fn is_news(parts: &[&[u8]]) -> bool {
+    static SAID: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let bytes = parts.iter().flat_map(|part| part.iter());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    if SAID.iter().any(|said| said.load(Ordering::Relaxed) == hash) {
+        return false;
+    }
+    SAID[NEXT.fetch_add(1, Ordering::Relaxed) % SAID.len()].store(hash, Ordering::Relaxed);
+    true
 }
 
 /// One line, in one write, without allocation.

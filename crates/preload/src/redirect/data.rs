@@ -64,7 +64,7 @@ pub(crate) fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
 /// Tells the log what went wrong, and the program its number.
 #[cold]
 pub(crate) fn failed(error: &FileError) -> Errno {
-    crate::process::log(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+    crate::process::log_once(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
     error.errno()
 }
 
