@@ -3,7 +3,7 @@
 //! One [`Client`] per cluster and process. Control operations (open, create, place, truncate, sync) are requests to the broker over
 //! one socket behind one lock; reads and writes use mapped memory and the servers only. A broker that went away is looked for
 //! again with growing pauses, up to [`ClientOptions::patience`]; the client then says hello to the successor, opens its files again and
-//! repeats the request that was not answered.
+//! repeats the request that was not answered. Once patience has come to its end, further requests try only once, until a broker answers again.
 //!
 //! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
 //! that is never closed. A successor's broker sends that descriptor again; closing the copy would drop the lock, so copies are kept.
@@ -108,6 +108,8 @@ struct Control {
     /// Further descriptors of `processes`; see the module's head.
     kept: Vec<Descriptor>,
     fork: fork::Pending,
+    /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
+    given_up: bool,
 }
 
 struct OpenEntry {
@@ -302,6 +304,7 @@ impl Core {
                 open: BTreeMap::new(),
                 kept: Vec::new(),
                 fork: fork::Pending::default(),
+                given_up: false,
             }),
             options,
         };
@@ -371,7 +374,7 @@ impl Core {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answer, ClientError> {
-        let give_up_at = now() + self.options.patience;
+        let give_up_at = if control.given_up { now() } else { now() + self.options.patience };
         let mut pause = Duration::from_millis(1);
         loop {
             let result = match &control.connection {
@@ -381,12 +384,14 @@ impl Core {
                     None => Err(ClientError::Packet(PacketError::Closed)),
                 }),
             };
+            control.given_up &= result.is_err();
             match result {
                 Ok(Answer { reply: Reply::Refused(refusal), .. }) => return Err(ClientError::Refused(refusal)),
                 Ok(answer) => return Ok(answer),
                 Err(ClientError::Packet(PacketError::Closed) | ClientError::Unreachable { .. }) => {
                     control.connection = None;
                     if now() >= give_up_at {
+                        control.given_up = true;
                         let waited_s = self.options.patience.as_secs();
                         return Err(ClientError::Lost { path: self.state_directory.clone(), waited_s });
                     }
