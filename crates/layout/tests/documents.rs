@@ -4,7 +4,7 @@
 //! In `docs/formats.md` a comment before a table says what the table must agree with:
 //!
 //! - `fields of FILE STRUCT`: first column, the fields in order, by the names that are written;
-//! - `variants of FILE ENUM`: first column, the variants in order;
+//! - `variants of FILE ENUM`: first and second column, the variants in order and the fields of each;
 //! - `table of FILE`: the rows that stand in the module's own description;
 //! - `constants of FILE`: name and value of each constant.
 
@@ -183,6 +183,25 @@ fn members(source: &str, name: &str) -> Vec<String> {
     found
 }
 
+/// The names of the fields of every variant of an enum.
+fn fields_of_variants(source: &str, name: &str) -> Vec<Vec<String>> {
+    let text = read(source);
+    let start = format!("enum {name} {{");
+    let inside =
+        text.lines().skip_while(|line| !line.ends_with(&start)).skip(1).take_while(|line| !line.starts_with('}'));
+    let mut variants: Vec<Vec<String>> = Vec::new();
+    for line in inside.filter(|line| !line.trim().starts_with(['/', '#'])) {
+        if line.strip_prefix("    ").is_some_and(|line| line.starts_with(char::is_uppercase)) {
+            variants.push(Vec::new());
+        }
+        let names = line.split([',', '{', '}']).filter_map(|part| part.trim().split_once(": ")).map(|(name, _)| name);
+        if let Some(fields) = variants.last_mut() {
+            fields.extend(names.map(str::to_owned));
+        }
+    }
+    variants
+}
+
 /// The rows of the tables in a module's description. Links of rustdoc stand for their words.
 fn described_rows(source: &str) -> Vec<String> {
     let text = read(source);
@@ -210,6 +229,13 @@ fn the_formats_are_those_of_the_sources() {
                 let expected = members(source, name);
                 if first_column != expected {
                     wrong.push(format!("{comment}: {expected:?}, the document has {first_column:?}"));
+                }
+                let is_enum = words[0] == "variants";
+                let listed = rows.iter().skip(1).map(|row| quoted(row[1]).map(str::to_owned).collect());
+                let (listed, fields): (Vec<Vec<String>>, _) = (listed.collect(), fields_of_variants(source, name));
+                if is_enum && listed != fields {
+                    let differs = listed.iter().zip(&fields).find(|(listed, fields)| listed != fields);
+                    wrong.push(format!("{comment}: fields (document, source) {differs:?}"));
                 }
             }
             ["table", "of", source] => {
