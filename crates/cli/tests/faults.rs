@@ -12,6 +12,8 @@ mod driver;
 mod inputs;
 #[path = "faults/interrupts.rs"]
 mod interrupts;
+#[path = "faults/killing.rs"]
+mod killing;
 #[path = "faults/originals.rs"]
 mod originals;
 #[path = "faults/plans.rs"]
