@@ -11,6 +11,8 @@ pub(super) const BATCH: usize = 64;
 #[derive(Clone, Copy)]
 pub(super) struct Buffers<'a> {
     parts: &'a [libc::iovec],
+    /// Bytes of the first part that lie before the range.
+    skipped_bytes: u64,
     total_bytes: u64,
     buffers: PhantomData<&'a mut [u8]>,
 }
@@ -31,7 +33,20 @@ impl<'a> Buffers<'a> {
     #[inline]
     fn new(parts: &'a [libc::iovec]) -> Self {
         let total_bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.iov_len as u64));
-        Self { parts, total_bytes, buffers: PhantomData }
+        Self { parts, skipped_bytes: 0, total_bytes, buffers: PhantomData }
+    }
+
+    /// The range without its first `bytes` bytes.
+    #[inline]
+    pub(super) fn after(&self, bytes: u64) -> Self {
+        let (mut parts, mut skipped_bytes) = (self.parts, self.skipped_bytes + bytes);
+        while let Some((first, rest)) = parts.split_first()
+            && skipped_bytes >= first.iov_len as u64
+        {
+            skipped_bytes -= first.iov_len as u64;
+            parts = rest;
+        }
+        Self { parts, skipped_bytes, total_bytes: self.total_bytes - bytes, buffers: PhantomData }
     }
 
     #[inline]
@@ -43,11 +58,12 @@ impl<'a> Buffers<'a> {
     #[inline]
     pub(super) fn start_in_one(&self, length: u64) -> Option<*mut u8> {
         let part = self.parts.first()?;
-        (part.iov_len as u64 >= length).then_some(part.iov_base.cast())
+        (part.iov_len as u64 - self.skipped_bytes >= length)
+            .then(|| part.iov_base.cast::<u8>().wrapping_add(self.skipped_bytes as usize))
     }
 
     pub(super) fn cursor(&self) -> Cursor<'a> {
-        Cursor { parts: self.parts, part_start: 0 }
+        Cursor { parts: self.parts, skipped_bytes: self.skipped_bytes, part_start: 0 }
     }
 
     /// Zeros `length` bytes from `from`. For reads only.
@@ -64,7 +80,8 @@ impl<'a> Buffers<'a> {
 /// A place in the buffers that moves forward.
 pub(super) struct Cursor<'a> {
     parts: &'a [libc::iovec],
-    /// Position of the first of `parts` in the whole range.
+    skipped_bytes: u64,
+    /// Position of the first of `parts`, counted with the bytes skipped.
     part_start: u64,
 }
 
@@ -75,7 +92,7 @@ impl Cursor<'_> {
         let mut done = 0;
         while done < length {
             let Some(part) = self.parts.first() else { break };
-            let within = from + done - self.part_start;
+            let within = self.skipped_bytes + from + done - self.part_start;
             let part_bytes = part.iov_len as u64;
             if within >= part_bytes {
                 self.part_start += part_bytes;
@@ -182,7 +199,7 @@ mod tests {
     proptest! {
         #[test]
         fn batches_see_the_buffers_as_one_range(
-            parts in prop::collection::vec(0usize..7, 0..100), from in 0usize..60, length in 0usize..300, step in 1usize..9,
+            parts in prop::collection::vec(0usize..7, 0..100), skip in 0usize..60, from in 0usize..60, length in 0usize..300, step in 1usize..9,
         ) {
             let bytes: Vec<Vec<u8>> = parts.iter().scan(0u8, |next, length| {
                 Some((0..*length).map(|_| { *next = next.wrapping_add(1); *next }).collect())
@@ -191,6 +208,13 @@ mod tests {
             let slices: Vec<IoSlice> = bytes.iter().map(|part| IoSlice::new(part)).collect();
             let buffers = Buffers::to_take(&slices);
             prop_assert_eq!(buffers.total_bytes(), whole.len() as u64);
+            let skip = skip.min(whole.len());
+            let (buffers, whole) = (buffers.after(skip as u64), &whole[skip..]);
+            prop_assert_eq!(buffers.total_bytes(), whole.len() as u64);
+            if let Some(start) = buffers.start_in_one(1) {
+                // SAFETY: within `bytes`.
+                prop_assert_eq!(unsafe { *start }, whole[0]);
+            }
             let from = from.min(whole.len());
             let length = length.min(whole.len() - from);
             let (mut cursor, mut batch, mut done) = (buffers.cursor(), Batch::new(), 0);

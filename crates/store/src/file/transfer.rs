@@ -50,11 +50,26 @@ pub(super) enum Obstacle {
     Fault(FileError),
 }
 
-/// What one pass moved.
+/// What one pass moved, and what stands before the rest, if that can be overcome.
 struct Done {
-    start: FileOffset,
     bytes: u64,
     due: Due,
+    obstacle: Option<Obstacle>,
+}
+
+/// What all passes of a request moved.
+#[derive(Default)]
+struct Total {
+    bytes: u64,
+    due: Due,
+}
+
+impl Total {
+    #[inline]
+    fn add(&mut self, done: &Done) {
+        self.bytes += done.bytes;
+        self.due = self.due.max(done.due);
+    }
 }
 
 impl StripedFile {
@@ -69,13 +84,23 @@ impl StripedFile {
         if wanted == 0 {
             return Ok(0);
         }
+        let mut total = Total::default();
         loop {
-            let lane = self.enter(self.in_flight(Direction::Read, offset, wanted))?;
-            let outcome = self.read_inside(offset, wanted, &buffers);
+            let (at, wanted) = (FileOffset(offset.0 + total.bytes), wanted - total.bytes);
+            let lane = self.enter(self.in_flight(Direction::Read, at, wanted))?;
+            let outcome = self.read_inside(at, wanted, &buffers.after(total.bytes));
             drop(lane);
-            match outcome {
-                Ok(done) => return Ok(self.finish(&done)),
-                Err(obstacle) => self.overcome(obstacle)?,
+            let obstacle = match outcome {
+                Ok(done) => {
+                    total.add(&done);
+                    let Some(obstacle) = done.obstacle else { return Ok(self.finish(&total)) };
+                    obstacle
+                }
+                Err(obstacle) => obstacle,
+            };
+            match self.overcome(obstacle) {
+                Err(_) if total.bytes > 0 => return Ok(self.finish(&total)),
+                result => result?,
             }
         }
     }
@@ -86,45 +111,60 @@ impl StripedFile {
         self.write_from(Start::At(offset), buffers).map(|(_, bytes)| bytes)
     }
 
-    pub(super) fn write_from(&self, start: Start, buffers: &[IoSlice<'_>]) -> Result<(FileOffset, usize), FileError> {
+    pub(super) fn write_from(
+        &self,
+        mut start: Start,
+        buffers: &[IoSlice<'_>],
+    ) -> Result<(FileOffset, usize), FileError> {
         self.check_writable()?;
         let buffers = Buffers::to_take(buffers);
         let mut wanted = buffers.total_bytes().min(MAX_TRANSFER_BYTES);
+        let mut total = Total::default();
         loop {
-            let expected = match start {
+            let at = match start {
                 Start::At(offset) => offset,
                 Start::End => FileOffset(self.size_bytes()),
             };
+            let begin = FileOffset(at.0 - total.bytes);
             if wanted == 0 {
-                return Ok((expected, 0));
+                return Ok((begin, self.finish(&total)));
             }
             let limit_bytes = self.limit_bytes();
-            if expected.0 >= limit_bytes {
-                return Err(FileError::TooLarge { file: self.file, offset: expected, limit_bytes });
+            if at.0 >= limit_bytes {
+                return Err(FileError::TooLarge { file: self.file, offset: at, limit_bytes });
             }
-            wanted = wanted.min(limit_bytes - expected.0);
-            let lane = self.enter(self.in_flight(Direction::Write, expected, wanted))?;
+            wanted = wanted.min(limit_bytes - at.0);
+            let lane = self.enter(self.in_flight(Direction::Write, at, wanted))?;
             let outcome = match start {
                 // The end moved between the look and the lane.
-                Start::End if self.size_bytes() != expected.0 => Err(Obstacle::Again),
-                _ => self.write_inside(expected, wanted, &buffers),
+                Start::End if self.size_bytes() != at.0 => Err(Obstacle::Again),
+                _ => self.write_inside(at, wanted, &buffers.after(total.bytes)),
             };
             drop(lane);
-            match outcome {
+            let is_fault = matches!(outcome, Err(Obstacle::Fault(_)));
+            let overcome = match outcome {
                 Ok(done) => {
-                    if done.bytes < wanted {
-                        self.tidy_behind(expected.0 + wanted);
-                    }
-                    return Ok((done.start, self.finish(&done)));
-                }
-                Err(Obstacle::Fault(error)) => {
-                    self.tidy_behind(expected.0 + wanted);
-                    return Err(error);
+                    total.add(&done);
+                    let Some(obstacle) = done.obstacle else {
+                        if done.bytes < wanted {
+                            self.tidy_behind(at.0 + wanted);
+                        }
+                        return Ok((begin, self.finish(&total)));
+                    };
+                    start = Start::At(FileOffset(at.0 + done.bytes));
+                    wanted -= done.bytes;
+                    self.overcome(obstacle)
                 }
                 Err(Obstacle::Place { first, last }) => {
-                    wanted = self.place_or_shorten(expected, wanted, first, last)?
+                    self.place_or_shorten(at, wanted, first, last).map(|possible| wanted = possible)
                 }
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(obstacle) => self.overcome(obstacle),
+            };
+            if let Err(error) = overcome {
+                if is_fault || total.bytes > 0 {
+                    self.tidy_behind(at.0 + wanted);
+                }
+                return if total.bytes > 0 { Ok((begin, self.finish(&total))) } else { Err(error) };
             }
         }
     }
@@ -152,11 +192,11 @@ impl StripedFile {
 
     /// The part of a request's way home that needs no lane: the time of emulated devices.
     #[inline]
-    fn finish(&self, done: &Done) -> usize {
-        if let (Some(due), Some(stations)) = (done.due, &self.core.stations) {
+    fn finish(&self, total: &Total) -> usize {
+        if let (Some(due), Some(stations)) = (total.due, &self.core.stations) {
             stations.wait(due);
         }
-        done.bytes as usize
+        total.bytes as usize
     }
 
     #[inline]
@@ -164,7 +204,7 @@ impl StripedFile {
         let size = self.size_bytes();
         let bytes = wanted.min(size.saturating_sub(offset.0));
         if bytes == 0 {
-            return Ok(Done { start: offset, bytes: 0, due: None });
+            return Ok(Done { bytes: 0, due: None, obstacle: None });
         }
         if let Some((start, target)) = self.whole(offset, bytes, buffers)? {
             // SAFETY: `bytes` bytes of one buffer that the caller lent for writing.
@@ -177,7 +217,7 @@ impl StripedFile {
                 drop(pin);
                 return self.move_range(Direction::Read, offset, bytes, buffers);
             }
-            return Ok(Done { start: offset, bytes, due: None });
+            return Ok(Done { bytes, due: None, obstacle: None });
         }
         self.move_range(Direction::Read, offset, bytes, buffers)
     }
@@ -185,7 +225,7 @@ impl StripedFile {
     #[inline]
     fn write_inside(&self, offset: FileOffset, bytes: u64, buffers: &Buffers<'_>) -> Result<Done, Obstacle> {
         let extent = &self.shared.extent;
-        let mut done = Done { start: offset, bytes, due: None };
+        let mut done = Done { bytes, due: None, obstacle: None };
         match self.whole(offset, bytes, buffers)? {
             Some((start, target)) => {
                 // SAFETY: `bytes` bytes of one buffer that the caller lent for reading.
@@ -264,7 +304,7 @@ impl StripedFile {
         }
     }
 
-    /// The general way: any number of regions, servers and buffers. Stops at the first fault and returns what lies before it.
+    /// The general way: any number of regions, servers and buffers. Stops at the first fault or obstacle and returns what lies before it.
     fn move_range<'a>(
         &'a self,
         direction: Direction,
@@ -296,11 +336,11 @@ impl StripedFile {
             stopped = Stopped::first(stopped, self.finish_waiting(&mut waiting, buffers));
         }
         match stopped {
-            None => Ok(Done { start: offset, bytes: length, due }),
-            Some(Stopped { bytes, obstacle: Obstacle::Fault(_) }) if bytes > 0 => {
-                Ok(Done { start: offset, bytes, due })
-            }
-            Some(Stopped { obstacle, .. }) => Err(obstacle),
+            None => Ok(Done { bytes: length, due, obstacle: None }),
+            Some(Stopped { bytes: 0, obstacle }) => Err(obstacle),
+            Some(Stopped { bytes, obstacle: Obstacle::Fault(_) }) => Ok(Done { bytes, due, obstacle: None }),
+            // Where it stands is where the request goes on: begun anew, one that needs more objects than the cache holds would never end.
+            Some(Stopped { bytes, obstacle }) => Ok(Done { bytes, due, obstacle: Some(obstacle) }),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::transfer::Obstacle;
 use super::{FileError, StripedFile};
 use crate::client::objects::ObjectKey;
+use crate::client::rings::GROUP;
 use crate::protocol::Request;
 use crate::server::{ObjectName, ServerError};
 use crate::shared::control::RegionState;
@@ -98,25 +99,44 @@ impl StripedFile {
     }
 
     fn sync_region(&self, region: RegionIndex) -> Result<(), FileError> {
+        let mut synced = (Generation(0), 0);
         loop {
             let RegionState::Placed { generation, view } = self.shared.control.region(region) else { return Ok(()) };
-            match self.sync_objects(region, generation, view) {
+            if synced.0 != generation {
+                synced = (generation, 0);
+            }
+            match self.sync_objects(region, generation, view, &mut synced.1) {
                 Ok(()) => return Ok(()),
                 Err(obstacle) => self.overcome(obstacle)?,
             }
         }
     }
 
-    fn sync_objects(&self, region: RegionIndex, generation: Generation, view: StripeView<'_>) -> Result<(), Obstacle> {
-        let stripes = view.stripes();
-        // By groups, so that not too many descriptors are held at a time.
-        for group in stripes.chunks(crate::client::rings::GROUP) {
-            let keys = group.iter().map(|stripe| self.key(region, generation, stripe.server));
-            let objects = keys.map(|key| Ok((key, self.pin(&key)?))).collect::<Result<Vec<_>, Obstacle>>()?;
+    /// Syncs the region's objects from number `synced` on, and counts them there: what is done is not done again after an obstacle.
+    fn sync_objects(
+        &self,
+        region: RegionIndex,
+        generation: Generation,
+        view: StripeView<'_>,
+        synced: &mut usize,
+    ) -> Result<(), Obstacle> {
+        while *synced < view.stripes().len() {
+            // By groups, so that not too many descriptors are held at a time.
+            let mut objects = Vec::new();
+            for stripe in view.stripes()[*synced..].iter().take(GROUP) {
+                let key = self.key(region, generation, stripe.server);
+                match self.pin(&key) {
+                    Ok(pin) => objects.push((key, pin)),
+                    Err(obstacle) if objects.is_empty() => return Err(obstacle),
+                    // Met again when those before it are synced.
+                    Err(_) => break,
+                }
+            }
             self.sync_group(&objects)?;
             for (key, pin) in &objects {
                 self.check_named(key, pin.as_fd())?;
             }
+            *synced += objects.len();
         }
         Ok(())
     }

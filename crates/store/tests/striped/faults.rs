@@ -347,3 +347,23 @@ fn a_program_at_its_limit_of_open_files_reads_and_writes_on() {
     succeed(world.spawn("crowded", &[]));
     assert_eq!(read(&file, 20_000, 2000), [8; 2000]);
 }
+
+/// A file made read-only and written through the descriptor that made it, by a process with room for few descriptors.
+#[test]
+fn more_objects_that_only_the_broker_may_open_than_descriptors_are_no_endless_matter() {
+    let world = World::new(20);
+    let _broker = world.broker();
+    let client = world.client_with(ClientOptions {
+        open_server: watched!(unlimited, || {}, true),
+        object_descriptors: 8,
+        ..ClientOptions::default()
+    });
+    let stripes: Vec<_> = (0..20).map(|server| (server, 100)).collect();
+    let (_stub, file) = world.create_unnamed(&client, uniform(16384, &stripes));
+    let bytes: Vec<u8> = (0..20_000u32).map(|i| (i % 251) as u8).collect();
+    let cut: Vec<IoSlice> = bytes.chunks(777).map(IoSlice::new).collect();
+    assert_eq!(file.write_at(FileOffset(50), &cut).unwrap(), bytes.len());
+    assert_eq!(file.append(&cut).unwrap(), (FileOffset(20_050), bytes.len()));
+    file.sync(false).unwrap();
+    assert_eq!(read(&file, 50, 50_000), [&bytes[..], &bytes[..]].concat());
+}

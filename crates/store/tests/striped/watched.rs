@@ -11,6 +11,8 @@ pub(crate) struct Watched {
     /// Before a write; an error is the write's, a number its most bytes.
     pub(crate) before_write: fn(ServerId, &str) -> Result<usize, ServerError>,
     pub(crate) before_sync: fn(),
+    /// As if the mode of every object forbade it to this process.
+    pub(crate) denies: bool,
 }
 
 impl ServerBackend for Watched {
@@ -24,6 +26,9 @@ impl ServerBackend for Watched {
         self.inner.create(object, ownership)
     }
     fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
+        if self.denies {
+            return Err(ServerError::Denied { server: self.inner.name().to_owned() });
+        }
         self.inner.open(object, writable)
     }
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
@@ -92,10 +97,13 @@ pub(crate) fn unlimited(_: ServerId, _: &str) -> Result<usize, ServerError> {
 /// An [`stripewise_store::client::OpenServer`] with these hooks.
 macro_rules! watched {
     ($before_write:expr, $before_sync:expr) => {
+        $crate::watched::watched!($before_write, $before_sync, false)
+    };
+    ($before_write:expr, $before_sync:expr, $denies:expr) => {
         |cluster, number, name, url, stations| {
             let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
             let (before_write, before_sync) = ($before_write, $before_sync);
-            Ok(Box::new($crate::watched::Watched { number, inner, before_write, before_sync }))
+            Ok(Box::new($crate::watched::Watched { number, inner, before_write, before_sync, denies: $denies }))
         }
     };
 }
