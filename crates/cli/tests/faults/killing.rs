@@ -105,7 +105,8 @@ impl Stage {
 
     /// Most bytes that the command was seen to have moved when nothing disturbed it.
     fn whole_way(&self, from: State) -> u64 {
-        let mut child = self.place.command(Self::words(from)).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child =
+            self.place.command(Self::words(from)).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let mut most = 0;
         while child.try_wait().unwrap().is_none() {
             most = most.max(moved_bytes(&child));
@@ -166,7 +167,9 @@ fn interrupt_everywhere(from: State) {
         // Before the command has begun to note signals, one ends it as any program: nothing was done yet.
         match said.status {
             0 => assert_ne!(state, from),
-            2 => assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err),
+            2 => {
+                assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err)
+            }
             status => assert_eq!((status, state), (-1, from), "{}", said.err),
         }
         stopped += usize::from(said.status == 2 && state == from);
