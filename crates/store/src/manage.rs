@@ -250,9 +250,14 @@ fn bring_in(
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     undisturbed()?;
-    beside.exchange(&original.descriptor).map_err(os(path, "put the stub in its place"))?;
+    if !beside.stands(&original.descriptor) {
+        return Err(ManageError::Disturbed { path: path.to_owned() });
+    }
+    moving.step("apply: before the exchange");
+    beside.exchange().map_err(os(path, "put the stub in its place"))?;
     moving.step("apply: exchanged");
-    if !lease.holds() {
+    let still_whole = original.likeness.is_still_of_renamed(&original.descriptor);
+    if !lease.holds() || !still_whole || !beside.displaced(&original.descriptor) {
         beside.exchange_back().map_err(os(path, "take the stub back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
@@ -336,8 +341,14 @@ fn take_out(
     if !beside.stands(stub) {
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
-    beside.replace().map_err(os(path, "put the copy in its place"))?;
-    moving.step("release: replaced");
-    let note = beside.sync_directory().err().map(|errno| format!("the directory could not be synced: {errno}"));
+    moving.step("release: before the exchange");
+    beside.exchange().map_err(os(path, "put the copy in its place"))?;
+    moving.step("release: exchanged");
+    if !beside.displaced(stub) {
+        beside.exchange_back().map_err(os(path, "take the copy back"))?;
+        return Err(ManageError::Disturbed { path: path.to_owned() });
+    }
+    let note = beside.finish().err().map(|errno| format!("the stub's temporary name could not be removed: {errno}"));
+    moving.step("release: stub removed");
     Ok(Moved { file: striped.id(), size_bytes: target.size_bytes(), copied_bytes: target.data_bytes(), note })
 }

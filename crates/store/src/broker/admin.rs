@@ -7,6 +7,8 @@ use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{Admin, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
 use crate::rmt::{FileState, Inode, NameKind};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
@@ -169,6 +171,7 @@ impl Core {
                 let stands = self.stands_at_its_path(&inner.record);
                 if complete && stands {
                     // They had changed places already; what it holds is verified and synced in the managed file.
+                    sync_directory_of(&path)?;
                     take_away(&temporary, original)?;
                 }
                 if complete || stands {
@@ -191,6 +194,8 @@ impl Core {
                 let released =
                     Facts::at_path(Path::new(&path)).ok().flatten().is_some_and(|facts| copy.is(&facts.inode));
                 if released {
+                    sync_directory_of(&path)?;
+                    take_away(&temporary, inner.record.stub)?;
                     self.free(managed, inner)?;
                     return Ok(Some(format!(
                         "the interrupted `stripewise release` of {path} was finished: it is an ordinary file"
@@ -292,6 +297,20 @@ impl Core {
     }
 }
 
+/// Makes the change of places at `path` durable, before what stood there is removed.
+fn sync_directory_of(path: &str) -> Result<(), Refusal> {
+    let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
+    let sync = || {
+        let opened = rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        match rustix::fs::fsync(&opened) {
+            // Some file systems cannot sync a directory, and need not.
+            Err(Errno::INVAL) => Ok(()),
+            result => result,
+        }
+    };
+    sync().map_err(|errno| Refusal::Invalid { what: format!("syncing {}: {errno}", directory.display()) })
+}
+
 /// Unlinks `path` if it is the file `expected`; says whether it was and is gone.
 fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
     let fault = |errno| Refusal::Invalid { what: format!("the temporary file {path}: {errno}") };
@@ -301,7 +320,7 @@ fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
     }
     match rustix::fs::unlink(path) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::NOENT) => Ok(false),
+        Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(fault(errno)),
     }
 }

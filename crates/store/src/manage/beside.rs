@@ -81,11 +81,9 @@ impl Beside {
         same_file(&self.path, old)
     }
 
-    /// Changes places with the old file, which must stand at the path; where the file system cannot exchange, the old one is replaced.
-    pub(super) fn exchange(&mut self, old: &OwnedFd) -> rustix::io::Result<()> {
-        if !same_file(&self.path, old) {
-            return Err(Errno::STALE);
-        }
+    /// Changes places with what stands at the path; where the file system cannot exchange, that is replaced. Between a look at the path and this
+    /// somebody may have put another file there: ask [`Self::displaced`] before anything is removed.
+    pub(super) fn exchange(&mut self) -> rustix::io::Result<()> {
         match rustix::fs::renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
             Ok(()) => self.is_exchanged = true,
             Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::rename(&self.temporary, &self.path)?,
@@ -95,19 +93,17 @@ impl Beside {
         Ok(())
     }
 
+    /// Whether what changed places is the file behind `old`. True where it was replaced, since nothing is left to look at.
+    pub(super) fn displaced(&self, old: &OwnedFd) -> bool {
+        !self.is_exchanged || same_file(&self.temporary, old)
+    }
+
     pub(super) fn exchange_back(&mut self) -> rustix::io::Result<()> {
         if !self.is_exchanged {
             return Err(Errno::NOTSUP);
         }
         rustix::fs::renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::EXCHANGE)?;
         (self.is_exchanged, self.has_replaced) = (false, false);
-        Ok(())
-    }
-
-    /// Replaces the old file.
-    pub(super) fn replace(&mut self) -> rustix::io::Result<()> {
-        rustix::fs::rename(&self.temporary, &self.path)?;
-        self.has_replaced = true;
         Ok(())
     }
 
@@ -122,7 +118,7 @@ impl Beside {
         Ok(())
     }
 
-    pub(super) fn sync_directory(&self) -> rustix::io::Result<()> {
+    fn sync_directory(&self) -> rustix::io::Result<()> {
         match rustix::fs::fsync(&self.directory) {
             // Some file systems cannot sync a directory, and need not.
             Err(Errno::INVAL) => Ok(()),

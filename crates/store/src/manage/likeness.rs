@@ -25,9 +25,13 @@ impl Likeness {
 
     /// Whether neither bytes nor attributes changed since.
     pub(super) fn is_still_of(&self, file: &OwnedFd) -> bool {
-        let key = |s: &Stat| {
-            (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec, s.st_mode, s.st_uid, s.st_nlink)
-        };
+        let changed = |s: &Stat| (s.st_ctime, s.st_ctime_nsec);
+        self.is_still_of_renamed(file) && rustix::fs::fstat(file).is_ok_and(|now| changed(&now) == changed(&self.stat))
+    }
+
+    /// As [`Self::is_still_of`], but for the time of change, which a rename moves.
+    pub(super) fn is_still_of_renamed(&self, file: &OwnedFd) -> bool {
+        let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_mode, s.st_uid, s.st_gid, s.st_nlink);
         rustix::fs::fstat(file).is_ok_and(|now| key(&now) == key(&self.stat))
     }
 

@@ -248,3 +248,31 @@ fn a_file_in_use_is_not_released() {
     }
     assert_eq!(std::fs::read(&path).unwrap(), b"bytes");
 }
+
+/// An editor that saves by a rename, at the last moment: its file is neither overwritten nor removed.
+#[test]
+fn a_file_put_at_the_path_meanwhile_stays_there() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    let client = connect(&testbed);
+    let path = testbed.data("f");
+    let save = |text: &str| {
+        std::fs::write(testbed.data("saved"), text).unwrap();
+        std::fs::rename(testbed.data("saved"), &path).unwrap();
+    };
+    std::fs::write(&path, b"first").unwrap();
+    let steps = |step: &'static str| {
+        if step.ends_with("before the exchange") {
+            save("second");
+        }
+    };
+    let moving = Moving { steps: Some(&steps), ..Moving::default() };
+    let error = apply(&client, &path, &testbed.placement(), &moving).unwrap_err();
+    assert!(matches!(error, ManageError::Disturbed { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"second");
+    apply(&client, &path, &testbed.placement(), &Moving::default()).unwrap();
+    let error = release(&client, &path, &moving).unwrap_err();
+    assert!(matches!(error, ManageError::Disturbed { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"second");
+    assert_eq!(names(&testbed), ["f"]);
+}
