@@ -7,6 +7,9 @@
 use super::{Batch, Entries, MappingStore, RmtError};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, WithoutTls};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::FdFlags;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
 
@@ -24,6 +27,23 @@ pub struct LmdbStore {
     watchers: Mutex<Vec<Watcher>>,
 }
 
+/// LMDB marks its lock file so, but not its data file: a program that this process starts would hold the table open for writing, at a
+/// descriptor number that the program expects to be free.
+fn close_on_exec(file: &Path) -> rustix::io::Result<()> {
+    let table = rustix::fs::stat(file)?;
+    let directory = rustix::fs::open("/proc/self/fd", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for entry in rustix::fs::Dir::read_from(&directory)? {
+        let Some(number) = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+        // SAFETY: another thread may close it meanwhile; then the calls fail, or concern another descriptor, which the comparison passes over.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        if rustix::fs::fstat(descriptor).is_ok_and(|found| (found.st_dev, found.st_ino) == (table.st_dev, table.st_ino))
+        {
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
+        }
+    }
+    Ok(())
+}
+
 impl LmdbStore {
     /// Whether there is a table in `directory`.
     #[must_use]
@@ -38,6 +58,7 @@ impl LmdbStore {
         options.map_size(MAP_BYTES).max_readers(MAX_READERS).max_dbs(1);
         // SAFETY: the file belongs to the broker, one per state directory by its lock; nothing else writes or cuts it.
         let env = unsafe { options.open(directory) }.map_err(fault)?;
+        close_on_exec(&directory.join("data.mdb")).map_err(|errno| fault(heed::Error::Io(errno.into())))?;
         env.clear_stale_readers().map_err(fault)?;
         let made = env.write_txn().and_then(|change| {
             env.create_databases_and_commit(change, |opener, change| {

@@ -28,6 +28,15 @@ fn record(path: &str) -> FileRecord {
 }
 
 #[test]
+fn programs_that_are_started_do_not_inherit_the_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let _store = LmdbStore::open(directory.path()).unwrap();
+    let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let text = String::from_utf8_lossy(&listed.stdout);
+    assert!(text.contains("/proc/") && !text.contains(directory.path().to_str().unwrap()), "{text}");
+}
+
+#[test]
 fn records_survive_reopening_and_lists_are_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
