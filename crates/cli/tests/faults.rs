@@ -14,6 +14,8 @@ mod inputs;
 mod interrupts;
 #[path = "faults/killing.rs"]
 mod killing;
+#[path = "faults/mounts.rs"]
+mod mounts;
 #[path = "faults/originals.rs"]
 mod originals;
 #[path = "faults/plans.rs"]

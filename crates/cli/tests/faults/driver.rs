@@ -2,7 +2,7 @@
 
 use crate::support::{Place, preload};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 /// Prints what each line of its input is in Python, or the name of the error that it gives.
 const PROGRAM: &str = "\
@@ -29,7 +29,20 @@ impl Driver {
     pub(crate) fn start(place: &Place, words: &[&str]) -> Self {
         preload();
         let words = [words, &["run", "--", "python3", "-c", PROGRAM]].concat();
-        let mut command = place.command(&words);
+        Self::start_command(place.command(&words))
+    }
+
+    /// As [`Self::start`], in a mount name space of its own, where the shell line `before` (mounts) has run.
+    pub(crate) fn start_with_mounts(place: &Place, before: &str) -> Self {
+        preload();
+        let run = format!("{before} && exec \"$0\" run -- python3 -c \"$1\"");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-e", "-c", &run, env!("CARGO_BIN_EXE_stripewise"), PROGRAM]);
+        command.current_dir(place.path("")).env_remove("STRIPEWISE_CLUSTER");
+        Self::start_command(command)
+    }
+
+    fn start_command(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut run = command.spawn().unwrap();
         let input = run.stdin.take().unwrap();
@@ -55,6 +68,12 @@ impl Driver {
         line.trim_end().to_owned()
     }
 
+    /// Runs a shell line that is not redirected; its status and what it said, as lines.
+    pub(crate) fn shell(&mut self, line: &str) -> String {
+        let quoted = format!("env -u LD_PRELOAD sh -c '{line}' 2>&1; echo status $?");
+        self.ask(&format!("repr(os.popen({quoted:?}).read())"))
+    }
+
     /// Process id of `stripewise run`, which may be the broker.
     pub(crate) fn runner(&self) -> u32 {
         self.run.id()
@@ -70,5 +89,5 @@ impl Driver {
 }
 
 pub(crate) fn kill(process: u32) {
-    assert!(std::process::Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success());
 }
