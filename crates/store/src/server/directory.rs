@@ -268,6 +268,8 @@ impl ServerBackend for DirectoryServer {
             match self.open_flags(object, OFlags::RDWR)? {
                 // A file that may be written but not read.
                 Err(Errno::ACCESS) => self.open_flags(object, OFlags::WRONLY)?,
+                // Who may write may go on reading when the mount has become read-only; writes fail one by one.
+                Err(Errno::ROFS) => self.open_flags(object, OFlags::RDONLY)?,
                 result => result,
             }
         } else {
@@ -304,7 +306,11 @@ impl ServerBackend for DirectoryServer {
             [only] => rustix::io::pwrite(handle, only, offset.0),
             several => rustix::io::pwritev(handle, several, offset.0),
         });
-        written.map_err(|errno| self.fault("writing an object", errno))
+        written.map_err(|errno| match errno {
+            // Opened while the mount was read-only.
+            Errno::BADF | Errno::ROFS => self.not_writable(Errno::ROFS),
+            errno => self.fault("writing an object", errno),
+        })
     }
 
     fn has_plain_handles(&self) -> bool {
