@@ -133,6 +133,16 @@ fn the_programs_status_is_passed_on() {
 }
 
 #[test]
+fn the_program_starts_with_no_signal_blocked() {
+    preload();
+    let place = Place::with_cluster();
+    let program = ["grep", "SigBlk", "/proc/self/status"];
+    for words in [&["run", "--"][..], &["trace", "-o", "t", "--"]] {
+        assert_eq!(place.done(&[words, &program].concat()), "SigBlk:\t0000000000000000\n", "{words:?}");
+    }
+}
+
+#[test]
 fn a_signal_goes_on_to_the_program() {
     preload();
     let place = Place::with_cluster();

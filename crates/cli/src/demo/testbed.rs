@@ -290,6 +290,7 @@ impl Steps {
 /// Runs to the end, passing on Ctrl-C; returns what was printed to a piped standard output.
 fn finish(mut command: Command, what: &str) -> Result<String> {
     let relay = Relay::start()?;
+    relay.unblock_in(&mut command);
     let child = command.stdin(Stdio::null()).spawn().with_context(|| what.to_owned())?;
     relay.forward_to(child.id());
     let output = child.wait_with_output();

@@ -7,6 +7,8 @@
 
 use anyhow::{Context as _, Result};
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 const PASSED_ON: [libc::c_int; 6] =
@@ -96,12 +98,28 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
 }
 
 impl Relay {
-    /// Blocks the signals. Call before other threads and the program are started; a child that std starts has none blocked.
+    /// Blocks the signals. Call before other threads and the program are started. A child would have them blocked too: see [`Self::unblock_in`].
     pub(crate) fn start() -> Result<Self> {
         let set = set_of(&[&PASSED_ON[..], &[STOP]].concat());
         let before = block(&set)?;
         let thread = std::thread::Builder::new().name("signals".into()).spawn(move || pass_on(&set));
         Ok(Self { before, thread: Some(thread.context("cannot start a thread")?) })
+    }
+
+    /// The program starts with the signals blocked that were so before this relay.
+    pub(crate) fn unblock_in(&self, command: &mut Command) {
+        let before = self.before;
+        let restore = move || {
+            // SAFETY: the mask is a copy of one that the kernel gave.
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
+                0 => Ok(()),
+                failed => Err(std::io::Error::from_raw_os_error(failed)),
+            }
+        };
+        // SAFETY: the closure makes one system call, which is allowed between fork and exec, and owns what it uses.
+        unsafe {
+            command.pre_exec(restore);
+        }
     }
 
     /// Signals that arrived before go to the program now.
