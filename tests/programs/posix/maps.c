@@ -8,7 +8,7 @@ static char data[BYTES];
 static void read_map(const char *tag, int fd, int flags)
 {
     void *map = mmap(NULL, BYTES, PROT_READ, flags, fd, 0);
-    if (TAGGED(tag, map == MAP_FAILED ? -1 : 0) == 0) {
+    if (tagged_after(tag, map == MAP_FAILED ? -1 : 0) == 0) {
         if (memcmp(map, data, BYTES) != 0)
             say("WRONG DATA in the map");
         if (munmap(map, BYTES) != 0)
@@ -25,14 +25,14 @@ int main(void)
     read_map("mmap_shared_read", reader, MAP_SHARED);
     read_map("mmap_private_read", reader, MAP_PRIVATE);
     char *map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
-    if (TAGGED("mmap_private_write", map == MAP_FAILED ? -1 : 0) == 0) {
+    if (tagged_after("mmap_private_write", map == MAP_FAILED ? -1 : 0) == 0) {
         map[100] ^= 1;
         if (memcmp(map + 101, data + 101, BYTES - 101) != 0)
             say("WRONG DATA in the map");
         munmap(map, BYTES);
     }
     map = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE, reader, 131072);
-    if (TAGGED("mmap_private_read", map == MAP_FAILED ? -1 : 0) == 0) {
+    if (tagged_after("mmap_private_read", map == MAP_FAILED ? -1 : 0) == 0) {
         if (memcmp(map, data + 131072, 65536) != 0)
             say("WRONG DATA at an offset of the map");
         CALL(close(reader)); /* the map outlives its descriptor */
@@ -44,13 +44,13 @@ int main(void)
     }
     /* The last byte of the file and zeros after it in the same page. */
     map = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (TAGGED("mmap_private_read", map == MAP_FAILED ? -1 : 0) == 0) {
+    if (tagged_after("mmap_private_read", map == MAP_FAILED ? -1 : 0) == 0) {
         if (map[BYTES - 1] != data[BYTES - 1] || map[BYTES] != 0)
             say("WRONG DATA at the end of the map");
         munmap(map, BYTES);
     }
     map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (TAGGED("mmap_shared_write", map == MAP_FAILED ? -1 : 0) == 0) {
+    if (tagged_after("mmap_shared_write", map == MAP_FAILED ? -1 : 0) == 0) {
         memcpy(map + 1000, "by the map", 10);
         CALL(msync(map, BYTES, MS_SYNC));
         munmap(map, BYTES);
