@@ -78,7 +78,7 @@ fn a_redirected_programs_umask_and_chmod_reach_the_objects() {
     std::fs::create_dir(place.path("out")).unwrap();
     place.done(&["manage", "out"]);
     let mut driver = Driver::start(&place, &[]);
-    assert_eq!(driver.ask("os.umask(0o027)").is_empty(), false);
+    assert!(!driver.ask("os.umask(0o027)").is_empty());
     assert_eq!(driver.ask("(f := os.open('out/new', os.O_RDWR | os.O_CREAT, 0o666)) >= 0"), "True");
     assert_eq!(driver.ask("os.write(f, b'x' * 300000)"), "300000");
     objects_have(&place, "out/new", 0o640);

@@ -109,8 +109,8 @@ fn traced(place: &Place) -> PathBuf {
     place.write("data", &noise(1 << 20));
     let dd = ["dd", "if=data", "of=/dev/null", "bs=1k", "count=1024", "status=none"];
     place.done(&[&["trace", "-o", "run.trace", "--"], &dd[..]].concat());
-    let files = std::fs::read_dir(place.path("run.trace")).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_none_or(|extension| extension != "json")).next().unwrap()
+    let mut files = std::fs::read_dir(place.path("run.trace")).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_none_or(|extension| extension != "json")).unwrap()
 }
 
 #[test]

@@ -119,11 +119,9 @@ fn a_lost_object_is_an_error_and_never_zeros() {
     let place = place_with_plan();
     place.done(&["apply", "plan.json"]);
     let file = std::fs::read_dir(place.path("h0/stripewise-objects")).unwrap().next().unwrap().unwrap().path();
-    let lost = std::fs::read_dir(&file).unwrap().map(|object| object.unwrap().path());
-    std::fs::remove_file(
-        lost.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("1.")).next().unwrap(),
-    )
-    .unwrap();
+    let mut lost = std::fs::read_dir(&file).unwrap().map(|object| object.unwrap().path());
+    std::fs::remove_file(lost.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("1.")).unwrap())
+        .unwrap();
     let mut driver = Driver::start(&place, &[]);
     assert_eq!(driver.ask("(f := os.open('data', os.O_RDWR)) >= 0"), "True");
     assert_eq!(driver.ask("len(os.pread(f, 1 << 20, 0))"), (1 << 20).to_string());
