@@ -6,7 +6,7 @@
 //! repeats the request that was not answered. Once patience has come to its end, further requests try only once, until a broker answers again.
 //!
 //! Whether this process lives, others see from its process slot (`shared::processes`), a lock that the kernel keeps on a descriptor
-//! that is never closed. A successor's broker sends that descriptor again; closing the copy would drop the lock, so copies are kept.
+//! that is never closed. Closing any other of that file would drop the lock as well, so none is let in a second time.
 
 mod connection;
 pub mod descriptors;
@@ -35,7 +35,7 @@ use descriptors::{Descriptor, Received};
 use lock::{Guard, Lock};
 use objects::ObjectCache;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
 use servers::Seat;
@@ -105,8 +105,6 @@ pub(crate) struct Core {
 struct Control {
     connection: Option<Connection>,
     open: BTreeMap<(FileId, bool), OpenEntry>,
-    /// Further descriptors of `processes`; see the module's head.
-    kept: Vec<Descriptor>,
     fork: fork::Pending,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
     given_up: bool,
@@ -277,6 +275,11 @@ impl Core {
         let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
         let processes = Processes::open(Descriptor::raise(into_owned(processes), base).into_owned())
             .map_err(|source| ClientError::Os { action: "mapping the table of processes", source })?;
+        let processes = std::mem::ManuallyDrop::new(processes);
+        // Moving it up closed the number that it came under, and with that the kernel dropped the locks of this process's other clients.
+        if !processes.hold_again() {
+            return Err(ClientError::NoProcessSlot);
+        }
         let stations = match descriptors.next() {
             Some(descriptor) => Some(Arc::new(
                 Stations::open(&descriptor, servers.len())
@@ -295,14 +298,13 @@ impl Core {
             managed,
             expected,
             stations,
-            processes: std::mem::ManuallyDrop::new(processes),
+            processes,
             identity: AtomicU64::new(to_identity(slot, incarnation)),
             objects: ObjectCache::new(limit),
             rings: rings::Rings::new(base),
             control: Lock::new(Control {
                 connection: Some(connection),
                 open: BTreeMap::new(),
-                kept: Vec::new(),
                 fork: fork::Pending::default(),
                 given_up: false,
             }),
@@ -411,25 +413,16 @@ impl Core {
     fn reconnect(&self, control: &mut Control) -> Result<(), ClientError> {
         let unreachable = |source| ClientError::Unreachable { path: self.state_directory.clone(), source };
         let connection = Connection::open(self.directory.as_fd(), self.base).map_err(unreachable)?;
-        let Answer { reply, descriptors } = connection.hello()?;
-        let mut descriptors = descriptors.into_iter();
-        match reply {
+        match connection.hello_again()? {
             Reply::Welcome { cluster, .. } if cluster == self.cluster => {}
             Reply::Welcome { .. } => return Err(ClientError::OtherState { path: self.state_directory.clone() }),
             Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
             reply => return Err(unexpected("Hello", &reply)),
         }
-        let processes = descriptors.next().ok_or_else(|| missing_descriptors("Hello"))?;
-        let same = identity_of(processes.as_fd())? == identity_of(self.processes.descriptor())?;
-        // Moving it up closes the number that it came under, and with that the kernel drops every lock of ours on the inode.
-        control.kept.push(Descriptor::raise(into_owned(processes), self.base));
-        if !same {
+        let table = rustix::fs::statat(&self.directory, "run/processes", AtFlags::empty())
+            .map_err(|source| ClientError::Os { action: "looking at the table of processes", source })?;
+        if (table.st_dev, table.st_ino) != identity_of(self.processes.descriptor())? {
             return Err(ClientError::OtherState { path: self.state_directory.clone() });
-        }
-        if let Some((slot, _)) = self.identity()
-            && !self.processes.hold_again(slot)
-        {
-            return Err(ClientError::NoProcessSlot);
         }
         if let Some((slot, incarnation)) = self.identity() {
             connection.call(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
@@ -523,9 +516,6 @@ impl Drop for Core {
     fn drop(&mut self) {
         if let Some((slot, _)) = self.identity() {
             self.processes.release(slot);
-        }
-        for kept in std::mem::take(&mut self.control.lock().kept) {
-            kept.into_number();
         }
     }
 }

@@ -56,16 +56,9 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[Borrowe
 
 /// Waits for one message and the descriptors that came with it (closed on exec).
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), PacketError> {
-    let mut bytes = vec![0; MAX_PACKET_BYTES];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        match rustix::net::recvmsg(&socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            result => break result?,
-        }
-    };
+    let (message, flags) = receive_into(socket, &mut control);
     let descriptors = control
         .drain()
         .filter_map(|message| match message {
@@ -74,13 +67,39 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd
         })
         .flatten()
         .collect();
-    if received.bytes == 0 {
-        return Err(PacketError::Closed);
-    }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    if flags.contains(ReturnFlags::CTRUNC) {
         return Err(PacketError::Cut);
     }
-    Ok((postcard::from_bytes(&bytes[..received.bytes])?, descriptors))
+    Ok((message?, descriptors))
+}
+
+/// As [`receive`], but descriptors that come along are left to the kernel, which never gives them a number here: closing a descriptor
+/// drops this process's record locks on its file.
+pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd) -> Result<T, PacketError> {
+    receive_into(socket, &mut RecvAncillaryBuffer::new(&mut [])).0
+}
+
+fn receive_into<T: DeserializeOwned>(
+    socket: impl AsFd,
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> (Result<T, PacketError>, ReturnFlags) {
+    let mut bytes = vec![0; MAX_PACKET_BYTES];
+    let received = loop {
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(&socket, &mut buffers, control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return (Err(errno.into()), ReturnFlags::empty()),
+            Ok(received) => break received,
+        }
+    };
+    let message = if received.bytes == 0 {
+        Err(PacketError::Closed)
+    } else if received.flags.contains(ReturnFlags::TRUNC) {
+        Err(PacketError::Cut)
+    } else {
+        postcard::from_bytes(&bytes[..received.bytes]).map_err(PacketError::from)
+    };
+    (message, received.flags)
 }
 
 #[cfg(test)]

@@ -48,6 +48,13 @@ impl Connection {
         self.call(&Request::Hello { version: PROTOCOL_VERSION }, &[])
     }
 
+    /// The greeting of a process that has a slot in the table of processes: the broker's descriptor of it does not come in, since closing
+    /// that would drop the slot's lock.
+    pub(super) fn hello_again(&self) -> Result<Reply, PacketError> {
+        packet::send(&self.socket, &Request::Hello { version: PROTOCOL_VERSION }, &[])?;
+        packet::receive_message(&self.socket)
+    }
+
     /// Whether the other side has closed.
     pub(super) fn is_lost(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};

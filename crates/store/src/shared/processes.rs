@@ -7,8 +7,8 @@
 
 use super::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// Processes of one host that can use a cluster at the same time.
 pub const MAX_PROCESSES: u16 = 4096;
@@ -16,9 +16,52 @@ const ENTRY_BYTES: usize = 64;
 const LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const LOCKS_AT: i64 = 1 << 40;
 
-/// Slots claimed by this process, one bit each.
-static CLAIMED_HERE: [AtomicU64; MAX_PROCESSES as usize / 64] =
-    [const { AtomicU64::new(0) }; MAX_PROCESSES as usize / 64];
+/// Slots of one table that this process has claimed, one bit each.
+#[derive(Debug)]
+struct Claims {
+    /// The table's device and inode.
+    table: (u64, u64),
+    slots: [AtomicU64; MAX_PROCESSES as usize / 64],
+    next: *const Claims,
+}
+
+/// Those of every table that this process has opened; only ever added to, so that neither threads nor a fork need a lock.
+static CLAIMS: AtomicPtr<Claims> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Claims {
+    fn all() -> impl Iterator<Item = &'static Claims> {
+        // SAFETY: entries are leaked, and complete before the list leads to them.
+        let at = |entry: *const Claims| unsafe { entry.as_ref() };
+        std::iter::successors(at(CLAIMS.load(Acquire)), move |entry: &&Claims| at(entry.next))
+    }
+
+    fn of(table: (u64, u64)) -> &'static Claims {
+        let mut new = Box::new(Claims { table, slots: [const { AtomicU64::new(0) }; _], next: std::ptr::null() });
+        loop {
+            new.next = CLAIMS.load(Acquire);
+            if let Some(found) = Self::all().find(|entry| entry.table == table) {
+                return found;
+            }
+            let entry = Box::into_raw(new);
+            // SAFETY: leaked if it went into the list, else still nobody else's.
+            unsafe {
+                match CLAIMS.compare_exchange((*entry).next.cast_mut(), entry, AcqRel, Relaxed) {
+                    Ok(_) => return &*entry,
+                    Err(_) => new = Box::from_raw(entry),
+                }
+            }
+        }
+    }
+
+    fn place(&self, slot: u16) -> (&AtomicU64, u64) {
+        (&self.slots[usize::from(slot % MAX_PROCESSES) / 64], 1 << (slot % 64))
+    }
+}
+
+// SAFETY: `next` leads to entries that live for ever and are never changed but for their atomics.
+unsafe impl Sync for Claims {}
+// SAFETY: as above.
+unsafe impl Send for Claims {}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcessSlot(pub u16);
@@ -31,6 +74,7 @@ pub struct Incarnation(pub u64);
 pub struct Processes {
     descriptor: OwnedFd,
     map: SharedMap,
+    claims: &'static Claims,
 }
 
 impl Processes {
@@ -42,7 +86,8 @@ impl Processes {
 
     pub fn open(descriptor: OwnedFd) -> rustix::io::Result<Self> {
         let map = SharedMap::new(&descriptor, LENGTH, true)?;
-        Ok(Self { descriptor, map })
+        let found = rustix::fs::fstat(&descriptor)?;
+        Ok(Self { descriptor, map, claims: Claims::of((found.st_dev, found.st_ino)) })
     }
 
     #[must_use]
@@ -56,7 +101,7 @@ impl Processes {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
         for i in 0..u64::from(MAX_PROCESSES) {
             let slot = ((process + i) % u64::from(MAX_PROCESSES)) as u16;
-            let (word, bit) = claimed_here(slot);
+            let (word, bit) = self.claims.place(slot);
             if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
                 let entry = usize::from(slot) * ENTRY_BYTES;
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
@@ -67,23 +112,29 @@ impl Processes {
         None
     }
 
-    /// Takes the lock of this process's own slot again, after a descriptor of the inode was closed. False: another process was quicker.
+    /// Takes the locks of all claims of this process again, after a descriptor of the inode was closed. False: another process was quicker.
     #[must_use]
-    pub fn hold_again(&self, slot: ProcessSlot) -> bool {
-        lock(&self.descriptor, slot.0)
+    pub fn hold_again(&self) -> bool {
+        let is_mine = |slot: &u16| {
+            let (word, bit) = self.claims.place(*slot);
+            word.load(SeqCst) & bit != 0
+        };
+        // All of them, whatever becomes of one.
+        (0..MAX_PROCESSES).filter(is_mine).filter(|slot| !lock(&self.descriptor, *slot)).count() == 0
     }
 
     /// Gives a claim of this process back: it counts as dead from here on.
     pub fn release(&self, slot: ProcessSlot) {
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
-        let (word, bit) = claimed_here(slot.0);
-        word.fetch_and(!bit, SeqCst);
         let _ = record_lock(&self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
+        // Last: another thread that claims the slot must not have its lock taken away.
+        let (word, bit) = self.claims.place(slot.0);
+        word.fetch_and(!bit, SeqCst);
     }
 
     /// In a forked child, before it claims: the claims in its memory are its parent's.
     pub fn forget_parents_claims() {
-        for word in &CLAIMED_HERE {
+        for word in Claims::all().flat_map(|claims| &claims.slots) {
             word.store(0, SeqCst);
         }
     }
@@ -91,7 +142,7 @@ impl Processes {
     /// Whether the claim is the slot's latest and its process lives.
     #[must_use]
     pub fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
-        let (word, bit) = claimed_here(slot.0);
+        let (word, bit) = self.claims.place(slot.0);
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).load(SeqCst) == incarnation.0
             && (word.load(SeqCst) & bit != 0 || holder(&self.descriptor, slot.0).is_some())
     }
@@ -107,10 +158,6 @@ impl Processes {
     pub fn process_id(&self, slot: ProcessSlot) -> u64 {
         self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8).load(Relaxed)
     }
-}
-
-fn claimed_here(slot: u16) -> (&'static AtomicU64, u64) {
-    (&CLAIMED_HERE[usize::from(slot % MAX_PROCESSES) / 64], 1 << (slot % 64))
 }
 
 fn lock(descriptor: &OwnedFd, slot: u16) -> bool {
@@ -175,5 +222,15 @@ mod tests {
         processes.release(first.0);
         assert!(!processes.is_alive(first.0, first.1) && processes.is_alive(second.0, second.1));
         assert!(!processes.is_alive(ProcessSlot(first.0.0 ^ 0x800), Incarnation(0)));
+    }
+
+    #[test]
+    fn a_claim_in_one_table_says_nothing_of_another() {
+        let table = || Processes::build(tempfile::tempfile().unwrap().into()).unwrap();
+        let (ours, other) = (table(), table());
+        let (slot, incarnation) = ours.claim().unwrap();
+        // A dead process's claim of the slot with the same number.
+        other.map.word(usize::from(slot.0) * ENTRY_BYTES).store(incarnation.0, SeqCst);
+        assert!(ours.is_alive(slot, incarnation) && !other.is_alive(slot, incarnation));
     }
 }

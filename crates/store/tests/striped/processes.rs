@@ -3,6 +3,7 @@
 use crate::world::{Dice, World, read, succeed, uniform, write};
 use std::io::{IoSlice, Read};
 use stripewise_layout::FileOffset;
+use stripewise_store::protocol::{Admin, Request};
 
 /// Serves until its input ends.
 pub(crate) fn serve(world: &World) -> ! {
@@ -145,4 +146,38 @@ fn status_follows_what_another_process_writes() {
     file.allocate(FileOffset(0), 20_000, true).unwrap();
     assert_eq!(file.size_bytes(), 0);
     assert!(file.region_layout(stripewise_layout::RegionIndex(2)).is_some());
+}
+
+/// Slots that this process has locked in the world's table of processes, as the kernel tells: it joins adjacent ones.
+fn locks_held(world: &World) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let table = std::fs::metadata(world.root.join("state/run/processes")).unwrap();
+    let (own, inode) = (std::process::id().to_string(), table.ino().to_string());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let slots = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_ours = words[1] == "POSIX" && words[4] == own && words[5].rsplit(':').next() == Some(inode.as_str());
+        let number = |word: &str| word.parse::<u64>().unwrap();
+        if is_ours { number(words[7]) - number(words[6]) + 1 } else { 0 }
+    };
+    locks.lines().map(slots).sum()
+}
+
+#[test]
+fn every_client_of_a_process_keeps_its_slot_through_other_clients_and_brokers() {
+    let world = World::new(1);
+    let broker = world.broker();
+    let first = world.client();
+    assert_eq!(locks_held(&world), 1);
+    let second = world.client();
+    assert_eq!(locks_held(&world), 2);
+    broker.stop();
+    let _broker = world.broker();
+    for client in [&first, &second] {
+        client.request(&Request::Admin(Admin::Usage), &[]).unwrap();
+        assert_eq!(locks_held(&world), 2);
+    }
+    drop(second);
+    assert_eq!(locks_held(&world), 1);
+    first.request(&Request::Admin(Admin::Usage), &[]).unwrap();
 }
