@@ -30,7 +30,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stripewise_layout::FileId;
 use stripewise_store::client::{Client, ClientOptions};
@@ -72,6 +72,8 @@ pub(crate) struct Open {
     refusal: AtomicI32,
     readable: AtomicBool,
     appends: AtomicBool,
+    /// Every write is synced: 1 by `O_DSYNC`, 2 by `O_SYNC`.
+    syncs: AtomicU8,
     device: AtomicU64,
     inode: AtomicU64,
     /// Number in the trace plus 2; 0: not asked for; 1: none.
@@ -93,6 +95,7 @@ impl Open {
             refusal: AtomicI32::new(0),
             readable: AtomicBool::new(false),
             appends: AtomicBool::new(false),
+            syncs: AtomicU8::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             key: AtomicU64::new(0),
@@ -113,6 +116,14 @@ impl Open {
 
     pub(crate) fn is_readable(&self) -> bool {
         self.readable.load(Ordering::Relaxed)
+    }
+
+    /// What a write has to do once it is done, as the open asked for.
+    pub(crate) fn sync_after_write(&self) -> Result<(), Errno> {
+        match self.syncs.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            by => extent::sync(self, by == 1),
+        }
     }
 
     pub(crate) fn appends(&self) -> bool {
@@ -416,6 +427,9 @@ fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<Stri
     open.refusal.store(refusal, Ordering::Relaxed);
     open.readable.store(flags & OFlags::RWMODE != OFlags::WRONLY, Ordering::Relaxed);
     open.appends.store(flags.contains(OFlags::APPEND), Ordering::Relaxed);
+    // By libc's numbers: rustix gives both flags the same.
+    let has = |flag: c_int| flags.bits() & flag as u32 == flag as u32;
+    open.syncs.store(u8::from(has(libc::O_DSYNC)) + u8::from(has(libc::O_SYNC)), Ordering::Relaxed);
     open.device.store(identity.0, Ordering::Relaxed);
     open.inode.store(identity.1, Ordering::Relaxed);
     open.first.store(descriptor.as_raw_fd(), Ordering::Relaxed);

@@ -11,9 +11,12 @@ mod bed;
 #[path = "support/mod.rs"]
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use stripewise_store::rmt::Table;
+use stripewise_store::rmt::lmdb::LmdbStore;
 
 /// A directory that programs may reach which give up their rights.
 fn scratch() -> tempfile::TempDir {
@@ -99,4 +102,37 @@ fn a_stub_without_its_broker_is_an_error_and_never_its_text() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(said.contains("no broker answers") && said.contains("Input/output error"), "{said}");
+}
+
+/// The size that would be left after a power failure: that of the mapping table.
+fn durable_size_bytes(state: &Path, scratch: &Path) -> u64 {
+    let copy = tempfile::tempdir_in(scratch).unwrap();
+    std::fs::copy(state.join("rmt/data.mdb"), copy.path().join("data.mdb")).unwrap();
+    let table = Table::new(Box::new(LmdbStore::open(copy.path()).unwrap())).unwrap();
+    let files = table.all_files().unwrap();
+    assert_eq!(files.len(), 1);
+    files[0].1.size_bytes
+}
+
+#[test]
+fn files_opened_for_synchronous_writing_have_a_durable_size_after_every_write() {
+    let scratch = scratch();
+    let program = support::compile("cc", "synchronous", scratch.path());
+    for (how, expected) in [("sync", [1000, 1500]), ("dsync", [1000, 1500]), ("append", [1000, 1500]), ("none", [0, 0])]
+    {
+        let root = scratch.path().join(how);
+        std::fs::create_dir(&root).unwrap();
+        let bed = bed::Bed::new(&root, bed::REGION_BYTES, 4096);
+        let mut command = support::preloaded(&program);
+        command.arg(how).current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut input = child.stdin.take().unwrap();
+        for size in expected {
+            assert_eq!(lines.next().unwrap().unwrap(), "written");
+            assert_eq!(durable_size_bytes(&bed.state, scratch.path()), size, "{how}");
+            input.write_all(b"\n").unwrap();
+        }
+        assert!(child.wait().unwrap().success());
+    }
 }

@@ -168,7 +168,9 @@ pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -
     if let At::Position = at {
         give_back(descriptor, wanted - bytes as u64);
     }
-    result.map(|bytes| Moved { offset, bytes })
+    let bytes = result?;
+    open.sync_after_write()?;
+    Ok(Moved { offset, bytes })
 }
 
 fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
@@ -207,6 +209,7 @@ pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) 
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;
     }
+    open.sync_after_write()?;
     Ok(Moved { offset: offset.0, bytes })
 }
 
