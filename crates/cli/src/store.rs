@@ -25,7 +25,7 @@ pub(crate) struct Store {
 pub(crate) fn serve(context: &Context, cluster: &Cluster) -> Result<Standby> {
     let broker = Broker::serve_or_wait(cluster, BrokerOptions::default())?;
     for line in broker.cleaned() {
-        context.say(format_args!("cleaned up: {line}"));
+        context.say(line);
     }
     Ok(broker)
 }

@@ -185,7 +185,7 @@ impl Broker {
 }
 
 impl BrokerHandle {
-    /// What this start found unfinished and cleaned up, in sentences for the user.
+    /// What this start found unfinished, and whether it could be cleaned up, in sentences for the user.
     #[must_use]
     pub fn cleaned(&self) -> &[String] {
         &self.cleaned

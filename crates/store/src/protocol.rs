@@ -218,7 +218,8 @@ pub enum Refusal {
     NotPermitted,
     #[error("no room: {what}")]
     NoSpace { what: String },
-    #[error("server {server} is not usable: {what}")]
+    // `what` names the server.
+    #[error("{what}")]
     Server { server: String, what: String },
     #[error("file {file} is held by {holder}")]
     Busy { file: FileId, holder: String },

@@ -31,8 +31,8 @@ impl Core {
             }
             let settled = self.managed(*file).and_then(|managed| self.settle_left(&managed, record));
             match settled {
-                Ok(sentence) => said.extend(sentence),
-                Err(refusal) => said.push(format!("{} could not be cleaned up yet: {refusal}", record.path)),
+                Ok(sentence) => said.extend(sentence.map(|sentence| format!("cleaned up: {sentence}"))),
+                Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
             }
         }
         Ok(said)
