@@ -78,9 +78,14 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     }
     let store = Store::open(context)?;
     let mut copied_bytes = 0;
+    let mut moved: Vec<&Path> = Vec::new();
     for (file, step) in plan.files.iter().zip(&steps) {
         match step.action {
-            Action::Move => copied_bytes += bring_in(context, &store, &step.path, file, interrupt)?,
+            Action::Move => {
+                let bytes = bring_in(context, &store, &step.path, file, interrupt);
+                copied_bytes += bytes.inspect_err(|_| tell_moved(context, &moved))?;
+                moved.push(&step.path);
+            }
             Action::Expect => {
                 let path = utf8(&step.path)?;
                 store.done(Admin::Expect { path, placement: file.initial().clone() })?;
@@ -90,6 +95,15 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     applied::remember(&cluster, &plan)?;
     show(context, steps, copied_bytes, false)?;
     Ok(Verdict::Done)
+}
+
+/// Before an error: files before the one that failed stay managed.
+fn tell_moved(context: &Context, moved: &[&Path]) {
+    for path in moved {
+        let path = path.display();
+        context
+            .say(format_args!("{path} was moved before and stays managed; `stripewise release {path}` turns it back"));
+    }
 }
 
 fn utf8(path: &Path) -> Result<String> {
