@@ -62,20 +62,22 @@ class Bench:
         path = self.work / "captured"
         with open(path, "wb") as file:
             file.truncate(64 * MIB)
+        trace = self.work / "capture.trace"
         loop, whole = {False: [], True: []}, {False: [], True: []}
         for turn in range(3):
             for captured in (False, True) if turn % 2 else (True, False):
-                trace = self.work / "capture.trace"
-                shutil.rmtree(trace, ignore_errors=True)
-                trace.mkdir()
-                environment = {"LD_PRELOAD": str(self.library), "STRIPEWISE_TRACE": str(trace)} if captured else {}
+                environment = {}
+                if captured:
+                    shutil.rmtree(trace, ignore_errors=True)
+                    trace.mkdir()
+                    environment = {"LD_PRELOAD": str(self.library), "STRIPEWISE_TRACE": str(trace)}
                 in_loop, in_all = self.spin("mixed", path, 64 * MIB, 4 * KIB, count, environment)
                 loop[captured].append(in_loop / count)
                 whole[captured].append(in_all / count)
         shown = json.loads(self.command("trace", "show", trace, "--json"))
-        records = sum(file["requests"] for file in shown["files"])
-        if shown["lost_records"] or records != count:
-            sys.exit(f"capture: {records} of {count} requests recorded, {shown['lost_records']} lost")
+        records = sum(file["read_requests"] + file["write_requests"] for file in shown["files"])
+        if shown["lost"] or records != count:
+            sys.exit(f"capture: {records} of {count} requests recorded, {shown['lost']} lost")
         shutil.rmtree(trace)
         for name, times in (("capture.path", loop), ("capture.process", whole)):
             self.add(name, statistics.median(times[True]), "ns/op", statistics.median(times[False]))
@@ -96,9 +98,7 @@ class Bench:
         self.command("manage", data, cluster=cluster)
         size = 256 * MIB
         bare, managed = self.work / "bare", data / "managed"
-        with open(bare, "wb") as file:
-            for _ in range(size // MIB):
-                file.write(os.urandom(MIB))
+        fill(bare, size)
         self.command("cp", bare, managed, cluster=cluster)
         with Redirection(self, cluster) as environment:
             for kind in ("read", "write"):
@@ -133,8 +133,7 @@ class Bench:
         data.mkdir()
         self.command("manage", data, cluster=cluster)
         source, managed = self.work / "source", data / "managed"
-        with open(source, "wb") as file:
-            file.truncate(256 * MIB)
+        fill(source, 256 * MIB)
         self.command("cp", source, managed, cluster=cluster)
         request, count = 4 * MIB, 64
         with Redirection(self, cluster) as environment:
@@ -154,6 +153,13 @@ class Bench:
                 sys.exit(f"cargo bench -p {package} --bench {name}: exit {run.returncode}\n{run.stdout}{run.stderr}")
             for line in lines:
                 self.add(**line)
+
+
+def fill(path, file_bytes):
+    """Data everywhere: holes are neither copied nor placed, so reading them would take no server's time."""
+    with open(path, "wb") as file:
+        for _ in range(file_bytes // MIB):
+            file.write(os.urandom(MIB))
 
 
 class Redirection:
