@@ -335,6 +335,9 @@ impl Core {
     }
 
     pub(super) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+            self.note_cut(managed, inner, cut_to_bytes)?;
+        }
         let size_bytes = managed.extent.size_bytes();
         if size_bytes != inner.record.size_bytes {
             let record = FileRecord { size_bytes, ..inner.record.clone() };

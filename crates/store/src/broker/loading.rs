@@ -116,6 +116,10 @@ impl Core {
         let managed = Managed { file, control, extent, slots, inner: Mutex::new(inner) };
         {
             let mut inner = guard(&managed.inner);
+            // The gate stays shut until a cut is done.
+            if let Some(size) = inner.record.cutting_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut()) {
+                self.note_cut(&managed, &mut inner, size)?;
+            }
             self.publish_all(&managed, &inner)?;
             if is_new {
                 self.restore_unsynced(file, &inner);

@@ -12,6 +12,7 @@ use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
 use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
+use crate::shared::control::RegionState;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
 
@@ -42,6 +43,9 @@ impl Core {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+            self.note_cut(managed, &mut inner, cut_to_bytes)?;
         }
         let geometry = inner.geometry();
         let most = geometry.region_bytes().saturating_mul(u64::from(crate::shared::control::MAX_REGIONS));
@@ -164,17 +168,41 @@ impl Core {
             changes.remove_region(managed.file, *region);
         }
         changes.put_file(managed.file, &record);
-        if record != inner.record || !gone.is_empty() {
-            self.table.commit(&changes)?;
-        }
-        self.step("truncate: recorded");
-        inner.record = record;
         let mut room = guard(&self.room);
         for placed in gone.values() {
             room.give_back(&placed.layout, geometry.region_bytes());
         }
         drop(room);
+        if record != inner.record || !gone.is_empty() {
+            // If this fails the intent stays, and `note_cut` drops it before anything is promised to last.
+            self.table.commit(&changes)?;
+        }
+        self.step("truncate: recorded");
+        inner.record = record;
         cut
+    }
+
+    /// Notes that the cut of the intent is done: its end could not be recorded then, and what lies beyond it by now was written since.
+    pub(super) fn note_cut(&self, managed: &Managed, inner: &mut Inner, cut_to_bytes: u64) -> Result<(), Refusal> {
+        let count = inner.geometry().count_for(cut_to_bytes);
+        let mut changes = Changes::default();
+        let mut gone = Vec::new();
+        for (region, _) in self.table.regions(managed.file)? {
+            if region.0 >= count && managed.control.region(region) == RegionState::Absent {
+                changes.remove_region(managed.file, region);
+                gone.push(region);
+            }
+        }
+        let size_bytes = managed.extent.size_bytes();
+        let record = FileRecord { cutting_to_bytes: None, size_bytes, ..inner.record.clone() };
+        changes.put_file(managed.file, &record);
+        self.table.commit(&changes)?;
+        inner.record = record;
+        let mut room = guard(&self.room);
+        for placed in gone.iter().filter_map(|region| inner.regions.remove(region)) {
+            room.give_back(&placed.layout, inner.record.region_bytes);
+        }
+        Ok(())
     }
 
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.

@@ -162,3 +162,58 @@ fn check_after(testbed: &Testbed, before: &HashSet<(u32, u32)>) -> Option<u64> {
     assert_eq!(opened.control.region(RegionIndex(121)), stripewise_store::shared::control::RegionState::Absent);
     Some(size)
 }
+
+/// The child's part: the table takes no more when the end of a truncation is to be noted; the file is used on, and the broker dies.
+#[test]
+fn child_with_a_full_table() {
+    let Ok(root) = std::env::var(ROOT) else { return };
+    let testbed = Testbed::at(Path::new(&root));
+    let limit = |bytes: Option<u64>| {
+        let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    };
+    // SAFETY: no handler is involved; writes beyond the limit then fail instead.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let fill = move |step: &'static str| {
+        if step == "truncate: size set" {
+            limit(Some(0));
+        }
+    };
+    let _broker = testbed.start_with(BrokerOptions { steps: Some(Arc::new(fill)), ..BrokerOptions::default() });
+    let client = testbed.client();
+    let (opened, _stub) = client.create(&testbed.data("f")).unwrap();
+    client.place(opened.file, 0, 3).unwrap();
+    opened.extent.extend_to(4 * REGION);
+    client.ask(Request::Sync { file: opened.file }).unwrap();
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }).unwrap_err();
+    limit(None);
+    assert_eq!(opened.extent.size_bytes(), 5);
+    opened.extent.extend_to(REGION);
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_truncation_whose_end_could_not_be_noted_is_not_repeated_over_what_was_written_since() {
+    let testbed = Testbed::new();
+    {
+        let _broker = testbed.start();
+        testbed.manage_data();
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["crashes::child_with_a_full_table", "--exact", "--nocapture"])
+        .env(ROOT, testbed.root())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.signal(), Some(9), "{}", String::from_utf8_lossy(&output.stderr));
+    let _broker = testbed.start();
+    let stub = File::options().write(true).open(testbed.data("f")).unwrap();
+    let said = Stub::parse(&std::fs::read(testbed.data("f")).unwrap()).unwrap().unwrap();
+    let client = testbed.client();
+    let opened = client.open(said.file, &stub).unwrap();
+    assert_eq!(opened.extent.size_bytes(), REGION);
+    // Region 0 was kept; of the others neither objects nor records are left.
+    assert!(testbed.objects(said.file).iter().all(|objects| objects.len() == 1));
+    assert_eq!((0..4).map(|region| opened.generation(region)).collect::<Vec<_>>(), [Some(1), None, None, None]);
+    let Reply::Usage { servers } = client.ask(Request::Admin(Admin::Usage)).unwrap() else { panic!("no usage") };
+    assert!(servers.iter().all(|server| (server.promised_bytes, server.objects) == (REGION / 4, 1)));
+}
