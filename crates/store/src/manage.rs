@@ -136,12 +136,21 @@ impl Original {
         if let Some(what) = what {
             return Err(ManageError::NotRegular { path, what });
         }
+        if let Some(holders) = lease::holder_of_lease(&found) {
+            return Err(ManageError::OpenElsewhere { path, holders });
+        }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let descriptor = match rustix::fs::open(&path, flags | OFlags::NOATIME, Mode::empty()) {
             Err(Errno::PERM) => rustix::fs::open(&path, flags, Mode::empty()),
             result => result,
         };
-        let descriptor = descriptor.map_err(os(&path, "open it for reading"))?;
+        let descriptor = descriptor.map_err(|errno| match errno {
+            Errno::AGAIN => {
+                let holders = "by a program that holds a lease on it".to_owned();
+                ManageError::OpenElsewhere { path: path.clone(), holders }
+            }
+            errno => os(&path, "open it for reading")(errno),
+        })?;
         let likeness = Likeness::of(&descriptor).map_err(os(&path, "look at it"))?;
         let original = Self { path, descriptor, likeness };
         original.check()?;

@@ -43,6 +43,13 @@ pub struct ObjectName {
     pub generation: Generation,
 }
 
+impl std::fmt::Display for ObjectName {
+    /// As the object's path below the directory of objects.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}.{}", self.file, self.region, self.generation)
+    }
+}
+
 /// Mode and owner that an object takes over from its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ownership {
@@ -54,9 +61,9 @@ pub struct Ownership {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    #[error("server {server}: object {object:?} is missing")]
+    #[error("server {server}: object {object} is missing")]
     Missing { server: String, object: ObjectName },
-    #[error("server {server}: object {object:?} exists already")]
+    #[error("server {server}: object {object} exists already")]
     Exists { server: String, object: ObjectName },
     #[error("server {server}: {what}")]
     Unusable { server: String, what: String },

@@ -1,5 +1,6 @@
 //! Files that `apply` must not take, or must give up: nothing of them changes.
 
+use crate::driver::Driver;
 use crate::plans::{at_work, names, place_with_plan, plan, slow_place};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
@@ -105,4 +106,38 @@ fn a_symbolic_link_leads_to_the_file_and_stays_a_link() {
     place.done(&["release", "link"]);
     assert!(place.path("link").symlink_metadata().unwrap().is_symlink());
     assert!(!place.path("data").symlink_metadata().unwrap().is_symlink() && place.read("data") == data);
+}
+
+#[test]
+fn a_second_apply_of_the_same_file_is_refused() {
+    let (place, data) = slow_place();
+    let before = names(&place);
+    let first = at_work(&place, &["apply", "plan.json"]);
+    let second = place.say(&["apply", "plan.json"]);
+    assert_eq!(second.status, 2);
+    assert!(second.err.contains("HERE/data is open elsewhere"), "{}", second.err);
+    assert!(second.err.contains(&format!("(process {})", first.id())), "{}", second.err);
+    // Not disturbed by the second's try.
+    assert_eq!(first.wait_with_output().unwrap().status.code(), Some(0));
+    place.done(&["release", "data"]);
+    assert!(place.read("data") == data && names(&place) == before);
+}
+
+#[test]
+fn release_refuses_a_file_that_a_program_has_open() {
+    let place = place_with_plan();
+    let data = place.read("data");
+    place.done(&["apply", "plan.json"]);
+    let mut driver = Driver::start(&place, &[]);
+    assert_eq!(driver.ask("(f := os.open('data', os.O_RDWR)) >= 0"), "True");
+    let said = place.say(&["release", "data"]);
+    assert_eq!(said.status, 2);
+    let holder = format!("HERE/data is open elsewhere (process {}); close it there and repeat", driver.process);
+    assert!(said.err.contains(&holder), "{}", said.err);
+    assert_eq!(driver.ask("os.pwrite(f, b'still mine', 0)"), "10");
+    assert_eq!(driver.ask("os.close(f)"), "None");
+    place.done(&["release", "data"]);
+    assert!(place.read("data")[..10] == *b"still mine" && place.read("data")[10..] == data[10..]);
+    assert_eq!(driver.ask("open('data', 'rb').read(10)"), "b'still mine'", "an ordinary file in the same program");
+    assert!(driver.end().status.success());
 }

@@ -86,11 +86,30 @@ fn holders(descriptor: &OwnedFd) -> Vec<String> {
     processes
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|process| *process != own && (has_open(*process, &wanted) || has_mapped(*process, &wanted)))
-        .map(|process| {
-            let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            format!("{} (process {process})", name.trim())
-        })
+        .map(named)
         .collect()
+}
+
+fn named(process: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    format!("{} (process {process})", name.trim())
+}
+
+/// Who holds a lease on the file, if the kernel tells. Asked before the file is opened, which would make the holder give it up:
+/// of two `apply` the first shall go on.
+pub(super) fn holder_of_lease(wanted: &rustix::fs::Stat) -> Option<String> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let file = format!("{}:{}", device_of(wanted), wanted.st_ino);
+    locks.lines().find_map(|line| {
+        // number: LEASE state kind process device:inode start end
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_it = words.get(1) == Some(&"LEASE") && words.get(5) == Some(&file.as_str());
+        is_it.then(|| words[4].parse().map_or_else(|_| format!("process {}", words[4]), named))
+    })
+}
+
+fn device_of(stat: &rustix::fs::Stat) -> String {
+    format!("{:02x}:{:02x}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev))
 }
 
 fn has_open(process: u32, wanted: &rustix::fs::Stat) -> bool {
@@ -101,7 +120,7 @@ fn has_open(process: u32, wanted: &rustix::fs::Stat) -> bool {
 }
 
 fn has_mapped(process: u32, wanted: &rustix::fs::Stat) -> bool {
-    let device = format!("{:02x}:{:02x}", rustix::fs::major(wanted.st_dev), rustix::fs::minor(wanted.st_dev));
+    let device = device_of(wanted);
     let inode = wanted.st_ino.to_string();
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     maps.lines().any(|line| {

@@ -195,7 +195,7 @@ fn directory_of(file: FileId) -> String {
 }
 
 fn path_of(object: ObjectName) -> String {
-    format!("{}/{}.{}", object.file, object.region, object.generation)
+    object.to_string()
 }
 
 fn parse_name(file: FileId, name: &str) -> Option<ObjectName> {
