@@ -116,6 +116,7 @@ impl Service {
         drop(guard(&self.shared.core.doubtful));
         self.shared.core.doubt.notify_all();
         let _ = self.sweeper.join();
+        self.shared.hear_out();
         guard(&self.shared.connections).clear();
     }
 }
@@ -225,6 +226,23 @@ impl Shared {
                 ending.lives = packet::send(&connection.socket, &reply, &[]).is_ok();
             }
             Err(PacketError::Closed | PacketError::Cut | PacketError::Os(_)) => {}
+        }
+    }
+
+    /// Takes in that clients are gone, and what they said before, where no thread has come to it: what they left is freed now and not
+    /// found by the next broker. Clients that live are left alone; they ask the next one.
+    fn hear_out(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let connections: Vec<_> = guard(&self.connections).values().cloned().collect();
+        for connection in connections {
+            let has_hung_up = || {
+                let mut polled = [PollFd::new(&connection.socket, PollFlags::empty())];
+                poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
+                    && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+            };
+            while has_hung_up() && guard(&self.connections).contains_key(&connection.id) {
+                self.serve(connection.id);
+            }
         }
     }
 

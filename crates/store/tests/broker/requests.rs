@@ -143,3 +143,33 @@ fn descriptors_prove_and_nothing_else_does() {
         client.ask_with(Request::Create { path: unmanaged.to_str().unwrap().into() }, &[stub.as_fd()]).unwrap_err();
     assert!(matches!(refused, Refusal::Invalid { .. }), "{refused:?}");
 }
+
+#[test]
+fn what_clients_left_at_their_end_is_freed_before_the_broker_stops() {
+    let testbed = Testbed::new();
+    let mut files = Vec::new();
+    // The broker may be quicker than its end; often enough it is not.
+    for round in 0..20 {
+        let broker = testbed.start();
+        assert_eq!(broker.cleaned(), [""; 0], "round {round}");
+        testbed.manage_data();
+        let clients: Vec<_> = (0..8)
+            .map(|number| {
+                let mut client = testbed.client();
+                let (slot, incarnation) = client.claim();
+                let path = testbed.data(&number.to_string());
+                let (opened, stub) = client.create(&path).unwrap();
+                opened.slots.add_user(slot, incarnation);
+                client.place(opened.file, 0, 0).unwrap();
+                std::fs::remove_file(&path).unwrap();
+                client.ask_with(Request::Unlinked { file: opened.file }, &[stub.as_fd()]).unwrap();
+                assert!(testbed.object_count(opened.file) > 0, "still open");
+                files.push(opened.file);
+                client
+            })
+            .collect();
+        drop(clients);
+        broker.stop();
+    }
+    assert!(files.into_iter().all(|file| testbed.object_count(file) == 0));
+}
