@@ -85,7 +85,8 @@ pub struct Client {
 /// What the handles and the open files share.
 pub(crate) struct Core {
     state_directory: PathBuf,
-    directory: Descriptor,
+    /// `run/` of the state directory.
+    run: Descriptor,
     options: ClientOptions,
     base: RawFd,
     cluster: String,
@@ -257,11 +258,11 @@ impl Core {
     fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         let base = options.descriptor_base.unwrap_or_else(descriptors::default_base);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(state_directory, flags, Mode::empty())
+        let run = rustix::fs::open(state_directory.join("run"), flags, Mode::empty())
             .map_err(|source| ClientError::StateDirectory { path: state_directory.to_owned(), source })?;
-        let directory = Descriptor::raise(directory, base);
+        let run = Descriptor::raise(run, base);
         let (connection, welcome) =
-            first_connection(&directory, base, options.connect_patience).map_err(|error| match error {
+            first_connection(&run, base, options.connect_patience).map_err(|error| match error {
                 PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
                 other => ClientError::Packet(other),
             })?;
@@ -291,7 +292,7 @@ impl Core {
         let limit = options.object_descriptors.min(descriptors::room_above(base) / 2);
         let core = Self {
             state_directory: state_directory.to_owned(),
-            directory,
+            run,
             base,
             cluster,
             seats: servers.into_iter().map(Seat::new).collect(),
@@ -412,14 +413,14 @@ impl Core {
     /// Connects to a successor (or, in a child, to the broker) and tells it who this is and what it has open.
     fn reconnect(&self, control: &mut Control) -> Result<(), ClientError> {
         let unreachable = |source| ClientError::Unreachable { path: self.state_directory.clone(), source };
-        let connection = Connection::open(self.directory.as_fd(), self.base).map_err(unreachable)?;
+        let connection = Connection::open(self.run.as_fd(), self.base).map_err(unreachable)?;
         match connection.hello_again()? {
             Reply::Welcome { cluster, .. } if cluster == self.cluster => {}
             Reply::Welcome { .. } => return Err(ClientError::OtherState { path: self.state_directory.clone() }),
             Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
             reply => return Err(unexpected("Hello", &reply)),
         }
-        let table = rustix::fs::statat(&self.directory, "run/processes", AtFlags::empty())
+        let table = rustix::fs::statat(&self.run, "processes", AtFlags::empty())
             .map_err(|source| ClientError::Os { action: "looking at the table of processes", source })?;
         if (table.st_dev, table.st_ino) != identity_of(self.processes.descriptor())? {
             return Err(ClientError::OtherState { path: self.state_directory.clone() });
@@ -520,14 +521,10 @@ impl Drop for Core {
     }
 }
 
-fn first_connection(
-    directory: &Descriptor,
-    base: RawFd,
-    patience: Duration,
-) -> Result<(Connection, Answer), PacketError> {
+fn first_connection(run: &Descriptor, base: RawFd, patience: Duration) -> Result<(Connection, Answer), PacketError> {
     let give_up_at = now() + patience;
     loop {
-        let result = Connection::open(directory.as_fd(), base).map_err(PacketError::Os).and_then(|connection| {
+        let result = Connection::open(run.as_fd(), base).map_err(PacketError::Os).and_then(|connection| {
             let welcome = connection.hello()?;
             Ok((connection, welcome))
         });

@@ -9,7 +9,9 @@
 //! | `log` | what brokers did, one line each |
 //!
 //! It is private to the user who made it (0700), unless [`StateDirectory::open_to_others`] lets other users connect; whom the
-//! broker then serves a file is decided by the stub's descriptor.
+//! broker then serves a file is decided by the stub's descriptor. `run/` (0711) and the socket (0666) let everybody pass who came
+//! through the directory above, or once did: a client keeps a descriptor of `run/`, by which a process that has given up its user's
+//! rights since still reaches the broker and its successors. It gains nothing by that but to be asked for the stub's descriptor.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -22,6 +24,8 @@ use std::path::{Path, PathBuf};
 const SOCKET: &str = "broker.sock";
 const LOCK: &str = "broker.lock";
 const HOST: &str = "host";
+/// For all who have reached it.
+const PASSABLE: Mode = Mode::from_bits_retain(0o711);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +130,8 @@ impl StateDirectory {
         let root = make_directory(rustix::fs::CWD, path).map_err(fault("", "open"))?;
         make_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
         let run = make_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
+        // Not ours to change if another user's; then it stands as its owner made it.
+        let _ = rustix::fs::fchmod(&run, PASSABLE);
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         let log = rustix::fs::openat(&root, "log", flags, Mode::from_raw_mode(0o600)).map_err(fault("log", "open"))?;
         Ok(Self { path: path.to_owned(), root, run, log })
@@ -147,12 +153,9 @@ impl StateDirectory {
         self.path.join("rmt")
     }
 
-    /// Lets other users of the host connect to the broker from its next start on.
+    /// Lets other users of the host connect to the broker.
     pub fn open_to_others(&self) -> Result<(), StateError> {
-        for directory in [&self.root, &self.run] {
-            rustix::fs::fchmod(directory, Mode::from_raw_mode(0o711)).map_err(self.fault("", "change the mode"))?;
-        }
-        Ok(())
+        rustix::fs::fchmod(&self.root, PASSABLE).map_err(self.fault("", "change the mode"))
     }
 
     /// Refuses when another host has used this directory, else notes this one.
@@ -232,10 +235,7 @@ impl StateDirectory {
             let socket =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             rustix::net::bind(&socket, &socket_address(&self.run)?)?;
-            // As the directory: who may pass through it may connect.
-            let others = rustix::fs::fstat(&self.run)?.st_mode & 0o011;
-            let mode = 0o600 | others << 1 | others << 2;
-            rustix::fs::chmodat(&self.run, SOCKET, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            rustix::fs::chmodat(&self.run, SOCKET, Mode::from_raw_mode(0o666), AtFlags::empty())?;
             rustix::net::listen(&socket, 1024)?;
             Ok(socket)
         };
@@ -353,9 +353,8 @@ mod tests {
         crate::packet::send(&client, &7u32, &[]).unwrap();
         assert_eq!(crate::packet::receive::<u32>(&server).unwrap().0, 7);
         let mode = |name: &str| std::fs::symlink_metadata(path.join(name)).unwrap().mode() & 0o777;
-        assert_eq!((mode(""), mode("run"), mode("run/broker.sock")), (0o700, 0o700, 0o600));
+        assert_eq!((mode(""), mode("run"), mode("run/broker.sock")), (0o700, 0o711, 0o666));
         state.open_to_others().unwrap();
-        let _listener = state.listen().unwrap();
         assert_eq!((mode(""), mode("run"), mode("run/broker.sock"), mode("rmt")), (0o711, 0o711, 0o666, 0o700));
     }
 }

@@ -7,8 +7,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The broker's socket, below the state directory.
-pub const SOCKET_NAME: &str = "run/broker.sock";
+/// The broker's socket, in `run/` of the state directory.
+pub const SOCKET_NAME: &str = "broker.sock";
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -23,11 +23,12 @@ pub(super) struct Answer {
 }
 
 impl Connection {
-    /// Connects to the broker of the state directory that `directory` is open on. By way of the descriptor, since a socket's path may have 107 bytes only.
-    pub(super) fn open(directory: BorrowedFd<'_>, base: RawFd) -> Result<Self, Errno> {
+    /// Connects to the broker whose `run/` directory `run` is open on. By way of the descriptor, since a socket's path may have 107 bytes only,
+    /// and since a process that changed its user may not pass through the directory above any more.
+    pub(super) fn open(run: BorrowedFd<'_>, base: RawFd) -> Result<Self, Errno> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let socket = Descriptor::raise(socket, base);
-        let path = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
+        let path = format!("/proc/self/fd/{}/{SOCKET_NAME}", run.as_raw_fd());
         let address = SocketAddrUnix::new(path.as_str())?;
         loop {
             match rustix::net::connect(&socket, &address) {
