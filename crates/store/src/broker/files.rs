@@ -248,13 +248,19 @@ impl Core {
             self.follow_ownership(managed, inner, proof.facts.ownership)?;
         }
         let mut record = inner.record.clone();
-        if let Some(path) = proof.path().filter(|_| matches!(record.state, FileState::Live)) {
-            record.path = path;
+        match (&record.state, proof.path()) {
+            (FileState::Live, Some(path)) => record.path = path,
+            // Found at its name: the file lives, though its maker has not said so. Unsaid, a successor might take it for unfinished.
+            (FileState::Creating, Some(path)) if path == record.path => record.state = FileState::Live,
+            _ => {}
         }
         if record != inner.record {
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
             self.table.commit(&changes)?;
+            if inner.record.state != record.state {
+                managed.control.set_life(Life::Live);
+            }
             inner.record = record;
         }
         Ok(())

@@ -11,6 +11,7 @@ use stripewise_store::broker::{Broker, BrokerOptions, Started};
 use stripewise_store::protocol::{Admin, PROTOCOL_VERSION, Refusal, Reply, Request, ServerUsage};
 use stripewise_store::shared::slots::InFlight;
 use stripewise_store::state::HostIdentity;
+use stripewise_store::stub::Stub;
 
 fn usage(client: &Client) -> Vec<ServerUsage> {
     match client.ask(Request::Admin(Admin::Usage)).unwrap() {
@@ -422,4 +423,29 @@ fn shared_memory_that_cannot_be_opened_is_not_made_anew() {
     std::fs::remove_file(&memory).unwrap();
     std::fs::rename(&away, &memory).unwrap();
     assert_eq!(again.open(opened.file, &stub).unwrap().extent.size_bytes(), 5000);
+}
+
+/// Its maker never came to say that it named the file, and others used it under that name and under another, when everything died.
+#[test]
+fn a_file_that_was_found_at_its_name_is_not_taken_for_unfinished() {
+    let testbed = Testbed::new();
+    let broker = testbed.start();
+    testbed.manage_data();
+    let (path, moved) = (testbed.data("a"), testbed.data("b"));
+    let maker = testbed.client();
+    let stub = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    maker.ask_with(Request::Create { path: path.to_str().unwrap().to_owned() }, &[stub.as_fd()]).unwrap();
+    drop(stub);
+    let said = Stub::parse(&std::fs::read(&path).unwrap()).unwrap().unwrap();
+    let stub = File::options().read(true).write(true).open(&path).unwrap();
+    let user = testbed.client();
+    let opened = user.open(said.file, &stub).unwrap();
+    user.place(said.file, 0, 0).unwrap();
+    opened.extent.extend_to(77);
+    user.ask(Request::Sync { file: said.file }).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    drop(broker);
+    let broker = testbed.start();
+    assert_eq!(broker.cleaned(), [""; 0]);
+    assert_eq!(testbed.client().open(said.file, &stub).unwrap().extent.size_bytes(), 77);
 }
