@@ -15,6 +15,7 @@ use emulated::EmulatedServers;
 use serde::Serialize;
 use server::NamedServer;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::{CLUSTER_VERSION, DEFAULT_REGION_BYTES};
 use stripewise_layout::{ByteCount, Cluster, Server};
@@ -112,7 +113,23 @@ impl Made {
         if let Some(parent) = path.parent() {
             self.directory(parent)?;
         }
-        std::fs::create_dir(path).with_context(|| format!("cannot create {}", path.display()))?;
+        self.create(path, 0o777)
+    }
+
+    /// As [`Self::directory`]; if it is made, only this user may pass through it.
+    fn private_directory(&mut self, path: &Path) -> Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.directory(parent)?;
+        }
+        self.create(path, 0o700)
+    }
+
+    fn create(&mut self, path: &Path, mode: u32) -> Result<()> {
+        let made = std::fs::DirBuilder::new().mode(mode).create(path);
+        made.with_context(|| format!("cannot create {}", path.display()))?;
         self.directories.push(path.to_owned());
         Ok(())
     }
@@ -140,7 +157,7 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
             cluster.state.display()
         );
     }
-    made.directory(&cluster.state)?;
+    made.private_directory(&cluster.state)?;
     StateDirectory::open(&cluster.state)?;
     for server in cluster.servers.iter().filter(|server| server.url.is_emulated()) {
         made.directory(server.url.directory())?;

@@ -152,12 +152,13 @@ fn a_stranger_reads_nothing_of_a_private_file() {
         let listed = as_stranger(&place, &["ls", place.path(server).join("stripewise-objects").to_str().unwrap()]);
         assert!(!listed.status.success() && listed.stdout.is_empty(), "objects of {server} can be listed");
     }
-    // Neither the table nor the memory that programs share.
-    for name in ["rmt/data.mdb", "run"] {
+    // Neither the table nor the memory that programs share, nor the broker.
+    assert_eq!(owner_and_mode(&place.path("stripewise-state")).0, 0o700);
+    for name in ["rmt/data.mdb", "run/.", "run/broker.sock", "log"] {
         let path = place.path("stripewise-state").join(name);
-        let read = as_stranger(&place, &["ls", "-d", &format!("{}/.", path.display())]);
-        let copied = as_stranger(&place, &["cat", path.to_str().unwrap()]);
-        assert!(!read.status.success() && copied.stdout.is_empty(), "{name}");
+        assert!(path.exists(), "{name}");
+        let looked = as_stranger(&place, &["stat", path.to_str().unwrap()]);
+        assert!(!looked.status.success() && looked.stdout.is_empty(), "{name}");
     }
     // Unlink needs the directory, not the file; a stranger has neither.
     let removed = as_stranger(&place, &["env", &preloaded, &state, "rm", "-f", "managed"]);
