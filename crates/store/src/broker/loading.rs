@@ -136,6 +136,7 @@ impl Core {
                 }
                 self.state.note(&format!("{}: {refusal}", inner.record.path));
             }
+            managed.control.set_leftovers(inner.record.has_leftovers);
             managed.control.set_durable_size_bytes(inner.record.size_bytes);
             if managed.control.gate_is_shut() {
                 managed.control.open_gate();

@@ -162,6 +162,7 @@ impl Core {
         managed.control.set_durable_size_bytes(size_bytes);
         self.step("truncate: size set");
         let has_leftovers = cut.is_err();
+        managed.control.set_leftovers(has_leftovers);
         let record = FileRecord { cutting_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
         for region in gone.keys() {
@@ -208,6 +209,7 @@ impl Core {
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
     pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         let cut = self.cut_leftovers_to(managed.file, inner, managed.extent.size_bytes());
+        managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
             let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
             let mut changes = Changes::default();

@@ -45,6 +45,8 @@ pub(super) enum Obstacle {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// Bytes beyond the size on a server, over which the request would leave a gap.
+    Leftovers,
     /// An object that this process may not open by itself.
     Object(ObjectKey),
     Fault(FileError),
@@ -225,6 +227,9 @@ impl StripedFile {
     #[inline]
     fn write_inside(&self, offset: FileOffset, bytes: u64, buffers: &Buffers<'_>) -> Result<Done, Obstacle> {
         let extent = &self.shared.extent;
+        if offset.0 > extent.size_bytes() && self.shared.control.has_leftovers() {
+            return Err(Obstacle::Leftovers);
+        }
         let mut done = Done { bytes, due: None, obstacle: None };
         match self.whole(offset, bytes, buffers)? {
             Some((start, target)) => {
@@ -489,6 +494,10 @@ impl StripedFile {
         let file = self.file;
         match obstacle {
             Obstacle::Again => Ok(()),
+            Obstacle::Leftovers => {
+                self.check_not_replaced()?;
+                self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
+            }
             Obstacle::Place { first, last } => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Place { file, first, last }, &[]).map_err(|source| self.broker(source))?;

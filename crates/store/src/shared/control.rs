@@ -9,6 +9,7 @@
 //! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
+//! | 52 | 4 | leftovers: 1 while a server may hold bytes beyond the size, which must be cut before a gap is left there |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
@@ -27,6 +28,7 @@ const REGION_BYTES_AT: usize = 32;
 const LIFE_AT: usize = 40;
 const GATE_AT: usize = 44;
 const LAYOUT_WORDS_AT: usize = 48;
+const LEFTOVERS_AT: usize = 52;
 const DURABLE_SIZE_AT: usize = 56;
 const LAYOUTS_AT: usize = 4096;
 const LAYOUT_WORDS: usize = 1 << 17;
@@ -146,6 +148,17 @@ impl ControlBlock {
     #[must_use]
     pub fn gate_word(&self) -> &std::sync::atomic::AtomicU32 {
         self.map.half(GATE_AT)
+    }
+
+    /// Whether a server may hold bytes beyond the size.
+    #[must_use]
+    pub fn has_leftovers(&self) -> bool {
+        self.map.half(LEFTOVERS_AT).load(Acquire) != 0
+    }
+
+    /// Broker only; with the gate shut.
+    pub fn set_leftovers(&self, has_leftovers: bool) {
+        self.map.half(LEFTOVERS_AT).store(has_leftovers.into(), Release);
     }
 
     #[must_use]

@@ -367,3 +367,29 @@ fn more_objects_that_only_the_broker_may_open_than_descriptors_are_no_endless_ma
     file.sync(false).unwrap();
     assert_eq!(read(&file, 50, 50_000), [&bytes[..], &bytes[..]].concat());
 }
+
+/// What a server could not be cut of, because it was away, must not show in a hole that a write leaves when the server is back.
+#[test]
+fn a_hole_is_zeros_over_what_an_absent_server_kept_beyond_the_size() {
+    let world = World::new(2);
+    let broker = world.broker();
+    let client = world.client();
+    let (stub, file) = world.create_unnamed(&client, uniform(8192, &[(0, 1000), (1, 1000)]));
+    write(&file, 0, &[7; 100]);
+    file.close().unwrap();
+    drop(client);
+    broker.stop();
+    // As after a power failure: no shared memory, and bytes of a write whose size never became durable.
+    std::fs::remove_dir_all(world.root.join("state/run")).unwrap();
+    let object = world.objects().into_iter().find(|path| path.starts_with(world.root.join("s1"))).unwrap();
+    std::fs::write(&object, [9; 1000]).unwrap();
+    std::fs::rename(world.root.join("s1"), world.root.join("away")).unwrap();
+    let _broker = world.broker();
+    let client = world.client();
+    let file = open_stub(&client, &stub);
+    assert_eq!(write(&file, 100, &[8; 50]), 50, "the other server goes on");
+    assert_eq!(file.write_at(FileOffset(2100), &[IoSlice::new(b"x")]).unwrap_err().errno(), Errno::IO);
+    std::fs::rename(world.root.join("away"), world.root.join("s1")).unwrap();
+    assert_eq!(write(&file, 2100, b"x"), 1);
+    assert_eq!(read(&file, 0, 3000), [&[7; 100][..], &[8; 50], &[0; 1950], b"x"].concat());
+}
