@@ -20,6 +20,7 @@ mod servers;
 pub use connection::SOCKET_NAME;
 pub use descriptors::{owned_descriptors, owns_descriptor};
 pub use error::ClientError;
+pub use rings::is_making_ring;
 
 use crate::file::StripedFile;
 use crate::packet::PacketError;
@@ -460,24 +461,18 @@ impl Core {
             replaced: false.into(),
         });
         let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;
+        let (stub_identity, control_identity) = (identity_of(stub)?, identity_of(block.as_fd())?);
+        let stub = own_stub(stub, self.base)
+            .map_err(|source| ClientError::Os { action: "duplicating the stub's descriptor", source })?;
+        // From here on nothing may fail but with the use taken back; and no handle may be dropped, which would wait for the lock held here.
         shared.slots.add_user(slot, incarnation);
         if shared.control.life() == Life::Gone {
             self.leave(control, file, &shared)?;
             return Err(ClientError::Gone { file });
         }
-        let own = Arc::new(
-            own_stub(stub, self.base)
-                .map_err(|source| ClientError::Os { action: "duplicating the stub's descriptor", source })?,
-        );
-        let state = StripedFile::new(Arc::clone(self), file, writable, Arc::clone(&shared));
-        let state = Arc::new(state);
-        let entry = OpenEntry {
-            state: Arc::downgrade(&state),
-            stub: own,
-            stub_identity: identity_of(stub)?,
-            control_identity: identity_of(block.as_fd())?,
-            shared,
-        };
+        let state = Arc::new(StripedFile::new(Arc::clone(self), file, writable, Arc::clone(&shared)));
+        let entry =
+            OpenEntry { state: Arc::downgrade(&state), stub: Arc::new(stub), stub_identity, control_identity, shared };
         control.open.insert((file, writable), entry);
         Ok(state)
     }
