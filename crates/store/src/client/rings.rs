@@ -9,6 +9,7 @@ use super::lock::Lock;
 use io_uring::{IoUring, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -87,9 +88,24 @@ impl Rings {
     }
 }
 
+thread_local! {
+    /// No destructor: a plain value of the thread's static block.
+    static MAKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is asking the kernel for one of the library's own rings, by libc's `syscall`: the preload library refuses a
+/// redirected program's.
+#[must_use]
+pub fn is_making_ring() -> bool {
+    MAKING.get()
+}
+
 /// A ring whose descriptor is high and marked as owned.
 fn make(base: RawFd) -> Option<IoUring> {
-    let low = IoUring::new(GROUP as u32).ok()?;
+    MAKING.set(true);
+    let low = IoUring::new(GROUP as u32);
+    MAKING.set(false);
+    let low = low.ok()?;
     let params = low.params().clone();
     // SAFETY: borrowed for the time of the call only.
     let descriptor = unsafe { rustix::fd::BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&low)) };
