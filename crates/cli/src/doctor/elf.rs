@@ -192,7 +192,7 @@ fn own_calls(path: &Path, facts: &Facts, findings: &mut Vec<Finding>) {
             path,
             format!("seems to make system calls of its own ({})", calls.join(", ")),
             if uring {
-                "switch its io_uring back end off; managed files refuse io_uring"
+                "switch its io_uring back end off: it goes past the library and would meet the stub's text"
             } else {
                 "trace it: what the trace does not show is not redirected"
             },

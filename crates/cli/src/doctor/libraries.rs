@@ -62,7 +62,7 @@ pub(super) fn imports(path: &Path, facts: &elf::Facts, findings: &mut Vec<Findin
     if let Some(name) = imports(&["io_uring_setup", "io_uring_queue_init", "io_uring_queue_init_params"]) {
         findings.push(Finding::warning(
             path,
-            format!("can use io_uring ({name}), which managed files refuse"),
+            format!("can use io_uring ({name}), which goes past the library"),
             "choose another I/O engine for managed files (fio: --ioengine=psync)",
         ));
     }
