@@ -23,6 +23,8 @@ DOCUMENTED = {
     "numpy_memmap_read": {"ENODEV"},
     "fio_mmap": {"ENODEV"},
     "fio_libaio": {"refused"},
+    "io_submit": {"EINVAL"},
+    "io_uring_setup": {"ENOSYS"},
 }
 
 
@@ -51,6 +53,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
+    "rings",
 ]
 
 

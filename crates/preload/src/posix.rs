@@ -8,6 +8,7 @@ mod extent;
 mod map;
 mod names;
 mod open;
+mod rings;
 mod spawn;
 mod status;
 pub(crate) mod stdio;

@@ -42,6 +42,14 @@ impl<F: Copy> Real<F> {
         unsafe { std::mem::transmute_copy(&address) }
     }
 
+    /// As [`Self::get`], of a library that need not be loaded.
+    pub(crate) fn lookup(&self) -> Option<F> {
+        // SAFETY: the name ends in a zero byte.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        // SAFETY: as in `get`.
+        (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
+    }
+
     #[cold]
     fn find(&self) -> *mut c_void {
         // SAFETY: the name ends in a zero byte.

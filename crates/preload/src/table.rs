@@ -63,6 +63,14 @@ pub const TABLE: &[Group] = &[
         "fsync", "fdatasync", "sync_file_range", "syncfs", "ftruncate", "ftruncate64", "fallocate", "fallocate64",
         "posix_fallocate", "posix_fallocate64", "posix_fadvise", "posix_fadvise64", "readahead",
     ]),
+    refused("libaio", "posix/rings.rs", "EINVAL", &["io_submit"]),
+    refused("system calls by number: `io_uring_setup` in every redirected program, others go on to the kernel",
+        "posix/rings.rs", "ENOSYS", &[
+        "syscall",
+    ]),
+    refused("rings of liburing, in every redirected program", "posix/rings.rs", "ENOSYS", &[
+        "io_uring_queue_init", "io_uring_queue_init_params", "io_uring_queue_init_mem", "io_uring_setup",
+    ]),
     refused("moves inside the kernel", "posix/extent.rs", "EXDEV", &[
         "copy_file_range",
     ]),
@@ -207,10 +215,6 @@ pub const TABLE: &[Group] = &[
         "posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np",
         "posix_spawn_file_actions_addclosefrom_np", "posix_spawn_file_actions_addtcsetpgrp_np", "execl", "execle",
         "execlp", "system", "__libc_system", "daemon", "wordexp", "pidfd_spawn", "pidfd_spawnp", "quick_exit",
-    ]),
-    harmless("raw system calls",
-        "a call by number, io_uring among them, cannot be told apart; `stripewise doctor` looks for it", &[
-        "syscall",
     ]),
     harmless("names inside libc", "not for programs: no header of today leads to them", &[
         "__open64_nocancel", "__open_nocancel", "__read_nocancel", "__write_nocancel", "__close_nocancel",

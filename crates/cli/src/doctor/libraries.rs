@@ -69,7 +69,7 @@ pub(super) fn imports(path: &Path, facts: &elf::Facts, findings: &mut Vec<Findin
     if let Some(name) = imports(&["io_submit", "io_setup"]) {
         findings.push(Finding::warning(
             path,
-            format!("can use the kernel's aio ({name}), which is not redirected"),
+            format!("can use the kernel's aio ({name}), which managed files refuse"),
             "choose another I/O engine for managed files (fio: --ioengine=psync or posixaio)",
         ));
     }
