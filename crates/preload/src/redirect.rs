@@ -571,23 +571,50 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
     }
 }
 
+/// The state's lock while a fork is under way: no other thread may be inside it when memory is copied.
+struct Held(UnsafeCell<Option<Locked>>);
+
+// SAFETY: only who holds the lock looks.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+/// The locks in the order in which calls take them: the state's, then the client's.
 pub(crate) fn before_fork() {
-    let client = match &state().client {
-        Connection::There(client) => client.clone(),
-        _ => return,
+    let state = state();
+    if let Connection::There(client) = &state.client {
+        client.before_fork();
+    }
+    // SAFETY: the lock is held.
+    unsafe { *HELD.0.get() = Some(state) };
+}
+
+/// Lets go of the state's lock; signals come back when the second value is dropped.
+fn end_fork() -> Option<(Option<Client>, process::NoSignals)> {
+    // SAFETY: the thread that forked holds the lock, in the parent and in the child; a child made behind libc's back, where
+    // no lock was taken, finds nothing unless another thread was forking.
+    let Locked { state, _signals: signals } = unsafe { (*HELD.0.get()).take() }?;
+    let client = match &state.client {
+        Connection::There(client) => Some(client.clone()),
+        _ => None,
     };
-    client.before_fork();
+    drop(state);
+    Some((client, signals))
 }
 
 pub(crate) fn after_fork_in_parent() {
-    if let Some(client) = connected() {
+    if let Some((Some(client), _signals)) = end_fork() {
         client.after_fork_in_parent();
     }
 }
 
 /// In a new child, however it was made.
 pub(crate) fn after_fork_in_child() {
-    if let Some(client) = connected() {
+    let (client, _signals) = match end_fork() {
+        Some((client, signals)) => (client, Some(signals)),
+        None => (connected(), None),
+    };
+    if let Some(client) = client {
         client.after_fork_in_child();
     }
 }
