@@ -366,8 +366,12 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
     let file = match read_stub(descriptor) {
         Ok(None) => return false,
         Ok(Some(stub)) => open_stub(descriptor, &stub),
-        // Not to be read: it may or may not be a stub. Better an error than a stub overwritten.
-        Err(Errno::ACCESS) => return false,
+        // Not to be read by this process: the broker says whether it is a stub. Better an error than a stub overwritten.
+        Err(Errno::ACCESS) => match find(descriptor) {
+            Ok(None) => return false,
+            Ok(Some(file)) => client().and_then(|client| open_with(&client, descriptor, file)),
+            Err(errno) => Err(errno),
+        },
         Err(errno) => Err(errno),
     };
     enter(descriptor, (status.st_dev, status.st_ino), file);
@@ -388,7 +392,19 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<S
         process::log(Level::Error, &[text.as_bytes()]);
         return Err(Errno::IO);
     }
-    with_room(|| client.open(descriptor, stub.file)).map_err(|error| {
+    open_with(&client, descriptor, stub.file)
+}
+
+fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
+    with_room(|| client.open(descriptor, file)).map_err(|error| {
+        process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+        error.errno()
+    })
+}
+
+/// The managed file that an open file of a stub's size is the stub of, if any, by the broker's word.
+fn find(descriptor: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
+    client()?.find(descriptor).map_err(|error| {
         process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
         error.errno()
     })
@@ -497,8 +513,12 @@ fn look_at<T>(
     let opened = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOATIME, rustix::fs::Mode::empty());
     let link = format!("/proc/self/fd/{}", borrowed.as_raw_fd());
     let opened =
-        opened.or_else(|_| rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())).ok()?;
-    let opened = Closing(Some(opened));
+        opened.or_else(|_| rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()));
+    let opened = match opened {
+        Ok(opened) => Closing(Some(opened)),
+        Err(Errno::ACCESS) => return find(borrowed).ok()?.map(|file| then(borrowed, file, None)),
+        Err(_) => return None,
+    };
     let stub = read_stub(opened.borrow()).ok()??;
     let file = open_stub(opened.borrow(), &stub).ok();
     Some(then(borrowed, stub.file, file.as_deref()))

@@ -240,6 +240,14 @@ impl Client {
         self.core.done(&Request::Attributes { file }, &[stub])
     }
 
+    /// The file whose stub a descriptor (`O_PATH` is enough) is open on, if it is a stub; for stubs that this process may not read.
+    pub fn find(&self, stub: BorrowedFd<'_>) -> Result<Option<FileId>, ClientError> {
+        match self.core.call(&Request::Find, &[stub])?.reply {
+            Reply::Found { file } => Ok(file),
+            reply => Err(unexpected("Find", &reply)),
+        }
+    }
+
     /// Any other request, above all administration.
     pub fn request(
         &self,
@@ -598,6 +606,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Close { .. } => "Close",
         Request::Unlinked { .. } => "Unlinked",
         Request::OpenObject { .. } => "OpenObject",
+        Request::Find => "Find",
         Request::Admin(_) => "Admin",
     }
 }

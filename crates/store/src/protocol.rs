@@ -82,6 +82,8 @@ pub enum Request {
         generation: Generation,
         server: u16,
     },
+    /// Which file's stub the descriptor (O_PATH is enough) is open on, for a client that may not read the stub. Answer: `Found`.
+    Find,
     /// Administration; the connection's peer must be the broker's own user or root.
     Admin(Admin),
 }
@@ -146,13 +148,35 @@ pub enum Admin {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Reply {
     Done,
-    Welcome { cluster: String, servers: Vec<ServerInfo>, managed: Vec<String>, expected: Vec<String> },
-    Opened { file: FileId, writable: bool },
+    Welcome {
+        cluster: String,
+        servers: Vec<ServerInfo>,
+        managed: Vec<String>,
+        expected: Vec<String>,
+    },
+    Opened {
+        file: FileId,
+        writable: bool,
+    },
     Object,
-    Files { files: Vec<FileInfo>, more: bool },
-    Usage { servers: Vec<ServerUsage> },
-    Regions { regions: Vec<RegionInfo>, more: bool },
-    Findings { findings: Vec<Finding> },
+    /// `None`: the descriptor's file is no stub of this cluster.
+    Found {
+        file: Option<FileId>,
+    },
+    Files {
+        files: Vec<FileInfo>,
+        more: bool,
+    },
+    Usage {
+        servers: Vec<ServerUsage>,
+    },
+    Regions {
+        regions: Vec<RegionInfo>,
+        more: bool,
+    },
+    Findings {
+        findings: Vec<Finding>,
+    },
     Refused(Refusal),
 }
 

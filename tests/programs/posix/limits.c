@@ -23,6 +23,16 @@ static void as_nobody(void)
     CALL(unlink("shown"));
     CALL(rename("shown", "secret"));
     CALL(open("sub/below", O_RDONLY));
+    /* May be written but not read, and shows only by its bytes what it is. */
+    CALL(open("box", O_RDONLY));
+    CALL(open("box", O_RDWR));
+    int box = (int)CALL(open("box", O_WRONLY | O_APPEND));
+    CALL(write(box, "more", 4));
+    CALL(pread(box, buffer, 4, 0));
+    CALL(close(box));
+    box = (int)CALL(open("emptied", O_WRONLY | O_TRUNC));
+    CALL(pwrite(box, "new", 3, 2));
+    CALL(truncate("cut", 3));
 }
 
 static volatile sig_atomic_t too_big;
@@ -44,6 +54,12 @@ int main(void)
     CALL(close(shown));
     CALL(mkdir("sub", 0700));
     CALL(close((int)CALL(open("sub/below", O_RDWR | O_CREAT, 0666))));
+    const char *boxes[] = {"box", "emptied", "cut"};
+    for (int i = 0; i < 3; i++) {
+        int box = (int)CALL(open(boxes[i], O_WRONLY | O_CREAT, 0602));
+        CALL(write(box, "first", 5));
+        CALL(close(box));
+    }
     fflush(stdout);
     int status;
     if (geteuid() == 0) {
@@ -59,6 +75,8 @@ int main(void)
         say("SKIP: only root can become nobody");
     }
     show_file("secret");
+    for (int i = 0; i < 3; i++)
+        show_file(boxes[i]);
 
     signal(SIGXFSZ, on_size);
     if (fork() == 0) {

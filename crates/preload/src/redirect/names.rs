@@ -108,7 +108,9 @@ pub(crate) fn changed_at(directory: c_int, path: *const c_char, follow: bool, wh
 fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
     use rustix::fd::{AsFd, AsRawFd};
     let link = format!("/proc/self/fd/{}", stub.as_raw_fd());
-    let Ok(writing) = rustix::fs::open(link, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty()) else { return };
+    let Ok(writing) = rustix::fs::open(link, OFlags::WRONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
+        return;
+    };
     let writing = Closing(Some(writing));
     if let Ok(striped) =
         client().and_then(|client| client.open(writing.borrow().as_fd(), file).map_err(|error| error.errno()))
@@ -149,7 +151,8 @@ pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Er
             return striped.truncate(length).map_err(|error| failed(&error));
         }
         let link = format!("/proc/self/fd/{}", stub.as_raw_fd());
-        let writing = Closing(Some(rustix::fs::open(link, OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
+        let writing =
+            Closing(Some(rustix::fs::open(link, OFlags::WRONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
         let striped = client()?.open(writing.borrow().as_fd(), file).map_err(|error| error.errno())?;
         striped.truncate(length).map_err(|error| failed(&error))
     })

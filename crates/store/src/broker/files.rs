@@ -14,9 +14,9 @@ use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::processes::{Incarnation, ProcessSlot};
 use crate::shared::slots::Slots;
-use crate::stub::Stub;
+use crate::stub::{STUB_BYTES, Stub, size_may_be_stub};
 use rustix::fd::OwnedFd;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -89,6 +89,24 @@ impl Core {
     /// Living processes that have the file open.
     pub(super) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
         managed.slots.users().filter(|(slot, incarnation)| self.is_alive(*slot, *incarnation)).collect()
+    }
+
+    /// The file whose stub `proof` is. By the text, as a client that may read it would do; the table's word counts where the broker
+    /// may not read it either.
+    pub(super) fn find(&self, proof: &Proof) -> Result<Option<FileId>, Refusal> {
+        if !proof.facts.is_regular || !size_may_be_stub(proof.facts.size_bytes) {
+            return Ok(None);
+        }
+        if let Some(file) = self.table.file_of(proof.facts.inode)? {
+            return Ok(Some(file));
+        }
+        let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
+        let Ok(opened) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+            return Ok(None);
+        };
+        let mut bytes = [0; STUB_BYTES];
+        let stub = rustix::io::pread(&opened, &mut bytes, 0).ok().and_then(|_| Stub::parse(&bytes).ok().flatten());
+        Ok(stub.filter(|stub| stub.cluster == self.cluster.id).map(|stub| stub.file))
     }
 
     /// Makes a file of the new stub behind `proof`.

@@ -47,6 +47,30 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
 }
 
 #[test]
+fn a_stub_is_found_by_its_descriptor_alone() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    let path = testbed.data("a");
+    let (opened, stub) = client.create(&path).unwrap();
+    let found = |descriptor: &dyn AsFd| client.ask_with(Request::Find, &[descriptor.as_fd()]).unwrap().0;
+    assert_eq!(found(&stub), Reply::Found { file: Some(opened.file) });
+    let only_path = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    assert_eq!(found(&only_path), Reply::Found { file: Some(opened.file) });
+    let ordinary = testbed.root().join("of-a-stubs-size");
+    std::fs::write(&ordinary, [b'x'; stripewise_store::stub::STUB_BYTES]).unwrap();
+    assert_eq!(found(&std::fs::File::open(&ordinary).unwrap()), Reply::Found { file: None });
+    assert_eq!(found(&std::fs::File::open(testbed.root()).unwrap()), Reply::Found { file: None });
+    // A copy says which file it is a copy of; opening it is refused as ever.
+    let copy = testbed.data("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let copy = std::fs::File::open(&copy).unwrap();
+    assert_eq!(found(&copy), Reply::Found { file: Some(opened.file) });
+    assert!(matches!(client.open(opened.file, &copy), Err(Refusal::CopiedStub { .. })));
+}
+
+#[test]
 fn objects_take_over_mode_and_owner_and_follow_changes() {
     let testbed = Testbed::new();
     let _broker = testbed.start();
