@@ -67,6 +67,8 @@ def posix_cases() -> list[Case]:
             build_as = f"{name}-{variant}"
             cases.append(Case(f"posix/{name}/{variant}", (f"{{build}}/{build_as}",), source=f"posix/{name}.c",
                               build_as=build_as, flags=C_FLAGS + flags))
+    cases.append(Case("posix/cxx_streams", ("{build}/cxx_streams",), source="posix/cxx_streams.cc", build_as="cxx_streams",
+                      flags=("-std=gnu++17", "-O1", "-Wall", "-Wextra", "-Werror")))
     return cases
 
 

@@ -33,7 +33,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MPIRUN = ROOT / "setup" / "mpirun"
 COMPILERS = {
-    (".c", None): "cc", (".c", "mpich"): "mpicc.mpich", (".c", "openmpi"): "mpicc.openmpi",
+    (".c", None): "cc", (".cc", None): "c++", (".c", "mpich"): "mpicc.mpich", (".c", "openmpi"): "mpicc.openmpi",
     (".f90", "mpich"): "mpifort.mpich", (".f90", "openmpi"): "mpifort.openmpi",
 }
 DIFF_LINES_SHOWN = 40

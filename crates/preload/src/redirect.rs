@@ -10,6 +10,7 @@
 //! its errno. A program never gets a stub's text for data.
 
 pub(crate) mod aio;
+mod cxx;
 pub(crate) mod data;
 pub(crate) mod extent;
 pub(crate) mod limit;

@@ -4,7 +4,7 @@
 //! program's descriptor, which it also tells to `fileno`. libc's `stdin`, `stdout` and `stderr` cannot be made cookie
 //! streams, but they are variables: when descriptor 0, 1 or 2 is or becomes a managed file, the variable is pointed
 //! at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it pointed at has no
-//! descriptor, so what still uses it by address gets EBADF and not the stub.
+//! descriptor, so what still uses it by address gets EBADF and not the stub; C++'s streams are led along (`cxx`).
 
 use crate::descriptors::{self, Known, look};
 use crate::posix;
@@ -342,6 +342,7 @@ fn swap(number: usize) {
         set_fileno(original, -1);
         standard.original.store(original, Ordering::Release);
         *standard.variable() = stream;
+        super::cxx::lead(original, stream);
     }
 }
 
@@ -354,6 +355,7 @@ fn restore(number: usize) {
     forget(number as c_int);
     // SAFETY: libc's variable and stream. Our own stays allocated: the program may hold its address.
     unsafe {
+        super::cxx::lead(*standard.variable(), original);
         *standard.variable() = original;
         set_fileno(original, number as c_int);
     }
