@@ -19,6 +19,7 @@ pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod status;
 pub(crate) mod stdio;
+pub(crate) mod wide;
 
 use crate::capture;
 use crate::descriptors;

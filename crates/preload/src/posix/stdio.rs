@@ -43,6 +43,8 @@ macro_rules! spill_into_list {
     };
 }
 
+pub(super) use spill_into_list;
+
 /// A captured stream and where the next byte was when it was last looked at.
 struct Watched {
     stream: AtomicPtr<FILE>,

@@ -73,7 +73,7 @@ unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
 /// Streams of ours by descriptor; a table, because `fileno` is asked by stream and seldom.
 static STREAMS: [AtomicPtr<FILE>; LIMIT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LIMIT];
 /// Cookie streams can be had on descriptors below this.
-const LIMIT: usize = 1 << 16;
+pub(super) const LIMIT: usize = 1 << 16;
 /// One more than the highest descriptor that ever had one.
 static HIGHEST: AtomicI32 = AtomicI32::new(0);
 
@@ -102,6 +102,7 @@ fn new_stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the mode is a string; the functions follow the interface.
     let stream = unsafe { fopencookie(cookie, mode, functions) };
     if !stream.is_null() {
+        super::wide::begin(descriptor);
         place.store(stream, Ordering::Release);
         HIGHEST.fetch_max(descriptor + 1, Ordering::AcqRel);
     }
