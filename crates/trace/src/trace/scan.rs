@@ -86,47 +86,73 @@ pub(super) fn scan(slots: &[[u8; SLOT_BYTES]]) -> Scan {
     whole
 }
 
+/// Heads (first words) of records that fit one slot and whose level is noted already. Programs repeat a few calls on a few files, so
+/// nearly every record is one of these, and only its times are left to look at.
+struct KnownHeads([u64; 64]);
+
+impl KnownHeads {
+    /// No record: the first byte is that of an empty slot.
+    const NONE: u64 = tag::EMPTY as u64;
+
+    #[inline]
+    fn place(head: u64) -> usize {
+        (head.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize
+    }
+
+    #[inline]
+    fn holds(&self, head: u64) -> bool {
+        self.0[Self::place(head)] == head && head != Self::NONE
+    }
+}
+
 fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan {
     let mut scan = Scan { first_tick: u64::MAX, ..Scan::default() };
     // Keys count up from 1 and every definition takes a slot, so larger keys are damage.
     let key_limit = slots.len() + 1;
-    for index in range {
-        let slot = slot_from_bytes(&slots[index]);
-        let kind = KINDS[usize::from(slot[0] as u8)];
-        if kind & RECORD != 0 {
-            let plain = (slot[0] >> 8) as u8 & flag::EXTENDED == 0;
-            let (start, end) = if plain {
-                (slot[3], slot[3].saturating_add(slot[2] >> 32))
+    let mut known = KnownHeads([KnownHeads::NONE; 64]);
+    let (mut events, mut first_tick, mut last_tick) = (0, u64::MAX, 0);
+    let begin = range.start;
+    for (place, slot) in slots[range].iter().enumerate() {
+        let slot = slot_from_bytes(slot);
+        let (mut start, mut end) = (slot[3], slot[3].saturating_add(slot[2] >> 32));
+        if !known.holds(slot[0]) {
+            let index = begin + place;
+            let kind = KINDS[usize::from(slot[0] as u8)];
+            if kind & RECORD == 0 {
+                if kind & UNKNOWN != 0 || kind & DEFINITION != 0 && !define(&mut scan, slots, index) {
+                    scan.skipped += 1;
+                }
+                continue;
+            }
+            if (slot[0] >> 8) as u8 & flag::EXTENDED == 0 {
+                known.0[KnownHeads::place(slot[0])] = slot[0];
             } else if let Some(event) = decode_at(slots, index) {
-                (event.start.0, event.end.0)
+                (start, end) = (event.start.0, event.end.0);
             } else {
                 scan.skipped += 1;
                 continue;
-            };
-            scan.events += 1;
-            scan.first_tick = scan.first_tick.min(start);
-            scan.last_tick = scan.last_tick.max(end);
-            if kind & (DATA_POSIX | DATA_MPI) != 0 {
-                let key = (slot[0] >> 32) as usize;
-                let level = if kind & DATA_POSIX != 0 { POSIX_DATA } else { MPI_DATA };
-                match scan.levels.get_mut(key) {
-                    Some(levels) => *levels |= level,
-                    None if key < key_limit => {
-                        scan.levels.resize(key + 1, 0);
-                        scan.levels[key] = level;
-                    }
-                    None => {}
-                }
             }
-        } else if kind & DEFINITION != 0 {
-            if !define(&mut scan, slots, index) {
-                scan.skipped += 1;
-            }
-        } else if kind & UNKNOWN != 0 {
-            scan.skipped += 1;
+            note_level(&mut scan.levels, kind, (slot[0] >> 32) as usize, key_limit);
         }
+        events += 1;
+        first_tick = start.min(first_tick);
+        last_tick = end.max(last_tick);
     }
-    scan
+    Scan { events, first_tick, last_tick, ..scan }
+}
+
+fn note_level(levels: &mut Vec<u8>, kind: u8, key: usize, key_limit: usize) {
+    let level = match kind & (DATA_POSIX | DATA_MPI) {
+        0 => return,
+        DATA_POSIX => POSIX_DATA,
+        _ => MPI_DATA,
+    };
+    if key >= levels.len() && key < key_limit {
+        levels.resize(key + 1, 0);
+    }
+    if let Some(levels) = levels.get_mut(key) {
+        *levels |= level;
+    }
 }
 
 /// Takes up the definition at `index`; false when part of it is missing.
