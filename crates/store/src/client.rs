@@ -22,7 +22,7 @@ pub use descriptors::{owned_descriptors, owns_descriptor};
 pub use error::ClientError;
 pub use rings::is_making_ring;
 
-use crate::file::StripedFile;
+use crate::file::{FileStatus, StripedFile};
 use crate::packet::PacketError;
 use crate::protocol::{Admin, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
@@ -243,7 +243,19 @@ impl Client {
     /// The file whose stub a descriptor (`O_PATH` is enough) is open on, if it is a stub; for stubs that this process may not read.
     pub fn find(&self, stub: BorrowedFd<'_>) -> Result<Option<FileId>, ClientError> {
         match self.core.call(&Request::Find, &[stub])?.reply {
-            Reply::Found { file } => Ok(file),
+            Reply::Found { file, .. } => Ok(file),
+            reply => Err(unexpected("Find", &reply)),
+        }
+    }
+
+    /// Size and time of a managed file whose stub this process may look at but not read; `None` if the descriptor's file is no stub. The
+    /// blocks are those of a file without holes.
+    pub fn status_unread(&self, stub: BorrowedFd<'_>) -> Result<Option<FileStatus>, ClientError> {
+        match self.core.call(&Request::Find, &[stub])?.reply {
+            Reply::Found { size_bytes: Some(size_bytes), modified_ns, .. } => {
+                Ok(Some(FileStatus { size_bytes, blocks_512: size_bytes.div_ceil(512), modified_ns }))
+            }
+            Reply::Found { .. } => Ok(None),
             reply => Err(unexpected("Find", &reply)),
         }
     }

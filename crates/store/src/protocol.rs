@@ -159,9 +159,12 @@ pub enum Reply {
         writable: bool,
     },
     Object,
-    /// `None`: the descriptor's file is no stub of this cluster.
+    /// `file` is `None`: the descriptor's file is no stub of this cluster. Size and time of the last change (ns since 1970, unless the
+    /// stub's own holds) are told of a stub itself, not of a copy.
     Found {
         file: Option<FileId>,
+        size_bytes: Option<u64>,
+        modified_ns: Option<u64>,
     },
     Files {
         files: Vec<FileInfo>,

@@ -24,6 +24,11 @@ static void as_nobody(void)
     CALL(rename("shown", "secret"));
     CALL(open("sub/below", O_RDONLY));
     /* May be written but not read, and shows only by its bytes what it is. */
+    struct stat status;
+    CALL(stat("secret", &status));
+    say("size %lld", (long long)status.st_size);
+    CALL(lstat("box", &status));
+    say("size %lld", (long long)status.st_size);
     CALL(open("box", O_RDONLY));
     CALL(open("box", O_RDWR));
     int box = (int)CALL(open("box", O_WRONLY | O_APPEND));

@@ -8,6 +8,7 @@ use crate::descriptors::{Known, look};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use stripewise_store::file::{FileStatus, StripedFile};
+use stripewise_store::stub::size_may_be_stub;
 
 /// What a status was asked of.
 #[derive(Clone, Copy)]
@@ -43,10 +44,40 @@ fn with_file<T>(of: Of, then: impl FnOnce(&StripedFile) -> T) -> Option<T> {
     }
 }
 
+/// The status of an inode of a stub's size.
 fn status(of: Of) -> Option<FileStatus> {
     // Blocks are counted on the objects, which may have to be opened.
     let count = |file: &StripedFile| super::with_room(|| file.status());
-    with_file(of, |file| count(file).map_err(|error| super::data::failed(&error)).ok()).flatten()
+    with_file(of, |file| count(file).map_err(|error| super::data::failed(&error)).ok()).unwrap_or_else(|| unread(of))
+}
+
+/// As [`status`], where the stub may be looked at but not read: the broker tells.
+fn unread(of: Of) -> Option<FileStatus> {
+    use rustix::fs::{Access, AtFlags, Mode, OFlags};
+    if !super::is_on() {
+        return None;
+    }
+    let (directory, path, follow) = match of {
+        Of::Descriptor(descriptor) => (descriptor, c"", AtFlags::EMPTY_PATH),
+        Of::Path(directory, path, follow) => {
+            let no_follow = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+            // SAFETY: the program's string.
+            (directory, unsafe { CStr::from_ptr(path) }, no_follow)
+        }
+    };
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { rustix::fd::BorrowedFd::borrow_raw(directory) };
+    let ask = |stub: rustix::fd::BorrowedFd<'_>| super::client().ok()?.status_unread(stub).ok().flatten();
+    if path.is_empty() {
+        let is_path = rustix::fs::fcntl_getfl(base).is_ok_and(|flags| flags.contains(OFlags::PATH));
+        return if is_path { ask(base) } else { None };
+    }
+    if rustix::fs::accessat(base, path, Access::READ_OK, follow | AtFlags::EACCESS) != Err(rustix::io::Errno::ACCESS) {
+        return None;
+    }
+    let no_follow = if follow.is_empty() { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let handle = rustix::fs::openat(base, path, OFlags::PATH | OFlags::CLOEXEC | no_follow, Mode::empty()).ok()?;
+    ask(super::Closing(Some(handle)).borrow())
 }
 
 pub(crate) fn is_managed(of: Of) -> bool {
@@ -55,7 +86,7 @@ pub(crate) fn is_managed(of: Of) -> bool {
 
 /// Puts the data's size, blocks and times into an answer about a stub.
 pub(crate) fn correct(answer: &mut libc::stat, of: Of) {
-    if answer.st_mode & libc::S_IFMT != libc::S_IFREG {
+    if answer.st_mode & libc::S_IFMT != libc::S_IFREG || !size_may_be_stub(answer.st_size as u64) {
         return;
     }
     let Some(status) = status(of) else { return };
@@ -73,6 +104,9 @@ pub(crate) fn correct(answer: &mut libc::stat, of: Of) {
 /// As [`correct`], of `statx`.
 pub(crate) fn correct_extended(answer: &mut libc::statx, of: Of) {
     if answer.stx_mask & libc::STATX_TYPE != 0 && u32::from(answer.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+        return;
+    }
+    if answer.stx_mask & libc::STATX_SIZE != 0 && !size_may_be_stub(answer.stx_size) {
         return;
     }
     let Some(status) = status(of) else { return };

@@ -7,7 +7,7 @@ use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
-use crate::protocol::Refusal;
+use crate::protocol::{Refusal, Reply};
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::server::{ObjectName, Ownership};
 use crate::shared::control::{ControlBlock, Life};
@@ -93,20 +93,26 @@ impl Core {
 
     /// The file whose stub `proof` is. By the text, as a client that may read it would do; the table's word counts where the broker
     /// may not read it either.
-    pub(super) fn find(&self, proof: &Proof) -> Result<Option<FileId>, Refusal> {
+    pub(super) fn find(&self, proof: &Proof) -> Result<Reply, Refusal> {
+        let found = |file| Reply::Found { file, size_bytes: None, modified_ns: None };
         if !proof.facts.is_regular || !size_may_be_stub(proof.facts.size_bytes) {
-            return Ok(None);
+            return Ok(found(None));
         }
         if let Some(file) = self.table.file_of(proof.facts.inode)? {
-            return Ok(Some(file));
+            let (size_bytes, modified_ns) = match (self.if_loaded(file), self.table.file(file)?) {
+                (Some(managed), _) => (Some(managed.extent.size_bytes()), managed.extent.modified_ns()),
+                (None, Some(record)) => (Some(self.size_unloaded(file, &record)), None),
+                (None, None) => (None, None),
+            };
+            return Ok(Reply::Found { file: Some(file), size_bytes, modified_ns });
         }
         let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
         let Ok(opened) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-            return Ok(None);
+            return Ok(found(None));
         };
         let mut bytes = [0; STUB_BYTES];
         let stub = rustix::io::pread(&opened, &mut bytes, 0).ok().and_then(|_| Stub::parse(&bytes).ok().flatten());
-        Ok(stub.filter(|stub| stub.cluster == self.cluster.id).map(|stub| stub.file))
+        Ok(found(stub.filter(|stub| stub.cluster == self.cluster.id).map(|stub| stub.file)))
     }
 
     /// Makes a file of the new stub behind `proof`.

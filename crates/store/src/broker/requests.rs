@@ -133,7 +133,7 @@ impl Core {
                 let handle = self.open_object(object, ServerId(server), granted)?;
                 Ok((Reply::Object, vec![Carried::Own(handle)]))
             }
-            Request::Find => Ok((Reply::Found { file: self.find(&proof()?)? }, Vec::new())),
+            Request::Find => Ok((self.find(&proof()?)?, Vec::new())),
             Request::Admin(request) => {
                 let user = rustix::process::geteuid();
                 if !connection.peer.uid.is_root() && connection.peer.uid != user {

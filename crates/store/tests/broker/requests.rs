@@ -54,19 +54,23 @@ fn a_stub_is_found_by_its_descriptor_alone() {
     let client = testbed.client();
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();
-    let found = |descriptor: &dyn AsFd| client.ask_with(Request::Find, &[descriptor.as_fd()]).unwrap().0;
-    assert_eq!(found(&stub), Reply::Found { file: Some(opened.file) });
+    let found = |descriptor: &dyn AsFd| match client.ask_with(Request::Find, &[descriptor.as_fd()]).unwrap().0 {
+        Reply::Found { file, size_bytes, .. } => (file, size_bytes),
+        reply => panic!("{reply:?}"),
+    };
+    client.ask(Request::Truncate { file: opened.file, size_bytes: 77 }).unwrap();
+    assert_eq!(found(&stub), (Some(opened.file), Some(77)));
     let only_path = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-    assert_eq!(found(&only_path), Reply::Found { file: Some(opened.file) });
+    assert_eq!(found(&only_path), (Some(opened.file), Some(77)));
     let ordinary = testbed.root().join("of-a-stubs-size");
     std::fs::write(&ordinary, [b'x'; stripewise_store::stub::STUB_BYTES]).unwrap();
-    assert_eq!(found(&std::fs::File::open(&ordinary).unwrap()), Reply::Found { file: None });
-    assert_eq!(found(&std::fs::File::open(testbed.root()).unwrap()), Reply::Found { file: None });
+    assert_eq!(found(&std::fs::File::open(&ordinary).unwrap()), (None, None));
+    assert_eq!(found(&std::fs::File::open(testbed.root()).unwrap()), (None, None));
     // A copy says which file it is a copy of; opening it is refused as ever.
     let copy = testbed.data("copy");
     std::fs::copy(&path, &copy).unwrap();
     let copy = std::fs::File::open(&copy).unwrap();
-    assert_eq!(found(&copy), Reply::Found { file: Some(opened.file) });
+    assert_eq!(found(&copy), (Some(opened.file), None));
     assert!(matches!(client.open(opened.file, &copy), Err(Refusal::CopiedStub { .. })));
 }
 
