@@ -1,12 +1,15 @@
 //! `stripewise apply`: bring the files of a plan under management, placed as it says.
 
+mod room;
+
 use crate::applied;
 use crate::context::Context;
-use crate::figures::{bytes, grouped};
+use crate::figures::{bytes, counted, grouped};
 use crate::launch::signals::Interrupt;
 use crate::ls::real;
 use crate::output::Verdict;
 use crate::progress::ByteProgress;
+use crate::shell::quoted_path;
 use crate::store::Store;
 use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
@@ -21,8 +24,8 @@ use stripewise_store::protocol::Admin;
 /// Bring the files of a plan under management
 ///
 /// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
-/// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at before
-/// the first is touched.
+/// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
+/// room found for all, before the first is touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -44,6 +47,8 @@ struct Step {
     size_bytes: u64,
     regions: u64,
     layouts: usize,
+    /// Regions whose own layout has no room.
+    fallback_regions: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -71,12 +76,13 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
         context.say(format_args!("the plan itself says: {}", plan.verdict.reason));
     }
     check_room(&plan)?;
-    let steps = plan.files.iter().map(step).collect::<Result<Vec<Step>>>()?;
+    let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>>>()?;
+    let store = Store::open(context)?;
+    room::check(&store, &plan.files, &mut steps)?;
     if arguments.dry_run {
         show(context, steps, 0, true)?;
         return Ok(Verdict::Done);
     }
-    let store = Store::open(context)?;
     let mut copied_bytes = 0;
     let mut moved: Vec<&Path> = Vec::new();
     for (file, step) in plan.files.iter().zip(&steps) {
@@ -100,9 +106,9 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
 /// Before an error: files before the one that failed stay managed.
 fn tell_moved(context: &Context, moved: &[&Path]) {
     for path in moved {
-        let path = path.display();
+        let (path, word) = (path.display(), quoted_path(path));
         context
-            .say(format_args!("{path} was moved before and stays managed; `stripewise release {path}` turns it back"));
+            .say(format_args!("{path} was moved before and stays managed; `stripewise release {word}` turns it back"));
     }
 }
 
@@ -135,13 +141,14 @@ fn step(file: &PlannedFile) -> Result<Step> {
         Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
     };
     let placement = file.initial();
-    Ok(Step { path, action, size_bytes, regions: placement.planned_regions(), layouts: placement.layouts.len() })
+    let (regions, layouts) = (placement.planned_regions(), placement.layouts.len());
+    Ok(Step { path, action, size_bytes, regions, layouts, fallback_regions: 0 })
 }
 
 fn examine(path: &Path) -> Result<u64> {
     manage::examine(path).map_err(|error| match &error {
         ManageError::AlreadyManaged { .. } => {
-            anyhow::anyhow!("{error}; to place it by another plan, `stripewise release {}` first", path.display())
+            anyhow::anyhow!("{error}; to place it by another plan, `stripewise release {}` first", quoted_path(path))
         }
         _ => error.into(),
     })
@@ -185,6 +192,13 @@ fn show(context: &Context, files: Vec<Step>, copied_bytes: u64, dry_run: bool) -
         ]);
     }
     context.line(table)?;
+    for step in files.iter().filter(|step| step.fallback_regions > 0) {
+        context.say(format_args!(
+            "{}: {} in the fallback layout, since servers of their own are full",
+            step.path.display(),
+            counted(step.fallback_regions as usize, "region lies", "regions lie")
+        ));
+    }
     if !dry_run {
         context.say("next: `stripewise run -- PROGRAM ...`");
     }

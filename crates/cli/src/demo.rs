@@ -13,7 +13,7 @@ use crate::output::Verdict;
 use crate::results::{RESULTS_VERSION, Results, RunResult};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stripewise_layout::{ByteCount, Direction};
@@ -72,6 +72,22 @@ pub(crate) struct DemoArgs {
     seed: u64,
 }
 
+/// [`Results`] without the version, which every object has of its own.
+#[derive(Serialize)]
+struct Shown<'a> {
+    emulated: bool,
+    runs: &'a [RunResult],
+    profile: &'a serde_json::Value,
+    cluster: &'a serde_json::Value,
+}
+
+impl<'a> Shown<'a> {
+    fn of(results: &'a Results) -> Self {
+        let Results { version: _, emulated, runs, profile, cluster } = results;
+        Self { emulated: *emulated, runs, profile, cluster }
+    }
+}
+
 pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     let started = Instant::now();
     ensure!(
@@ -113,7 +129,7 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     inputs.push(testbed.profile_path());
     testbed.report(&inputs, &path, &report)?;
     if context.json {
-        context.object(&results)?;
+        context.object(&Shown::of(&results))?;
     } else {
         context.line(table::table(&results.runs))?;
         context.line(format!("{} and {}", report.display(), path.display()))?;

@@ -88,6 +88,14 @@ pub(crate) fn program_behind(command: &[OsString]) -> Option<OsString> {
     program::words_of_command(command).pop()
 }
 
+/// The file of [`program_behind`], links followed: its name is the one that a trace has.
+pub(crate) fn executable_behind(command: &[OsString]) -> Option<std::path::PathBuf> {
+    match program::of_command(command).pop()? {
+        Program::File(path) => std::fs::canonicalize(path).ok(),
+        Program::Missing { .. } => None,
+    }
+}
+
 fn examine(command: &[OsString]) -> Diagnosis {
     let mut findings = Vec::new();
     let mut programs = Vec::new();

@@ -60,6 +60,11 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
         context.object(&Listing { files })?;
         return Ok(Verdict::Done);
     }
+    if files.is_empty() && !below.is_empty() {
+        let below: Vec<String> = below.iter().map(|path| path.display().to_string()).collect();
+        context.say(format_args!("no managed files at or below {}", below.join(", ")));
+        return Ok(Verdict::Done);
+    }
     if files.is_empty() {
         context.say("no managed files; `stripewise apply` or `stripewise manage` make some");
         return Ok(Verdict::Done);

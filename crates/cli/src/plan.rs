@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::seconds;
+use crate::shell::quoted_path;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use inputs::{Inputs, Selection};
@@ -154,7 +155,7 @@ fn one(context: &Context, plan: &Plan, cluster: &stripewise_layout::Cluster, out
     context.line(plan_text(plan, cluster).trim_end())?;
     match output {
         Some(path) => {
-            context.say(format_args!("wrote {}; next: `stripewise apply {}`", path.display(), path.display()))
+            context.say(format_args!("wrote {}; next: `stripewise apply {}`", path.display(), quoted_path(path)))
         }
         None => context.say("nothing written; name a file with -o to keep the plan"),
     }

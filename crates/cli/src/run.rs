@@ -2,15 +2,17 @@
 
 use crate::applied;
 use crate::context::Context;
+use crate::doctor::executable_behind;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
 use crate::output::Verdict;
-use crate::store::serve;
+use crate::store::{read_stub, serve};
 use crate::trace::{Capture, tell};
 use anyhow::{Result, bail};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
 use stripewise_planner::{Plan, nearest};
@@ -19,7 +21,7 @@ use stripewise_store::protocol::{Admin, Request};
 
 /// Run a program with its reads and writes on managed files redirected
 ///
-/// The exit status is the program's. A program, number of processes or file name other than planned is named, and the nearest plan taken.
+/// The exit status is the program's. A program or number of processes other than planned is named, and the nearest plan taken.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -73,34 +75,73 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
     if plans.is_empty() {
         return Ok(());
     }
-    let Some(planned) = mpi::program_and_processes(command) else {
+    let Some(run) = planned_run(command, &plans) else {
         bail!("no program is named; write it after --");
     };
     let client = Client::connect(&cluster.state, ClientOptions::default())?;
     let paths: BTreeSet<&str> = plans.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect();
-    let mut said = BTreeSet::new();
+    let is_own = |plan: &Plan| plan.key.application == run.program;
+    let (mut said, mut others) = (BTreeSet::new(), BTreeSet::new());
     for path in paths {
         // A number that is not known is taken to be the planned one.
         let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
-        let processes = planned.processes.or_else(|| of_path().map(|plan| plan.key.processes)).unwrap_or(1);
-        let Some(found) = nearest(&plans, path, &planned.program, processes) else { continue };
-        // A program with plans of its own does not hear of other programs' files.
-        let is_own = |plan: &Plan| plan.key.application == planned.program && plan.key.processes == processes;
-        if !found.is_exact() && !plans.iter().any(is_own) {
-            said.extend(
-                found
-                    .differences
-                    .iter()
-                    .map(|difference| format!("{difference}; taking the nearest plan ({})", found.plan.policy)),
-            );
-        }
-        if Path::new(path).symlink_metadata().is_err() {
+        let processes = run.processes.or_else(|| of_path().map(|plan| plan.key.processes)).unwrap_or(1);
+        let Some(found) = nearest(&plans, path, &run.program, processes) else { continue };
+        let is_missing = Path::new(path).symlink_metadata().is_err();
+        if is_missing {
             let placement = found.file.initial().clone();
             client.request(&Request::Admin(Admin::Expect { path: path.to_owned(), placement }), &[])?;
+        } else if is_ordinary(Path::new(path)) {
+            continue;
         }
+        let planned = &found.plan.key;
+        if !is_own(found.plan) {
+            others.insert(format!("`{}`", planned.application));
+        } else if run.processes.is_some_and(|processes| processes != planned.processes)
+            && !plans.iter().any(|plan| is_own(plan) && plan.key.processes == processes)
+        {
+            let (made_for, policy) = (planned.processes, found.plan.policy);
+            said.insert(format!(
+                "the plan was made for {made_for} processes, these are {processes}; taking the nearest plan ({policy})"
+            ));
+        }
+    }
+    // A program with plans of its own does not hear of other programs' files.
+    if !others.is_empty() && !plans.iter().any(is_own) {
+        let plans = if others.len() == 1 { "the plan was" } else { "the plans were" };
+        let others = others.into_iter().collect::<Vec<_>>().join(", ");
+        said.insert(format!("{plans} made for {others}, this is `{}`; taking the nearest plan", run.program));
     }
     for line in said {
         context.say(line);
     }
     Ok(())
+}
+
+/// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a
+/// launcher that is not known.
+fn planned_run(command: &[OsString], plans: &[Plan]) -> Option<mpi::Run> {
+    let run = mpi::program_and_processes(command)?;
+    let is_planned = |name: &String| plans.iter().any(|plan| plan.key.application == *name);
+    if is_planned(&run.program) {
+        return Some(run);
+    }
+    if let Some(program) = executable_behind(command).and_then(|path| file_name(&path)).filter(is_planned) {
+        return Some(mpi::Run { program, processes: run.processes });
+    }
+    let words = command.iter().skip(1);
+    match words.filter_map(|word| file_name(Path::new(word))).find(is_planned) {
+        Some(program) => Some(mpi::Run { program, processes: None }),
+        None => Some(run),
+    }
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    path.file_name().map(|name| name.to_string_lossy().into_owned())
+}
+
+/// Whether an ordinary file stands there, such as one that was released; what cannot be read may be managed.
+fn is_ordinary(path: &Path) -> bool {
+    let read = File::open(path).map(|file| read_stub(&file, path));
+    matches!(read, Ok(Ok(None)))
 }

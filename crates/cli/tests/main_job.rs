@@ -94,6 +94,20 @@ fn from_a_trace_to_a_redirected_run() {
 }
 
 #[test]
+fn files_of_the_system_are_counted_and_shown_on_demand() {
+    preload();
+    let place = Place::new();
+    place.write("data", &[7; 1000]);
+    place.write("more", &[7; 10]);
+    place.done(&["trace", "-o", "run.trace", "--", "cat", "data", "/etc/passwd", "more"]);
+    let shown = place.done(&["trace", "show", "run.trace", "--files", "1"]);
+    let end = "\nand 1 smaller file (--files 2 shows them)\n\nand 1 file of the system or in shared memory (--all shows them)\n";
+    assert!(shown.contains("/data\n  read     1000 B in ") && shown.ends_with(end), "{shown}");
+    let shown = place.done(&["trace", "show", "run.trace", "--all"]);
+    assert!(shown.contains("\n/etc/passwd\n") && shown.contains("/more\n") && !shown.contains("(--all"), "{shown}");
+}
+
+#[test]
 fn a_file_that_a_plan_expects_gets_its_placement_when_it_is_made() {
     preload();
     let place = Place::with_cluster();

@@ -126,7 +126,9 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
         }
         match interpreter(&head) {
             Some(Ok(next)) => {
-                findings.push(Finding::note(&path, format!("is a script for {}", next.display())));
+                let is_shell = next.file_name().is_some_and(|name| name.as_bytes().ends_with(b"sh"));
+                let more = if is_shell { ", which starts programs that were not looked at; name them too" } else { "" };
+                findings.push(Finding::note(&path, format!("is a script for {}{more}", next.display())));
                 path = next;
             }
             Some(Err(what)) => {

@@ -22,7 +22,7 @@ const NAMES: [&str; 8] =
 pub(crate) struct Run {
     /// Name of the program that does the work, without its directory.
     pub(crate) program: String,
-    /// Processes that a launcher is told to start, 1 without one; none when the launcher decides itself.
+    /// Processes that a launcher is told to start; none when it decides itself, and without one: any program may start others.
     pub(crate) processes: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn program_and_processes(command: &[OsString]) -> Option<Run> {
     let base = name(first);
     let is_launcher = NAMES.iter().any(|known| base == *known) || base == "srun" || base == "mpiexec.hydra";
     if !is_launcher {
-        return Some(Run { program: base, processes: Some(1) });
+        return Some(Run { program: base, processes: None });
     }
     let counts = ["-n", "-np", "--np", "-c", "--ntasks", "--n"];
     let given = command.windows(2).find(|pair| counts.iter().any(|flag| pair[0] == OsStr::new(flag)));
@@ -93,7 +93,7 @@ mod tests {
             let run = program_and_processes(&words).unwrap();
             (run.program, run.processes)
         };
-        assert_eq!(of("./app -n 7"), ("app".to_owned(), Some(1)));
+        assert_eq!(of("./app -n 7"), ("app".to_owned(), None));
         assert_eq!(of("mpiexec -n 32 cat file"), ("cat".to_owned(), Some(32)));
         assert_eq!(of("/usr/bin/mpirun -np 4 --oversubscribe /bin/cat x"), ("cat".to_owned(), Some(4)));
         assert_eq!(of("mpirun --hostfile none cat x"), ("cat".to_owned(), None));

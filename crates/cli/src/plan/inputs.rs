@@ -1,5 +1,6 @@
 //! What a plan is made from: the trace reduced to counts, the profile, free room, and the hashes of all of them.
 
+use crate::data_files::is_data;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +12,7 @@ use stripewise_trace::{CountOptions, FileAccess, Trace, count, format};
 
 /// Which files are planned, and for which windows.
 pub(super) struct Selection {
-    /// None: all but small ones and those of the system.
+    /// None: all files of data but small ones.
     pub(super) prefixes: Vec<PathBuf>,
     pub(super) least: ByteCount,
     pub(super) window_s: f64,
@@ -26,9 +27,6 @@ pub(super) struct Inputs {
     /// What a person should know of the choice of files.
     pub(super) remarks: Vec<String>,
 }
-
-/// No program's data lies there, but every program reads there.
-const SYSTEM: [&str; 8] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 
 impl Inputs {
     pub(super) fn read(
@@ -93,10 +91,7 @@ impl Selection {
         let wanted = |file: &FileAccess| {
             let path = Path::new(&file.path);
             if self.prefixes.is_empty() {
-                path.is_absolute()
-                    && !is_device(path)
-                    && file.size_bytes >= self.least.0
-                    && !SYSTEM.iter().any(|system| path.starts_with(system))
+                is_data(path) && file.size_bytes >= self.least.0
             } else {
                 self.prefixes.iter().any(|prefix| {
                     std::path::absolute(prefix)
@@ -108,13 +103,6 @@ impl Selection {
         let left_out = all - chosen.len();
         (chosen, left_out)
     }
-}
-
-/// A device, or shared memory that an MPI library or the like made by `shm_open`, which is gone with the program. Directories below
-/// /dev/shm are as good as any.
-fn is_device(path: &Path) -> bool {
-    let shared_memory = Path::new("/dev/shm");
-    path.starts_with("/dev") && (!path.starts_with(shared_memory) || path.parent() == Some(shared_memory))
 }
 
 /// The program that made the most calls on the planned files, and how many processes it had.

@@ -1,15 +1,17 @@
 //! `stripewise trace show`: files, request sizes, patterns, hot regions of each window, alignment to a stripe size.
 
 use crate::context::Context;
+use crate::data_files::is_data;
 use crate::figures::{bytes, counted, duration, grouped, number};
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::seconds;
+use crate::shell::command_line;
 use crate::table::Table;
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_trace::statistics::AccessPattern;
@@ -43,8 +45,12 @@ pub(super) struct ShowArgs {
     top: usize,
 
     /// Files to show, those with the most bytes first
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
     files: usize,
+
+    /// Show every file: those of the system and shared memory too
+    #[arg(long, conflicts_with = "files")]
+    all: bool,
 }
 
 #[derive(Serialize)]
@@ -135,9 +141,14 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     };
     let options = CountOptions { window_s: arguments.window, region_size, ..CountOptions::default() };
     let found = statistics(&trace, &options, arguments.top)?;
+    let most = if arguments.all { usize::MAX } else { arguments.files };
     let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
+    let is_shown = |path: &str| arguments.all || is_data(Path::new(path));
     let alignment = match arguments.stripe {
-        Some(stripe) => Some(alignment_of(&trace, &with_data[..with_data.len().min(arguments.files)], stripe)?),
+        Some(stripe) => {
+            let named: Vec<_> = with_data.iter().copied().filter(|file| is_shown(&file.path)).take(most).collect();
+            Some(alignment_of(&trace, &named, stripe)?)
+        }
         None => None,
     };
     drop(waiting);
@@ -160,7 +171,7 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     if context.json {
         context.object(&shown)?;
     } else {
-        print(context, &shown, arguments.files)?;
+        print(context, &shown, most, is_shown)?;
     }
     Ok(Verdict::Done)
 }
@@ -222,9 +233,9 @@ fn alignment_of(trace: &Trace, files: &[&FileStatistics], stripe: ByteCount) -> 
     Ok(ShownAlignment { stripe, random_below: SMALL_REQUEST, rows })
 }
 
-fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
+fn print(context: &Context, shown: &Shown, most: usize, is_shown: impl Fn(&str) -> bool) -> Result<()> {
     if !shown.traced_command.is_empty() {
-        context.line(format_args!("command    {}", shown.traced_command.join(" ")))?;
+        context.line(format_args!("command    {}", command_line(&shown.traced_command)))?;
     }
     let mpi = if shown.mpi_size > 0 { format!(", MPI with {} ranks", shown.mpi_size) } else { String::new() };
     let nodes = counted(shown.nodes as usize, "node", "nodes");
@@ -233,13 +244,19 @@ fn print(context: &Context, shown: &Shown, most_files: usize) -> Result<()> {
     for warning in &shown.warnings {
         context.say(warning);
     }
-    for file in shown.files.iter().take(most_files) {
+    let (of_data, others): (Vec<_>, Vec<_>) = shown.files.iter().partition(|file| is_shown(&file.path));
+    for file in of_data.iter().take(most) {
         context.line("")?;
         print_file(context, file)?;
     }
-    if shown.files.len() > most_files {
-        let all = shown.files.len();
-        context.line(format_args!("\nand {} more files (--files {all} shows them)", all - most_files))?;
+    let more = of_data.len().saturating_sub(most);
+    if more > 0 {
+        let more = counted(more, "smaller file", "smaller files");
+        context.line(format_args!("\nand {more} (--files {} shows them)", of_data.len()))?;
+    }
+    if !others.is_empty() {
+        let others = counted(others.len(), "file", "files");
+        context.line(format_args!("\nand {others} of the system or in shared memory (--all shows them)"))?;
     }
     if let Some(alignment) = &shown.alignment {
         context.line("")?;
@@ -258,7 +275,8 @@ fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
         [("read", file.read_requests, file.read_bytes), ("write", file.write_requests, file.write_bytes)]
     {
         if requests > 0 {
-            context.line(format_args!("  {name:<9}{} in {} requests", bytes(moved), count(requests)))?;
+            let requests = counted(requests as usize, "request", "requests");
+            context.line(format_args!("  {name:<9}{} in {requests}", bytes(moved)))?;
         }
     }
     context.line(format_args!(

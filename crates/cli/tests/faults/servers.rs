@@ -248,23 +248,40 @@ fn an_apply_that_has_no_room_changes_nothing() {
     let said = place.say(&["cp", "--managed", "data", "copy"]);
     assert!(said.status == 2 && said.err.contains("room") && !place.path("copy").exists(), "{}", said.err);
     assert_eq!((objects(&place, "h"), objects(&place, "s")), (0, 0));
-    // Of several files those that were moved before the one that does not fit are named.
+    // Of several files none is moved when one does not fit, and a dry run tells.
     let mut both = plan(&place, "small");
     both["files"][0]["windows"][0]["placement"]["layouts"][0][0][0] = 1.into();
     both["files"].as_array_mut().unwrap().push(plan(&place, "data")["files"][0].clone());
     place.write("plan.json", both.to_string().as_bytes());
-    let said = place.say(&["apply", "plan.json"]);
-    assert_eq!(said.status, 2);
-    let kept = "HERE/small was moved before and stays managed; `stripewise release HERE/small` turns it back";
-    assert!(said.err.contains(kept) && said.err.contains("HERE/data"), "{}", said.err);
-    place.done(&["release", "small"]);
-    assert!(place.read("small") == data[..2 << 20] && place.read("data") == data);
+    for words in [&["apply", "plan.json"][..], &["apply", "plan.json", "--dry-run"]] {
+        let said = place.say(words);
+        assert_eq!(said.status, 2);
+        assert!(said.err.contains("of HERE/data: server h has 0 B left of the 1 MiB"), "{}", said.err);
+        assert!(place.read("small") == data[..2 << 20] && place.read("data") == data);
+    }
     // All of the room can still be had.
     let mut fits = plan(&place, "small");
     fits["files"][0]["windows"][0]["placement"]["layouts"][0][0][0] = 1.into();
     place.write("plan.json", fits.to_string().as_bytes());
     place.done(&["apply", "plan.json"]);
     assert_eq!(objects(&place, "s"), 2);
+}
+
+#[test]
+fn an_apply_that_fails_names_what_it_has_moved() {
+    let place = Place::with_cluster();
+    place.write("first file", &noise(1 << 20));
+    std::os::unix::fs::symlink("first file", place.path("again")).unwrap();
+    let mut both = plan(&place, "first file");
+    both["files"].as_array_mut().unwrap().push(plan(&place, "again")["files"][0].clone());
+    place.write("plan.json", both.to_string().as_bytes());
+    let said = place.say(&["apply", "plan.json"]);
+    assert_eq!(said.status, 2);
+    let kept =
+        "HERE/first file was moved before and stays managed; `stripewise release 'HERE/first file'` turns it back";
+    assert!(said.err.contains(kept), "{}", said.err);
+    place.done(&["release", "first file"]);
+    assert!(place.read("first file") == noise(1 << 20));
 }
 
 #[test]

@@ -1,0 +1,224 @@
+//! Whether all files of a plan find room, asked before the first is moved.
+//!
+//! The broker asks again for each file, by the same rules (`stripewise_store::broker::room`): a server's capacity holds what placed regions
+//! may come to occupy, a region is placed where the file system has its share free, else in the fallback layout. What this adds is the sum:
+//! files moved before take room from those after them, and give back what their originals took.
+
+use super::{Action, Step};
+use crate::figures::bytes;
+use crate::store::Store;
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{SeekFrom, seek};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use stripewise_layout::{Cluster, Layout, Placement, RegionIndex};
+use stripewise_planner::PlannedFile;
+use stripewise_store::protocol::{Admin, Reply};
+
+/// What is left of the servers.
+struct Room {
+    servers: Vec<Left>,
+    /// Of each file system.
+    free_bytes: HashMap<u64, u64>,
+}
+
+struct Left {
+    name: String,
+    /// Of the capacity; none without one.
+    capacity_bytes: Option<u64>,
+    reserve_bytes: u64,
+    /// Number of the file system that the server lies on.
+    file_system: u64,
+}
+
+struct Full {
+    server: usize,
+    asked_bytes: u64,
+    left_bytes: u64,
+}
+
+/// A file that is to be moved.
+struct Original {
+    /// Regions that hold data, each with the most that is written there.
+    regions: Vec<(RegionIndex, u64)>,
+    /// Its file system, and the bytes that are free there once it is gone.
+    frees: Option<(u64, u64)>,
+}
+
+/// Notes in `steps` how many regions find no room in their own layout and fall back; an error that names the first file with a region
+/// that finds none at all, and the server.
+pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<()> {
+    let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
+        bail!("the broker answered a question for room with something else; use one version of stripewise");
+    };
+    let mut room = Room::look(&store.cluster, servers.iter().map(|server| server.promised_bytes));
+    for (file, step) in files.iter().zip(steps).filter(|(_, step)| step.action == Action::Move) {
+        let placement = file.initial();
+        let original = Original::open(&step.path, placement.region_size.0)?;
+        step.fallback_regions = room.take(&step.path, placement, &original)?;
+    }
+    Ok(())
+}
+
+impl Room {
+    fn look(cluster: &Cluster, promised: impl Iterator<Item = u64>) -> Self {
+        let mut free_bytes = HashMap::new();
+        let servers = (0..).zip(cluster.servers.iter().zip(promised)).map(|(number, (server, promised))| {
+            let directory = server.url.directory();
+            let file_system = std::fs::metadata(directory).map_or(u64::MAX - number, |found| found.dev());
+            if let Ok(found) = rustix::fs::statvfs(directory) {
+                free_bytes.insert(file_system, found.f_bavail.saturating_mul(found.f_frsize));
+            }
+            Left {
+                name: server.name.clone(),
+                capacity_bytes: server.room_bytes().map(|room| room.saturating_sub(promised)),
+                reserve_bytes: server.reserve.0,
+                file_system,
+            }
+        });
+        Self { servers: servers.collect(), free_bytes }
+    }
+
+    /// Takes what one file needs, region by region; the number of regions that fell back.
+    fn take(&mut self, path: &Path, placement: &Placement, original: &Original) -> Result<u64> {
+        let region_bytes = placement.region_size.0;
+        let mut fallback_regions = 0;
+        for (region, written_bytes) in &original.regions {
+            let (own, fallback) = (placement.layout_of(*region), placement.fallback_layout());
+            let Err(_) = self.take_region(own, region_bytes, *written_bytes) else { continue };
+            fallback_regions += 1;
+            if let Err(full) = self.take_region(fallback, region_bytes, *written_bytes) {
+                bail!(
+                    "no room for region {region} of {}: server {} has {} left of the {} that it needs there; nothing was moved. Make room \
+                     (`stripewise release` or `stripewise rm` other files), give the server more capacity, or plan for fewer files \
+                     (`stripewise plan --file`) or less room (--ssd-room)",
+                    path.display(),
+                    self.servers[full.server].name,
+                    bytes(full.left_bytes),
+                    bytes(full.asked_bytes)
+                );
+            }
+        }
+        if let Some((file_system, bytes)) = original.frees {
+            self.free_bytes.entry(file_system).and_modify(|free| *free += bytes);
+        }
+        Ok(fallback_regions)
+    }
+
+    /// Takes one region, of which `written_bytes` will be written, if every server has room for its full share; else nothing.
+    fn take_region(&mut self, layout: &Layout, region_bytes: u64, written_bytes: u64) -> Result<(), Full> {
+        let share = |turn, bytes| layout.view().object_bytes(turn, bytes);
+        let turns = || layout.stripes().iter().map(|stripe| usize::from(stripe.server.0)).enumerate();
+        let mut asked: HashMap<u64, u64> = HashMap::new();
+        for (turn, server) in turns() {
+            let (left, asked_bytes) = (&self.servers[server], share(turn, region_bytes));
+            let full = |left_bytes| Full { server, asked_bytes, left_bytes };
+            if let Some(capacity) = left.capacity_bytes.filter(|capacity| *capacity < asked_bytes) {
+                return Err(full(capacity));
+            }
+            let asked = asked.entry(left.file_system).or_default();
+            let free =
+                self.free_bytes.get(&left.file_system).map(|free| free.saturating_sub(left.reserve_bytes + *asked));
+            if let Some(free) = free.filter(|free| *free < asked_bytes) {
+                return Err(full(free));
+            }
+            *asked += asked_bytes;
+        }
+        for (turn, server) in turns() {
+            let left = &mut self.servers[server];
+            left.capacity_bytes = left.capacity_bytes.map(|capacity| capacity - share(turn, region_bytes));
+            let written = share(turn, written_bytes);
+            self.free_bytes.entry(left.file_system).and_modify(|free| *free = free.saturating_sub(written));
+        }
+        Ok(())
+    }
+}
+
+impl Original {
+    fn open(path: &Path, region_bytes: u64) -> Result<Self> {
+        let cannot = || format!("cannot look at {}", path.display());
+        let file = File::open(path).with_context(cannot)?;
+        let metadata = file.metadata().with_context(cannot)?;
+        let size_bytes = metadata.len();
+        let mut regions = Vec::new();
+        let mut offset = 0;
+        while offset < size_bytes {
+            // Past the last data: ENXIO. File systems that know no holes call all of it data.
+            let Ok(data) = seek(&file, SeekFrom::Data(offset)) else { break };
+            let number = data / region_bytes;
+            offset = (number + 1) * region_bytes;
+            let written_bytes = region_bytes.min(size_bytes - number * region_bytes);
+            regions.push((RegionIndex(u32::try_from(number).with_context(cannot)?), written_bytes));
+        }
+        // A file with further names stays under them.
+        let frees = (metadata.nlink() == 1).then(|| (metadata.dev(), metadata.blocks() * 512));
+        Ok(Self { regions, frees })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::{ByteCount, ServerId};
+
+    const REGION: u64 = 1 << 20;
+
+    fn server(name: &str, capacity_bytes: Option<u64>, file_system: u64) -> Left {
+        Left { name: name.into(), capacity_bytes, reserve_bytes: 10, file_system }
+    }
+
+    fn original(sizes: &[u64], frees: Option<(u64, u64)>) -> Original {
+        Original { regions: (0..).map(RegionIndex).zip(sizes.iter().copied()).collect(), frees }
+    }
+
+    /// On servers 0 and 1 in halves; else on server 0.
+    fn halves() -> Placement {
+        let layout = Layout::new([(ServerId(0), 1 << 10), (ServerId(1), 1 << 10)]).unwrap();
+        Placement::from_regions(
+            ByteCount(REGION),
+            [layout.clone()],
+            layout,
+            Layout::new([(ServerId(0), 1 << 10)]).unwrap(),
+        )
+    }
+
+    #[test]
+    fn capacities_hold_full_regions_of_all_files_and_full_servers_send_regions_to_the_fallback() {
+        let mut room = Room {
+            servers: vec![server("a", Some(3 * REGION), 1), server("b", Some(REGION), 2)],
+            free_bytes: HashMap::from([(1, 1 << 40), (2, 1 << 40)]),
+        };
+        let mut take = |sizes: &[u64]| room.take(Path::new("/d/f"), &halves(), &original(sizes, None));
+        assert_eq!(take(&[5]).unwrap(), 0);
+        assert_eq!(take(&[REGION, 5]).unwrap(), 1, "b is full, a takes all of the second region");
+        let said = take(&[5, 5]).unwrap_err().to_string();
+        assert!(said.starts_with("no room for region 1 of /d/f: server a has 0 B left of the 1 MiB"), "{said}");
+    }
+
+    #[test]
+    fn servers_on_one_file_system_share_what_is_free_and_originals_give_theirs_back() {
+        let room = |free_bytes| Room {
+            servers: vec![server("a", None, 1), server("b", None, 1)],
+            free_bytes: HashMap::from([(1, free_bytes)]),
+        };
+        let take = |room: &mut Room, frees| room.take(Path::new("f"), &halves(), &original(&[REGION], frees));
+        assert!(take(&mut room(REGION + 9), None).is_err());
+        let mut room = room(REGION + 10);
+        take(&mut room, Some((1, REGION))).unwrap();
+        assert_eq!(room.free_bytes[&1], REGION + 10);
+        take(&mut room, Some((7, REGION))).unwrap();
+        assert!(take(&mut room, None).is_err());
+    }
+
+    #[test]
+    fn only_regions_with_data_are_placed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"x", 5 * REGION + 7).unwrap();
+        let found = Original::open(&path, REGION).unwrap().regions;
+        assert!(found == [(RegionIndex(5), 8)] || found.len() == 6, "{found:?}");
+    }
+}
