@@ -128,21 +128,27 @@ pub(crate) fn data(call: Call, key: FileKey, descriptor: c_int, at: At, real: im
     let result = real();
     let end = clock::now();
     let Some(recorder) = recorder() else { return result };
-    let mut event = RawEvent::new(call, key, NO_OFFSET, 0, start, end);
-    if result >= 0 {
-        event.bytes = result as u64;
-        event.offset = match at {
-            At::Given(offset) => FileOffset(offset as u64),
-            At::Position => position_before_of(descriptor, result as u64),
-        };
-    } else {
-        event.errno = process::errno() as u32;
-        if let At::Given(offset) = at {
-            event.offset = FileOffset(offset as u64);
-        }
+    if result < 0 {
+        failed(recorder, call, key, at, start, end);
+        return result;
     }
-    recorder.record(&event);
+    let offset = match at {
+        At::Given(offset) => FileOffset(offset as u64),
+        At::Position => position_before_of(descriptor, result as u64),
+    };
+    recorder.record(&RawEvent::new(call, key, offset, result as u64, start, end));
     result
+}
+
+#[cold]
+#[inline(never)]
+fn failed(recorder: &Recorder, call: Call, key: FileKey, at: At, start: Ticks, end: Ticks) {
+    let offset = match at {
+        At::Given(offset) => FileOffset(offset as u64),
+        At::Position => NO_OFFSET,
+    };
+    let errno = process::errno() as u32;
+    recorder.record(&RawEvent { errno, ..RawEvent::new(call, key, offset, 0, start, end) });
 }
 
 pub(crate) fn position_before_of(descriptor: c_int, moved: u64) -> FileOffset {

@@ -47,6 +47,13 @@ pub(crate) fn look(descriptor: c_int) -> Known {
     if word & KIND == CAPTURED && process::is_begun() {
         return Known::Captured(FileKey((word >> 2) as u32));
     }
+    look_for_managed(descriptor, word)
+}
+
+/// A function of its own, so that [`look`] is two comparisons and no table of jumps: kernels that forget indirect
+/// branches at every system call make such a jump the dearest instruction of a captured call.
+#[inline(never)]
+fn look_for_managed(descriptor: c_int, word: u64) -> Known {
     if word & KIND == MANAGED
         && process::is_begun()
         && let Some(pinned) = redirect::pin(open_of(word), || TABLE[descriptor as usize].load(Ordering::SeqCst) == word)

@@ -88,7 +88,7 @@ impl RawEvent {
     }
 
     /// The record, and its extension when size or duration need more than 32 bits.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub const fn encode(&self) -> (Slot, Option<Slot>) {
         let duration = self.end.0.saturating_sub(self.start.0);

@@ -236,22 +236,26 @@ impl Recorder {
         Some(use_it(unsafe { AtomicU64::from_ptr(base.add(start).cast()) }))
     }
 
-    /// Appends the record of one call. Never fails visibly: what has no room is counted.
-    #[inline]
+    /// Appends the record of one call. Never fails visibly: what has no room is counted. Inlined, so that an event whose parts the
+    /// caller has in registers is never put together in memory.
+    #[inline(always)]
     pub fn record(&self, event: &RawEvent) {
-        let (slot, extension) = event.encode();
-        match extension {
-            None => {
+        match event.encode() {
+            (slot, None) => {
                 if let Some(position) = self.claim(SLOT_BYTES as u64) {
                     self.put(position, &slot);
                 }
             }
-            Some(extension) => {
-                if let Some(position) = self.claim(2 * SLOT_BYTES as u64) {
-                    self.put(position + SLOT_BYTES as u64, &extension);
-                    self.put(position, &slot);
-                }
-            }
+            (slot, Some(extension)) => self.record_extended(&slot, &extension),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_extended(&self, slot: &Slot, extension: &Slot) {
+        if let Some(position) = self.claim(2 * SLOT_BYTES as u64) {
+            self.put(position + SLOT_BYTES as u64, extension);
+            self.put(position, slot);
         }
     }
 
@@ -306,7 +310,7 @@ impl Recorder {
     }
 
     /// Claims room for `bytes`, a multiple of the slot size.
-    #[inline]
+    #[inline(always)]
     fn claim(&self, bytes: u64) -> Option<u64> {
         // A look first, so that a file that cannot grow is not claimed far beyond its end.
         let cursor = self.cursor.0.load(Ordering::Relaxed);
@@ -322,6 +326,7 @@ impl Recorder {
 
     /// A claim that lost the race for the last room left a hole behind, which readers skip.
     #[cold]
+    #[inline(never)]
     fn claim_after_growing(&self, bytes: u64) -> Option<u64> {
         loop {
             match self.state.load(Ordering::Acquire) {
@@ -371,7 +376,7 @@ impl Recorder {
         grown
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, position: u64, slot: &Slot) {
         let index = (position >> growth::SPAN_SHIFT) as usize;
         let Some(span) = self.spans.get(index) else { return };
