@@ -31,6 +31,12 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     for row in comparison.rows() {
         writeln!(text, "{}: {}", row.policy, row.verdict.reason).expect("writing to a String cannot fail");
     }
+    // What holds for one policy alone is in its plan.
+    let plans = &comparison.plans;
+    let of_all = |note: &&String| plans.iter().all(|plan| plan.notes.contains(note));
+    for note in plans.first().into_iter().flat_map(|plan| &plan.notes).filter(of_all) {
+        writeln!(text, "note: {note}").expect("writing to a String cannot fail");
+    }
     text
 }
 
@@ -47,8 +53,12 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
     writeln!(text, "policy     {}", plan.policy)?;
     writeln!(
         text,
-        "for        {} with {} processes (costed with p = {}, c = {})",
-        key.application, key.processes, concurrency.processes, concurrency.processes_per_node
+        "for        {} with {} process{} (costed with p = {}, c = {})",
+        if key.application.is_empty() { "a program" } else { &key.application },
+        key.processes,
+        if key.processes == 1 { "" } else { "es" },
+        concurrency.processes,
+        concurrency.processes_per_node
     )?;
     writeln!(text, "verdict    {}", plan.verdict.reason)?;
     for (name, predicted, default, gain) in [

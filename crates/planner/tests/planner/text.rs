@@ -2,6 +2,7 @@
 
 use crate::testbed::{self, KIB, MIB};
 use stripewise_layout::{Direction, Layout, Order, ServerId};
+use stripewise_model::Concurrency;
 use stripewise_planner::{PlanRequest, PolicyName, compare, comparison_text, layout_text, plan, plan_text};
 use stripewise_trace::FileAccess;
 
@@ -80,6 +81,23 @@ file       /data/a (6MiB)\n\
 \x20   5            <64KiB,0B>\n\
 "
     );
+}
+
+#[test]
+fn gains_of_small_requests_come_with_a_warning() {
+    let cluster = testbed::cluster(4, 2, MIB, Some(MIB));
+    let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+    let notes = |request_bytes: u64, processes: u32| {
+        let class = testbed::class(Direction::Read, request_bytes, Order::Random);
+        let files = [testbed::file("/data/a", 2 * MIB, MIB, &[class], &[&[9], &[3]])];
+        let mut request = testbed::request(&cluster, &profile, &files);
+        request.concurrency = Some(Concurrency { processes, processes_per_node: 1 });
+        let text = comparison_text(&compare(&request, &PolicyName::ALL).unwrap());
+        text.lines().filter(|line| line.starts_with("note: 100 % of the bytes move in requests")).count()
+    };
+    // The cycle of def is 6 x 64 KiB; half of it still runs beside another half.
+    assert_eq!([notes(64 * KIB, 32), notes(192 * KIB, 32), notes(256 * KIB, 32)], [1, 1, 0]);
+    assert_eq!(notes(64 * KIB, 1), 0, "nothing runs beside a single process");
 }
 
 #[test]
