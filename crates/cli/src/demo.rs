@@ -178,3 +178,23 @@ fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) ->
         host_bound: run.host_bound,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_results_json_without_its_version() {
+        let run = crate::results::tests::run("def", Direction::Read, 65536, 100.0);
+        let results = Results {
+            version: RESULTS_VERSION,
+            emulated: true,
+            runs: vec![run],
+            profile: serde_json::json!({"a": 1}),
+            cluster: serde_json::json!({}),
+        };
+        let mut written = serde_json::to_value(&results).unwrap();
+        assert!(written.as_object_mut().unwrap().remove("version").is_some());
+        assert_eq!(serde_json::to_value(Shown::of(&results)).unwrap(), written);
+    }
+}
