@@ -17,6 +17,7 @@ use directory::{DirectorySubject, Method};
 use emulated::EmulatedSubject;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use measure::{Effort, LINK_LINES, LineSamples, SERVER_LINES, measure};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -340,6 +341,10 @@ fn name_of(value: impl Serialize) -> String {
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
     let cluster = context.cluster()?;
     let output = arguments.output.clone().unwrap_or_else(|| context.cluster_path().with_file_name(PROFILE_FILE));
+    // Before minutes of measuring.
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    access(parent, Access::WRITE_OK)
+        .with_context(|| format!("cannot write into {}; name another place with -o", parent.display()))?;
     let bar = LateBar::new();
     let Calibration { profile, notes } = calibrate(&cluster, &arguments.options(&cluster), &|share| bar.show(share))?;
     bar.clear();

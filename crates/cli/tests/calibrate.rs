@@ -94,3 +94,14 @@ fn a_time_without_sense_is_refused_with_an_example() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("300us"), "{stderr}");
 }
+
+#[test]
+fn where_the_profile_cannot_go_nothing_is_measured() {
+    let cluster = cluster();
+    // A server that cannot be measured: whoever began to would name it.
+    std::fs::remove_file(cluster.path().join("b/stripewise-server")).unwrap();
+    let output = run(cluster.path(), &["calibrate", "--quick", "-o", "missing/profile.json"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot write into missing") && !stderr.contains("server b"), "{stderr}");
+}
