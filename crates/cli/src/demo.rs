@@ -64,7 +64,7 @@ pub(crate) struct DemoArgs {
     policy: Vec<PolicyName>,
 
     /// About how long one operation should take, in seconds; policies differ around it
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.5)]
     seconds: f64,
 
     /// Seed of regions, requests and random placements
