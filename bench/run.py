@@ -148,8 +148,10 @@ class Bench:
     # -- planning and counting ------------------------------------------------------------------------------------------------
 
     def rust(self):
+        # All packages each time: cargo would build their dependencies anew for another selection.
+        packages = [word for package, _ in RUST_BENCHES for word in ("-p", package)]
         for package, name in RUST_BENCHES:
-            run = subprocess.run(["cargo", "bench", "--quiet", "-p", package, "--bench", name], cwd=ROOT, capture_output=True, text=True)
+            run = subprocess.run(["cargo", "bench", "--quiet", *packages, "--bench", name], cwd=ROOT, capture_output=True, text=True)
             lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith('{"name"')]
             if run.returncode != 0 or not lines:
                 sys.exit(f"cargo bench -p {package} --bench {name}: exit {run.returncode}\n{run.stdout}{run.stderr}")
