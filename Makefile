@@ -44,7 +44,8 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 	$(PYTHON) tests/programs/test_run.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
 
-bench: build ## at most 5 minutes; prints a table and leaves bench-out/bench.json
+bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
+	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace
 	$(PYTHON) bench/run.py --stripewise $(BIN)
 
 install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)

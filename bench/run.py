@@ -59,28 +59,35 @@ class Bench:
     # -- capture -----------------------------------------------------------------------------------------------------------
 
     def capture(self, count):
-        path = self.work / "captured"
+        """Pairs of a fifth of the operations each, then one run of all of them, of which no record may be missing."""
+        path, trace = self.work / "captured", self.work / "capture.trace"
         with open(path, "wb") as file:
             file.truncate(64 * MIB)
-        trace = self.work / "capture.trace"
-        loop, whole = {False: [], True: []}, {False: [], True: []}
-        for turn in range(3):
+
+        def once(captured, operations):
+            environment = {}
+            if captured:
+                shutil.rmtree(trace, ignore_errors=True)
+                trace.mkdir()
+                environment = {"LD_PRELOAD": str(self.library), "STRIPEWISE_TRACE": str(trace)}
+            return [ns / operations for ns in self.spin("mixed", path, 64 * MIB, 4 * KIB, operations, environment)]
+
+        once(False, count // 20)
+        runs = {False: [], True: []}
+        for turn in range(PAIRS):
             for captured in (False, True) if turn % 2 else (True, False):
-                environment = {}
-                if captured:
-                    shutil.rmtree(trace, ignore_errors=True)
-                    trace.mkdir()
-                    environment = {"LD_PRELOAD": str(self.library), "STRIPEWISE_TRACE": str(trace)}
-                in_loop, in_all = self.spin("mixed", path, 64 * MIB, 4 * KIB, count, environment)
-                loop[captured].append(in_loop / count)
-                whole[captured].append(in_all / count)
+                runs[captured].append(once(captured, count // 5))
+        once(True, count)
         shown = json.loads(self.command("trace", "show", trace, "--json"))
         records = sum(file["read_requests"] + file["write_requests"] for file in shown["files"])
         if shown["lost"] or records != count:
             sys.exit(f"capture: {records} of {count} requests recorded, {shown['lost']} lost")
         shutil.rmtree(trace)
-        for name, times in (("capture.path", loop), ("capture.process", whole)):
-            self.add(name, statistics.median(times[True]), "ns/op", statistics.median(times[False]))
+        for part, name in enumerate(("capture.path", "capture.process")):
+            floor = statistics.median(run[part] for run in runs[False])
+            # Neighbours in time share the machine's mood: what capture adds is the median of the pairs' differences.
+            added = statistics.median(ours[part] - bare[part] for ours, bare in zip(runs[True], runs[False]))
+            self.add(name, floor + added, "ns/op", floor)
         path.unlink()
 
     # -- redirection -------------------------------------------------------------------------------------------------------
