@@ -42,7 +42,7 @@ fn every_mpi_call_is_recorded(family: &str) {
         let process = trace.process(index);
         let events: Vec<_> = trace
             .events_of(index)
-            .filter(|event| event.file.is_some_and(|file| trace.file(file).path.ends_with("/work/shared")))
+            .filter(|event| event.file.is_some_and(|file| trace.file(file).path.ends_with("work/shared")))
             .collect();
         let posix =
             events.iter().filter(|event| event.call.level() == Level::Posix && event.call.operation().is_data());
