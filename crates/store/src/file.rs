@@ -140,11 +140,6 @@ impl StripedFile {
         self.shared.extent.modified_ns()
     }
 
-    /// Holds the lock of a file position that processes share, also against the holder's death. Needs a file open for writing.
-    pub fn lock_position(&self) -> Result<RobustGuard<'_>, FileError> {
-        self.robust_lock(self.shared.extent.position_lock())
-    }
-
     fn robust_lock<'a>(&'a self, word: &'a AtomicU64) -> Result<RobustGuard<'a>, FileError> {
         self.check_writable()?;
         let (slot, incarnation) = self.core.identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;

@@ -5,9 +5,7 @@
 //! | 0 | 8 | magic and version |
 //! | 8 | 8 | logical size in bytes |
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
-//! | 24 | 8 | append lock: 0, or incarnation (32 bits) and process slot + 1 (32) of the holder |
-//! | 32 | 8 | unused |
-//! | 40 | 8 | position lock, as the append lock: guards a file position shared between processes |
+//! | 24 | 8 | append lock: 0, or a mark that someone waits (1 bit), incarnation (31) and process slot + 1 (32) of the holder |
 //! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //!
 //! The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
@@ -23,7 +21,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x01");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
-const POSITION_AT: usize = 40;
 const REGIONS_AT: usize = 4096;
 const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 
@@ -90,11 +87,6 @@ impl Extent {
     #[must_use]
     pub fn append_lock(&self) -> &AtomicU64 {
         self.map.word(APPEND_AT)
-    }
-
-    #[must_use]
-    pub fn position_lock(&self) -> &AtomicU64 {
-        self.map.word(POSITION_AT)
     }
 
     /// Changes with every write to the first `regions` regions: what was derived from the data before is stale.
