@@ -9,7 +9,7 @@ use std::time::Instant;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare, plan};
-use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 
 const REGIONS: u64 = 1_600;
 const REQUESTS: u64 = 1_000_000;
@@ -83,13 +83,19 @@ fn file(uniform: bool) -> FileAccess {
             counts: counts.collect(),
             processes: 32,
             processes_per_node: 1,
+            slices: Slices::ALL,
         }
     });
     FileAccess {
         path: "/data/file".to_owned(),
         size_bytes: REGIONS << 26,
         region_size: ByteCount(64 << 20),
-        windows: vec![WindowAccess { start_s: 0.0, end_s: 600.0, regions: regions.collect() }],
+        windows: vec![WindowAccess {
+            start_s: 0.0,
+            end_s: 600.0,
+            company: Company::default(),
+            regions: regions.collect(),
+        }],
         classes,
     }
 }

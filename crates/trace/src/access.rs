@@ -4,6 +4,7 @@
 //! region is a weighted sum. A request that crosses regions counts in each of them with the piece that lies there.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 
 /// One kind of request.
@@ -37,8 +38,81 @@ pub struct FileAccess {
 pub struct WindowAccess {
     pub start_s: f64,
     pub end_s: f64,
+    /// How the file's requests that were in flight at the same time lay to each other.
+    #[serde(default)]
+    pub company: Company,
     /// Accessed regions only, ascending.
     pub regions: Vec<RegionAccess>,
+}
+
+/// Slices that the accessed part of a window is cut into, of equal length: bits of [`Slices`].
+pub const SLICES: u32 = 64;
+
+/// In which slices of its window something was accessed, bit i for slice i.
+///
+/// Regions that are accessed one after the other may share a server without waiting for each other; those of one slice may not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slices(pub u64);
+
+impl Slices {
+    pub const ALL: Slices = Slices(u64::MAX);
+}
+
+impl Default for Slices {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// How the requests of a window that were in flight at the same time lay to each other, found at sampled instants.
+///
+/// Zipf-distributed requests keep no company; ranks that march through a shared file in order are in the same region at every instant.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Company {
+    /// By how much likelier than by chance two simultaneous requests of different processes lie in one region, 0 (chance) to 1 (always).
+    pub same_region: f64,
+    /// Share of requests that begin where one of the requests issued shortly before, of whichever process, ended (or a short
+    /// forward skip behind), 0 to 1: what a disk that holds the region sees as sequential.
+    pub adjoining: f64,
+}
+
+impl Company {
+    /// From the requests (offset, bytes) in flight at sampled instants, one per process at each. Chance is what independent draws from all
+    /// sampled requests would give: the sum over regions of the square of their share.
+    pub fn of_instants(
+        instants: impl Iterator<Item = Vec<(u64, u64)>>,
+        region_bytes: u64,
+        forward_skip_bytes: u64,
+    ) -> Self {
+        let mut by_region: HashMap<u64, u64> = HashMap::new();
+        let (mut pairs, mut meeting, mut requests, mut adjoining) = (0u64, 0u64, 0u64, 0u64);
+        for mut instant in instants {
+            instant.sort_unstable();
+            let mut here: HashMap<u64, u64> = HashMap::new();
+            for (number, (offset, _)) in instant.iter().enumerate() {
+                *here.entry(offset / region_bytes).or_insert(0) += 1;
+                // Sorted, so the nearest end before an offset is that of a neighbour, unless requests overlap.
+                let ends = number.checked_sub(1).map(|before| instant[before].0 + instant[before].1);
+                adjoining += u64::from(ends.is_some_and(|end| end <= *offset && offset - end <= forward_skip_bytes));
+            }
+            let count = instant.len() as u64;
+            requests += count;
+            pairs += count * count.saturating_sub(1);
+            meeting += here.values().map(|n| n * (n - 1)).sum::<u64>();
+            for (region, n) in here {
+                *by_region.entry(region).or_insert(0) += n;
+            }
+        }
+        if pairs == 0 {
+            return Self::default();
+        }
+        let chance: f64 = by_region.values().map(|n| (*n as f64 / requests as f64).powi(2)).sum();
+        let found = meeting as f64 / pairs as f64;
+        // Everything in one region meets always, by chance too.
+        let same_region = if chance < 1.0 { ((found - chance) / (1.0 - chance)).clamp(0.0, 1.0) } else { 0.0 };
+        Self { same_region, adjoining: adjoining as f64 / requests as f64 }
+    }
 }
 
 /// The accesses of one region in one window.
@@ -51,6 +125,9 @@ pub struct RegionAccess {
     pub processes: u32,
     /// The most of them on one client node: c of the papers.
     pub processes_per_node: u32,
+    /// When in the window.
+    #[serde(default)]
+    pub slices: Slices,
 }
 
 impl FileAccess {

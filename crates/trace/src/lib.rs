@@ -8,6 +8,7 @@ pub mod counts;
 pub mod export;
 pub mod format;
 pub mod manifest;
+pub mod program;
 pub mod reader;
 pub mod recorder;
 mod slots;
@@ -15,13 +16,14 @@ pub mod statistics;
 pub mod trace;
 pub mod workload;
 
-pub use access::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
 pub use call::{Call, Level, Operation};
 pub use clock::{Ticks, now};
 pub use counts::{CountError, CountOptions, count};
 pub use export::{ExportError, write_csv, write_parquet};
 pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use manifest::{Manifest, ManifestError};
+pub use program::{FileShape, IoRequest, Program, ProgramCountOptions, ProgramFile, Step, count_program};
 pub use reader::{LineFault, ReadError, Warning};
 pub use recorder::{Meta, Recorder, Stage, StartError};
 pub use statistics::{

@@ -119,7 +119,7 @@ fn bytes_by_region(accesses: &FileAccess) -> Vec<f64> {
 mod tests {
     use super::*;
     use stripewise_layout::{Direction, Order, RegionIndex};
-    use stripewise_trace::{AccessClass, ClassIndex, RegionAccess, WindowAccess};
+    use stripewise_trace::{AccessClass, ClassIndex, Company, RegionAccess, Slices, WindowAccess};
 
     #[test]
     fn regions_get_the_bytes_of_all_classes_and_windows() {
@@ -129,8 +129,9 @@ mod tests {
             counts: counts.iter().map(|(class, count)| (ClassIndex(*class), *count)).collect(),
             processes: 1,
             processes_per_node: 1,
+            slices: Slices::ALL,
         };
-        let window = |regions| WindowAccess { start_s: 0.0, end_s: 1.0, regions };
+        let window = |regions| WindowAccess { start_s: 0.0, end_s: 1.0, company: Company::default(), regions };
         let accesses = FileAccess {
             path: "/f".into(),
             size_bytes: 250,

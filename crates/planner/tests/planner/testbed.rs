@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, Sources};
-use stripewise_trace::{AccessClass, ClassIndex, FileAccess, RegionAccess, WindowAccess};
+use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -86,6 +86,7 @@ pub(crate) fn file(
         counts: counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(c, n)| (ClassIndex(c as u16), *n)).collect(),
         processes: 32,
         processes_per_node: 1,
+        slices: Slices::ALL,
     });
     FileAccess {
         path: path.to_owned(),
@@ -95,6 +96,7 @@ pub(crate) fn file(
         windows: vec![WindowAccess {
             start_s: 0.0,
             end_s: 600.0,
+            company: Company::default(),
             regions: regions.filter(|region| !region.counts.is_empty()).collect(),
         }],
     }
@@ -129,6 +131,7 @@ pub(crate) fn files(region_bytes: u64, windows: usize) -> impl Strategy<Value = 
             let windows = windows.into_iter().enumerate().map(|(window, regions)| WindowAccess {
                 start_s: window as f64 * 600.0,
                 end_s: (window + 1) as f64 * 600.0,
+                company: Company::default(),
                 regions: regions_of(regions, classes.len()),
             });
             FileAccess {
@@ -155,7 +158,13 @@ fn regions_of(drawn: Vec<DrawnRegion>, classes: usize) -> Vec<RegionAccess> {
             .map(|(class, count)| (ClassIndex(class as u16), count))
             .collect();
         let region = RegionIndex(region as u32);
-        (!counts.is_empty()).then_some(RegionAccess { region, counts, processes, processes_per_node })
+        (!counts.is_empty()).then_some(RegionAccess {
+            region,
+            counts,
+            processes,
+            processes_per_node,
+            slices: Slices::ALL,
+        })
     });
     accessed.collect()
 }

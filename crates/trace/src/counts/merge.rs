@@ -2,7 +2,7 @@
 
 use super::chunk::{ChunkFile, CountedChunk, Regions};
 use super::{CountOptions, classes};
-use crate::access::{ClassIndex, FileAccess, RegionAccess, WindowAccess};
+use crate::access::{ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
@@ -74,6 +74,7 @@ fn merge_file(path: String, options: &CountOptions, parts: &[Part], windows: u32
     let windows = of_window.into_iter().enumerate().map(|(number, rows)| WindowAccess {
         start_s: number as f64 * window_s,
         end_s: (number + 1) as f64 * window_s,
+        company: Company::default(),
         regions: rows.finish(),
     });
     FileAccess {
@@ -166,6 +167,7 @@ impl RegionRows {
                     counts: in_use.map(|(class, count)| (ClassIndex(class as u16), *count)).collect(),
                     processes: row.processes,
                     processes_per_node: row.on_node_most,
+                    slices: Slices::ALL,
                 }
             })
             .collect();

@@ -3,7 +3,7 @@
 use super::chunk::window_ns;
 use super::classes::{self, ClassKey};
 use super::*;
-use crate::access::{ClassIndex, RegionAccess, WindowAccess};
+use crate::access::{ClassIndex, Company, RegionAccess, Slices, WindowAccess};
 use crate::call::{Call, Level};
 use crate::clock::{Clock, Ticks};
 use crate::format::{ClockPair, FileKey, Header, RawEvent};
@@ -73,6 +73,7 @@ fn plain_file(
             counts: counts.into_iter().collect(),
             processes: users.len() as u32,
             processes_per_node: users.iter().map(|user| on_node(user.0)).max().unwrap(),
+            slices: Slices::ALL,
         }
     };
     FileAccess {
@@ -84,6 +85,7 @@ fn plain_file(
             .map(|window| WindowAccess {
                 start_s: f64::from(window) * options.window_s,
                 end_s: f64::from(window + 1) * options.window_s,
+                company: Company::default(),
                 regions: cells
                     .iter()
                     .filter(|((in_window, _), _)| *in_window == window)

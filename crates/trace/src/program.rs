@@ -1,0 +1,71 @@
+//! What a parallel program does, process by process and in order, without saying how long the storage takes for it.
+//!
+//! Workload generators and recorded traces are both programs. The simulator runs one against modelled servers, `replay` against real
+//! ones, and [`count_program`] gives the counts that planning needs without a run in between.
+
+mod counting;
+
+pub use counting::{ProgramCountOptions, count_program};
+
+use stripewise_layout::{Direction, FileOffset};
+
+/// Position in [`Program::files`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProgramFile(pub u32);
+
+/// A file that a program accesses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileShape {
+    /// Absolute path.
+    pub path: String,
+    /// The size that the program leaves it with.
+    pub size_bytes: u64,
+}
+
+/// One read or write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoRequest {
+    pub file: ProgramFile,
+    pub direction: Direction,
+    pub offset: FileOffset,
+    /// At least 1.
+    pub bytes: u64,
+}
+
+/// What a process does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Waits until the request is done.
+    Access(IoRequest),
+    /// Computes for so many nanoseconds.
+    Think { nanoseconds: u64 },
+    /// Goes on no earlier than so many nanoseconds after the start of the run: a trace's own times.
+    Until { nanoseconds: u64 },
+    /// Goes on when all processes have come here.
+    Barrier,
+    /// A barrier at which the program enters its next phase, counted from 1; phase 0 needs no mark. Plans may place every phase anew.
+    Phase,
+}
+
+/// A parallel program.
+pub trait Program: Sync {
+    /// At least one.
+    fn files(&self) -> &[FileShape];
+
+    /// At least 1.
+    fn processes(&self) -> u32;
+
+    /// Client nodes, 1 to [`Self::processes`]; processes are spread over them in blocks.
+    fn nodes(&self) -> u32;
+
+    /// 1 and the [`Step::Phase`] marks of any process (all have equally many).
+    fn phases(&self) -> u32;
+
+    /// The steps of one process, the same at every call.
+    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_>;
+
+    /// The node of a process.
+    fn node_of(&self, process: u32) -> u32 {
+        (u64::from(process) * u64::from(self.nodes()) / u64::from(self.processes())) as u32
+    }
+}
