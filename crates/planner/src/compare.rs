@@ -142,6 +142,7 @@ fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> Plan
                 end_s: window_end_s,
                 moves,
                 placement: placement(file, choice, regions),
+                replicas: Vec::new(),
             }),
         }
     }

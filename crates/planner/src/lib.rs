@@ -20,7 +20,7 @@ pub use compare::{Comparison, ComparisonRow, compare};
 pub use map::{RegionSpan, layout_text, region_map};
 pub use plan::{
     Gain, Gains, Match, Move, MoveKind, NameMatch, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile, PlannedServer,
-    PlannedWindow, Sources, Verdict, nearest,
+    PlannedWindow, Replica, Sources, Verdict, nearest,
 };
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};

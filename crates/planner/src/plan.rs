@@ -15,11 +15,14 @@ use crate::predict::Prediction;
 use crate::request::PlanOptions;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use stripewise_layout::{Placement, RegionIndex, ServerClass};
+use stripewise_layout::{Layout, Placement, RegionIndex, ServerClass};
 use stripewise_model::Concurrency;
 
-/// The version written to and accepted from plan files.
-pub const PLAN_VERSION: u32 = 1;
+/// The version written to plan files. Version 1, which knows no replicas, is read too.
+pub const PLAN_VERSION: u32 = 2;
+
+/// The oldest version that is read.
+pub(crate) const OLDEST_PLAN_VERSION: u32 = 1;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +131,18 @@ pub struct PlannedWindow {
     /// From the placement of the window before to this one, to be done in this order at the border; none in the first window.
     pub moves: Vec<Move>,
     pub placement: Placement,
+    /// Further copies of regions, laid out differently, that reads may be served from; ascending by first region (from version 2 on).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<Replica>,
+}
+
+/// One more copy of consecutive regions beside that of the placement (Cost-intelligent section 5). A region may have several.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replica {
+    pub first: RegionIndex,
+    pub regions: u32,
+    pub layout: Layout,
 }
 
 /// One region that changes its layout at the start of a window.

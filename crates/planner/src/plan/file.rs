@@ -1,6 +1,6 @@
 //! Reading, checking and writing plan files.
 
-use super::{PLAN_VERSION, Plan};
+use super::{OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, Cluster};
@@ -14,7 +14,7 @@ pub enum PlanError {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{}: not a plan: {message} (run `stripewise plan` anew)", path.display())]
     Syntax { path: PathBuf, message: String },
-    #[error("{}: plan version {found} is not supported; this stripewise reads version {PLAN_VERSION} (run `stripewise plan` anew)", path.display())]
+    #[error("{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` anew)", path.display())]
     Version { path: PathBuf, found: u64 },
     #[error("{}: the plan is for other servers: {message} (run `stripewise plan` for this cluster)", path.display())]
     OtherServers { path: PathBuf, message: String },
@@ -28,7 +28,8 @@ struct VersionOnly {
 }
 
 impl Plan {
-    /// Reads `path` strictly: unknown keys, another version and layouts that cannot be are errors.
+    /// Reads `path` strictly: unknown keys, unknown versions and layouts that cannot be are errors. What an older version lacks is filled in,
+    /// so a plan in memory is always of [`PLAN_VERSION`].
     pub fn load(path: &Path) -> Result<Self, PlanError> {
         let text = std::fs::read_to_string(path).map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
@@ -39,10 +40,11 @@ impl Plan {
         let syntax = |error: serde_json::Error| PlanError::Syntax { path: path.to_owned(), message: error.to_string() };
         // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
         let version: VersionOnly = serde_json::from_str(text).map_err(syntax)?;
-        if version.version != u64::from(PLAN_VERSION) {
+        if !(u64::from(OLDEST_PLAN_VERSION)..=u64::from(PLAN_VERSION)).contains(&version.version) {
             return Err(PlanError::Version { path: path.to_owned(), found: version.version });
         }
-        let plan: Plan = serde_json::from_str(text).map_err(syntax)?;
+        let mut plan: Plan = serde_json::from_str(text).map_err(syntax)?;
+        plan.version = PLAN_VERSION;
         plan.check_values().map_err(|message| PlanError::Value { path: path.to_owned(), message })?;
         Ok(plan)
     }
@@ -125,7 +127,28 @@ impl Plan {
                         file.path, moved.region
                     ));
                 }
+                self.check_replicas(window)
+                    .map_err(|message| format!("file {}, window {number}: {message}", file.path))?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_replicas(&self, window: &PlannedWindow) -> Result<(), String> {
+        let planned = window.placement.planned_regions();
+        for replica in &window.replicas {
+            let end = u64::from(replica.first.0) + u64::from(replica.regions);
+            if replica.regions == 0 || end > planned {
+                return Err(format!("a replica of regions {} to {end}, but {planned} are planned", replica.first));
+            }
+            let stripes = replica.layout.stripes().iter();
+            if let Some(server) = stripes.map(|stripe| stripe.server).find(|id| usize::from(id.0) >= self.servers.len())
+            {
+                return Err(format!("a replica names server {server}, but the cluster has {}", self.servers.len()));
+            }
+        }
+        if !window.replicas.is_sorted_by_key(|replica| replica.first) {
+            return Err("replicas are not in ascending order of their first regions".to_owned());
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::testbed::{self, KIB, MIB};
 use std::path::Path;
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass};
-use stripewise_planner::{NameMatch, Plan, PlanRequest, PolicyName, RequestError, Sources, nearest, plan};
+use stripewise_layout::{ByteCount, Cluster, Direction, Layout, Order, RegionIndex, ServerClass, ServerId};
+use stripewise_planner::{NameMatch, Plan, PlanRequest, PolicyName, Replica, RequestError, Sources, nearest, plan};
 use stripewise_trace::{ClassIndex, FileAccess};
 
 fn cluster() -> Cluster {
@@ -51,7 +51,9 @@ fn what_is_saved_is_what_is_loaded() {
 fn faults_in_the_file_are_named_with_their_remedy() {
     let good = made(PolicyName::H2dp, &["/data/a"]).to_json();
     for (from, to, expected) in [
-        ("\"version\": 1", "\"version\": 2, \"colour\": 3", "plan version 2 is not supported"),
+        ("\"version\": 2", "\"version\": 3, \"colour\": 3", "plan version 3 is not supported"),
+        ("\"version\": 2", "\"version\": 0", "plan version 0 is not supported; this stripewise reads versions 1 to 2"),
+        ("\"runs\": [", "\"runs\": [{\"regions\": 7, \"layout\": 9},", "file /data/a, window 0: layout 9 is named"),
         ("\"emulated\"", "\"emulatde\"", "unknown field `emulatde`"),
         ("\"policy\": \"h2dp\"", "\"policy\": \"h3dp\"", "unknown variant `h3dp`"),
         ("\"beyond\": ", "\"beyond\": 9", "file /data/a, window 0: layout 9"),
@@ -69,6 +71,43 @@ fn faults_in_the_file_are_named_with_their_remedy() {
     }
     let error = Plan::load(Path::new("/nowhere/p.json")).unwrap_err().to_string();
     assert!(error.contains("/nowhere/p.json") && error.contains("stripewise plan"), "{error}");
+}
+
+#[test]
+fn a_plan_of_version_1_is_still_read() {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/plan-version-1.json"));
+    let old = Plan::load(path).unwrap();
+    assert_eq!(old.version, stripewise_planner::PLAN_VERSION);
+    assert_eq!(old.policy, PolicyName::H2dp);
+    assert!(old.files[0].windows.iter().all(|window| window.replicas.is_empty()));
+    old.check(&cluster(), path).unwrap();
+    // It is the plan that this version makes of the same input, written in the old form.
+    let new = made(PolicyName::H2dp, &["/data/a"]);
+    assert_eq!(old.files, new.files);
+    assert_eq!(Plan::parse(&old.to_json(), path).unwrap(), old);
+}
+
+#[test]
+fn replicas_that_cannot_be_are_named() {
+    let mut plan = made(PolicyName::H2dp, &["/data/a"]);
+    let replica = |first: u32, regions: u32, server: u16| Replica {
+        first: RegionIndex(first),
+        regions,
+        layout: Layout::new([(ServerId(server), 4096)]).unwrap(),
+    };
+    let sound = vec![replica(0, 6, 0), replica(1, 1, 5), replica(1, 2, 4)];
+    plan.files[0].windows[0].replicas = sound.clone();
+    assert_eq!(Plan::parse(&plan.to_json(), Path::new("p.json")).unwrap(), plan);
+    for (wrong, expected) in [
+        (replica(3, 4, 0), "a replica of regions 3 to 7, but 6 are planned"),
+        (replica(3, 0, 0), "a replica of regions 3 to 3, but 6 are planned"),
+        (replica(3, 1, 6), "a replica names server 6, but the cluster has 6"),
+        (replica(0, 1, 0), "replicas are not in ascending order"),
+    ] {
+        plan.files[0].windows[0].replicas = sound.iter().cloned().chain([wrong]).collect();
+        let error = Plan::parse(&plan.to_json(), Path::new("p.json")).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("file /data/a, window 0"), "{error}");
+    }
 }
 
 #[test]
