@@ -1,0 +1,70 @@
+//! What a simulated run did.
+
+use serde::Serialize;
+
+/// Percentiles of the time from issue to completion of requests, in seconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Latency {
+    pub mean_s: f64,
+    pub p50_s: f64,
+    pub p95_s: f64,
+    pub p99_s: f64,
+    pub max_s: f64,
+}
+
+/// The requests of one direction.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct DirectionOutcome {
+    pub requests: u64,
+    pub bytes: u64,
+    /// Million bytes per second over the whole run.
+    pub mb_per_s: f64,
+    pub latency: Latency,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ServerOutcome {
+    /// Seconds that the device and the link were busy, of the program's requests and of migration together.
+    pub device_busy_s: f64,
+    pub link_busy_s: f64,
+    pub bytes: u64,
+    pub sub_requests: u64,
+}
+
+/// One phase of the program.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct PhaseOutcome {
+    pub start_s: f64,
+    pub end_s: f64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+}
+
+/// One slice of the time line.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct TimeSlice {
+    pub start_s: f64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub moved_bytes: u64,
+    /// Share of the slice that each server's device was busy, 0 to 1.
+    pub device_busy: Vec<f64>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// From the start to the completion of the last request, in seconds.
+    pub time_s: f64,
+    /// Million bytes per second, both directions.
+    pub mb_per_s: f64,
+    pub read: DirectionOutcome,
+    pub write: DirectionOutcome,
+    /// In the order of the system's servers.
+    pub servers: Vec<ServerOutcome>,
+    pub phases: Vec<PhaseOutcome>,
+    pub timeline: Vec<TimeSlice>,
+    /// Bytes of regions that changed their placement during the run.
+    pub moved_bytes: u64,
+    /// Events that the engine handled.
+    pub events: u64,
+}

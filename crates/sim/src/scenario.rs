@@ -1,0 +1,107 @@
+//! What is simulated: servers and client links, the program, where its files lie, and the options of the run.
+
+use serde::Serialize;
+use stripewise_device::{DeviceSpec, LinkSpec};
+use stripewise_layout::{ByteCount, Placement};
+use stripewise_trace::Program;
+
+/// One storage server.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ServerModel {
+    pub name: String,
+    pub device: DeviceSpec,
+    /// Its own link; `None` where no network lies between.
+    pub link: Option<LinkSpec>,
+}
+
+/// The machines.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct System {
+    /// In the order of the cluster's servers, as layouts number them.
+    pub servers: Vec<ServerModel>,
+    /// The link of every client node, shared by its processes; `None` when clients have links of their own or none.
+    pub client_link: Option<LinkSpec>,
+}
+
+/// What a window border is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Borders {
+    /// Windows begin at their time, in seconds of the simulated run.
+    Time,
+    /// Window i is phase i of the program.
+    Phase,
+}
+
+/// Where a file lies from a border on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlacedWindow {
+    /// Seconds from the start of the run; not looked at with [`Borders::Phase`].
+    pub start_s: f64,
+    pub placement: Placement,
+}
+
+/// The placements of one file, in order; at least one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FilePlacements {
+    pub windows: Vec<PlacedWindow>,
+}
+
+impl FilePlacements {
+    /// One placement for the whole run.
+    #[must_use]
+    pub fn fixed(placement: Placement) -> Self {
+        Self { windows: vec![PlacedWindow { start_s: 0.0, placement }] }
+    }
+}
+
+/// How data moves at a border.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Migration {
+    /// The new placement holds at once and costs nothing.
+    Free,
+    /// Regions are copied one after the other through the servers' stations while the program goes on.
+    Copied {
+        /// Most bytes per second, if capped.
+        bandwidth_bytes_per_s: Option<f64>,
+        /// Bytes copied at a time.
+        chunk: ByteCount,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SimOptions {
+    /// Of all random draws.
+    pub seed: u64,
+    /// Seconds of one slice of the time line; 0 for none.
+    pub slice_s: f64,
+    pub borders: Borders,
+    pub migration: Migration,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self { seed: 1, slice_s: 0.0, borders: Borders::Time, migration: Migration::Free }
+    }
+}
+
+pub struct Scenario<'a> {
+    pub system: &'a System,
+    pub program: &'a dyn Program,
+    /// One for each of the program's files, in their order.
+    pub files: &'a [FilePlacements],
+    pub options: SimOptions,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum SimError {
+    #[error("the program has {files} files but {placements} placements are given; give one for each file")]
+    Files { files: usize, placements: usize },
+    #[error("{path}: {message}; plan the file for this cluster")]
+    Placement { path: String, message: String },
+    #[error("{path}: no placement; give at least one")]
+    NoPlacement { path: String },
+    #[error("the system has no servers; give at least one")]
+    NoServers,
+}
