@@ -1,19 +1,23 @@
 //! The calibrated profile and the cost equations over it, one module per paper.
 //!
 //! A policy first reduces the profile to [`ClassParameters`], the symbols of the papers, and then costs a request class under a stripe
-//! pair `<h, s>` with [`h2dp`], [`padp`] or [`psa`]. [`striped`] costs a request under any layout with every server's own line; it is
+//! pair `<h, s>` with [`h2dp`], [`padp`] or [`psa`]; [`cost_intelligent`] and [`segment`] know one kind of server ([`UniformParameters`]). [`striped`] costs a request under any layout with every server's own line; it is
 //! what predictions are made with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
 #![forbid(unsafe_code)]
 
+pub mod cost_intelligent;
 pub mod fit;
 pub mod h2dp;
 pub mod padp;
 mod parameters;
 mod profile;
 pub mod psa;
+pub mod queueing;
+pub mod segment;
 pub mod striped;
 
 pub use parameters::{
-    ClassParameters, Coefficients, Concurrency, Picoseconds, RequestCost, StripePair, most_bytes_on_one_server,
+    ClassParameters, Coefficients, Concurrency, Picoseconds, RequestCost, StripePair, UniformParameters,
+    most_bytes_on_one_server,
 };
 pub use profile::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ProfileError, ServerProfile};

@@ -1,6 +1,6 @@
 //! The symbols of the papers (H2DP table 1), drawn from a profile, and the quantities that all models share.
 
-use crate::Profile;
+use crate::{Profile, ServerProfile};
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{Direction, Order, ServerClass};
 
@@ -79,6 +79,27 @@ pub struct ClassParameters {
     ssd: [Coefficients; 4],
 }
 
+/// How many servers `takes_part` picks, and the means of their lines; zero lines without any.
+fn mean_of(profile: &Profile, takes_part: impl Fn(usize, &ServerProfile) -> bool) -> (u32, [Coefficients; 4]) {
+    let mut sums = [Coefficients::default(); 4];
+    let mut count = 0u32;
+    for (_, server) in profile.servers.iter().enumerate().filter(|(number, server)| takes_part(*number, server)) {
+        count += 1;
+        for direction in [Direction::Read, Direction::Write] {
+            for order in [Order::Sequential, Order::Random] {
+                let (line, sum) = (server.line(direction, order), &mut sums[slot(direction, order)]);
+                sum.alpha_s += line.alpha_s;
+                sum.beta_s_per_byte += line.beta_s_per_byte;
+            }
+        }
+    }
+    for sum in &mut sums {
+        sum.alpha_s /= f64::from(count.max(1));
+        sum.beta_s_per_byte /= f64::from(count.max(1));
+    }
+    (count, sums)
+}
+
 fn slot(direction: Direction, order: Order) -> usize {
     match (direction, order) {
         (Direction::Read, Order::Sequential) => 0,
@@ -91,26 +112,14 @@ fn slot(direction: Direction, order: Order) -> usize {
 impl ClassParameters {
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
-        let means = |class: ServerClass| {
-            let mut sums = [Coefficients::default(); 4];
-            let mut count = 0u32;
-            for server in profile.servers.iter().filter(|server| server.class == class) {
-                count += 1;
-                for direction in [Direction::Read, Direction::Write] {
-                    for order in [Order::Sequential, Order::Random] {
-                        let (line, sum) = (server.line(direction, order), &mut sums[slot(direction, order)]);
-                        sum.alpha_s += line.alpha_s;
-                        sum.beta_s_per_byte += line.beta_s_per_byte;
-                    }
-                }
-            }
-            for sum in &mut sums {
-                sum.alpha_s /= f64::from(count.max(1));
-                sum.beta_s_per_byte /= f64::from(count.max(1));
-            }
-            (count, sums)
-        };
-        let ((hservers, hdd), (sservers, ssd)) = (means(ServerClass::Hdd), means(ServerClass::Ssd));
+        Self::of_servers(profile, |_| true)
+    }
+
+    /// As [`Self::of`], of those servers alone (by number in the profile) for which `takes_part` is true.
+    #[must_use]
+    pub fn of_servers(profile: &Profile, takes_part: impl Fn(usize) -> bool) -> Self {
+        let of_class = |class| mean_of(profile, |number, server| server.class == class && takes_part(number));
+        let ((hservers, hdd), (sservers, ssd)) = (of_class(ServerClass::Hdd), of_class(ServerClass::Ssd));
         Self { hservers, sservers, e_s: profile.network.e_s, t_s_per_byte: profile.network.t_s_per_byte, hdd, ssd }
     }
 
@@ -121,6 +130,35 @@ impl ClassParameters {
             ServerClass::Hdd => self.hdd[slot(direction, order)],
             ServerClass::Ssd => self.ssd[slot(direction, order)],
         }
+    }
+}
+
+/// The symbols of Cost-intelligent table 1, which knows one kind of server: n servers with one alpha and beta, e and v of the network.
+///
+/// Where servers differ, their mean is taken, as in [`ClassParameters`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct UniformParameters {
+    /// n.
+    pub servers: u32,
+    /// e in seconds.
+    pub e_s: f64,
+    /// v in seconds per byte; t of the other papers.
+    pub v_s_per_byte: f64,
+    lines: [Coefficients; 4],
+}
+
+impl UniformParameters {
+    /// Of those servers (by number in the profile) for which `takes_part` is true.
+    #[must_use]
+    pub fn of_servers(profile: &Profile, takes_part: impl Fn(usize) -> bool) -> Self {
+        let (servers, lines) = mean_of(profile, |number, _| takes_part(number));
+        Self { servers, e_s: profile.network.e_s, v_s_per_byte: profile.network.t_s_per_byte, lines }
+    }
+
+    /// alpha and beta.
+    #[must_use]
+    pub fn of_class(&self, direction: Direction, order: Order) -> Coefficients {
+        self.lines[slot(direction, order)]
     }
 }
 
@@ -174,10 +212,31 @@ pub fn most_bytes_on_one_server(stripe_bytes: u64, cycle_bytes: u64, request_byt
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use stripewise_layout::{Layout, RegionOffset, ServerId};
+
+    /// n equal servers; random accesses start ten times as slowly.
+    pub(crate) fn uniform(servers: u32) -> UniformParameters {
+        uniform_with(servers, 1e-4, 8.5e-9, 4e-4, 1e-8)
+    }
+
+    pub(crate) fn uniform_with(
+        servers: u32,
+        e_s: f64,
+        v_s_per_byte: f64,
+        alpha_s: f64,
+        beta: f64,
+    ) -> UniformParameters {
+        let line = |alpha_s| Coefficients { alpha_s, beta_s_per_byte: beta };
+        UniformParameters {
+            servers,
+            e_s,
+            v_s_per_byte,
+            lines: [alpha_s, 10.0 * alpha_s, alpha_s, 10.0 * alpha_s].map(line),
+        }
+    }
 
     proptest! {
         #[test]
