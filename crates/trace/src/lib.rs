@@ -30,4 +30,4 @@ pub use statistics::{
     Alignment, FileStatistics, HeatMap, SMALL_REQUEST, TraceStatistics, alignment, heat_map, statistics,
 };
 pub use trace::{Communicator, Event, FileIndex, NodeIndex, Process, ProcessIndex, Trace, TraceTime, TracedFile};
-pub use workload::{Generator, Pattern, Request, TraceShape, Workload, WorkloadError, write_trace};
+pub use workload::{Benchmark, Generator, Pattern, Request, TraceShape, Workload, WorkloadError, write_trace};
