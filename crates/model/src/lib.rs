@@ -1,8 +1,9 @@
 //! The calibrated profile and the cost equations over it, one module per paper.
 //!
 //! A policy first reduces the profile to [`ClassParameters`], the symbols of the papers, and then costs a request class under a stripe
-//! pair `<h, s>` with [`h2dp`], [`padp`] or [`psa`]; [`cost_intelligent`] and [`segment`] know one kind of server ([`UniformParameters`]). [`striped`] costs a request under any layout with every server's own line; it is
-//! what predictions are made with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
+//! pair `<h, s>` with [`h2dp`], [`padp`] or [`psa`]; [`cost_intelligent`] and [`segment`] know one kind of server
+//! ([`UniformParameters`]). [`striped`] costs a request under any layout with every server's own line; it is what predictions are made
+//! with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
 #![forbid(unsafe_code)]
 
 pub mod cost_intelligent;

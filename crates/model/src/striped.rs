@@ -112,7 +112,11 @@ fn cost_of_parts(
 }
 
 /// 0, r, 2r, .. over one period of request and cycle, or over the region where that is shorter; at least the offset 0.
-pub(crate) fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> impl Iterator<Item = u64> + Clone {
+pub(crate) fn aligned_offsets(
+    cycle_bytes: u64,
+    request_bytes: u64,
+    region_bytes: u64,
+) -> impl Iterator<Item = u64> + Clone {
     let request_bytes = request_bytes.max(1);
     let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
     let in_region = (region_bytes / request_bytes).max(1);

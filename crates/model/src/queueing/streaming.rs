@@ -70,9 +70,8 @@ mod tests {
 
     #[test]
     fn a_disk_follows_few_streams_and_loses_many() {
-        let share = |processes, presence| {
-            Streaming { processes, presence, adjoining: 0.0 }.continuing(Order::Sequential)
-        };
+        let share =
+            |processes, presence| Streaming { processes, presence, adjoining: 0.0 }.continuing(Order::Sequential);
         assert_eq!((share(1, 1.0), share(8, 1.0), share(9, 1.0)), (1.0, 1.0, 0.0));
         // 32 processes on regions spread over 16 disks: two meet on each.
         assert!(share(32, 1.0 / 16.0) > 0.99);
