@@ -1,7 +1,8 @@
 //! The queueing model against exact results and against a plain event simulation.
 
+use proptest::prelude::*;
 use stripewise_layout::{Direction, Layout, Order, ServerClass, ServerId};
-use stripewise_model::queueing::{Network, Streaming, request_demand};
+use stripewise_model::queueing::{Fork, Network, Part, RequestDemand, ServerDemand, Streaming, Work, request_demand};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_trace::AccessClass;
 
@@ -147,123 +148,219 @@ mod simulation {
     }
 }
 
+/// One layout per stream, all requests of `bytes`.
+fn alike(bytes: u64, layouts: impl IntoIterator<Item = (f64, Layout)>) -> Vec<Stream> {
+    layouts.into_iter().map(|(weight, layout)| Stream { weight, class: reads(bytes), layout }).collect()
+}
+
+fn whole(server: u16) -> Layout {
+    layout([(server, 4 * MIB)])
+}
+
+/// Mixes of requests of one size on 12 disks (servers 0 to 11) and 4 SSDs.
+fn mixes(bytes: u64) -> Vec<(&'static str, Vec<Stream>)> {
+    let over_disks = || layout((0..12).map(|server| (server, (bytes / 12).next_multiple_of(4 * KIB))));
+    let over_flash = || layout((12..16).map(|server| (server, bytes / 4)));
+    let group = |first: u16| layout((0..4).map(|turn| ((first + turn * 5) % 12, bytes / 4)));
+    let pair = |first: u16| layout([(first, bytes / 2), ((first + 5) % 12, bytes / 2)]);
+    vec![
+        ("whole on disks", alike(bytes, (0..12).map(|server| (1.0, whole(server))))),
+        ("whole, SSDs more", alike(bytes, (0..16).map(|server| (if server < 12 { 1.0 } else { 5.0 }, whole(server))))),
+        ("whole, disks uneven", alike(bytes, (0..12).map(|server| (f64::from(server + 4), whole(server))))),
+        ("64KiB over all", alike(bytes, [(1.0, layout((0..16).map(|server| (server, 64 * KIB))))])),
+        ("over disks", alike(bytes, [(1.0, over_disks())])),
+        ("over disks, over SSDs", alike(bytes, [(1.0, over_disks()), (1.0, over_flash())])),
+        ("groups of 4", alike(bytes, (0..12).map(|first| (1.0, group(first))))),
+        ("pairs and whole", alike(bytes, (0..12).flat_map(|server| [(1.0, pair(server)), (1.0, whole(server))]))),
+    ]
+}
+
 fn cases() -> Vec<(String, Profile, Vec<Stream>)> {
-    let mut cases = Vec::new();
-    let whole = |server: u16, weight: f64, bytes: u64| Stream {
-        weight,
-        class: reads(bytes),
-        layout: layout([(server, 4 * MIB)]),
-    };
     let flat = profile(&[(5e-3, 1e-8); 16], 0.0, 0.0);
-    for (name, profile) in [("flat", flat), ("testbed", testbed())] {
+    let mut cases = Vec::new();
+    for (servers, profile) in [("disks without links", flat), ("disks and SSDs", testbed())] {
         for bytes in [64 * KIB, 256 * KIB, MIB, 4 * MIB] {
-            let size = bytes / KIB;
-            cases.push((
-                format!("{name} whole {size}K balanced disks"),
-                profile.clone(),
-                (0..12).map(|s| whole(s, 1.0, bytes)).collect(),
-            ));
-            cases.push((
-                format!("{name} whole {size}K, ssds 5x"),
-                profile.clone(),
-                (0..16).map(|s| whole(s, if s < 12 { 1.0 } else { 5.0 }, bytes)).collect(),
-            ));
-            cases.push((
-                format!("{name} def {size}K"),
-                profile.clone(),
-                vec![Stream { weight: 1.0, class: reads(bytes), layout: layout((0..16).map(|s| (s, 64 * KIB))) }],
-            ));
-            cases.push((
-                format!("{name} 12 disks {size}K"),
-                profile.clone(),
-                vec![Stream {
-                    weight: 1.0,
-                    class: reads(bytes),
-                    layout: layout((0..12).map(|s| (s, (bytes / 12).next_multiple_of(4096)))),
-                }],
-            ));
-            cases.push((
-                format!("{name} 4 ssds {size}K half, disks {size}K half"),
-                profile.clone(),
-                vec![
-                    Stream { weight: 1.0, class: reads(bytes), layout: layout((12..16).map(|s| (s, bytes / 4))) },
-                    Stream {
-                        weight: 1.0,
-                        class: reads(bytes),
-                        layout: layout((0..12).map(|s| (s, (bytes / 12).next_multiple_of(4096)))),
-                    },
-                ],
-            ));
-            cases.push((
-                format!("{name} groups of 4 {size}K"),
-                profile.clone(),
-                (0..12)
-                    .map(|s| Stream {
-                        weight: 1.0,
-                        class: reads(bytes),
-                        layout: layout((0..4).map(|i| ((s + i * 5) % 12, bytes / 4))),
-                    })
-                    .collect(),
-            ));
-            cases.push((
-                format!("{name} pairs {size}K over whole"),
-                profile.clone(),
-                (0..12)
-                    .flat_map(|s| {
-                        [
-                            Stream {
-                                weight: 1.0,
-                                class: reads(bytes),
-                                layout: layout([(s, bytes / 2), ((s + 5) % 12, bytes / 2)]),
-                            },
-                            whole(s, 1.0, bytes),
-                        ]
-                    })
-                    .collect(),
-            ));
+            for (mix, streams) in mixes(bytes) {
+                cases.push((format!("{servers}, {} KiB {mix}", bytes / KIB), profile.clone(), streams));
+            }
         }
-        cases.push((
-            format!("{name} mixed sizes whole"),
-            profile.clone(),
-            (0..12).flat_map(|s| [whole(s, 1.0, MIB), whole(s, 4.0, 64 * KIB)]).collect(),
-        ));
-        cases.push((
-            format!("{name} mixed sizes def"),
-            profile.clone(),
-            [MIB, 64 * KIB, 256 * KIB]
-                .iter()
-                .map(|b| Stream { weight: 1.0, class: reads(*b), layout: layout((0..16).map(|s| (s, 64 * KIB))) })
-                .collect(),
-        ));
+        let sizes = [MIB, 64 * KIB, 256 * KIB];
+        let over_all = || layout((0..16).map(|server| (server, 64 * KIB)));
+        let mixed = |layout: &dyn Fn(u16) -> Layout, count: u16| -> Vec<Stream> {
+            let one =
+                |(number, bytes): (u16, &u64)| Stream { weight: 1.0, class: reads(*bytes), layout: layout(number) };
+            (0..count).flat_map(|number| sizes.iter().map(move |bytes| (number, bytes))).map(one).collect()
+        };
+        cases.push((format!("{servers}, three sizes whole"), profile.clone(), mixed(&whole, 12)));
+        cases.push((format!("{servers}, three sizes 64KiB over all"), profile.clone(), mixed(&|_| over_all(), 1)));
     }
     cases
 }
 
 #[test]
 fn the_estimate_is_near_an_event_simulation() {
-    let mut errors = Vec::new();
+    let (mut all, mut busy) = (Vec::new(), Vec::new());
     for (name, profile, streams) in cases() {
         let network = network(&profile, &streams, 4 * MIB);
         let mut line = String::new();
         for processes in [1u32, 2, 4, 8, 16, 32, 64, 128] {
-            let simulated = simulation::rate(&profile, &streams, 4 * MIB, processes, 0.0, 20_000, 7);
-            let predicted = network.throughput(processes, 0.0);
-            let bound = network.bound(processes, 0.0);
-            line += &format!(" {:>6.1}({:.2})", (predicted / simulated - 1.0) * 100.0, simulated / bound);
-            errors.push((predicted / simulated - 1.0).abs());
+            let simulated = simulation::rate(&profile, &streams, 4 * MIB, processes, 0.0, 12_000, 7);
+            let error = network.throughput(processes, 0.0) / simulated - 1.0;
+            line += &format!(" {:>6.1}({:.2})", error * 100.0, simulated / network.bound(processes, 0.0));
+            all.push(error.abs());
+            if processes >= 16 {
+                busy.push(error.abs());
+            }
         }
-        println!("{name:<45}{line}");
+        println!("{name:<52}{line}");
     }
-    errors.sort_by(f64::total_cmp);
-    let at = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize] * 100.0;
-    println!(
-        "{} cases: median {:.1} p75 {:.1} p90 {:.1} p95 {:.1} max {:.1}",
-        errors.len(),
-        at(0.5),
-        at(0.75),
-        at(0.9),
-        at(0.95),
-        at(1.0)
+    let share = |errors: &mut Vec<f64>, share: f64| {
+        errors.sort_by(f64::total_cmp);
+        errors[((errors.len() - 1) as f64 * share) as usize]
+    };
+    for (what, errors) in [("all", &mut all), ("16 processes and more", &mut busy)] {
+        let [median, p90, p95, most] = [0.5, 0.9, 0.95, 1.0].map(|at| share(errors, at) * 100.0);
+        println!(
+            "{what}: {} cases, median {median:.1} %, 90 % {p90:.1} %, 95 % {p95:.1} %, most {most:.1} %",
+            errors.len()
+        );
+    }
+    for (errors, limits) in [(&mut all, [0.015, 0.05, 0.12]), (&mut busy, [0.02, 0.04, 0.06])] {
+        let found = [0.5, 0.9, 1.0].map(|at| share(errors, at));
+        assert!(found.iter().zip(limits).all(|(found, limit)| *found < limit), "{found:?}, allowed {limits:?}");
+    }
+}
+
+#[test]
+fn thinking_processes_are_estimated_as_well() {
+    let streams = alike(256 * KIB, (0..12).map(|server| (1.0, whole(server))));
+    let (profile, processes) = (testbed(), 32);
+    for think_s in [5e-3, 20e-3, 200e-3] {
+        let simulated = simulation::rate(&profile, &streams, 4 * MIB, processes, think_s, 20_000, 3);
+        let estimated = network(&profile, &streams, 4 * MIB).throughput(processes, think_s);
+        assert!((estimated / simulated - 1.0).abs() < 0.03, "{think_s} s: {estimated} and {simulated}");
+    }
+}
+
+/// One request on one of `stations` devices, each with the same probability, with service of a squared variation.
+fn balanced(stations: usize, mean_s: f64, squared_variation: f64) -> Network {
+    let mut network = Network::new(stations);
+    for server in 0..stations {
+        let device = Work { mean_s, mean_square_s2: mean_s * mean_s * (1.0 + squared_variation) };
+        let servers = vec![ServerDemand { server, visits: 1.0, device, link: Work::default() }];
+        let parts = vec![Part { server, device_s: mean_s, link_s: 0.0 }];
+        network.add(&RequestDemand { servers, unloaded_s: mean_s, forks: vec![Fork { share: 1.0, parts }] }, 1.0);
+    }
+    network
+}
+
+#[test]
+fn balanced_exponential_stations_are_solved_exactly() {
+    // X = p / (D (p + K - 1)), D the demand on each of K stations: Lazowska et al., Quantitative System Performance, chapter 6.
+    for stations in [1usize, 2, 5, 16, 100] {
+        for processes in [1u32, 2, 7, 32, 128, 200] {
+            let exact =
+                f64::from(processes) / (2e-3 / stations as f64 * (f64::from(processes) + stations as f64 - 1.0));
+            let found = balanced(stations, 2e-3, 1.0).throughput(processes, 0.0);
+            assert!((found / exact - 1.0).abs() < 1e-9, "{stations} stations, {processes} processes: {found}, {exact}");
+        }
+    }
+}
+
+#[test]
+fn large_populations_are_solved_in_longer_steps() {
+    for (stations, processes) in [(16usize, 1_000u32), (1_000, 5_000), (1_000, 100_000)] {
+        let exact = f64::from(processes) / (2e-3 / stations as f64 * (f64::from(processes) + stations as f64 - 1.0));
+        let found = balanced(stations, 2e-3, 1.0).throughput(processes, 0.0);
+        assert!((found / exact - 1.0).abs() < 0.01, "{stations} stations, {processes} processes: {found}, {exact}");
+    }
+}
+
+#[test]
+fn one_constant_station_is_always_busy() {
+    for processes in [1u32, 2, 3, 64] {
+        let found = balanced(1, 2e-3, 0.0).throughput(processes, 0.0);
+        assert!((found - 500.0).abs() < 1e-9, "{processes}: {found}");
+    }
+}
+
+#[test]
+fn the_demand_is_that_of_the_sub_requests() {
+    let profile = profile(&[(1e-3, 1e-8), (2e-3, 3e-8)], 1e-4, 1e-9);
+    // Requests of 8 KiB on a cycle of 4 + 12 KiB: the first takes 4 KiB of each server, the second 8 KiB of server 1.
+    let demand = request_demand(
+        &profile,
+        &layout([(0, 4 * KIB), (1, 12 * KIB)]),
+        reads(8 * KIB),
+        Streaming::AS_TRACED,
+        64 * KIB,
     );
-    assert!(at(0.5) < 1.0 && at(0.9) < 10.0, "{errors:?}");
+    let device = |server: usize, bytes: u64| profile.servers[server].read_random.seconds(bytes as f64);
+    let link = |bytes: u64| 1e-4 + bytes as f64 * 1e-9;
+    let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12, "{found}, not {expected}");
+    assert_eq!(demand.servers.iter().map(|one| (one.server, one.visits)).collect::<Vec<_>>(), [(0, 0.5), (1, 1.0)]);
+    near(demand.servers[0].device_s(), device(0, 4 * KIB) / 2.0);
+    near(demand.servers[1].device_s(), (device(1, 4 * KIB) + device(1, 8 * KIB)) / 2.0);
+    near(demand.servers[1].link_s(), (link(4 * KIB) + link(8 * KIB)) / 2.0);
+    near(demand.servers[1].device.mean_square_s2, (device(1, 4 * KIB).powi(2) + device(1, 8 * KIB).powi(2)) / 2.0);
+    near(demand.unloaded_s, (device(1, 4 * KIB) + link(4 * KIB) + device(1, 8 * KIB) + link(8 * KIB)) / 2.0);
+    assert_eq!(
+        demand.forks.iter().map(|fork| (fork.share, fork.parts.len())).collect::<Vec<_>>(),
+        [(0.5, 2), (0.5, 1)]
+    );
+}
+
+#[test]
+fn requests_that_continue_pay_the_sequential_startup() {
+    let mut profile = profile(&[(10e-3, 1e-8)], 0.0, 0.0);
+    profile.servers[0].read_sequential.alpha_s = 1e-3;
+    let mean_s = |order: Order, streams: Streaming| {
+        let class = AccessClass { direction: Direction::Read, request_bytes: 4 * KIB, order };
+        request_demand(&profile, &whole(0), class, streams, 4 * MIB).unloaded_s
+    };
+    let (sequential_s, random_s) = (1e-3 + 4096e-8, 10e-3 + 4096e-8);
+    let streams = |processes, adjoining| Streaming { processes, presence: 1.0, adjoining };
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
+    close(mean_s(Order::Sequential, streams(8, 0.0)), sequential_s);
+    close(mean_s(Order::Sequential, streams(9, 0.0)), random_s);
+    close(mean_s(Order::Random, streams(8, 0.0)), random_s);
+    close(mean_s(Order::Random, streams(32, 0.75)), 0.75 * sequential_s + 0.25 * random_s);
+}
+
+fn any_layout() -> impl Strategy<Value = Layout> {
+    let stripes = proptest::collection::vec(0u64..64, 6);
+    stripes.prop_filter_map("a layout needs a stripe", |stripes| {
+        Layout::new(stripes.iter().enumerate().map(|(server, kib)| (ServerId(server as u16), (kib * KIB) as u32))).ok()
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_estimate_exceeds_the_bound_and_more_processes_never_complete_less(
+        layouts in proptest::collection::vec((any_layout(), 1u64..300, 0.1..10.0f64), 1..5),
+        lines in proptest::collection::vec((0.0..1e-2f64, 1e-10..2e-8f64), 6),
+        link in (0.0..1e-3f64, 0.0..2e-8f64), think_s in prop_oneof![Just(0.0), 0.0..0.1f64],
+    ) {
+        let profile = profile(&lines, link.0, link.1);
+        let streams: Vec<Stream> = layouts
+            .into_iter()
+            .map(|(layout, kib, weight)| Stream { weight, class: reads(kib * KIB), layout })
+            .collect();
+        let network = network(&profile, &streams, MIB);
+        let mut before = 0.0;
+        for processes in [1u32, 2, 3, 8, 32, 100, 300, 1000] {
+            let (rate, bound) = (network.throughput(processes, think_s), network.bound(processes, think_s));
+            prop_assert!(rate > 0.0 && rate <= bound * (1.0 + 1e-9), "{} processes: {} of {}", processes, rate, bound);
+            prop_assert!(rate >= before, "{} processes: {} after {}", processes, rate, before);
+            before = rate;
+        }
+        // Alone, a request waits for nobody.
+        let alone = 1.0 / (network.unloaded_s() + think_s);
+        prop_assert!((network.throughput(1, think_s) / alone - 1.0).abs() < 1e-9);
+        // Loads are demands times requests, and the busiest station is the one with the most.
+        let total: f64 = streams.iter().map(|stream| stream.weight).sum();
+        prop_assert!((network.requests() - total).abs() < 1e-9 * total);
+        let most = (0..6).flat_map(|server| [network.device_load_s(server), network.link_load_s(server)]).fold(0.0, f64::max);
+        prop_assert!((network.bottleneck().unwrap().demand_s * total / most - 1.0).abs() < 1e-9);
+    }
 }
