@@ -89,25 +89,28 @@ impl Company {
         let (mut pairs, mut meeting, mut requests, mut adjoining) = (0u64, 0u64, 0u64, 0u64);
         for mut instant in instants {
             instant.sort_unstable();
-            let mut here: HashMap<u64, u64> = HashMap::new();
-            for (number, (offset, _)) in instant.iter().enumerate() {
-                *here.entry(offset / region_bytes).or_insert(0) += 1;
-                // Sorted, so the nearest end before an offset is that of a neighbour, unless requests overlap.
-                let ends = number.checked_sub(1).map(|before| instant[before].0 + instant[before].1);
-                adjoining += u64::from(ends.is_some_and(|end| end <= *offset && offset - end <= forward_skip_bytes));
+            // Sorted, so the nearest end before an offset is that of a neighbour, unless requests overlap.
+            let adjoins = |pair: &&[(u64, u64)]| {
+                let end = pair[0].0.saturating_add(pair[0].1);
+                pair[1].0.checked_sub(end).is_some_and(|gap| gap <= forward_skip_bytes)
+            };
+            adjoining += instant.windows(2).filter(adjoins).count() as u64;
+            let region = |request: &(u64, u64)| request.0 / region_bytes;
+            for together in instant.chunk_by(|left, right| region(left) == region(right)) {
+                let count = together.len() as u64;
+                meeting += count * (count - 1);
+                *by_region.entry(region(&together[0])).or_insert(0) += count;
             }
             let count = instant.len() as u64;
             requests += count;
             pairs += count * count.saturating_sub(1);
-            meeting += here.values().map(|n| n * (n - 1)).sum::<u64>();
-            for (region, n) in here {
-                *by_region.entry(region).or_insert(0) += n;
-            }
         }
         if pairs == 0 {
             return Self::default();
         }
-        let chance: f64 = by_region.values().map(|n| (*n as f64 / requests as f64).powi(2)).sum();
+        // In whole numbers, so that the order of the map does not matter.
+        let squares: u128 = by_region.values().map(|n| u128::from(*n) * u128::from(*n)).sum();
+        let chance = squares as f64 / (requests as f64).powi(2);
         let found = meeting as f64 / pairs as f64;
         // Everything in one region meets always, by chance too.
         let same_region = if chance < 1.0 { ((found - chance) / (1.0 - chance)).clamp(0.0, 1.0) } else { 0.0 };

@@ -4,21 +4,22 @@
 //! path, clocks brought to one time line. Events stay where they are and are decoded on the way.
 
 mod scan;
+mod slots;
 mod timeline;
 
 use crate::call::{Call, Level, Operation};
 use crate::clock::Clock;
-use crate::format::{CommunicatorKey, FileKey, HEADER_BYTES, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes};
+use crate::format::{CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes};
 use crate::manifest::Manifest;
 use crate::reader::Warning;
-use memmap2::Mmap;
 use rayon::prelude::*;
 use scan::Scan;
+pub(crate) use slots::Slots;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileOffset;
 use timeline::Timeline;
-pub(crate) use timeline::{ClockFacts, WindowBounds};
+pub(crate) use timeline::{ClockFacts, TickRange};
 
 /// Position in [`Trace::processes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -145,39 +146,7 @@ pub struct Trace {
     pub warnings: Vec<Warning>,
     origin_unix_ns: u64,
     duration: TraceTime,
-}
-
-/// The slots of one process, the header already taken off.
-#[derive(Debug)]
-pub(crate) enum Slots {
-    Mapped(Mmap),
-    Owned(Vec<u8>),
-}
-
-impl Slots {
-    /// Of a whole process file.
-    pub(crate) fn mapped(map: Mmap) -> Self {
-        Self::Mapped(map)
-    }
-
-    pub(crate) fn owned(bytes: Vec<u8>) -> Self {
-        Self::Owned(bytes)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map.get(HEADER_BYTES..).unwrap_or(&[]),
-            Self::Owned(bytes) => bytes,
-        }
-    }
-
-    pub(crate) fn byte_len(&self) -> u64 {
-        self.bytes().len() as u64
-    }
-
-    pub(crate) fn get(&self) -> &[[u8; SLOT_BYTES]] {
-        self.bytes().as_chunks().0
-    }
+    gives_back: bool,
 }
 
 /// What a reader hands over for each process.
@@ -240,7 +209,8 @@ impl Trace {
         sources: Vec<ProcessSource>,
         mut warnings: Vec<Warning>,
     ) -> Self {
-        let scans: Vec<Scan> = sources.par_iter().map(|source| scan::scan(source.slots.get())).collect();
+        let gives_back = sources.iter().map(|source| source.slots.byte_len()).sum::<u64>() > KEPT_BYTES;
+        let scans: Vec<Scan> = sources.par_iter().map(|source| scan::scan(&source.slots, gives_back)).collect();
         for (source, scan) in sources.iter().zip(&scans) {
             if scan.skipped > 0 {
                 warnings.push(Warning::Skipped { path: source.path.clone(), slots: scan.skipped });
@@ -278,7 +248,7 @@ impl Trace {
             });
         }
         let duration = TraceTime(last.saturating_sub(origin_unix_ns));
-        Self { manifest, processes, files, nodes, warnings, origin_unix_ns, duration }
+        Self { manifest, processes, files, nodes, warnings, origin_unix_ns, duration, gives_back }
     }
 
     /// When the first call began, in nanoseconds since 1970-01-01 UTC; 0 for a trace without records.
@@ -348,6 +318,13 @@ impl Trace {
         events
     }
 
+    /// To be called when the slots of a chunk have been gone through: the memory of a large trace is given back.
+    pub(crate) fn is_through(&self, chunk: &Chunk) {
+        if self.gives_back {
+            self.process(chunk.process).slots.give_back(&chunk.slots);
+        }
+    }
+
     /// The slots of all processes in pieces of at most `slots`, in order.
     pub(crate) fn chunks(&self, slots: usize) -> Vec<Chunk> {
         let mut chunks = Vec::new();
@@ -360,6 +337,9 @@ impl Trace {
         chunks
     }
 }
+
+/// A trace beyond this size is not kept in memory between one pass over it and the next.
+const KEPT_BYTES: u64 = 512 << 20;
 
 /// Slots of a piece of work: 8 MiB.
 pub(crate) const CHUNK_SLOTS: usize = 1 << 18;

@@ -1,12 +1,14 @@
 //! Counts one chunk of slots: the inner loop.
 
-use super::classes::ClassKey;
-use super::{CountOptions, WINDOW_LIMIT};
+use super::CountOptions;
+use super::classes::{ClassKey, Classes, Limits};
+use super::hashing::{Quick, SPREAD};
+use super::instants::{Instants, Place};
+use super::table::Table;
 use crate::call::{Call, Level, Operation};
-use crate::format::{NO_OFFSET, flag, slot_from_bytes};
-use crate::trace::{Chunk, FileIndex, ProcessIndex, Trace, WindowBounds, decode_at};
+use crate::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
+use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, decode_at};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// What a record's first byte means to the counting.
 mod kind {
@@ -43,7 +45,20 @@ pub(super) struct FirstRequest {
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) is_write: bool,
-    pub(super) window: u32,
+    pub(super) place: Place,
+    pub(super) start: TraceTime,
+}
+
+/// The last request of a process on a file before the process came to other parts of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) start: TraceTime,
+    pub(super) end: TraceTime,
+    /// It was the last one at the begin of the parts after `from` up to `to`.
+    pub(super) from: u32,
+    pub(super) to: u32,
 }
 
 /// What a chunk says of one file.
@@ -53,108 +68,29 @@ pub(super) struct ChunkFile {
     /// End of the last request.
     pub(super) last_end: u64,
     pub(super) largest_end: u64,
-    /// Classes by their number in the tables.
-    pub(super) classes: Vec<ClassKey>,
-    class_numbers: HashMap<ClassKey, u32, Quick>,
+    pub(super) requests: u64,
+    pub(super) classes: Classes,
     pub(super) windows: Vec<(u32, Table)>,
+    window_places: HashMap<u32, usize, Quick>,
     current: usize,
+    pub(super) held: Vec<Held>,
+    /// The latest part that a request began in.
+    pub(super) last_part: u32,
+    last_index: usize,
+    /// The last request.
+    pub(super) last: Option<Held>,
 }
 
 /// What a chunk says.
 pub(super) struct CountedChunk {
     pub(super) process: ProcessIndex,
     pub(super) files: Vec<ChunkFile>,
+    /// Requests that no file can hold.
+    pub(super) impossible: u64,
 }
 
-/// A multiplication is all that these keys need; their words differ in the low bits.
-#[derive(Default)]
-pub(super) struct MultiplyHasher(u64);
-type Quick = BuildHasherDefault<MultiplyHasher>;
-
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-
-impl Hasher for MultiplyHasher {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(SPREAD);
-    }
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-}
-
-/// Requests by region and class: a plain grid while that stays small, a map beyond.
-pub(super) enum Table {
-    Grid { counts: Vec<u32>, class_bits: u32 },
-    Map(HashMap<(u32, u32), u32, Quick>),
-}
-
-/// Cells of a grid at most: 4 MiB.
-const GRID_LIMIT: u64 = 1 << 20;
-
-impl Table {
-    const EMPTY: Self = Self::Grid { counts: Vec::new(), class_bits: 1 };
-
-    #[inline]
-    fn add(&mut self, region: u32, class: u32) {
-        if let Self::Grid { counts, class_bits } = self
-            && class >> *class_bits == 0
-            && let Some(cell) = counts.get_mut(((region as usize) << *class_bits) | class as usize)
-        {
-            *cell += 1;
-            return;
-        }
-        self.add_with_room(region, class);
-    }
-
-    #[cold]
-    fn add_with_room(&mut self, region: u32, class: u32) {
-        if let Self::Grid { counts, class_bits } = self {
-            let mut bits = *class_bits;
-            while class >> bits != 0 {
-                bits += 1;
-            }
-            let rows = (u64::from(region) + 1).next_power_of_two().max((counts.len() >> *class_bits) as u64);
-            if rows.checked_shl(bits).is_some_and(|cells| cells <= GRID_LIMIT) {
-                let mut wider = vec![0; (rows << bits) as usize];
-                for (index, count) in counts.iter().enumerate() {
-                    let row = index >> *class_bits;
-                    wider[(row << bits) | (index & ((1 << *class_bits) - 1))] = *count;
-                }
-                wider[((region as usize) << bits) | class as usize] += 1;
-                *self = Self::Grid { counts: wider, class_bits: bits };
-                return;
-            }
-            let mut map = HashMap::default();
-            self.for_each(|region, class, count| {
-                map.insert((region, class), count);
-            });
-            *self = Self::Map(map);
-        }
-        if let Self::Map(map) = self {
-            *map.entry((region, class)).or_insert(0) += 1;
-        }
-    }
-
-    /// Region, class and count of every cell in use; regions ascend in a grid.
-    pub(super) fn for_each(&self, mut use_cell: impl FnMut(u32, u32, u32)) {
-        match self {
-            Self::Grid { counts, class_bits } => {
-                for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-                    use_cell((index >> class_bits) as u32, (index & ((1 << class_bits) - 1)) as u32, *count);
-                }
-            }
-            Self::Map(map) => map.iter().for_each(|((region, class), count)| use_cell(*region, *class, *count)),
-        }
-    }
-}
+/// A request over more regions is damage: POSIX moves at most 2 GiB at once.
+const REGIONS_OF_REQUEST: u64 = 1 << 16;
 
 /// Regions of a file, by shift where their size allows.
 #[derive(Clone, Copy)]
@@ -176,11 +112,14 @@ impl Regions {
         }
     }
 
-    /// Whether a request can be placed at all: within what the kernel's signed offsets and 2^32 regions reach.
+    /// Whether a request can be placed at all: within what the kernel's signed offsets and 2^32 regions reach, and over no more
+    /// regions than any call moves bytes for.
     #[inline]
     pub(super) fn can_hold(self, offset: u64, bytes: u64) -> bool {
-        offset != NO_OFFSET.0
-            && offset.checked_add(bytes).is_some_and(|end| end < 1 << 62 && self.of(end - 1) <= u64::from(u32::MAX))
+        offset.checked_add(bytes).is_some_and(|end| {
+            let last = self.of(end - 1);
+            end < 1 << 62 && last <= u64::from(u32::MAX) && last - self.of(offset) < REGIONS_OF_REQUEST
+        })
     }
 }
 
@@ -191,24 +130,43 @@ impl ChunkFile {
             first: None,
             last_end: 0,
             largest_end: 0,
-            classes: Vec::new(),
-            class_numbers: HashMap::default(),
+            requests: 0,
+            classes: Classes::default(),
             windows: Vec::new(),
+            window_places: HashMap::default(),
             current: usize::MAX,
+            held: Vec::new(),
+            last_part: 0,
+            last_index: usize::MAX,
+            last: None,
         }
     }
 
-    fn class_number(&mut self, key: ClassKey) -> u32 {
-        *self.class_numbers.entry(key).or_insert_with(|| {
-            self.classes.push(key);
-            self.classes.len() as u32 - 1
-        })
+    /// Requests of each class so far.
+    pub(super) fn requests_by_class(&self) -> Vec<u64> {
+        let mut requests = vec![0u64; self.classes.len()];
+        for (_, table) in &self.windows {
+            table.for_each(|_, class, count, _| requests[class as usize] += u64::from(count));
+        }
+        requests
+    }
+
+    /// Of a class that is new or that sizes are rounded for.
+    #[cold]
+    fn class_number(&mut self, key: ClassKey, limits: &Limits) -> u32 {
+        // A bound that holds without counting cells: those of the file are limited where its chunks are joined.
+        while self.classes.is_too_fine(limits, 0) {
+            let requests = self.requests_by_class();
+            let map = self.classes.coarsen(&requests);
+            self.windows.iter_mut().for_each(|(_, table)| table.renumber(&map));
+        }
+        self.classes.number(key)
     }
 
     #[inline]
     fn table(&mut self, window: u32) -> &mut Table {
         if self.windows.get(self.current).is_none_or(|(number, _)| *number != window) {
-            self.current = self.windows.iter().position(|(number, _)| *number == window).unwrap_or_else(|| {
+            self.current = *self.window_places.entry(window).or_insert_with(|| {
                 self.windows.push((window, Table::EMPTY));
                 self.windows.len() - 1
             });
@@ -217,16 +175,26 @@ impl ChunkFile {
     }
 
     /// Adds a request, cut at region borders.
-    pub(super) fn add(&mut self, regions: Regions, request: &FirstRequest, is_random: bool) {
+    pub(super) fn add(&mut self, regions: Regions, request: &FirstRequest, is_random: bool, limits: &Limits) {
         let end = request.offset + request.bytes;
         let mut start = request.offset;
         while start < end {
             let region = regions.of(start);
             let piece_end = end.min((region + 1).saturating_mul(regions.bytes));
-            let class = self.class_number(ClassKey::new(request.is_write, is_random, piece_end - start));
-            self.table(request.window).add(region as u32, class);
+            let class = self.class_number(ClassKey::new(request.is_write, is_random, piece_end - start), limits);
+            self.table(request.place.window).add(region as u32, class, request.place.slice);
             start = piece_end;
         }
+    }
+
+    /// Notes that the last request stood until the process began one in `part`.
+    #[cold]
+    fn pass(&mut self, part: u32, at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>) {
+        if let Some((event, start, end)) = at(self.last_index) {
+            let (from, to) = (self.last_part, part);
+            self.held.push(Held { offset: event.offset.0, bytes: event.bytes, start, end, from, to });
+        }
+        self.last_part = part;
     }
 }
 
@@ -234,26 +202,44 @@ impl ChunkFile {
 struct RecentClasses([(u64, u32, u32); 256]);
 
 impl RecentClasses {
+    const NONE: Self = Self([(0, UNSEEN, 0); 256]);
+
     #[inline]
-    fn number(&mut self, slot: u32, key: ClassKey, file: &mut ChunkFile) -> u32 {
+    fn number(&mut self, slot: u32, key: ClassKey, file: &mut ChunkFile, limits: &Limits) -> u32 {
         let word = key.word();
         let place = ((word ^ u64::from(slot) << 56).wrapping_mul(SPREAD) >> 56) as usize;
-        let entry = &mut self.0[place];
-        if entry.0 != word || entry.1 != slot {
-            *entry = (word, slot, file.class_number(key));
+        let entry = self.0[place];
+        if entry.0 == word && entry.1 == slot {
+            return entry.2;
         }
-        entry.2
+        let number = file.class_number(key, limits);
+        // Rounded classes add up their bytes, so every request has to be seen.
+        if file.classes.level() == 0 {
+            self.0[place] = (word, slot, number);
+        } else {
+            self.forget(slot);
+        }
+        number
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.0.iter_mut().filter(|entry| entry.1 == slot).for_each(|entry| entry.1 = UNSEEN);
     }
 }
 
 /// No file of the chunk yet.
 const UNSEEN: u32 = u32::MAX;
 
-pub(super) fn count(trace: &Trace, options: &CountOptions, chunk: &Chunk) -> CountedChunk {
+pub(super) fn count(
+    trace: &Trace,
+    options: &CountOptions,
+    instants: &Instants,
+    limits: &Limits,
+    chunk: &Chunk,
+) -> CountedChunk {
     let process = trace.process(chunk.process);
     let slots = process.slots();
     let regions = Regions::new(options.region_size.0);
-    let window_ns = window_ns(options);
     let mut files: Vec<ChunkFile> = Vec::new();
     let mut place_of_file = HashMap::new();
     // By file key: the place in `files`, and the kinds that count for the file.
@@ -270,9 +256,14 @@ pub(super) fn count(trace: &Trace, options: &CountOptions, chunk: &Chunk) -> Cou
             (UNSEEN, kinds)
         })
         .collect();
-    let mut recent = RecentClasses([(0, UNSEEN, 0); 256]);
-    let mut window = 0;
-    let mut bounds = WindowBounds::NONE;
+    let event_at = |index: usize| {
+        let event = decode_at(slots, index)?;
+        Some((event, process.timeline().trace_time(event.start.0), process.timeline().trace_time(event.end.0)))
+    };
+    let mut recent = RecentClasses::NONE;
+    let mut now = Place { window: 0, slice: 1, part: 0 };
+    let mut ticks = TickRange::NONE;
+    let mut impossible = 0;
     for index in chunk.slots.clone() {
         let slot = slot_from_bytes(&slots[index]);
         let kind = KINDS[usize::from(slot[0] as u8)];
@@ -302,32 +293,45 @@ pub(super) fn count(trace: &Trace, options: &CountOptions, chunk: &Chunk) -> Cou
             continue;
         }
         if bytes == 0 || !regions.can_hold(offset, bytes) {
+            impossible += u64::from(bytes > 0 && offset != NO_OFFSET.0);
             continue;
         }
-        if !bounds.holds(slot[3]) {
-            (window, bounds) = process.timeline().window(slot[3], window_ns, WINDOW_LIMIT - 1);
+        if !ticks.holds(slot[3]) {
+            (now, ticks) = instants.place_of_ticks(process, slot[3]);
         }
         let end = offset + bytes;
         file.largest_end = file.largest_end.max(end);
+        file.requests += 1;
         let is_write = kind & kind::WRITE != 0;
         if file.first.is_none() {
-            file.first = Some(FirstRequest { offset, bytes, is_write, window });
-            file.last_end = end;
+            let start = process.timeline().trace_time(slot[3]);
+            file.first = Some(FirstRequest { offset, bytes, is_write, place: now, start });
+            (file.last_end, file.last_part, file.last_index) = (end, now.part, index);
             continue;
         }
+        if now.part > file.last_part {
+            file.pass(now.part, event_at);
+        }
         let is_random = offset.wrapping_sub(file.last_end) > options.forward_skip_bytes;
-        file.last_end = end;
+        (file.last_end, file.last_index) = (end, index);
         let region = regions.of(offset);
         if region == regions.of(end - 1) {
-            let class = recent.number(*place, ClassKey::new(is_write, is_random, bytes), file);
-            file.table(window).add(region as u32, class);
+            let class = recent.number(*place, ClassKey::new(is_write, is_random, bytes), file, limits);
+            file.table(now.window).add(region as u32, class, now.slice);
         } else {
-            file.add(regions, &FirstRequest { offset, bytes, is_write, window }, is_random);
+            let request = FirstRequest { offset, bytes, is_write, place: now, start: TraceTime(0) };
+            let level = file.classes.level();
+            file.add(regions, &request, is_random, limits);
+            if file.classes.level() != level {
+                recent.forget(*place);
+            }
         }
     }
-    CountedChunk { process: chunk.process, files }
-}
-
-pub(super) fn window_ns(options: &CountOptions) -> u64 {
-    ((options.window_s * 1e9).round() as u64).max(1)
+    for file in &mut files {
+        file.last = event_at(file.last_index).map(|(event, start, end)| {
+            let (from, to) = (file.last_part, instants.last_part());
+            Held { offset: event.offset.0, bytes: event.bytes, start, end, from, to }
+        });
+    }
+    CountedChunk { process: chunk.process, files, impossible }
 }

@@ -1,5 +1,11 @@
 //! Classes of requests, and their merging when there are too many.
+//!
+//! Sizes are counted exactly until a file has more classes or cells than memory should hold. From then on they are rounded down to
+//! fewer and fewer leading bits, with the bytes added up beside, so that a merged class still has the true mean size. How coarse a
+//! file ends depends on all of its requests and not on how they were cut into chunks: a part of the requests never needs coarser
+//! classes than the whole.
 
+use super::hashing::Quick;
 use crate::access::{AccessClass, ClassIndex};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -21,12 +27,123 @@ impl ClassKey {
         self.0
     }
 
+    fn request_bytes(self) -> u64 {
+        self.0 >> 2
+    }
+
     pub(super) fn class(self) -> AccessClass {
         AccessClass {
             direction: if self.0 & 2 == 0 { Direction::Read } else { Direction::Write },
             request_bytes: self.0 >> 2,
             order: if self.0 & 1 == 0 { Order::Sequential } else { Order::Random },
         }
+    }
+}
+
+/// Leading bits of a size that classes tell apart, by level of coarseness; the first is exact.
+const LEADING_BITS: [u32; 5] = [64, 6, 3, 1, 0];
+/// Classes of a file that are counted apart at most: beyond, sizes are rounded.
+const CLASSES_APART: usize = 1 << 14;
+/// Cells (window, region, class) of a file that are counted apart at most, unless no class could be merged anyway.
+const CELLS_APART: usize = 1 << 20;
+
+/// What limits a file's classes while it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// As [`class_limit`](super::CountOptions::class_limit).
+    pub(super) classes: usize,
+    pub(super) classes_apart: usize,
+    pub(super) cells_apart: usize,
+}
+
+impl Limits {
+    pub(super) fn new(class_limit: u16) -> Self {
+        Self { classes: usize::from(class_limit), classes_apart: CLASSES_APART, cells_apart: CELLS_APART }
+    }
+}
+
+/// The classes of a file so far, numbered in order of appearance.
+#[derive(Default, Debug)]
+pub(super) struct Classes {
+    level: usize,
+    keys: Vec<ClassKey>,
+    numbers: HashMap<ClassKey, u32, Quick>,
+    /// By number; only while sizes are rounded, exact ones tell it themselves.
+    bytes: Vec<u128>,
+}
+
+impl Classes {
+    pub(super) fn level(&self) -> usize {
+        self.level
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn rounded(&self, key: ClassKey) -> ClassKey {
+        let size = key.request_bytes();
+        let dropped = (u64::BITS - size.leading_zeros()).saturating_sub(LEADING_BITS[self.level]);
+        ClassKey(size.checked_shr(dropped).unwrap_or(0) << dropped.min(63) << 2 | key.0 & 3)
+    }
+
+    /// The number of a request's class. While sizes are rounded, every request must come here.
+    pub(super) fn number(&mut self, exact: ClassKey) -> u32 {
+        self.add(exact, u128::from(exact.request_bytes()))
+    }
+
+    fn add(&mut self, key: ClassKey, bytes: u128) -> u32 {
+        let key = if self.level == 0 { key } else { self.rounded(key) };
+        let number = *self.numbers.entry(key).or_insert_with(|| {
+            self.keys.push(key);
+            self.keys.len() as u32 - 1
+        });
+        if self.level > 0 {
+            self.bytes.resize(self.keys.len(), 0);
+            self.bytes[number as usize] += bytes;
+        }
+        number
+    }
+
+    /// Whether classes have to become coarser for so many cells.
+    pub(super) fn is_too_fine(&self, limits: &Limits, cells: usize) -> bool {
+        self.level + 1 < LEADING_BITS.len()
+            && (self.len() > limits.classes_apart.max(limits.classes)
+                || self.len() > limits.classes && cells > limits.cells_apart)
+    }
+
+    /// Makes classes one level coarser and gives the new number of every old one. `requests`: of each class so far.
+    pub(super) fn coarsen(&mut self, requests: &[u64]) -> Vec<u32> {
+        let mut coarser = Self { level: self.level + 1, ..Self::default() };
+        let map = self.keys.iter().enumerate();
+        let map = map.map(|(number, key)| coarser.add(*key, self.bytes_of(number, requests[number]))).collect();
+        *self = coarser;
+        map
+    }
+
+    fn bytes_of(&self, number: usize, requests: u64) -> u128 {
+        if self.level == 0 {
+            u128::from(requests) * u128::from(self.keys[number].request_bytes())
+        } else {
+            self.bytes[number]
+        }
+    }
+
+    /// Takes up the classes of a part, which must not be coarser, and gives the number here of each. `requests`: of each class there.
+    pub(super) fn absorb(&mut self, part: &Self, requests: &[u64]) -> Vec<u32> {
+        let keys = part.keys.iter().enumerate();
+        keys.map(|(number, key)| self.add(*key, part.bytes_of(number, requests[number]))).collect()
+    }
+
+    /// At most `limit` classes, ascending, and which of them each number here belongs to.
+    pub(super) fn settle(&self, requests: &[u64], limit: usize) -> (Vec<AccessClass>, Vec<ClassIndex>) {
+        let mut totals = BTreeMap::new();
+        for (number, key) in self.keys.iter().enumerate().filter(|(number, _)| requests[*number] > 0) {
+            totals.insert(*key, (requests[number], self.bytes_of(number, requests[number])));
+        }
+        let (classes, map) = settle(&totals, limit);
+        let of_key = |key| map.get(key).copied().unwrap_or(ClassIndex(0));
+        (classes, self.keys.iter().map(of_key).collect())
     }
 }
 
@@ -76,20 +193,22 @@ impl Ord for Proposal {
 
 /// The classes of a file and which of them each exact class belongs to. Exact where at most `limit` occur; otherwise neighbours by size
 /// of one direction and order are merged, always the pair of least min(requests) x ln(size ratio), into a class of their mean size.
+///
+/// Every class comes with its requests and their bytes.
 pub(super) fn settle(
-    requests: &BTreeMap<ClassKey, u64>,
+    requests: &BTreeMap<ClassKey, (u64, u128)>,
     limit: usize,
 ) -> (Vec<AccessClass>, HashMap<ClassKey, ClassIndex>) {
-    let mut ordered: Vec<(ClassKey, u64)> = requests.iter().map(|(key, count)| (*key, *count)).collect();
+    let mut ordered: Vec<(ClassKey, (u64, u128))> = requests.iter().map(|(key, totals)| (*key, *totals)).collect();
     ordered.sort_by_key(|(key, _)| (key.0 & 3, key.0 >> 2));
     let mut groups: Vec<Group> = ordered
         .iter()
         .enumerate()
-        .map(|(index, (key, count))| {
-            let alike = |other: Option<&(ClassKey, u64)>| other.is_some_and(|(other, _)| other.0 & 3 == key.0 & 3);
+        .map(|(index, (key, (count, bytes)))| {
+            let alike = |other: Option<&(ClassKey, (u64, u128))>| other.is_some_and(|(other, _)| other.0 & 3 == key.0 & 3);
             Group {
                 requests: *count,
-                bytes: u128::from(*count) * u128::from(key.0 >> 2),
+                bytes: *bytes,
                 members: vec![*key],
                 previous: index.checked_sub(1).filter(|index| alike(ordered.get(*index))),
                 next: Some(index + 1).filter(|index| alike(ordered.get(*index))),
@@ -161,6 +280,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn with_bytes(requests: &BTreeMap<ClassKey, u64>) -> BTreeMap<ClassKey, (u64, u128)> {
+        let bytes = |key: &ClassKey, count: u64| u128::from(count) * u128::from(key.request_bytes());
+        requests.iter().map(|(key, count)| (*key, (*count, bytes(key, *count)))).collect()
+    }
+
     proptest! {
         #[test]
         fn merging_keeps_bytes_and_kinds_and_stays_within_the_limit(
@@ -169,7 +293,7 @@ mod tests {
                 1u64..10_000, 0..120),
             limit in 4usize..40,
         ) {
-            let (classes, map) = settle(&requests, limit);
+            let (classes, map) = settle(&with_bytes(&requests), limit);
             prop_assert!(classes.len() <= limit.max(4));
             prop_assert_eq!(map.len(), requests.len());
             if requests.len() <= limit {
@@ -201,9 +325,57 @@ mod tests {
         let requests: BTreeMap<_, _> = [(4096, 1000), (4100, 1), (65_536, 1000), (70_000, 900), (1 << 20, 1000)]
             .map(|(size, count)| (ClassKey::new(false, true, size), count))
             .into();
-        let sizes = |limit| settle(&requests, limit).0.iter().map(|class| class.request_bytes).collect::<Vec<_>>();
+        let sizes = |limit| settle(&with_bytes(&requests), limit).0.iter().map(|class| class.request_bytes).collect::<Vec<_>>();
         assert_eq!(sizes(5), [4096, 4100, 65_536, 70_000, 1 << 20]);
         assert_eq!(sizes(4), [4096, 65_536, 70_000, 1 << 20]);
         assert_eq!(sizes(3), [4096, (65_536 * 1000 + 70_000 * 900 + 950) / 1900, 1 << 20]);
+    }
+
+    /// However the requests are cut into parts, the classes come out the same, with all their bytes.
+    #[test]
+    fn rounded_classes_do_not_depend_on_parts() {
+        let limits = Limits { classes: 8, classes_apart: 40, cells_apart: 1 << 20 };
+        let sizes: Vec<u64> = (0..5_000u64).map(|number| 1 + number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 24)).collect();
+        let count = |sizes: &[u64]| {
+            let (mut classes, mut requests) = (Classes::default(), Vec::new());
+            for size in sizes {
+                let number = classes.number(ClassKey::new(false, true, *size)) as usize;
+                requests.resize(classes.len(), 0u64);
+                requests[number] += 1;
+                while classes.is_too_fine(&limits, classes.len()) {
+                    requests = moved(&requests, &classes.coarsen(&requests), classes.len());
+                }
+            }
+            (classes, requests)
+        };
+        let (whole, whole_requests) = count(&sizes);
+        assert!(whole.level() > 0 && whole.len() <= 40, "{} {}", whole.level(), whole.len());
+        for cut in [1, 7, 2_500, 4_999] {
+            let (mut joined, mut requests) = (Classes::default(), Vec::new());
+            for part in [&sizes[..cut], &sizes[cut..]] {
+                let (part, of_part) = count(part);
+                while joined.level() < part.level() {
+                    requests = moved(&requests, &joined.coarsen(&requests), joined.len());
+                }
+                let map = joined.absorb(&part, &of_part);
+                requests.resize(joined.len(), 0);
+                map.iter().zip(&of_part).for_each(|(number, count)| requests[*number as usize] += count);
+                while joined.is_too_fine(&limits, joined.len()) {
+                    requests = moved(&requests, &joined.coarsen(&requests), joined.len());
+                }
+            }
+            assert_eq!(joined.settle(&requests, 8).0, whole.settle(&whole_requests, 8).0, "cut at {cut}");
+        }
+        let (classes, _) = whole.settle(&whole_requests, 4);
+        let bytes: u64 = sizes.iter().sum();
+        let (_, map) = whole.settle(&whole_requests, 4);
+        let kept: u64 = map.iter().zip(&whole_requests).map(|(class, count)| classes[usize::from(class.0)].request_bytes * count).sum();
+        assert!(kept.abs_diff(bytes) <= 5_000, "{kept} of {bytes}");
+    }
+
+    fn moved(requests: &[u64], map: &[u32], classes: usize) -> Vec<u64> {
+        let mut moved = vec![0; classes];
+        map.iter().zip(requests).for_each(|(number, count)| moved[*number as usize] += count);
+        moved
     }
 }

@@ -1,99 +1,232 @@
-//! Joins the counts of chunks into the accesses of files.
+//! Joins the counts of chunks into the accesses of files, batch after batch.
 
-use super::chunk::{ChunkFile, CountedChunk, Regions};
-use super::{CountOptions, classes};
+use super::chunk::{ChunkFile, CountedChunk, FirstRequest, Held, Regions};
+use super::classes::{Classes, Limits};
+use super::hashing::Quick;
+use super::instants::Instants;
+use super::CountOptions;
 use crate::access::{ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
-use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace};
+use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use stripewise_layout::RegionIndex;
 
-struct Part {
+/// A request counts as in company for so many typical gaps between its process's requests on the file, or as long as it is in flight.
+const GAPS_HELD: u64 = 8;
+
+/// All files, as far as batches have been taken up.
+pub(super) struct Joined<'a> {
+    options: &'a CountOptions,
+    instants: Instants,
+    limits: Limits,
+    files: BTreeMap<FileIndex, JoinedFile>,
+    pub(super) impossible: u64,
+}
+
+struct JoinedFile {
+    largest_end: u64,
+    classes: Classes,
+    /// By class number.
+    requests: Vec<u64>,
+    windows: BTreeMap<u32, Rows>,
+    process: Option<ProcessOnFile>,
+    /// Part, offset and bytes of the requests that processes had at instants.
+    met: Vec<(u32, u64, u64)>,
+}
+
+/// The process whose chunks are being taken up.
+struct ProcessOnFile {
     process: ProcessIndex,
-    node: NodeIndex,
-    file: ChunkFile,
+    requests: u64,
+    first_start: TraceTime,
+    last_end: u64,
+    last: Option<Held>,
+    last_part: u32,
+    held: Vec<Held>,
 }
 
-pub(super) fn merge(trace: &Trace, options: &CountOptions, chunks: Vec<CountedChunk>) -> Vec<FileAccess> {
-    let mut by_file: BTreeMap<FileIndex, Vec<Part>> = BTreeMap::new();
-    for chunk in chunks {
-        let node = trace.process(chunk.process).node;
-        for file in chunk.files {
-            by_file.entry(file.file).or_default().push(Part { process: chunk.process, node, file });
-        }
+impl<'a> Joined<'a> {
+    pub(super) fn new(options: &'a CountOptions, instants: Instants, limits: Limits) -> Self {
+        Self { options, instants, limits, files: BTreeMap::new(), impossible: 0 }
     }
-    let regions = Regions::new(options.region_size.0);
-    by_file.par_iter_mut().for_each(|(_, parts)| {
-        decide_first_requests(parts, regions, options.forward_skip_bytes);
-        // Processes of a node follow each other; the chunks of a process stay in order.
-        parts.sort_by_key(|part| (part.node, part.process));
-    });
-    let all_windows = by_file.values().flatten().flat_map(|part| &part.file.windows);
-    let windows = all_windows.map(|(number, _)| number + 1).max().unwrap_or(0);
-    let merged: Vec<FileAccess> = by_file
-        .into_par_iter()
-        .map(|(file, parts)| merge_file(trace.file(file).path.clone(), options, &parts, windows))
-        .collect();
-    merged.into_iter().filter(|file| !file.classes.is_empty()).collect()
+
+    /// Takes up chunks, which must come in order of node, process and slots.
+    pub(super) fn absorb(&mut self, trace: &Trace, chunks: Vec<CountedChunk>) {
+        let mut parts: BTreeMap<FileIndex, Vec<(ProcessIndex, NodeIndex, ChunkFile)>> = BTreeMap::new();
+        for chunk in chunks {
+            self.impossible += chunk.impossible;
+            let node = trace.process(chunk.process).node;
+            for file in chunk.files {
+                parts.entry(file.file).or_default().push((chunk.process, node, file));
+            }
+        }
+        for file in parts.keys() {
+            self.files.entry(*file).or_insert_with(JoinedFile::new);
+        }
+        let (options, instants, limits) = (self.options, self.instants, self.limits);
+        // Both maps are in order of file.
+        let mut joined: Vec<_> = self.files.iter_mut().filter(|(file, _)| parts.contains_key(file)).collect();
+        joined.par_iter_mut().zip(parts.into_par_iter().collect::<Vec<_>>()).for_each(|((_, joined), (_, parts))| {
+            for (process, node, part) in parts {
+                joined.absorb(options, &instants, &limits, process, node, part);
+            }
+        });
+    }
+
+    /// The files with accesses, in order of path; all with the same windows.
+    pub(super) fn finish(self, trace: &Trace) -> Vec<FileAccess> {
+        let Self { options, instants, files, .. } = self;
+        let last = files.values().filter_map(|file| file.windows.last_key_value()).map(|(window, _)| window + 1);
+        let windows = last.max().unwrap_or(0);
+        let finished: Vec<Option<FileAccess>> = files
+            .into_par_iter()
+            .map(|(file, joined)| joined.finish(trace.file(file).path.clone(), options, &instants, windows))
+            .collect();
+        finished.into_iter().flatten().collect()
+    }
 }
 
-fn decide_first_requests(parts: &mut [Part], regions: Regions, forward_skip_bytes: u64) {
-    let mut last: Option<(ProcessIndex, u64)> = None;
-    for part in parts {
-        let Some(first) = part.file.first else { continue };
-        let before = last.filter(|(process, _)| *process == part.process);
-        let is_random = before.is_none_or(|(_, end)| first.offset.wrapping_sub(end) > forward_skip_bytes);
-        part.file.add(regions, &first, is_random);
-        last = Some((part.process, part.file.last_end));
+impl JoinedFile {
+    fn new() -> Self {
+        Self {
+            largest_end: 0,
+            classes: Classes::default(),
+            requests: Vec::new(),
+            windows: BTreeMap::new(),
+            process: None,
+            met: Vec::new(),
+        }
     }
-}
 
-fn merge_file(path: String, options: &CountOptions, parts: &[Part], windows: u32) -> FileAccess {
-    let mut requests = BTreeMap::new();
-    for part in parts {
-        let mut of_class = vec![0u64; part.file.classes.len()];
-        for (_, table) in &part.file.windows {
-            table.for_each(|_, class, count| of_class[class as usize] += u64::from(count));
+    fn absorb(
+        &mut self,
+        options: &CountOptions,
+        instants: &Instants,
+        limits: &Limits,
+        process: ProcessIndex,
+        node: NodeIndex,
+        mut part: ChunkFile,
+    ) {
+        self.largest_end = self.largest_end.max(part.largest_end);
+        let Some(first) = part.first else { return };
+        if self.process.as_ref().is_none_or(|before| before.process != process) {
+            self.close_process(instants);
+            self.process = Some(ProcessOnFile::new(process, &first));
         }
-        for (key, count) in part.file.classes.iter().zip(of_class) {
-            *requests.entry(*key).or_insert(0) += count;
+        if let Some(current) = &mut self.process {
+            let continues = current.requests > 0 && first.offset.wrapping_sub(current.last_end) <= options.forward_skip_bytes;
+            part.add(Regions::new(options.region_size.0), &first, !continues, limits);
+            current.take(&part, &first);
         }
-    }
-    let (classes, map) = classes::settle(&requests, usize::from(options.class_limit));
-    let mut of_window: Vec<RegionRows> = (0..windows).map(|_| RegionRows::new(classes.len())).collect();
-    for part in parts {
-        let settled: Vec<ClassIndex> = part.file.classes.iter().map(|key| map[key]).collect();
-        for (window, table) in &part.file.windows {
-            let rows = &mut of_window[*window as usize];
-            table.for_each(|region, class, count| {
-                rows.add(region, settled[class as usize], u64::from(count), part.process, part.node);
+        while self.classes.level() < part.classes.level() {
+            self.coarsen();
+        }
+        let requests = part.requests_by_class();
+        let map = self.classes.absorb(&part.classes, &requests);
+        self.requests.resize(self.classes.len(), 0);
+        map.iter().zip(&requests).for_each(|(class, count)| self.requests[*class as usize] += count);
+        for (window, table) in &part.windows {
+            let rows = self.windows.entry(*window).or_default();
+            rows.make_room(self.classes.len());
+            table.for_each(|region, class, count, slices| {
+                rows.add(region, map[class as usize], u64::from(count), slices, process, node);
             });
         }
+        while self.classes.is_too_fine(limits, self.windows.values().map(|rows| rows.filled).sum()) {
+            self.coarsen();
+        }
     }
-    let window_s = options.window_s;
-    let windows = of_window.into_iter().enumerate().map(|(number, rows)| WindowAccess {
-        start_s: number as f64 * window_s,
-        end_s: (number + 1) as f64 * window_s,
-        company: Company::default(),
-        regions: rows.finish(),
-    });
-    FileAccess {
-        path,
-        size_bytes: parts.iter().map(|part| part.file.largest_end).max().unwrap_or(0),
-        region_size: options.region_size,
-        classes,
-        windows: windows.collect(),
+
+    fn coarsen(&mut self) {
+        let map = self.classes.coarsen(&self.requests);
+        let mut requests = vec![0; self.classes.len()];
+        map.iter().zip(&self.requests).for_each(|(class, count)| requests[*class as usize] += count);
+        self.requests = requests;
+        let classes = self.classes.len();
+        self.windows.values_mut().for_each(|rows| rows.renumber(&map, classes));
+    }
+
+    fn close_process(&mut self, instants: &Instants) {
+        let Some(mut process) = self.process.take() else { return };
+        let Some(last) = process.last else { return };
+        process.held.push(last);
+        let span = last.start.0.saturating_sub(process.first_start.0);
+        let gap = span / process.requests.saturating_sub(1).max(1);
+        for held in &process.held {
+            let until = held.end.max(TraceTime(held.start.0.saturating_add(gap.saturating_mul(GAPS_HELD))));
+            let met = instants.instants(held.from, held.to).take_while(|(_, time)| *time <= until);
+            self.met.extend(met.map(|(part, _)| (part, held.offset, held.bytes)));
+        }
+    }
+
+    fn finish(
+        mut self,
+        path: String,
+        options: &CountOptions,
+        instants: &Instants,
+        windows: u32,
+    ) -> Option<FileAccess> {
+        self.close_process(instants);
+        if self.windows.is_empty() {
+            return None;
+        }
+        let (classes, map) = self.classes.settle(&self.requests, usize::from(options.class_limit));
+        self.met.sort_unstable();
+        let mut company: BTreeMap<u32, Company> = BTreeMap::new();
+        for met in self.met.chunk_by(|left, right| instants.window_of_part(left.0) == instants.window_of_part(right.0)) {
+            let at_instants = met.chunk_by(|left, right| left.0 == right.0);
+            let requests = at_instants.map(|instant| instant.iter().map(|met| (met.1, met.2)).collect());
+            let found = Company::of_instants(requests, options.region_size.0, options.forward_skip_bytes);
+            company.insert(instants.window_of_part(met[0].0), found);
+        }
+        let windows = (0..windows).map(|number| {
+            let regions = self.windows.remove(&number).map(|rows| rows.finish(&map));
+            WindowAccess {
+                start_s: f64::from(number) * options.window_s,
+                end_s: f64::from(number + 1) * options.window_s,
+                company: regions.as_ref().and_then(|_| company.get(&number).copied()).unwrap_or_default(),
+                regions: regions.unwrap_or_default(),
+            }
+        });
+        let windows = windows.collect();
+        Some(FileAccess { path, size_bytes: self.largest_end, region_size: options.region_size, classes, windows })
+    }
+}
+
+impl ProcessOnFile {
+    fn new(process: ProcessIndex, first: &FirstRequest) -> Self {
+        let (first_start, last_part) = (first.start, first.place.part);
+        Self { process, requests: 0, first_start, last_end: 0, last: None, last_part, held: Vec::new() }
+    }
+
+    fn take(&mut self, part: &ChunkFile, first: &FirstRequest) {
+        let between = self.last.map(|last| Held { to: first.place.part, ..last });
+        for held in between.iter().chain(&part.held) {
+            // A chunk does not know which parts were reached before it.
+            let from = held.from.max(self.last_part);
+            if held.to > from {
+                self.held.push(Held { from, ..*held });
+                self.last_part = held.to;
+            }
+        }
+        self.requests += part.requests;
+        self.last_end = part.last_end;
+        self.last = part.last.map(|last| Held { from: last.from.max(self.last_part), ..last });
     }
 }
 
 /// The regions of one window, in order of appearance.
-struct RegionRows {
-    classes: usize,
-    /// Region to row plus one, below the first limit by place.
+#[derive(Default)]
+struct Rows {
+    /// Region to row plus one, by place; 0 is none.
     near: Vec<u32>,
-    far: HashMap<u32, u32>,
+    /// The same for the regions beyond.
+    far: HashMap<u32, u32, Quick>,
+    last_far: u32,
     rows: Vec<Row>,
-    counts: Vec<u64>,
+    cells: Cells,
+    /// Cells in use.
+    filled: usize,
 }
 
 struct Row {
@@ -103,45 +236,122 @@ struct Row {
     processes: u32,
     on_node: u32,
     on_node_most: u32,
+    slices: u64,
 }
 
-const NEAR_LIMIT: u32 = 1 << 20;
+/// Requests by row and class.
+enum Cells {
+    /// Rows of 2^`class_bits` classes.
+    Dense { counts: Vec<u64>, class_bits: u32 },
+    Sparse(HashMap<(u32, u32), u64, Quick>),
+}
 
-impl RegionRows {
-    fn new(classes: usize) -> Self {
-        Self { classes, near: Vec::new(), far: HashMap::new(), rows: Vec::new(), counts: Vec::new() }
+impl Default for Cells {
+    fn default() -> Self {
+        Self::Dense { counts: Vec::new(), class_bits: 0 }
+    }
+}
+
+/// The table by place is so many times as long as it has entries, at most.
+const NEAR_FILLING: usize = 8;
+/// Classes beyond which cells are kept apart.
+const DENSE_CLASS_BITS: u32 = 5;
+
+impl Cells {
+    fn make_room(&mut self, classes: usize) {
+        let needed = classes.next_power_of_two().ilog2();
+        let Self::Dense { counts, class_bits } = self else { return };
+        if needed <= *class_bits {
+            return;
+        }
+        if needed > DENSE_CLASS_BITS {
+            let mut cells = HashMap::default();
+            self.for_each(|row, class, count| {
+                cells.insert((row, class), count);
+            });
+            *self = Self::Sparse(cells);
+            return;
+        }
+        let mut wider = vec![0; (counts.len() >> *class_bits) << needed];
+        for (index, count) in counts.iter().enumerate() {
+            wider[(index >> *class_bits) << needed | (index & ((1 << *class_bits) - 1))] = *count;
+        }
+        (*counts, *class_bits) = (wider, needed);
     }
 
-    fn row(&mut self, region: u32) -> usize {
-        let place = if region < NEAR_LIMIT {
-            let index = region as usize;
-            if self.near.len() <= index {
-                self.near.resize((index + 1).next_power_of_two(), 0);
-            }
-            &mut self.near[index]
-        } else {
-            self.far.entry(region).or_insert(0)
-        };
-        if *place == 0 {
-            self.rows.push(Row {
-                region,
-                last_process: None,
-                last_node: None,
-                processes: 0,
-                on_node: 0,
-                on_node_most: 0,
-            });
-            self.counts.resize(self.counts.len() + self.classes, 0);
-            *place = self.rows.len() as u32;
+    fn add_row(&mut self) {
+        if let Self::Dense { counts, class_bits } = self {
+            counts.resize(counts.len() + (1 << *class_bits), 0);
         }
-        *place as usize - 1
+    }
+
+    /// True when the cell was empty.
+    fn add(&mut self, row: u32, class: u32, count: u64) -> bool {
+        let cell = match self {
+            Self::Dense { counts, class_bits } => &mut counts[(row as usize) << *class_bits | class as usize],
+            Self::Sparse(cells) => cells.entry((row, class)).or_insert(0),
+        };
+        *cell += count;
+        *cell == count
+    }
+
+    fn for_each(&self, mut use_cell: impl FnMut(u32, u32, u64)) {
+        match self {
+            Self::Dense { counts, class_bits } => {
+                for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    use_cell((index >> class_bits) as u32, (index & ((1 << class_bits) - 1)) as u32, *count);
+                }
+            }
+            Self::Sparse(cells) => cells.iter().for_each(|((row, class), count)| use_cell(*row, *class, *count)),
+        }
+    }
+}
+
+impl Rows {
+    fn make_room(&mut self, classes: usize) {
+        self.cells.make_room(classes);
+    }
+
+    fn row(&mut self, region: u32) -> u32 {
+        let known = match self.near.get(region as usize) {
+            Some(place) => *place,
+            None => self.far.get(&region).copied().unwrap_or(0),
+        };
+        if known != 0 {
+            return known - 1;
+        }
+        self.rows.push(Row {
+            region,
+            last_process: None,
+            last_node: None,
+            processes: 0,
+            on_node: 0,
+            on_node_most: 0,
+            slices: 0,
+        });
+        self.cells.add_row();
+        let place = self.rows.len() as u32;
+        match self.near.get_mut(region as usize) {
+            Some(near) => *near = place,
+            None => {
+                self.far.insert(region, place);
+                self.last_far = self.last_far.max(region);
+                let length = (self.last_far as usize + 1).next_power_of_two();
+                if length <= NEAR_FILLING * self.rows.len() {
+                    self.near.resize(length, 0);
+                    self.far.drain().for_each(|(region, place)| self.near[region as usize] = place);
+                }
+            }
+        }
+        place - 1
     }
 
     /// Parts come node by node and process by process, so a change of process or node is seen by looking at the last one.
-    fn add(&mut self, region: u32, class: ClassIndex, count: u64, process: ProcessIndex, node: NodeIndex) {
+    fn add(&mut self, region: u32, class: u32, count: u64, slices: u64, process: ProcessIndex, node: NodeIndex) {
         let index = self.row(region);
-        self.counts[index * self.classes + usize::from(class.0)] += count;
-        let row = &mut self.rows[index];
+        self.filled += usize::from(self.cells.add(index, class, count));
+        let row = &mut self.rows[index as usize];
+        row.slices |= slices;
         if row.last_process != Some(process) {
             row.last_process = Some(process);
             row.processes += 1;
@@ -154,23 +364,38 @@ impl RegionRows {
         }
     }
 
-    fn finish(self) -> Vec<RegionAccess> {
-        let counts = self.counts.chunks_exact(self.classes.max(1));
-        let mut regions: Vec<RegionAccess> = self
-            .rows
-            .iter()
-            .zip(counts)
-            .map(|(row, counts)| {
-                let in_use = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-                RegionAccess {
-                    region: RegionIndex(row.region),
-                    counts: in_use.map(|(class, count)| (ClassIndex(class as u16), *count)).collect(),
-                    processes: row.processes,
-                    processes_per_node: row.on_node_most,
-                    slices: Slices::ALL,
-                }
-            })
-            .collect();
+    fn renumber(&mut self, map: &[u32], classes: usize) {
+        let old = std::mem::take(&mut self.cells);
+        self.cells.make_room(classes);
+        self.rows.iter().for_each(|_| self.cells.add_row());
+        self.filled = 0;
+        old.for_each(|row, class, count| {
+            self.filled += usize::from(self.cells.add(row, map[class as usize], count));
+        });
+    }
+
+    fn finish(self, map: &[ClassIndex]) -> Vec<RegionAccess> {
+        let mut counts: Vec<Vec<(ClassIndex, u64)>> = vec![Vec::new(); self.rows.len()];
+        self.cells.for_each(|row, class, count| {
+            let of_row = &mut counts[row as usize];
+            let class = map[class as usize];
+            match of_row.iter_mut().find(|(known, _)| *known == class) {
+                Some((_, known)) => *known += count,
+                None => of_row.push((class, count)),
+            }
+        });
+        let regions = self.rows.iter().zip(counts).map(|(row, mut counts)| {
+            counts.sort_unstable();
+            counts.shrink_to_fit();
+            RegionAccess {
+                region: RegionIndex(row.region),
+                counts,
+                processes: row.processes,
+                processes_per_node: row.on_node_most,
+                slices: Slices(row.slices),
+            }
+        });
+        let mut regions: Vec<RegionAccess> = regions.collect();
         regions.sort_by_key(|region| region.region);
         regions
     }

@@ -1,6 +1,6 @@
 //! The first look at the slots of a process: definitions, and what the merge needs to know of the records.
 
-use super::{Communicator, decode_at, text};
+use super::{Communicator, Slots, decode_at, text};
 use crate::call::{Call, Level};
 use crate::format::{
     CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
@@ -59,13 +59,20 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-pub(super) fn scan(slots: &[[u8; SLOT_BYTES]]) -> Scan {
+/// Looks at all slots; `gives_back`: and lets go of their memory on the way.
+pub(super) fn scan(source: &Slots, gives_back: bool) -> Scan {
+    let slots = source.get();
     let chunks = slots.len().div_ceil(super::CHUNK_SLOTS);
     let parts: Vec<Scan> = (0..chunks)
         .into_par_iter()
         .map(|chunk| {
             let start = chunk * super::CHUNK_SLOTS;
-            scan_range(slots, start..slots.len().min(start + super::CHUNK_SLOTS))
+            let range = start..slots.len().min(start + super::CHUNK_SLOTS);
+            let scan = scan_range(slots, range.clone());
+            if gives_back {
+                source.give_back(&range);
+            }
+            scan
         })
         .collect();
     let mut whole = Scan { first_tick: u64::MAX, ..Scan::default() };

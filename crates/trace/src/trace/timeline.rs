@@ -125,15 +125,15 @@ pub(super) fn unify(sources: &[ProcessSource]) -> Vec<Timeline> {
         .collect()
 }
 
-/// The ticks, relative to a time line's base, that fall into one window: `from <= ticks - base < to`.
+/// Ticks, relative to a time line's base, between two instants: `from <= ticks - base < to`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowBounds {
+pub(crate) struct TickRange {
     from: i64,
     to: i64,
     base_ticks: u64,
 }
 
-impl WindowBounds {
+impl TickRange {
     /// Before anything is known: holds no ticks.
     pub(crate) const NONE: Self = Self { from: 0, to: 0, base_ticks: 0 };
 
@@ -145,28 +145,38 @@ impl WindowBounds {
 }
 
 impl Timeline {
-    /// The number of the window of `window_ns` that holds `ticks`, at most `last`, and all ticks of that window.
-    pub(crate) fn window(&self, ticks: u64, window_ns: u64, last: u32) -> (u32, WindowBounds) {
-        let number = |delta: i64| {
-            let time = self.trace_time(self.base_ticks.wrapping_add(delta as u64));
-            u32::try_from(time.0 / window_ns).unwrap_or(u32::MAX).min(last)
+    /// The ticks whose trace time is at least `from` and, if there is a `to`, below that. Times before the trace's begin count as 0.
+    pub(crate) fn ticks_between(&self, from: TraceTime, to: Option<TraceTime>) -> TickRange {
+        let from = if from.0 == 0 { i64::MIN } else { self.first_at(from) };
+        TickRange { from, to: to.map_or(i64::MAX, |to| self.first_at(to)), base_ticks: self.base_ticks }
+    }
+
+    /// The first ticks, relative to the base, whose trace time is at least `time`.
+    fn first_at(&self, time: TraceTime) -> i64 {
+        let is_there = |delta: i64| self.trace_time(self.base_ticks.wrapping_add(delta as u64)) >= time;
+        let ns = time.0 as f64 - self.base_ns as f64;
+        let near = if self.exact {
+            i64::try_from(i128::from(time.0) - i128::from(self.base_ns)).unwrap_or(i64::MAX)
+        } else {
+            (ns / self.ns_per_tick) as i64
         };
-        let delta = ticks.wrapping_sub(self.base_ticks) as i64;
-        let window = number(delta);
-        // Time grows with ticks, so both ends are found by halving. Sums are of halves, which cannot overflow.
-        let first_where = |mut low: i64, mut high: i64, is_beyond: &dyn Fn(i64) -> bool| {
-            while low < high {
-                let middle = (low & high) + ((low ^ high) >> 1);
-                if is_beyond(middle) {
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
+        // Time grows with ticks, so the place is found by halving, of few ticks where the estimate is as good as it should be.
+        let (mut low, mut high) = (near.saturating_sub(4), near.saturating_add(4));
+        if is_there(low) {
+            low = i64::MIN;
+        }
+        if !is_there(high) {
+            high = i64::MAX;
+        }
+        while low < high {
+            // Of halves, which cannot overflow.
+            let middle = (low & high) + ((low ^ high) >> 1);
+            if is_there(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
             }
-            low
-        };
-        let from = first_where(i64::MIN, delta, &|delta| number(delta) >= window);
-        let to = first_where(delta, i64::MAX, &|delta| number(delta) > window);
-        (window, WindowBounds { from, to, base_ticks: self.base_ticks })
+        }
+        low
     }
 }
