@@ -19,20 +19,33 @@
 //! the `phases` of [`Ior`].
 
 mod benchmark;
+mod btio;
+mod checkpoint;
+mod chombo;
+mod collective;
+mod hpio;
 mod ior;
+mod mpi_io_test;
 mod parameters;
 mod random;
 mod sequence;
 mod stages;
 mod synthetic;
+mod tile;
 mod zipf;
 
 pub use benchmark::{Benchmark, help, reference};
+pub use btio::{Btio, BtioClass, BtioSubtype};
+pub use checkpoint::Checkpoint;
+pub use chombo::Chombo;
+pub use hpio::{Hpio, IoMethod, Noncontig};
 pub use ior::{Ior, IorOperation, IorPattern};
+pub use mpi_io_test::MpiIoTest;
 pub use parameters::ParseBenchmarkError;
 pub use sequence::{Generator, Pattern, Request, Workload};
 pub use stages::{Passes, Run};
 pub use synthetic::{TraceShape, write_trace};
+pub use tile::{TileIo, TileMethod};
 
 use crate::manifest::ManifestError;
 use std::path::PathBuf;
@@ -70,5 +83,7 @@ fn largest_file(bytes: u64) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
+#[cfg(test)]
+mod checks;
 #[cfg(test)]
 mod tests;

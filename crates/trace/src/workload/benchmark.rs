@@ -1,8 +1,14 @@
 //! The benchmarks by name.
 
 use super::WorkloadError;
+use super::btio::Btio;
+use super::checkpoint::Checkpoint;
+use super::chombo::Chombo;
+use super::hpio::Hpio;
 use super::ior::Ior;
+use super::mpi_io_test::MpiIoTest;
 use super::parameters::{self, Described, ParseBenchmarkError};
+use super::tile::TileIo;
 use crate::program::Program;
 use std::fmt;
 use std::str::FromStr;
@@ -74,6 +80,18 @@ macro_rules! benchmarks {
 benchmarks! {
     /// Blocks in segments, random offsets, Zipf's law, a hot set that changes.
     Ior(Ior),
+    /// Regions with spaces between.
+    Hpio(Hpio),
+    /// A grid on a square number of processes, written every few time steps.
+    Btio(Btio),
+    /// Tiles of a two-dimensional array.
+    TileIo(TileIo),
+    /// Blocks side by side in the order of ranks.
+    MpiIoTest(MpiIoTest),
+    /// Boxes of many sizes.
+    Chombo(Chombo),
+    /// Bursts of writes between times of computing.
+    Checkpoint(Checkpoint),
 }
 
 const INTRODUCTION: &str = "# Workloads

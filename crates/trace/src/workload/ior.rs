@@ -14,7 +14,7 @@
 
 use super::parameters::{Described, Parameter, parameter, words};
 use super::random::{Permutation, SplitMix64};
-use super::stages::{InStages, Run, Staged, barrier_after_first, run_parameters};
+use super::stages::{InStages, Run, Staged, barrier_after_first, run_parameters, stage_count};
 use super::zipf::ZipfRegions;
 use super::{WorkloadError, largest_file};
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
@@ -176,7 +176,8 @@ impl Ior {
                 })
                 .collect(),
         };
-        Ok(IorTables { ior: self.clone(), shape, requests, in_file, zipf, files })
+        let stages = stage_count(Self::NAME, &self.run, u64::from(self.phases) * u64::from(self.passes()))?;
+        Ok(IorTables { ior: self.clone(), shape, requests, in_file, zipf, stages, files })
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
@@ -282,6 +283,7 @@ struct IorTables {
     /// Transfers of the blocks of a file.
     in_file: u64,
     zipf: Option<ZipfRegions>,
+    stages: u32,
     files: Vec<FileShape>,
 }
 
@@ -382,7 +384,7 @@ impl Staged for IorTables {
     }
 
     fn stages(&self) -> u32 {
-        self.ior.run.repetitions * self.phases_of_repetition() * self.ior.passes()
+        self.stages
     }
 
     fn phases(&self) -> u32 {
@@ -437,12 +439,6 @@ impl Staged for IorTables {
             };
             IoRequest { file, direction, offset: FileOffset(offset), bytes: transfer }
         })
-    }
-}
-
-impl IorTables {
-    fn phases_of_repetition(&self) -> u32 {
-        self.ior.phases
     }
 }
 

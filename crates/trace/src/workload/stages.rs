@@ -25,6 +25,12 @@ impl Passes {
             Self::Both => &[Direction::Write, Direction::Read],
         }
     }
+
+    /// Of a pass of the whole run.
+    pub(super) fn direction(self, pass: u32) -> Direction {
+        let directions = self.directions();
+        directions[pass as usize % directions.len()]
+    }
 }
 
 /// What all benchmarks have.
@@ -75,6 +81,18 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// The stages of all repetitions.
+///
+/// # Errors
+/// When they are 2^32 or more.
+pub(super) fn stage_count(benchmark: &'static str, run: &Run, per_repetition: u64) -> Result<u32, WorkloadError> {
+    let stages = per_repetition.checked_mul(u64::from(run.repetitions)).and_then(|stages| u32::try_from(stages).ok());
+    stages.ok_or_else(|| {
+        let want = format!("fewer: there are {per_repetition} rounds in each, and 2^32 - 1 can be in all");
+        WorkloadError::of(benchmark, "repetitions", run.repetitions.to_string(), &want)
+    })
 }
 
 /// The rows of [`Run`]; `processes` and `repetitions` have options of the benchmark's own.

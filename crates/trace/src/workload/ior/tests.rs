@@ -1,26 +1,8 @@
 use super::super::Benchmark;
+use super::super::checks::{accesses, program, refusal};
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-
-fn program(text: &str) -> Box<dyn Program> {
-    text.parse::<Benchmark>().unwrap().program().unwrap()
-}
-
-fn accesses(program: &dyn Program, process: u32) -> Vec<IoRequest> {
-    let requests = program.steps(process).filter_map(|step| match step {
-        Step::Access(request) => Some(request),
-        _ => None,
-    });
-    requests.collect()
-}
-
-fn refusal(text: &str) -> String {
-    match text.parse::<Benchmark>().unwrap().program() {
-        Ok(_) => panic!("{text} should be refused"),
-        Err(fault) => fault.to_string(),
-    }
-}
 
 proptest! {
     /// Every byte once in each pass, where IOR's formula says.
@@ -211,10 +193,7 @@ fn what_does_not_fit_is_refused_by_key_and_value() {
         ("ior:jitter=2", "jitter=2 cannot be"),
         ("ior:requests=0", "requests=0 cannot be"),
     ] {
-        let found = match text.parse::<Benchmark>() {
-            Ok(_) => refusal(text),
-            Err(fault) => fault.to_string(),
-        };
+        let found = refusal(text);
         assert!(found.contains(words), "{text}: {found}");
     }
 }
