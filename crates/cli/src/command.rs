@@ -89,6 +89,7 @@ commands! {
     Broker(broker::BrokerArgs) = "broker";
     Report(report::ReportArgs) = "report";
     Demo(demo::DemoArgs) = "demo";
+    Reproduce(reproduce::ReproduceArgs) = "reproduce";
     Devices(devices::DevicesArgs) = "devices";
     Completions(completions::CompletionsArgs) = "completions";
     Man(man::ManArgs) = "man";

@@ -23,6 +23,11 @@ pub(crate) struct Context {
     out: RefCell<BufWriter<Out>>,
 }
 
+/// `value`, a structure with named fields, with what every JSON object of the command carries.
+pub(crate) fn envelope<'a, T: Serialize>(command: &'a str, value: &'a T) -> impl Serialize + 'a {
+    Envelope { version: JSON_VERSION, command, value }
+}
+
 #[derive(Serialize)]
 struct Envelope<'a, T> {
     version: u32,
@@ -71,8 +76,7 @@ impl Context {
 
     /// Prints `value`, a structure with named fields, as a JSON object that carries its version and the command's name.
     pub(crate) fn object<T: Serialize>(&self, value: &T) -> Result<()> {
-        let envelope = Envelope { version: JSON_VERSION, command: self.command, value };
-        let text = serde_json::to_string_pretty(&envelope).context("writing JSON")?;
+        let text = serde_json::to_string_pretty(&envelope(self.command, value)).context("writing JSON")?;
         self.line(text)
     }
 

@@ -30,6 +30,7 @@ mod plan;
 mod progress;
 mod release;
 mod report;
+mod reproduce;
 mod results;
 mod rm;
 mod run;

@@ -37,6 +37,45 @@ impl Drop for ByteProgress {
     }
 }
 
+/// A bar over cases that several threads work through; shows itself once two seconds have passed.
+pub(crate) struct CaseProgress {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl CaseProgress {
+    pub(crate) fn new(what: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len} cases, {elapsed}");
+        bar.set_style(style.expect("the template is valid"));
+        bar.set_message(what.to_owned());
+        Self { bar, started: Instant::now() }
+    }
+
+    /// So many more cases will come.
+    pub(crate) fn expect(&self, cases: usize) {
+        self.bar.inc_length(cases as u64);
+        self.show();
+    }
+
+    pub(crate) fn one_done(&self) {
+        self.bar.inc(1);
+        self.show();
+    }
+
+    fn show(&self) {
+        if self.bar.is_hidden() && self.started.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+}
+
+impl Drop for CaseProgress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// A turning wheel beside `what`, from two seconds on until it is dropped.
 pub(crate) struct Waiting {
     stop: Option<Sender<()>>,

@@ -11,7 +11,7 @@ mod page;
 mod regions;
 pub(crate) mod scale;
 mod summary;
-mod svg;
+pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,32 @@
+//! The table of all experiments, in the order of the document.
+
+use super::experiment::Experiment;
+
+/// A paper's experiments, or our own.
+const PAPERS: &[&[Experiment]] = &[super::h2dp::EXPERIMENTS];
+
+pub(super) fn all() -> impl Iterator<Item = &'static Experiment> {
+    PAPERS.iter().copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::experiment::TestbedKind;
+
+    #[test]
+    fn every_experiment_has_a_name_of_its_own_and_says_what_it_does() {
+        let mut ids = Vec::new();
+        for experiment in all() {
+            let Experiment { id, paper, place, title, setup, testbeds, .. } = *experiment;
+            assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
+            assert!(![paper, place, title, setup].contains(&"") && testbeds.contains(&TestbedKind::Simulated), "{id}");
+            assert!(setup.ends_with('.') && !title.ends_with('.'), "{id}");
+            ids.push(id);
+        }
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+    }
+}
