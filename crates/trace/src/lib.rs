@@ -23,7 +23,10 @@ pub use counts::{CountError, CountOptions, count};
 pub use export::{ExportError, write_csv, write_parquet};
 pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use manifest::{Manifest, ManifestError};
-pub use program::{FileShape, IoRequest, Program, ProgramCountOptions, ProgramFile, Step, count_program};
+pub use program::{
+    FileShape, IoRequest, Pacing, Program, ProgramCountOptions, ProgramFile, RecordedError, RecordedOptions, Step,
+    TraceProgram, count_program,
+};
 pub use reader::{LineFault, ReadError, Warning};
 pub use recorder::{Meta, Recorder, Stage, StartError};
 pub use statistics::{

@@ -4,8 +4,10 @@
 //! ones, and [`count_program`] gives the counts that planning needs without a run in between.
 
 mod counting;
+mod recorded;
 
 pub use counting::{ProgramCountOptions, count_program};
+pub use recorded::{Pacing, RecordedError, RecordedOptions, TraceProgram};
 
 use stripewise_layout::{Direction, FileOffset};
 

@@ -89,6 +89,8 @@ impl Default for Ior {
     }
 }
 
+/// Tells the stream of directions from that of offsets.
+const MIXED_STREAM: u64 = 0x006D_6978_6564;
 const DEFAULT_BLOCK: ByteCount = ByteCount(1 << 20);
 
 impl Described for Ior {
@@ -329,7 +331,7 @@ impl IorTables {
             (IorOperation::Write | IorOperation::Both, _) => Drawn::Always(Direction::Write),
             (IorOperation::Mixed, _) => {
                 // A stream of its own: the offsets are those of the other operations.
-                let seed = seed.wrapping_add(u64::from(stage)) ^ 0x6D69_7865_64;
+                let seed = seed.wrapping_add(u64::from(stage)) ^ MIXED_STREAM;
                 Drawn::Mixed { random: SplitMix64::of_rank(seed, process), reads: ior.reads }
             }
         }

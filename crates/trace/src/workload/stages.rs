@@ -57,6 +57,8 @@ impl Default for Run {
 }
 
 const NODES: u32 = 8;
+/// Tells the stream of think times from those of requests.
+const THINK_STREAM: u64 = 0x0074_6869_6E6B;
 
 impl Run {
     pub(super) fn nodes(&self) -> u32 {
@@ -190,7 +192,7 @@ impl<S: Staged> Program for InStages<S> {
             }));
         }
         // A stream of its own: think times change no request.
-        let mut random = SplitMix64::of_rank(run.seed ^ 0x7468_696E_6B, process);
+        let mut random = SplitMix64::of_rank(run.seed ^ THINK_STREAM, process);
         let jitter = run.jitter;
         let mut think = move || {
             let factor = if jitter == 0.0 { 1.0 } else { 1.0 + jitter * (2.0 * random.unit() - 1.0) };
