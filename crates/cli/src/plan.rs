@@ -15,6 +15,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_layout::ByteCount;
+use stripewise_model::StripePair;
 use stripewise_planner::{
     Comparison, Gains, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
 };
@@ -32,8 +33,7 @@ pub(crate) struct PlanArgs {
     /// A trace of any form that Stripewise reads
     trace: PathBuf,
 
-    /// def, padp, psa, h2dp; or all, to compare them
-    #[arg(long, default_value = "h2dp")]
+    #[arg(long, default_value = "h2dp", help = policy_help())]
     policy: Policies,
 
     /// The file to write; with --policy all a directory that gets POLICY.json for each
@@ -60,6 +60,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE")]
     ssd_room: Option<ByteCount>,
 
+    /// Server that is to stay unused; may be given more than once
+    #[arg(long, value_name = "SERVER")]
+    exclude: Vec<String>,
+
     /// Step of stripe sizes
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     step: ByteCount,
@@ -71,6 +75,22 @@ pub(crate) struct PlanArgs {
     /// Runs within which placing the data must be won back
     #[arg(long, value_name = "COUNT", default_value_t = 10.0)]
     worth_runs: f64,
+
+    /// random: this stripe on every HDD and every SSD server
+    #[arg(long, value_name = "H,S", value_parser = stripe_pair)]
+    pair: Option<StripePair>,
+
+    /// 2-d: servers in a group
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    group_servers: u32,
+
+    /// segment: how unevenly stripes may be spread over the servers, most over mean less 1
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.2)]
+    imbalance: f64,
+
+    /// cost: plan replicas that take at most this much on all servers together
+    #[arg(long, value_name = "SIZE")]
+    replica_room: Option<ByteCount>,
 
     /// H2DP: cost requests at their true offsets
     #[arg(long)]
@@ -100,6 +120,17 @@ impl FromStr for Policies {
             name => name.parse().map(Self::One).map_err(|error: UnknownPolicy| format!("{error}, or all")),
         }
     }
+}
+
+fn policy_help() -> String {
+    format!("{}; or all, to compare them", PolicyName::ALL.map(PolicyName::name).join(", "))
+}
+
+/// `64KiB,256KiB`.
+fn stripe_pair(text: &str) -> Result<StripePair, String> {
+    let (h, s) = text.split_once(',').ok_or_else(|| format!("`{text}` is not a pair; write for example 64KiB,256KiB"))?;
+    let size = |text: &str| text.parse::<ByteCount>().map_err(|error| error.to_string());
+    Ok(StripePair::new(size(h)?.0, size(s)?.0))
 }
 
 pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
@@ -136,6 +167,11 @@ fn options(arguments: &PlanArgs) -> PlanOptions {
         exact: arguments.exact,
         ssd_room: arguments.ssd_room,
         worth_runs: arguments.worth_runs,
+        exclude: arguments.exclude.clone(),
+        pair: arguments.pair,
+        group_servers: arguments.group_servers,
+        imbalance: arguments.imbalance,
+        replica_room: arguments.replica_room,
     }
 }
 

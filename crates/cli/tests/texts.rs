@@ -150,7 +150,7 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
             &["trace", "show", "text", "--window", "soon"],
             "`soon` is not a span of time; write 600s, 10min, 1.5h or 250ms",
         ),
-        (&["plan", "text", "--policy", "best"], "`best` is not a policy; use one of def, padp, psa, h2dp, or all"),
+        (&["plan", "text", "--policy", "best"], "`best` is not a policy; use one of def, random, 1-dh, 1-dv, 2-d, cost, segment, padp, psa, h2dp, or all"),
     ] {
         let said = place.say(words);
         assert!(said.err.ends_with(expected) || said.err.contains(expected), "{words:?} says {}", said.err);

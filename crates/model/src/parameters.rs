@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stripewise_layout::{Direction, Order, ServerClass};
 
 /// How many processes do I/O at once. The papers multiply the cost of a request by it, because the servers serve one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Concurrency {
     /// p: client processes, at least 1.

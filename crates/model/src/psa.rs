@@ -39,6 +39,14 @@ impl PsaExtent {
     pub fn file_cost(&self, s_bytes: u64, all_hybrid: Picoseconds, all_pure: Picoseconds) -> Picoseconds {
         let requests = u128::from(self.requests.max(1));
         let hybrid = u128::from(self.hybrid_requests(s_bytes));
-        Picoseconds((all_hybrid.0 * hybrid + all_pure.0 * (requests - hybrid)) / requests)
+        let (on_hybrid, on_pure) = (all_hybrid.0.checked_mul(hybrid), all_pure.0.checked_mul(requests - hybrid));
+        match on_hybrid.zip(on_pure).and_then(|(a, b)| a.checked_add(b)) {
+            Some(sum) => Picoseconds(sum / requests),
+            // Past 2^128 no trace of a run reaches; rounding is then of no concern.
+            None => {
+                let share = |all: Picoseconds, count| (all.0 / requests).saturating_mul(count);
+                Picoseconds(share(all_hybrid, hybrid).saturating_add(share(all_pure, requests - hybrid)))
+            }
+        }
     }
 }

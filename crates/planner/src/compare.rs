@@ -1,12 +1,14 @@
 //! From a policy's choice to a whole plan, and several policies side by side.
 
 use crate::moves::moves_between;
-use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
-use crate::policy::{FileChoice, PolicyName, Task, region_bytes};
+use crate::plan::{
+    Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Replica, Verdict, pattern_of,
+};
+use crate::policy::{FileChoice, PolicyName, Replicas, Task, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::room::Ledger;
-use crate::verdict::{layouts_by_region, verdict};
+use crate::verdict::{layouts_by_region, seconds, verdict};
 use stripewise_layout::{Layout, Placement, RegionIndex};
 use stripewise_trace::FileAccess;
 
@@ -77,7 +79,8 @@ pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline)
     let request = task.request;
     let is_default = policy == PolicyName::Def;
     let choices = if is_default { baseline.choices.clone() } else { task.choose(policy) };
-    let files = planned_files(task, &choices);
+    let mut files = planned_files(task, &choices);
+    let replicas = task.replicas(policy, &choices);
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };
     let same = choices == baseline.choices;
     let gain = Gains {
@@ -86,7 +89,12 @@ pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline)
         total: gain(predicted.total, baseline.prediction.total, same),
     };
     let saved_s = baseline.prediction.total.time_s - predicted.total.time_s;
+    for (file, replicas) in files.iter_mut().zip(&replicas) {
+        file.windows.iter_mut().for_each(|window| window.replicas.clone_from(&replicas.list));
+    }
     let servers = planned_servers(task, &files);
+    let mut notes = notes(task, &servers, baseline);
+    notes.extend(replicas_note(task, &files, &replicas));
     Plan {
         version: PLAN_VERSION,
         cluster: request.cluster.id.clone(),
@@ -100,7 +108,7 @@ pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline)
         predicted,
         default: baseline.prediction.clone(),
         gain,
-        notes: notes(task, &servers, baseline),
+        notes,
         servers,
         files,
     }
@@ -162,10 +170,10 @@ fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placeme
 }
 
 fn predict_files(task: &Task<'_>, files: &[PlannedFile]) -> Prediction {
-    let mut sum = PredictionSum::new(task.request.profile, task.concurrency);
+    let mut sum = PredictionSum::new(task.request.profile);
     for (file, planned) in task.request.files.iter().zip(files) {
-        for window in &file.windows {
-            sum.add(planned.placement_at(window.start_s), file, window);
+        for (number, window) in file.windows.iter().enumerate() {
+            sum.add(planned.placement_at(window.start_s), file, window, task.windows[number]);
         }
     }
     sum.finish()
@@ -182,6 +190,11 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
             for (index, layout) in layouts_by_region(planned.placement_at(start_s)).enumerate() {
                 ledger.add(layout, region_bytes(file, RegionIndex(index as u32)));
             }
+            for replica in replicas_at(planned, start_s) {
+                for index in replica.first.0..replica.first.0 + replica.regions {
+                    ledger.add(&replica.layout, region_bytes(file, RegionIndex(index)));
+                }
+            }
         }
         for (most, used) in most.iter_mut().zip(ledger.used_bytes()) {
             *most = (*most).max(*used);
@@ -196,6 +209,30 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
             used_bytes,
         })
         .collect()
+}
+
+fn replicas_at(file: &PlannedFile, time_s: f64) -> &[Replica] {
+    let begun = file.windows.partition_point(|window| window.start_s <= time_s);
+    &file.windows[begun.max(1) - 1].replicas
+}
+
+/// What the replicas take and bring; the plan's figures are those without them, since a run without the live data path reads the placement.
+fn replicas_note(task: &Task<'_>, files: &[PlannedFile], replicas: &[Replicas]) -> Option<String> {
+    let mut bytes = 0u64;
+    for ((planned, file), of_file) in files.iter().zip(task.request.files).zip(replicas) {
+        for replica in &of_file.list {
+            let regions = replica.first.0..replica.first.0 + replica.regions;
+            bytes += regions.map(|index| region_bytes(file, RegionIndex(index))).sum::<u64>();
+        }
+        debug_assert_eq!(planned.path, file.path);
+    }
+    let saved_s: f64 = replicas.iter().map(|of_file| of_file.saved_s).sum();
+    (bytes > 0).then(|| {
+        format!(
+            "replicas take {bytes} bytes more; where they are served, Cost-intelligent's model expects a run to save {} (not counted above)",
+            seconds(saved_s)
+        )
+    })
 }
 
 /// A warning when much of what is asked for moves in requests of at most half a cycle of `def`: two and more of them run side by side

@@ -34,7 +34,7 @@ pub struct Plan {
     pub key: PlanKey,
     pub policy: PolicyName,
     pub options: PlanOptions,
-    /// p and c that costs were multiplied by.
+    /// p and c that costs were multiplied by, the most of any window.
     pub concurrency: Concurrency,
     /// True when any server is emulated.
     pub emulated: bool,

@@ -3,15 +3,21 @@
 //! A policy is a variant of [`PolicyName`] and a module with a [`Policy`]; the compiler asks for both. The modules' texts have the same
 //! sections: paper, assumptions, algorithm, complexity; then the code.
 
+mod cost;
 mod cost_table;
 mod def;
 mod fill;
 mod h2dp;
 pub mod padp;
+mod process_oriented;
 mod psa;
+mod random;
+mod replicas;
+mod segment;
 mod selection;
+mod tiers;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Replica};
 use crate::request::{PlanRequest, RequestError};
 use crate::room::Room;
 use crate::servers::ServerGroups;
@@ -27,6 +33,21 @@ use stripewise_trace::{AccessClass, FileAccess};
 pub enum PolicyName {
     /// 64 KiB over all servers.
     Def,
+    /// A drawn stripe pair.
+    Random,
+    /// Each process's data over all servers.
+    #[serde(rename = "1-dh")]
+    OneDh,
+    /// Each process's data on one server.
+    #[serde(rename = "1-dv")]
+    OneDv,
+    /// Each process's data over a group of servers.
+    #[serde(rename = "2-d")]
+    TwoD,
+    /// Cost-intelligent: the cheapest of those three.
+    Cost,
+    /// Segment-level: stripe sizes per segment of a file.
+    Segment,
     /// PADP: stripe sizes by server performance.
     Padp,
     /// PSA: stripe sizes by performance and SServer room.
@@ -37,12 +58,29 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// In the order of their publication, the default first.
-    pub const ALL: [PolicyName; 4] = [PolicyName::Def, PolicyName::Padp, PolicyName::Psa, PolicyName::H2dp];
+    pub const ALL: [PolicyName; 10] = [
+        PolicyName::Def,
+        PolicyName::Random,
+        PolicyName::OneDh,
+        PolicyName::OneDv,
+        PolicyName::TwoD,
+        PolicyName::Cost,
+        PolicyName::Segment,
+        PolicyName::Padp,
+        PolicyName::Psa,
+        PolicyName::H2dp,
+    ];
 
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             PolicyName::Def => "def",
+            PolicyName::Random => "random",
+            PolicyName::OneDh => "1-dh",
+            PolicyName::OneDv => "1-dv",
+            PolicyName::TwoD => "2-d",
+            PolicyName::Cost => "cost",
+            PolicyName::Segment => "segment",
             PolicyName::Padp => "padp",
             PolicyName::Psa => "psa",
             PolicyName::H2dp => "h2dp",
@@ -54,6 +92,12 @@ impl PolicyName {
     pub fn summary(self) -> &'static str {
         match self {
             PolicyName::Def => "64KiB stripes over all servers until the SSDs are full",
+            PolicyName::Random => "drawn stripe sizes that cover a request",
+            PolicyName::OneDh => "each process's data over all servers",
+            PolicyName::OneDv => "each process's data on one server",
+            PolicyName::TwoD => "each process's data over a group of servers",
+            PolicyName::Cost => "the cheapest of 1-dh, 1-dv and 2-d for each file, and replicas in the others",
+            PolicyName::Segment => "stripe sizes per segment of a file, evenly loaded",
             PolicyName::Padp => "stripe sizes by server performance (linear programs), regions chosen at random",
             PolicyName::Psa => "small stripes on SSDs so that more regions fit, regions chosen at random",
             PolicyName::H2dp => "stripe sizes per region and window, the regions that gain most on all servers",
@@ -63,6 +107,12 @@ impl PolicyName {
     fn implementation(self) -> &'static dyn Policy {
         match self {
             PolicyName::Def => &def::Def,
+            PolicyName::Random => &random::Random,
+            PolicyName::OneDh => &process_oriented::OneDh,
+            PolicyName::OneDv => &process_oriented::OneDv,
+            PolicyName::TwoD => &process_oriented::TwoD,
+            PolicyName::Cost => &cost::Cost,
+            PolicyName::Segment => &segment::Segment,
             PolicyName::Padp => &padp::Padp,
             PolicyName::Psa => &psa::Psa,
             PolicyName::H2dp => &h2dp::H2dp,
@@ -77,7 +127,7 @@ impl fmt::Display for PolicyName {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{name}` is not a policy; use one of def, padp, psa, h2dp")]
+#[error("`{name}` is not a policy; use one of {}", PolicyName::ALL.map(PolicyName::name).join(", "))]
 pub struct UnknownPolicy {
     pub name: String,
 }
@@ -106,6 +156,20 @@ pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, Reque
 trait Policy: Sync {
     /// One choice per file of the task, in order.
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice>;
+
+    /// Further copies of regions, for every file, in all its windows; `choices` are the policy's own.
+    fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
+        let _ = task;
+        choices.iter().map(|_| Replicas::default()).collect()
+    }
+}
+
+/// The further copies of one file's regions.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Replicas {
+    pub(crate) list: Vec<Replica>,
+    /// Seconds that the model expects them to save in a run.
+    pub(crate) saved_s: f64,
 }
 
 /// Layouts of one file's regions.
@@ -120,22 +184,32 @@ pub(crate) struct FileChoice {
 }
 
 /// The request with what all policies derive from it.
+#[derive(Clone)]
 pub(crate) struct Task<'a> {
     pub(crate) request: &'a PlanRequest<'a>,
     pub(crate) groups: ServerGroups,
     pub(crate) parameters: ClassParameters,
+    /// The most of any window.
     pub(crate) concurrency: Concurrency,
+    /// p and c of every window.
+    pub(crate) windows: Vec<Concurrency>,
+    /// Bytes on each SServer that wider tiers ([`Task::tiers`]) have filled before this one is used.
+    pub(crate) filled_bytes: u64,
     pub(crate) room: &'a Room,
     pub(crate) step_bytes: u64,
 }
 
 impl<'a> Task<'a> {
     pub(crate) fn new(request: &'a PlanRequest<'a>, room: &'a Room) -> Self {
+        let groups = ServerGroups::with_room(request.cluster, room);
+        let windows = request.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
         Self {
             request,
-            groups: ServerGroups::of(request.cluster),
-            parameters: ClassParameters::of(request.profile),
+            parameters: ClassParameters::of_servers(request.profile, |number| groups.has(number)),
+            groups,
             concurrency: request.concurrency(),
+            windows: (0..windows).map(|window| request.window_concurrency(window)).collect(),
+            filled_bytes: 0,
             room,
             step_bytes: request.options.step.0,
         }
@@ -143,6 +217,10 @@ impl<'a> Task<'a> {
 
     pub(crate) fn choose(&self, policy: PolicyName) -> Vec<FileChoice> {
         policy.implementation().choose(self)
+    }
+
+    pub(crate) fn replicas(&self, policy: PolicyName, choices: &[FileChoice]) -> Vec<Replicas> {
+        policy.implementation().replicas(self, choices)
     }
 }
 
@@ -167,19 +245,54 @@ pub(crate) fn mean_request_bytes(counts: impl Iterator<Item = (AccessClass, u64)
     let (mut bytes, mut squares) = (0u128, 0u128);
     for (class, count) in counts {
         let carried = u128::from(count) * u128::from(class.request_bytes);
-        bytes += carried;
-        squares += carried * u128::from(class.request_bytes);
+        bytes = bytes.saturating_add(carried);
+        squares = squares.saturating_add(carried.saturating_mul(u128::from(class.request_bytes)));
     }
-    (bytes > 0).then(|| ((squares + bytes / 2) / bytes) as u64)
+    (bytes > 0).then(|| (squares.saturating_add(bytes / 2) / bytes).max(1) as u64)
 }
 
 /// The requests of all windows and regions of a file by class.
 pub(crate) fn class_totals(file: &FileAccess) -> Vec<(AccessClass, u64)> {
     let mut totals = vec![0u64; file.classes.len()];
     for (class, count) in file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts) {
-        totals[usize::from(class.0)] += count;
+        let total = &mut totals[usize::from(class.0)];
+        *total = total.saturating_add(*count);
     }
     file.classes.iter().copied().zip(totals).filter(|(_, count)| *count > 0).collect()
+}
+
+/// The requests of a file by class, for each p and c that its windows have.
+pub(crate) fn phases(task: &Task<'_>, file: &FileAccess) -> Vec<(Concurrency, Vec<(AccessClass, u64)>)> {
+    let mut phases: Vec<(Concurrency, Vec<u64>)> = Vec::new();
+    for (window, concurrency) in file.windows.iter().zip(&task.windows) {
+        let known = phases.iter().position(|(of_phase, _)| of_phase == concurrency);
+        let phase = known.unwrap_or_else(|| {
+            phases.push((*concurrency, vec![0; file.classes.len()]));
+            phases.len() - 1
+        });
+        for (class, count) in window.regions.iter().flat_map(|region| &region.counts) {
+            let total = &mut phases[phase].1[usize::from(class.0)];
+            *total = total.saturating_add(*count);
+        }
+    }
+    let of_phase =
+        |totals: Vec<u64>| file.classes.iter().copied().zip(totals).filter(|(_, count)| *count > 0).collect();
+    phases.into_iter().map(|(concurrency, totals)| (concurrency, of_phase(totals))).collect()
+}
+
+/// p and c of one pattern for all phases: their means, each phase counted with the bytes that it moves.
+pub(crate) fn mean_concurrency(task: &Task<'_>, phases: &[(Concurrency, Vec<(AccessClass, u64)>)]) -> Concurrency {
+    let (mut bytes, mut p_bytes, mut c_bytes) = (0.0, 0.0, 0.0);
+    for (concurrency, totals) in phases {
+        let of_phase: f64 = totals.iter().map(|(class, count)| *count as f64 * class.request_bytes as f64).sum();
+        let (p, c) = concurrency.factors();
+        (bytes, p_bytes, c_bytes) = (bytes + of_phase, p_bytes + p * of_phase, c_bytes + c * of_phase);
+    }
+    let mean = |sum: f64, otherwise: u32| if bytes > 0.0 { (sum / bytes).round() as u32 } else { otherwise };
+    Concurrency {
+        processes: mean(p_bytes, task.concurrency.processes),
+        processes_per_node: mean(c_bytes, task.concurrency.processes_per_node),
+    }
 }
 
 /// [`mean_request_bytes`] of a whole file; one step for a file without requests.

@@ -1,6 +1,6 @@
 //! The model's prediction for any placement: bandwidth per direction, time, and service seconds per server.
 //!
-//! The time of a run is the sum of its requests' costs divided by p: a cost already contains the wait behind p - 1 others, and p
+//! The time of a window is the sum of its requests' costs divided by its p: a cost already contains the wait behind p - 1 others, and p
 //! requests wait at once. Bandwidth is bytes over that time. The spread is that of the fitted lines that decide the costs, weighted by
 //! their share of the time. Service seconds per server follow from the true sub-requests instead, so that they compare with what a
 //! server measures.
@@ -44,10 +44,10 @@ pub fn predict(
     window: Option<usize>,
     concurrency: Concurrency,
 ) -> Prediction {
-    let mut sum = PredictionSum::new(profile, concurrency);
+    let mut sum = PredictionSum::new(profile);
     for (number, accesses) in access.windows.iter().enumerate() {
         if window.is_none_or(|wanted| wanted == number) {
-            sum.add(placement, access, accesses);
+            sum.add(placement, access, accesses, concurrency);
         }
     }
     sum.finish()
@@ -57,29 +57,29 @@ pub fn predict(
 struct DirectionSum {
     requests: u64,
     bytes: u128,
-    cost_s: f64,
-    spread_cost_s: f64,
+    time_s: f64,
+    spread_time_s: f64,
 }
 
 impl DirectionSum {
     fn merge(self, other: Self) -> Self {
         Self {
-            requests: self.requests + other.requests,
-            bytes: self.bytes + other.bytes,
-            cost_s: self.cost_s + other.cost_s,
-            spread_cost_s: self.spread_cost_s + other.spread_cost_s,
+            requests: self.requests.saturating_add(other.requests),
+            bytes: self.bytes.saturating_add(other.bytes),
+            time_s: self.time_s + other.time_s,
+            spread_time_s: self.spread_time_s + other.spread_time_s,
         }
     }
 
-    fn throughput(self, processes: f64) -> Throughput {
-        let time_s = self.cost_s / processes;
+    fn throughput(self) -> Throughput {
+        let time_s = self.time_s;
         let over_time = |value: f64| if time_s > 0.0 { value / time_s } else { 0.0 };
         Throughput {
             requests: self.requests,
             bytes: u64::try_from(self.bytes).unwrap_or(u64::MAX),
             time_s,
             mb_per_s: over_time(self.bytes as f64 / 1e6),
-            spread: over_time(self.spread_cost_s / processes),
+            spread: over_time(self.spread_time_s),
         }
     }
 }
@@ -87,18 +87,16 @@ impl DirectionSum {
 /// Adds up windows and files.
 pub(crate) struct PredictionSum<'a> {
     profile: &'a Profile,
-    concurrency: Concurrency,
     read: DirectionSum,
     write: DirectionSum,
     load_s: Vec<f64>,
-    costs: HashMap<Layout, HashMap<AccessClass, striped::SpreadCost>>,
+    costs: HashMap<Layout, HashMap<(AccessClass, Concurrency), striped::SpreadCost>>,
 }
 
 impl<'a> PredictionSum<'a> {
-    pub(crate) fn new(profile: &'a Profile, concurrency: Concurrency) -> Self {
+    pub(crate) fn new(profile: &'a Profile) -> Self {
         Self {
             profile,
-            concurrency,
             read: DirectionSum::default(),
             write: DirectionSum::default(),
             load_s: vec![0.0; profile.servers.len()],
@@ -106,8 +104,15 @@ impl<'a> PredictionSum<'a> {
         }
     }
 
-    /// Adds one window of one file under one placement. Requests are first counted per layout and class, then each pair is costed once.
-    pub(crate) fn add(&mut self, placement: &Placement, access: &FileAccess, window: &WindowAccess) {
+    /// Adds one window of one file under one placement, costed with the window's p and c. Requests are first counted per layout and class,
+    /// then each pair is costed once.
+    pub(crate) fn add(
+        &mut self,
+        placement: &Placement,
+        access: &FileAccess,
+        window: &WindowAccess,
+        concurrency: Concurrency,
+    ) {
         let classes = access.classes.len();
         let mut counts = vec![0u64; placement.layouts.len() * classes];
         let mut runs = placement.runs.iter();
@@ -123,46 +128,48 @@ impl<'a> PredictionSum<'a> {
                 }
             }
             for (class, count) in &region.counts {
-                counts[layout as usize * classes + usize::from(class.0)] += count;
+                let sum = &mut counts[layout as usize * classes + usize::from(class.0)];
+                *sum = sum.saturating_add(*count);
             }
         }
         for (number, layout) in placement.layouts.iter().enumerate() {
             let row = &counts[number * classes..][..classes];
             if row.iter().any(|count| *count > 0) {
-                self.add_layout(layout, &access.classes, row);
+                self.add_layout(layout, &access.classes, row, concurrency);
             }
         }
     }
 
-    fn add_layout(&mut self, layout: &Layout, classes: &[AccessClass], counts: &[u64]) {
+    fn add_layout(&mut self, layout: &Layout, classes: &[AccessClass], counts: &[u64], concurrency: Concurrency) {
         if !self.costs.contains_key(layout) {
             self.costs.insert(layout.clone(), HashMap::new());
         }
         let known = self.costs.get_mut(layout).expect("just put there");
         for (class, count) in classes.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            let (profile, concurrency) = (self.profile, self.concurrency);
-            let found =
-                known.entry(*class).or_insert_with(|| striped::request_cost(profile, layout, *class, concurrency));
+            let profile = self.profile;
+            let found = known
+                .entry((*class, concurrency))
+                .or_insert_with(|| striped::request_cost(profile, layout, *class, concurrency));
             let requests = *count as f64;
             let sum = match class.direction {
                 Direction::Read => &mut self.read,
                 Direction::Write => &mut self.write,
             };
-            sum.requests += count;
-            sum.bytes += u128::from(*count) * u128::from(class.request_bytes);
-            sum.cost_s += requests * found.cost.total_s();
-            sum.spread_cost_s += requests * found.cost.storage_s * found.storage_spread;
+            let waiting = requests / concurrency.factors().0;
+            sum.requests = sum.requests.saturating_add(*count);
+            sum.bytes = sum.bytes.saturating_add(u128::from(*count) * u128::from(class.request_bytes));
+            sum.time_s += waiting * found.cost.total_s();
+            sum.spread_time_s += waiting * found.cost.storage_s * found.storage_spread;
             striped::add_load(profile, layout, *class, requests, &mut self.load_s);
         }
     }
 
     pub(crate) fn finish(self) -> Prediction {
-        let (processes, _) = self.concurrency.factors();
-        let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput(processes));
+        let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput());
         Prediction {
             read: of(self.read),
             write: of(self.write),
-            total: self.read.merge(self.write).throughput(processes),
+            total: self.read.merge(self.write).throughput(),
             server_load_s: self.load_s,
         }
     }

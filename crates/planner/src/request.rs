@@ -4,8 +4,8 @@ use crate::plan::{PlanKey, Sources};
 use crate::room::Room;
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{ByteCount, Cluster};
-use stripewise_model::{Concurrency, Profile};
-use stripewise_trace::FileAccess;
+use stripewise_model::{Concurrency, Profile, StripePair};
+use stripewise_trace::{FileAccess, WindowAccess};
 
 /// Regions of one file that are planned, at most: 1 PiB in regions of 64 MiB. One wrong offset in a trace must not fill the memory.
 pub const MAX_REGIONS: u64 = 1 << 24;
@@ -29,6 +29,37 @@ pub struct PlanOptions {
     pub ssd_room: Option<ByteCount>,
     /// Runs within which the time to place the data must be won back for the verdict `apply`.
     pub worth_runs: f64,
+    /// Names of servers that no plan uses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// `random`: this pair for all files instead of drawn ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<StripePair>,
+    /// `2-d`: servers in a group; 2 in Cost-intelligent section 6.1.
+    #[serde(default = "group_servers", skip_serializing_if = "is_group_servers")]
+    pub group_servers: u32,
+    /// `segment`: a region's stripes may be spread over the servers as unevenly as this, L_max / L_avg - 1.
+    #[serde(default = "imbalance", skip_serializing_if = "is_imbalance")]
+    pub imbalance: f64,
+    /// `cost`: bytes on all servers together that replicas may take. None are planned without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_room: Option<ByteCount>,
+}
+
+fn group_servers() -> u32 {
+    2
+}
+
+fn is_group_servers(value: &u32) -> bool {
+    *value == group_servers()
+}
+
+fn imbalance() -> f64 {
+    0.2
+}
+
+fn is_imbalance(value: &f64) -> bool {
+    *value == imbalance()
 }
 
 impl Default for PlanOptions {
@@ -41,6 +72,11 @@ impl Default for PlanOptions {
             exact: false,
             ssd_room: None,
             worth_runs: 10.0,
+            exclude: Vec::new(),
+            pair: None,
+            group_servers: group_servers(),
+            imbalance: imbalance(),
+            replica_room: None,
         }
     }
 }
@@ -57,7 +93,7 @@ pub struct PlanRequest<'a> {
     pub options: PlanOptions,
     /// Bytes free on each server's file system, in cluster order; used where the cluster file gives no capacity. May be empty.
     pub free_bytes: &'a [Option<u64>],
-    /// p and c of all files together; without it, the most that any region saw in any window.
+    /// p and c of all files together, in all windows; without it, in each window the most that any region saw.
     pub concurrency: Option<Concurrency>,
 }
 
@@ -87,6 +123,22 @@ pub enum RequestError {
     FileTwice { path: String },
     #[error("step {step} is not a multiple of 512 bytes between 512 bytes and 1GiB; use for example 4KiB")]
     Step { step: ByteCount },
+    #[error("`{name}` is not a server of this cluster, so it cannot be excluded; its servers are {known}")]
+    Exclude { name: String, known: String },
+    #[error("no server may take anything: all are excluded or have capacity 0; leave at least one with room")]
+    NoServers,
+    #[error(
+        "the files hold {needed} bytes, but the servers have room for {room} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
+    )]
+    Room { needed: u128, room: u128 },
+    #[error(
+        "the pair <{},{}> gives no server a stripe, or one of more than 4294967295 bytes; use for example 64KiB,64KiB", pair.h_bytes, pair.s_bytes
+    )]
+    Pair { pair: StripePair },
+    #[error("groups of {servers} servers cannot be made; use a number from 1 on")]
+    GroupServers { servers: u32 },
+    #[error("an imbalance of {imbalance} cannot be kept; use a number from 0 on, for example 0.2")]
+    Imbalance { imbalance: f64 },
     #[error("no accesses to plan for; trace a run that reads or writes files")]
     Nothing,
     #[error("profile and cluster do not belong together: {message} (run `stripewise calibrate` for this cluster)")]
@@ -94,17 +146,29 @@ pub enum RequestError {
 }
 
 impl PlanRequest<'_> {
-    /// p and c that costs are multiplied by.
+    /// p and c that costs are multiplied by: the most of any window.
     ///
-    /// The servers serve all processes of the application, whichever region or file they ask for, so one p holds for all regions; the
+    /// The servers serve all processes of the application, whichever region or file they ask for, so one p holds for all regions of a window; the
     /// number of processes that happened to touch a cold region says nothing of the queues there. Emulated servers have links of their
     /// own and no client nodes, so c is 1 over them: c r t would charge a link that is not there.
     #[must_use]
     pub fn concurrency(&self) -> Concurrency {
-        let regions = || self.files.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
-        let mut concurrency = self.concurrency.unwrap_or_else(|| Concurrency {
-            processes: regions().map(|region| region.processes).max().unwrap_or(1).max(1),
-            processes_per_node: regions().map(|region| region.processes_per_node).max().unwrap_or(1).max(1),
+        self.concurrency_of(self.files.iter().flat_map(|file| &file.windows))
+    }
+
+    /// p and c of one window of all files: how many work at once differs between the phases of a run.
+    #[must_use]
+    pub fn window_concurrency(&self, window: usize) -> Concurrency {
+        self.concurrency_of(self.files.iter().filter_map(|file| file.windows.get(window)))
+    }
+
+    fn concurrency_of<'w>(&self, windows: impl Iterator<Item = &'w WindowAccess>) -> Concurrency {
+        let mut concurrency = self.concurrency.unwrap_or_else(|| {
+            let most = Concurrency { processes: 1, processes_per_node: 1 };
+            windows.flat_map(|window| &window.regions).fold(most, |most, region| Concurrency {
+                processes: most.processes.max(region.processes),
+                processes_per_node: most.processes_per_node.max(region.processes_per_node),
+            })
         });
         if self.profile.emulated {
             concurrency.processes_per_node = 1;
@@ -115,7 +179,7 @@ impl PlanRequest<'_> {
     /// Room of every server by options, cluster file and file systems.
     #[must_use]
     pub fn room(&self) -> Room {
-        Room::of(self.cluster, self.free_bytes, self.options.ssd_room)
+        Room::of(self.cluster, self.free_bytes, self.options.ssd_room, &self.options.exclude)
     }
 
     /// What is wrong with the input, if anything.
@@ -124,6 +188,7 @@ impl PlanRequest<'_> {
         if step.0 < 512 || !step.0.is_multiple_of(512) || step.0 > 1 << 30 {
             return Err(RequestError::Step { step });
         }
+        self.check_options()?;
         self.check_profile()?;
         let mut names = std::collections::HashSet::new();
         for file in self.files {
@@ -135,7 +200,42 @@ impl PlanRequest<'_> {
         if self.files.iter().all(|file| file.windows.iter().all(|window| window.regions.is_empty())) {
             return Err(RequestError::Nothing);
         }
+        self.check_room()
+    }
+
+    fn check_options(&self) -> Result<(), RequestError> {
+        let options = &self.options;
+        let servers = || self.cluster.servers.iter().map(|server| server.name.as_str());
+        if let Some(name) = options.exclude.iter().find(|name| servers().all(|server| server != name.as_str())) {
+            let known = servers().collect::<Vec<_>>().join(", ");
+            return Err(RequestError::Exclude { name: name.clone(), known });
+        }
+        if let Some(pair) = options.pair {
+            let largest = u64::from(u32::MAX);
+            if pair.h_bytes.max(pair.s_bytes) == 0 || pair.h_bytes.max(pair.s_bytes) > largest {
+                return Err(RequestError::Pair { pair });
+            }
+        }
+        if options.group_servers == 0 {
+            return Err(RequestError::GroupServers { servers: options.group_servers });
+        }
+        if !options.imbalance.is_finite() || options.imbalance < 0.0 {
+            return Err(RequestError::Imbalance { imbalance: options.imbalance });
+        }
         Ok(())
+    }
+
+    /// What no policy can place is refused here; where a policy's own layouts need more than a server has, its plan says so in a note.
+    fn check_room(&self) -> Result<(), RequestError> {
+        let room = self.room();
+        if (0..self.cluster.servers.len()).all(|server| room.bytes(server) == Some(0)) {
+            return Err(RequestError::NoServers);
+        }
+        let needed = self.files.iter().map(|file| u128::from(file.size_bytes)).sum();
+        match room.total_bytes() {
+            Some(room) if room < needed => Err(RequestError::Room { needed, room }),
+            _ => Ok(()),
+        }
     }
 
     fn check_profile(&self) -> Result<(), RequestError> {

@@ -10,12 +10,13 @@ pub struct Room {
 
 impl Room {
     /// Capacity less reserve where the cluster file gives a capacity, else the free space less reserve where it is known. `ssd_room`
-    /// replaces both for every SServer.
+    /// replaces both for every SServer. Servers named in `exclude` have none.
     #[must_use]
-    pub fn of(cluster: &Cluster, free_bytes: &[Option<u64>], ssd_room: Option<ByteCount>) -> Self {
+    pub fn of(cluster: &Cluster, free_bytes: &[Option<u64>], ssd_room: Option<ByteCount>, exclude: &[String]) -> Self {
         let bytes = cluster.servers.iter().enumerate().map(|(index, server)| {
             let free = free_bytes.get(index).copied().flatten();
             match (server.class, ssd_room) {
+                _ if exclude.contains(&server.name) => Some(0),
                 (ServerClass::Ssd, Some(room)) => Some(room.0),
                 _ => server.room_bytes().or_else(|| free.map(|bytes| bytes.saturating_sub(server.reserve.0))),
             }
@@ -23,10 +24,16 @@ impl Room {
         Self { bytes: bytes.collect() }
     }
 
-    /// Bytes that may be filled on a server, if known.
+    /// Bytes that may be filled on a server, if known; nothing is planned for a server with 0.
     #[must_use]
     pub fn bytes(&self, server: usize) -> Option<u64> {
         self.bytes.get(server).copied().flatten()
+    }
+
+    /// Bytes that all servers together may take; `None` when that of any is unknown.
+    #[must_use]
+    pub fn total_bytes(&self) -> Option<u128> {
+        self.bytes.iter().map(|bytes| bytes.map(u128::from)).sum()
     }
 }
 

@@ -1,16 +1,18 @@
 //! The cluster as the papers see it: m HServers, n SServers, and the layouts that a stripe pair means on them.
 
+use crate::room::Room;
 use stripewise_layout::{Cluster, Layout, ServerClass, ServerId};
 use stripewise_model::StripePair;
 
 /// Largest stripe that a layout can hold. A region that needs a larger one lies on the class's first servers alone either way.
 const LARGEST_STRIPE_BYTES: u64 = u32::MAX as u64;
 
-/// Which servers are HServers and which SServers, in cluster order.
+/// Which servers are HServers and which SServers, in cluster order; servers that a plan may not use are in neither list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerGroups {
     pub(crate) hdd: Vec<ServerId>,
     pub(crate) ssd: Vec<ServerId>,
+    /// All servers of the cluster.
     pub(crate) count: usize,
 }
 
@@ -21,6 +23,28 @@ impl ServerGroups {
             ssd: cluster.ids_of_class(ServerClass::Ssd),
             count: cluster.servers.len(),
         }
+    }
+
+    /// Without the servers that may take nothing.
+    pub(crate) fn with_room(cluster: &Cluster, room: &Room) -> Self {
+        let mut groups = Self::of(cluster);
+        groups.keep(|id| room.bytes(usize::from(id.0)) != Some(0));
+        groups
+    }
+
+    pub(crate) fn keep(&mut self, wanted: impl Fn(ServerId) -> bool) {
+        self.hdd.retain(|id| wanted(*id));
+        self.ssd.retain(|id| wanted(*id));
+    }
+
+    /// Whether a server, by number, is one of these.
+    pub(crate) fn has(&self, number: usize) -> bool {
+        self.all().any(|id| usize::from(id.0) == number)
+    }
+
+    /// HServers first, as in a layout.
+    pub(crate) fn all(&self) -> impl Iterator<Item = ServerId> + '_ {
+        self.hdd.iter().chain(&self.ssd).copied()
     }
 
     /// m.

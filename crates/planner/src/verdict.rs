@@ -51,7 +51,7 @@ fn judge(
         return (false, "leave it: this is the default placement, the measure of the others".to_owned());
     }
     if saved_s <= 0.0 {
-        return (false, format!("leave it: a run is predicted to lose {} against def", seconds(-saved_s)));
+        return (false, format!("leave it: a run is predicted to lose {} against def", seconds(saved_s.abs())));
     }
     if gain.low <= 0.0 {
         let spread = (gain.expected - gain.low) * 100.0;

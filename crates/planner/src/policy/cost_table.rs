@@ -1,15 +1,16 @@
 //! Costs of request classes under stripe pairs, each worked out once.
 //!
 //! A region's cost under a pair is the sum of its counts times a row of this table. Costs are whole picoseconds, so the sum does not
-//! depend on how requests are grouped: the table gives what a loop over single requests gives.
+//! depend on how requests are grouped: the table gives what a loop over single requests gives. [`CostTable::near_least`] first adds up in
+//! floating point, which is several times as fast and tells all but the nearest apart.
 
 use super::Task;
 use rayon::prelude::*;
 use std::collections::HashMap;
-use stripewise_model::{Picoseconds, StripePair, h2dp, striped};
+use stripewise_model::{Concurrency, Picoseconds, StripePair, h2dp, striped};
 use stripewise_trace::{AccessClass, ClassIndex};
 
-/// Position of a pair's row.
+/// Position of the row of a pair under one p and c.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row(u32);
 
@@ -18,26 +19,36 @@ pub(crate) struct CostTable<'a> {
     task: &'a Task<'a>,
     classes: &'a [AccessClass],
     region_bytes: u64,
-    rows: HashMap<StripePair, Row>,
-    pairs: Vec<StripePair>,
+    rows: HashMap<(StripePair, Concurrency), Row>,
+    pairs: Vec<(StripePair, Concurrency)>,
     costs_ps: Vec<u64>,
+    /// The same as floating point numbers.
+    costs: Vec<f64>,
 }
 
 impl<'a> CostTable<'a> {
     pub(crate) fn new(task: &'a Task<'a>, classes: &'a [AccessClass], region_bytes: u64) -> Self {
-        Self { task, classes, region_bytes, rows: HashMap::new(), pairs: Vec::new(), costs_ps: Vec::new() }
+        Self {
+            task,
+            classes,
+            region_bytes,
+            rows: HashMap::new(),
+            pairs: Vec::new(),
+            costs_ps: Vec::new(),
+            costs: Vec::new(),
+        }
     }
 
     /// Asks for a pair; its costs are there after [`Self::fill`].
-    pub(crate) fn row(&mut self, pair: StripePair) -> Row {
-        *self.rows.entry(pair).or_insert_with(|| {
-            self.pairs.push(pair);
+    pub(crate) fn row(&mut self, pair: StripePair, concurrency: Concurrency) -> Row {
+        *self.rows.entry((pair, concurrency)).or_insert_with(|| {
+            self.pairs.push((pair, concurrency));
             Row(self.pairs.len() as u32 - 1)
         })
     }
 
     pub(crate) fn pair(&self, row: Row) -> StripePair {
-        self.pairs[row.0 as usize]
+        self.pairs[row.0 as usize].0
     }
 
     pub(crate) fn cycle_bytes(&self, row: Row) -> u64 {
@@ -51,8 +62,11 @@ impl<'a> CostTable<'a> {
         let costs: Vec<u64> = new
             .par_iter()
             .with_min_len(64)
-            .flat_map_iter(|pair| self.classes.iter().map(|class| self.cost(*pair, *class)))
+            .flat_map_iter(|(pair, concurrency)| {
+                self.classes.iter().map(|class| self.cost(*pair, *class, *concurrency))
+            })
             .collect();
+        self.costs.extend(costs.iter().map(|cost| *cost as f64));
         self.costs_ps.extend(costs);
     }
 
@@ -60,25 +74,72 @@ impl<'a> CostTable<'a> {
     pub(crate) fn region_cost(&self, row: Row, counts: &[(ClassIndex, u64)]) -> Picoseconds {
         let width = self.classes.len();
         let costs_ps = &self.costs_ps[row.0 as usize * width..][..width];
-        Picoseconds(
-            counts.iter().map(|(class, count)| u128::from(costs_ps[usize::from(class.0)]) * u128::from(*count)).sum(),
-        )
+        summed(counts, |class| costs_ps[usize::from(class.0)])
     }
 
-    /// As [`Self::region_cost`], for a pair that was asked for and filled before.
-    pub(crate) fn known_region_cost(&self, pair: StripePair, counts: &[(ClassIndex, u64)]) -> Picoseconds {
-        self.region_cost(self.rows[&pair], counts)
+    /// As [`Self::region_cost`], for a pair that may never have been asked for.
+    pub(crate) fn any_region_cost(
+        &self,
+        pair: StripePair,
+        concurrency: Concurrency,
+        counts: &[(ClassIndex, u64)],
+    ) -> Picoseconds {
+        match self.rows.get(&(pair, concurrency)) {
+            Some(row) => self.region_cost(*row, counts),
+            None => summed(counts, |class| self.cost(pair, self.classes[usize::from(class.0)], concurrency)),
+        }
     }
 
-    fn cost(&self, pair: StripePair, class: AccessClass) -> u64 {
+    /// Those of `rows` whose costs for these counts may be the least: all but the ones that are certainly more. `weights` and `sums` are
+    /// room to work in.
+    pub(crate) fn near_least<'r>(
+        &self,
+        rows: &'r [Row],
+        counts: &[(ClassIndex, u64)],
+        weights: &mut Vec<f64>,
+        sums: &'r mut Vec<f64>,
+    ) -> impl Iterator<Item = Row> + 'r {
+        let width = self.classes.len();
+        weights.clear();
+        weights.resize(width, 0.0);
+        counts.iter().for_each(|(class, count)| weights[usize::from(class.0)] += *count as f64);
+        sums.clear();
+        sums.extend(rows.iter().map(|row| dot(weights, &self.costs[row.0 as usize * width..][..width])));
+        let least = sums.iter().copied().fold(f64::INFINITY, f64::min);
+        // All terms are positive, so each rounding is at most half a unit in the last place of the sum.
+        let bound = least * (1.0 + 4.0 * (width + 4) as f64 * f64::EPSILON);
+        rows.iter().zip(&*sums).filter(move |(_, sum)| **sum <= bound).map(|(row, _)| *row)
+    }
+
+    fn cost(&self, pair: StripePair, class: AccessClass, concurrency: Concurrency) -> u64 {
         let task = self.task;
         let cost = if task.request.options.exact {
             let layout = task.groups.pair_layout(pair);
-            striped::exact_cost(task.request.profile, &layout, class, task.concurrency, self.region_bytes)
+            striped::exact_cost(task.request.profile, &layout, class, concurrency, self.region_bytes)
         } else {
-            h2dp::hybrid_cost(&task.parameters, pair, class, task.concurrency)
+            h2dp::hybrid_cost(&task.parameters, pair, class, concurrency)
         };
         // 2^64 ps is half a year for one request.
         u64::try_from(cost.total().0).unwrap_or(u64::MAX)
     }
+}
+
+fn summed(counts: &[(ClassIndex, u64)], cost_ps: impl Fn(ClassIndex) -> u64) -> Picoseconds {
+    let costs = counts.iter().map(|(class, count)| u128::from(cost_ps(*class)) * u128::from(*count));
+    Picoseconds(costs.fold(0, u128::saturating_add))
+}
+
+/// Four sums side by side, so that the additions do not wait for each other.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (mut sums, mut rest) = ([0.0; 4], 0.0);
+    let (a, b) = (a.chunks_exact(4), b.chunks_exact(4));
+    for (a, b) in a.remainder().iter().zip(b.remainder()) {
+        rest += a * b;
+    }
+    for (a, b) in a.zip(b) {
+        for lane in 0..4 {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f64>() + rest
 }

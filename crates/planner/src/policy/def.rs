@@ -19,9 +19,10 @@ const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Policy for Def {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
-        let layouts = task.request.files.iter().map(|_| FileLayouts {
-            hybrid: task.groups.pair_layout(StripePair::new(STRIPE_BYTES, STRIPE_BYTES)),
-            pure: task.groups.pure_layout(STRIPE_BYTES),
+        let tiers = task.tiers();
+        let layouts = task.request.files.iter().map(|_| {
+            let hybrid = tiers.iter().map(|tier| tier.groups.pair_layout(StripePair::new(STRIPE_BYTES, STRIPE_BYTES)));
+            FileLayouts::uniform(hybrid, task.groups.pure_layout(STRIPE_BYTES))
         });
         fill_at_random(task, layouts.collect())
     }

@@ -1,54 +1,102 @@
 //! How capacity-blind policies meet a full SSD: regions in seeded-random order go to hybrid servers while they fit, the rest to HServers
-//! (H2DP section 5.1).
+//! (H2DP section 5.1). Where SServers differ in capacity, a region that does not fit on all of them tries the tiers in turn.
 
 use super::{FileChoice, Task, region_bytes, region_count};
 use crate::room::Ledger;
 use stripewise_layout::{Layout, RegionIndex};
 
-/// The two layouts of a file's regions.
+/// The layouts of a file's regions as a policy wants them, before anybody asks for room.
 pub(crate) struct FileLayouts {
-    pub(crate) hybrid: Layout,
-    pub(crate) pure: Layout,
+    /// The distinct ones; the others give positions in this list.
+    pub(crate) layouts: Vec<Layout>,
+    /// For every tier, the widest first.
+    pub(crate) hybrid: Vec<RegionLayouts>,
+    pub(crate) pure: RegionLayouts,
+}
+
+/// Which layout each region has.
+pub(crate) enum RegionLayouts {
+    Same(u32),
+    /// One for each region of the file.
+    Each(Vec<u32>),
+}
+
+impl RegionLayouts {
+    fn of(&self, region: u32) -> u32 {
+        match self {
+            Self::Same(layout) => *layout,
+            Self::Each(layouts) => layouts[region as usize],
+        }
+    }
+}
+
+impl FileLayouts {
+    /// One layout for all regions in each tier, and one on HServers only.
+    pub(crate) fn uniform(hybrid: impl IntoIterator<Item = Layout>, pure: Layout) -> Self {
+        let mut layouts = vec![pure];
+        layouts.extend(hybrid);
+        let hybrid = (1..layouts.len() as u32).map(RegionLayouts::Same).collect();
+        Self { layouts, hybrid, pure: RegionLayouts::Same(0) }
+    }
 }
 
 /// One choice per file; the regions of all files are drawn together, since they share the room.
-pub(crate) fn fill_at_random(task: &Task<'_>, layouts: Vec<FileLayouts>) -> Vec<FileChoice> {
+pub(crate) fn fill_at_random(task: &Task<'_>, files_layouts: Vec<FileLayouts>) -> Vec<FileChoice> {
     let files = task.request.files;
-    let mut choices: Vec<FileChoice> = files
-        .iter()
-        .zip(&layouts)
-        .map(|(file, layouts)| FileChoice {
-            layouts: vec![layouts.hybrid.clone(), layouts.pure.clone()],
-            windows: vec![vec![1; region_count(file) as usize]],
-            fallback: 1,
-        })
-        .collect();
     let mut order: Vec<(usize, u32)> =
         files.iter().enumerate().flat_map(|(number, file)| (0..region_count(file)).map(move |r| (number, r))).collect();
     shuffle(&mut order, task.request.options.seed);
+    let mut windows: Vec<Vec<u32>> = files
+        .iter()
+        .zip(&files_layouts)
+        .map(|(file, layouts)| (0..region_count(file)).map(|region| layouts.pure.of(region)).collect())
+        .collect();
     let mut ledger = Ledger::new(task.room);
     // In a cluster of one class there is nothing to choose between: all of it goes to that class.
     let limited: &[_] = if task.groups.is_hybrid() { &task.groups.ssd } else { &[] };
     for (number, region) in order {
         let bytes = region_bytes(&files[number], RegionIndex(region));
-        if ledger.book(&layouts[number].hybrid, bytes, limited) {
-            choices[number].windows[0][region as usize] = 0;
+        let of_file = &files_layouts[number];
+        let mut wanted = of_file.hybrid.iter().map(|tier| tier.of(region));
+        if let Some(layout) = wanted.find(|layout| ledger.book(&of_file.layouts[*layout as usize], bytes, limited)) {
+            windows[number][region as usize] = layout;
         }
     }
-    choices
+    files_layouts
+        .into_iter()
+        .zip(windows)
+        .map(|(of_file, regions)| FileChoice {
+            // A file may be empty; any of its layouts on HServers will do.
+            fallback: match of_file.pure {
+                RegionLayouts::Same(layout) => layout,
+                RegionLayouts::Each(layouts) => layouts.last().copied().unwrap_or(0),
+            },
+            layouts: of_file.layouts,
+            windows: vec![regions],
+        })
+        .collect()
 }
 
 /// Fisher-Yates over SplitMix64. Own lines rather than a library's generator, because plans must not change with the library's version.
 fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed;
+    let mut generator = SplitMix(seed);
     for last in (1..items.len()).rev() {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = state;
+        items.swap(last, generator.below(last as u64 + 1) as usize);
+    }
+}
+
+/// SplitMix64, seeded with its state.
+pub(super) struct SplitMix(pub(super) u64);
+
+impl SplitMix {
+    /// A number from 0 to below `bound`, which must not be 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^= mixed >> 31;
-        let below = ((u128::from(mixed) * (last as u128 + 1)) >> 64) as usize;
-        items.swap(last, below);
+        ((u128::from(mixed) * u128::from(bound)) >> 64) as u64
     }
 }
 

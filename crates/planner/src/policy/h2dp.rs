@@ -17,21 +17,27 @@
 //! candidates, and a class is costed once per pair: O(pairs x classes) costs and O(regions x candidates x classes) additions.
 
 use super::cost_table::{CostTable, Row};
-use super::selection::{Candidate, FileCandidates, fallback_pair, select_windows};
-use super::{FileChoice, Policy, Task, file_request_bytes, mean_request_bytes};
+use super::selection::{Candidate, FileCandidates, Tier, select_windows};
+use super::{FileChoice, Policy, Task, mean_request_bytes};
 use crate::servers::ceil_to;
 use rayon::prelude::*;
 use std::collections::HashMap;
-use stripewise_model::{Picoseconds, StripePair};
+use stripewise_model::{Concurrency, Picoseconds, StripePair};
 use stripewise_trace::{FileAccess, RegionAccess};
 
 pub(crate) struct H2dp;
 
 impl Policy for H2dp {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
-        let candidates: Vec<FileCandidates<'_>> =
-            task.request.files.iter().map(|file| file_candidates(task, file)).collect();
-        select_windows(task, &candidates)
+        let tiers = task.tiers();
+        let candidates: Vec<Tier<'_>> = tiers
+            .iter()
+            .map(|task| Tier {
+                task,
+                files: task.request.files.iter().map(|file| file_candidates(task, file)).collect(),
+            })
+            .collect();
+        select_windows(&candidates)
     }
 }
 
@@ -44,18 +50,16 @@ struct Cell {
 /// For every window the best pair, the HServers-only stripe and both costs of every accessed region.
 pub(super) fn file_candidates<'a>(task: &'a Task<'a>, file: &'a FileAccess) -> FileCandidates<'a> {
     let mut table = CostTable::new(task, &file.classes, file.region_size.0);
-    // Regions never accessed before may be asked for what they cost where they are.
-    table.row(fallback_pair(task, file_request_bytes(file, task.step_bytes)));
     let mut cells: Vec<Cell> = Vec::new();
-    let mut numbers: HashMap<(u64, u64), usize> = HashMap::new();
-    let mut cell_of = |region: &RegionAccess| {
+    let mut numbers: HashMap<(u64, u64, Concurrency), usize> = HashMap::new();
+    let mut cell_of = |region: &RegionAccess, concurrency: Concurrency| {
         let counts = region.counts.iter().map(|(class, count)| (file.class(*class), *count));
         let r = mean_request_bytes(counts)?;
         let step = task.step_bytes;
-        Some(*numbers.entry((r / step, r.div_ceil(step))).or_insert_with(|| {
+        Some(*numbers.entry((r / step, r.div_ceil(step), concurrency)).or_insert_with(|| {
             cells.push(Cell {
-                hybrid: candidate_pairs(task, r).map(|pair| table.row(pair)).collect(),
-                pure: table.row(task.groups.pure_pair(task.groups.pure_stripe_bytes(r, step))),
+                hybrid: candidate_pairs(task, r).map(|pair| table.row(pair, concurrency)).collect(),
+                pure: table.row(task.groups.pure_pair(task.groups.pure_stripe_bytes(r, step)), concurrency),
             });
             cells.len() - 1
         }))
@@ -64,11 +68,18 @@ pub(super) fn file_candidates<'a>(task: &'a Task<'a>, file: &'a FileAccess) -> F
     let windows: Vec<Vec<(&'a RegionAccess, usize)>> = file
         .windows
         .iter()
-        .map(|window| window.regions.iter().filter_map(|region| Some((region, cell_of(region)?))).collect())
+        .zip(&task.windows)
+        .map(|(window, concurrency)| {
+            window.regions.iter().filter_map(|region| Some((region, cell_of(region, *concurrency)?))).collect()
+        })
         .collect();
     table.fill();
-    let decide = |(region, cell): &(&'a RegionAccess, usize)| decide(&table, &cells[*cell], region);
-    let windows = windows.iter().map(|regions| regions.par_iter().with_min_len(32).map(decide).collect()).collect();
+    let decided = |regions: &Vec<(&'a RegionAccess, usize)>| {
+        let scratch = || (Vec::new(), Vec::new());
+        let regions = regions.par_iter().with_min_len(32);
+        regions.map_init(scratch, |scratch, (region, cell)| decide(&table, &cells[*cell], region, scratch)).collect()
+    };
+    let windows = windows.iter().map(decided).collect();
     FileCandidates { table, windows }
 }
 
@@ -83,16 +94,21 @@ pub(super) fn candidate_pairs(task: &Task<'_>, r: u64) -> impl Iterator<Item = S
         .filter(|pair| pair.s_bytes > pair.h_bytes)
 }
 
-fn decide<'a>(table: &CostTable<'_>, cell: &Cell, region: &'a RegionAccess) -> Candidate<'a> {
+fn decide<'a>(
+    table: &CostTable<'_>,
+    cell: &Cell,
+    region: &'a RegionAccess,
+    (weights, sums): &mut (Vec<f64>, Vec<f64>),
+) -> Candidate<'a> {
     let pure_cost = table.region_cost(cell.pure, &region.counts);
     let mut best: Option<(Picoseconds, Row)> = None;
-    for row in &cell.hybrid {
-        let cost = table.region_cost(*row, &region.counts);
+    for row in table.near_least(&cell.hybrid, &region.counts, weights, sums) {
+        let cost = table.region_cost(row, &region.counts);
         // Candidates come with ascending h; since m h + n s only exceeds r by rounding, the larger cycle has to be looked for.
         let better = best
-            .is_none_or(|(least, least_row)| cost < least || (cost == least && larger_cycle(table, *row, least_row)));
+            .is_none_or(|(least, least_row)| cost < least || (cost == least && larger_cycle(table, row, least_row)));
         if better {
-            best = Some((cost, *row));
+            best = Some((cost, row));
         }
     }
     let (hybrid_cost, hybrid) = best.unwrap_or((pure_cost, cell.pure));

@@ -3,7 +3,7 @@
 //! **Paper.** PADP, sections 3.2 to 3.4.
 //!
 //! **Assumptions.** One access pattern (r, p, c) per file, every request on all servers with m h + n s = r. A file with several request
-//! classes has one pattern made of them: r is their byte-weighted mean, alpha their mean over requests, beta their mean over bytes.
+//! classes has one pattern made of them: r, p and c are byte-weighted means, alpha is the mean over requests, beta that over bytes.
 //!
 //! **Algorithm.** F (equation 5, with p h t) is a maximum of linear functions, so each choice of the term that is largest in its two maxima
 //! gives a linear program: four as printed, six with p h t. On m h + n s = r each has one free variable, h; its constraints are an interval
@@ -15,7 +15,7 @@
 //! **Complexity.** O(1) per file and O(regions).
 
 use super::fill::{FileLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task, class_totals, mean_request_bytes};
+use super::{FileChoice, Policy, Task, file_request_bytes, mean_concurrency, phases};
 use crate::servers::ceil_to;
 use stripewise_layout::ServerClass;
 use stripewise_model::padp::PadpPattern;
@@ -26,23 +26,25 @@ pub(crate) struct Padp;
 
 impl Policy for Padp {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
+        let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {
-            let pattern = pattern_of(task, file);
-            let request_bytes = pattern.request_bytes as u64;
-            FileLayouts {
-                hybrid: task.groups.pair_layout(lattice_pair(&pattern, task.step_bytes)),
-                pure: task.groups.pure_layout(task.groups.pure_stripe_bytes(request_bytes, task.step_bytes)),
-            }
+            let hybrid = tiers.iter().map(|tier| {
+                let pair = lattice_pair(&pattern_of(tier, file), task.step_bytes);
+                tier.groups.pair_layout(pair)
+            });
+            let stripe_bytes =
+                task.groups.pure_stripe_bytes(file_request_bytes(file, task.step_bytes), task.step_bytes);
+            FileLayouts::uniform(hybrid, task.groups.pure_layout(stripe_bytes))
         });
         fill_at_random(task, layouts.collect())
     }
 }
 
 fn pattern_of(task: &Task<'_>, file: &FileAccess) -> PadpPattern {
-    let totals = class_totals(file);
+    let phases = phases(task, file);
     let (mut requests, mut bytes) = (0.0, 0.0);
     let (mut hdd, mut ssd) = (Coefficients::default(), Coefficients::default());
-    for (class, count) in &totals {
+    for (class, count) in phases.iter().flat_map(|(_, totals)| totals) {
         let (count, carried) = (*count as f64, *count as f64 * class.request_bytes as f64);
         requests += count;
         bytes += carried;
@@ -59,8 +61,8 @@ fn pattern_of(task: &Task<'_>, file: &FileAccess) -> PadpPattern {
     PadpPattern {
         hservers: task.parameters.hservers,
         sservers: task.parameters.sservers,
-        request_bytes: mean_request_bytes(totals.into_iter()).unwrap_or(task.step_bytes) as f64,
-        concurrency: task.concurrency,
+        request_bytes: file_request_bytes(file, task.step_bytes) as f64,
+        concurrency: mean_concurrency(task, &phases),
         hdd: mean(hdd),
         ssd: mean(ssd),
         e_s: task.parameters.e_s,

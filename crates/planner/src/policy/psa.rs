@@ -13,10 +13,10 @@
 //! **Complexity.** O(r / step x classes) per file and O(regions).
 
 use super::fill::{FileLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task, class_totals, file_request_bytes};
+use super::{FileChoice, Policy, Task, file_request_bytes, phases};
 use crate::servers::ceil_to;
 use stripewise_model::psa::PsaExtent;
-use stripewise_model::{Picoseconds, StripePair, h2dp};
+use stripewise_model::{Concurrency, Picoseconds, StripePair, h2dp};
 use stripewise_trace::{AccessClass, FileAccess};
 
 pub(crate) struct Psa;
@@ -27,12 +27,12 @@ const TIE_SHARE: u128 = 1_000_000_000;
 
 impl Policy for Psa {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
+        let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {
             let request_bytes = file_request_bytes(file, task.step_bytes);
-            FileLayouts {
-                hybrid: task.groups.pair_layout(best_pair(task, file, request_bytes)),
-                pure: task.groups.pure_layout(task.groups.pure_stripe_bytes(request_bytes, task.step_bytes)),
-            }
+            let hybrid = tiers.iter().map(|tier| tier.groups.pair_layout(best_pair(tier, file, request_bytes)));
+            let pure = task.groups.pure_stripe_bytes(request_bytes, task.step_bytes);
+            FileLayouts::uniform(hybrid, task.groups.pure_layout(pure))
         });
         fill_at_random(task, layouts.collect())
     }
@@ -45,9 +45,10 @@ pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) 
     if !groups.is_hybrid() {
         return pure;
     }
-    let totals = class_totals(file);
+    let totals = phases(task, file);
+    let counts = totals.iter().flat_map(|(_, totals)| totals).map(|(_, count)| *count);
     let extent = PsaExtent {
-        requests: totals.iter().map(|(_, count)| count).sum(),
+        requests: counts.fold(0, u64::saturating_add),
         request_bytes,
         file_bytes: file.size_bytes.max(1),
         room_bytes: room_share_bytes(task, file),
@@ -75,16 +76,21 @@ fn candidates(m: u64, n: u64, request_bytes: u64, step_bytes: u64) -> impl Itera
         .map(move |h| StripePair::new(h, ceil_to((request_bytes - m * h).div_ceil(n), step_bytes)))
 }
 
-fn sum_of_costs(task: &Task<'_>, totals: &[(AccessClass, u64)], pair: StripePair) -> Picoseconds {
-    let costs = totals.iter().map(|(class, count)| {
-        u128::from(*count) * h2dp::hybrid_cost(&task.parameters, pair, *class, task.concurrency).total().0
+/// Of all phases, each with its p and c.
+fn sum_of_costs(task: &Task<'_>, phases: &[(Concurrency, Vec<(AccessClass, u64)>)], pair: StripePair) -> Picoseconds {
+    let costs = phases.iter().flat_map(|(concurrency, totals)| {
+        totals.iter().map(move |(class, count)| {
+            let cost = h2dp::hybrid_cost(&task.parameters, pair, *class, *concurrency).total();
+            cost.0.saturating_mul(u128::from(*count))
+        })
     });
-    Picoseconds(costs.sum())
+    Picoseconds(costs.fold(0, u128::saturating_add))
 }
 
-/// C_s: the file's part of the room of the SServer that has least.
+/// C_s: the file's part of the room that wider tiers leave on the SServer that has least.
 fn room_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
     let least = task.groups.ssd.iter().filter_map(|id| task.room.bytes(usize::from(id.0))).min();
+    let least = least.map(|room| room.saturating_sub(task.filled_bytes));
     let all_bytes: u128 = task.request.files.iter().map(|file| u128::from(file.size_bytes)).sum();
     least.map_or(u64::MAX, |room| {
         (u128::from(room) * u128::from(file.size_bytes)).checked_div(all_bytes).unwrap_or(0) as u64

@@ -29,25 +29,41 @@ struct Naive<'a> {
     parameters: ClassParameters,
     m: u64,
     n: u64,
+    /// SServers at the front of their list that are left out; n counts the others.
+    skip: u64,
 }
+
+/// A pair on all SServers but the first so many.
+type Placed = (u64, StripePair);
 
 impl<'a> Naive<'a> {
     fn new(request: &'a PlanRequest<'a>) -> Self {
-        let parameters = ClassParameters::of(request.profile);
-        let (m, n) = (u64::from(parameters.hservers), u64::from(parameters.sservers));
-        Self { request, parameters, m, n }
+        Self::without(request, 0)
+    }
+
+    fn without(request: &'a PlanRequest<'a>, skip: u64) -> Self {
+        let m = ClassParameters::of(request.profile).hservers as usize;
+        let parameters =
+            ClassParameters::of_servers(request.profile, |server| server < m || server >= m + skip as usize);
+        Self { request, m: m as u64, n: u64::from(parameters.sservers), parameters, skip }
     }
 
     fn step(&self) -> u64 {
         self.request.options.step.0
     }
 
-    fn cost(&self, requests: &[AccessClass], pair: StripePair) -> u128 {
-        let concurrency = self.request.concurrency();
+    fn cost(&self, requests: &[AccessClass], pair: StripePair, window: usize) -> u128 {
+        let concurrency = self.request.window_concurrency(window);
         let cost = |class: &AccessClass| {
             if self.request.options.exact {
                 let region_bytes = self.request.cluster.region_size.0;
-                striped::exact_cost(self.request.profile, &self.layout(pair), *class, concurrency, region_bytes)
+                striped::exact_cost(
+                    self.request.profile,
+                    &self.layout((self.skip, pair)),
+                    *class,
+                    concurrency,
+                    region_bytes,
+                )
             } else {
                 h2dp::hybrid_cost(&self.parameters, pair, *class, concurrency)
             }
@@ -64,7 +80,7 @@ impl<'a> Naive<'a> {
     }
 
     /// Algorithm 1 with the request covered: every h, every s, every request.
-    fn best_pair(&self, requests: &[AccessClass]) -> StripePair {
+    fn best_pair(&self, requests: &[AccessClass], window: usize) -> StripePair {
         let r = mean_request(requests);
         if self.m == 0 || self.n == 0 {
             return self.pure(r);
@@ -80,7 +96,7 @@ impl<'a> Naive<'a> {
             let covering = ceil_to((r - self.m * h).div_ceil(self.n), self.step());
             if s == covering {
                 let pair = StripePair::new(h, s);
-                let cost = self.cost(requests, pair);
+                let cost = self.cost(requests, pair, window);
                 let cycle = self.m * h + self.n * s;
                 if best.is_none_or(|(least, least_cycle, _)| cost < least || (cost == least && cycle > least_cycle)) {
                     best = Some((cost, cycle, pair));
@@ -91,17 +107,30 @@ impl<'a> Naive<'a> {
         best.map_or(self.pure(r), |(_, _, pair)| pair)
     }
 
-    fn layout(&self, pair: StripePair) -> Layout {
-        let stripe = |id: usize| if (id as u64) < self.m { pair.h_bytes } else { pair.s_bytes };
-        Layout::new((0..(self.m + self.n) as usize).map(|id| (ServerId(id as u16), stripe(id) as u32))).unwrap()
+    fn layout(&self, (skip, pair): Placed) -> Layout {
+        let stripe = |id: u64| match id {
+            id if id < self.m => pair.h_bytes,
+            id if id < self.m + skip => 0,
+            _ => pair.s_bytes,
+        };
+        let servers = 0..self.m + self.n + self.skip;
+        Layout::new(servers.map(|id| (ServerId(id as u16), stripe(id) as u32))).unwrap()
+    }
+
+    /// How many SServers are left out in each of the tiers: the servers' rooms must ascend.
+    fn tiers(&self) -> Vec<u64> {
+        let room = self.request.room();
+        let of = |index: u64| room.bytes((self.m + index) as usize);
+        (0..self.n).filter(|index| *index == 0 || of(*index) != of(*index - 1)).collect()
     }
 
     /// Bytes on each SServer, by walking over the region's stripes.
-    fn ssd_use(&self, pair: StripePair, mut bytes: u64) -> Vec<u64> {
+    fn ssd_use(&self, placed: Placed, mut bytes: u64) -> Vec<u64> {
         let mut used = vec![0; self.n as usize];
+        let layout = self.layout(placed);
         while bytes > 0 {
-            for server in 0..self.m + self.n {
-                let stripe = if server < self.m { pair.h_bytes } else { pair.s_bytes }.min(bytes);
+            for stripe in layout.stripes() {
+                let (server, stripe) = (u64::from(stripe.server.0), u64::from(stripe.size_bytes).min(bytes));
                 bytes -= stripe;
                 if server >= self.m {
                     used[(server - self.m) as usize] += stripe;
@@ -120,19 +149,20 @@ impl<'a> Naive<'a> {
     }
 
     /// H2DP's pair of every region of every file in every window.
-    fn h2dp(&self, regions: &[usize]) -> Vec<Vec<Vec<StripePair>>> {
+    fn h2dp(&self, regions: &[usize]) -> Vec<Vec<Vec<Placed>>> {
         let files = self.request.files;
         let hybrid = self.m > 0 && self.n > 0;
         let room = self.request.room();
         let windows = files.iter().map(|file| file.windows.len()).max().unwrap();
         let fallback: Vec<StripePair> = files.iter().map(|file| self.pure(self.file_request(file))).collect();
-        let mut current: Vec<Vec<StripePair>> =
-            regions.iter().zip(&fallback).map(|(count, pair)| vec![*pair; *count]).collect();
+        let mut current: Vec<Vec<Placed>> =
+            regions.iter().zip(&fallback).map(|(count, pair)| vec![(0, *pair); *count]).collect();
+        let tiers: Vec<Naive<'_>> = self.tiers().into_iter().map(|skip| Naive::without(self.request, skip)).collect();
         let mut history = Vec::new();
         for window in 0..windows {
             let mut used = vec![0u64; self.n as usize];
-            let mut book = |pair: StripePair, bytes: u64| {
-                let more = self.ssd_use(pair, bytes);
+            let mut book = |placed: Placed, bytes: u64| {
+                let more = self.ssd_use(placed, bytes);
                 let fits = (0..self.n as usize).all(|i| {
                     let server = self.m as usize + i;
                     more[i] == 0 || room.bytes(server).is_none_or(|room| used[i] + more[i] <= room)
@@ -143,24 +173,28 @@ impl<'a> Naive<'a> {
                 fits
             };
             let mut next = current.clone();
-            let mut ranked: Vec<(u128, u64, usize, u32, StripePair)> = Vec::new();
+            let mut ranked: Vec<(u128, u64, usize, u32, Vec<Placed>)> = Vec::new();
             let mut accessed: BTreeSet<(usize, u32)> = BTreeSet::new();
             for (number, file) in files.iter().enumerate() {
-                let Some(window) = file.windows.get(window) else { continue };
-                for region in &window.regions {
+                let Some(accesses) = file.windows.get(window) else { continue };
+                for region in &accesses.regions {
                     let requests = requests(file, region);
-                    let (best, pure) = (self.best_pair(&requests), self.pure(mean_request(&requests)));
+                    let (best, pure) = (self.best_pair(&requests, window), self.pure(mean_request(&requests)));
                     accessed.insert((number, region.region.0));
-                    next[number][region.region.0 as usize] = pure;
-                    let (t_hybrid, t_pure) = (self.cost(&requests, best), self.cost(&requests, pure));
+                    next[number][region.region.0 as usize] = (0, pure);
+                    let (t_hybrid, t_pure) = (self.cost(&requests, best, window), self.cost(&requests, pure, window));
                     if hybrid && t_hybrid < t_pure {
                         let bytes = self.region_bytes(file, region.region.0);
                         let weight = match self.request.options.benefit_per_ssd_byte {
-                            true => self.ssd_use(best, bytes).iter().sum::<u64>().max(1),
+                            true => self.ssd_use((0, best), bytes).iter().sum::<u64>().max(1),
                             false => 1,
                         };
                         let benefit = t_pure - t_hybrid;
-                        ranked.push((benefit, weight, number, region.region.0, best));
+                        let of_tiers = tiers.iter().filter_map(|tier| {
+                            let pair = tier.best_pair(&requests, window);
+                            (tier.cost(&requests, pair, window) < t_pure).then_some((tier.skip, pair))
+                        });
+                        ranked.push((benefit, weight, number, region.region.0, of_tiers.collect()));
                     }
                 }
             }
@@ -168,20 +202,21 @@ impl<'a> Naive<'a> {
                 let (left, right) = (a.0 * u128::from(b.1), b.0 * u128::from(a.1));
                 right.cmp(&left).then((a.2, a.3).cmp(&(b.2, b.3)))
             });
-            for (_, _, file, region, pair) in ranked {
-                if book(pair, self.region_bytes(&files[file], region)) {
-                    next[file][region as usize] = pair;
+            for (_, _, file, region, wanted) in ranked {
+                let bytes = self.region_bytes(&files[file], region);
+                if let Some(placed) = wanted.into_iter().find(|placed| book(*placed, bytes)) {
+                    next[file][region as usize] = placed;
                 }
             }
             for (file, pairs) in current.iter().enumerate() {
-                for (region, pair) in pairs.iter().enumerate() {
+                for (region, placed) in pairs.iter().enumerate() {
                     let idle = !accessed.contains(&(file, region as u32));
                     if hybrid
                         && idle
-                        && pair.s_bytes > 0
-                        && !book(*pair, self.region_bytes(&files[file], region as u32))
+                        && placed.1.s_bytes > 0
+                        && !book(*placed, self.region_bytes(&files[file], region as u32))
                     {
-                        next[file][region] = fallback[file];
+                        next[file][region] = (0, fallback[file]);
                     }
                 }
             }
@@ -235,9 +270,13 @@ proptest! {
         files in testbed::files(MIB, 3).prop_filter("requests", |files| has_requests(files)),
         hdd in testbed::lines(), ssd in testbed::lines(),
         e_s in prop_oneof![Just(0.0), 0.0..1e-3f64], t in prop_oneof![Just(0.0), 0.0..1e-8f64],
-        room in proptest::option::of(0..3 * MIB), per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9,
+        room in proptest::option::of(1..3 * MIB), unequal in prop_oneof![Just(0), 0..MIB],
+        per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9,
     ) {
-        let cluster = testbed::cluster(m, n, MIB, room.map(|room| room.max(1)));
+        let mut cluster = testbed::cluster(m, n, MIB, room.filter(|_| m > 0));
+        for (index, server) in cluster.servers[m..].iter_mut().enumerate() {
+            server.capacity.iter_mut().for_each(|capacity| capacity.0 += unequal * index as u64);
+        }
         let profile = testbed::profile(&cluster, hdd, ssd, e_s, t);
         let mut request = testbed::request(&cluster, &profile, &files);
         request.options.benefit_per_ssd_byte = per_byte;
@@ -266,7 +305,7 @@ proptest! {
             }
             let r = mean_request(&all);
             let share = (u128::from(room) * u128::from(file.size_bytes) / u128::from(all_bytes)) as u64;
-            let pure = naive.cost(&all, naive.pure(r));
+            let pure = naive.cost(&all, naive.pure(r), 0);
             let (m, n, k) = (m as u64, n as u64, all.len() as u128);
             let mut all_pairs: Vec<(u128, u64, StripePair)> = Vec::new();
             let first = (0..).map(|i| i * 4096).find(|h| h * (m + n) >= r).unwrap();
@@ -277,13 +316,13 @@ proptest! {
                 let fitting = u128::from(share / s);
                 let hybrid = if k > distinct { k * fitting.min(distinct) / distinct } else { k.min(fitting) };
                 let pair = StripePair::new(h, s);
-                let cost = (naive.cost(&all, pair) * hybrid + pure * (k - hybrid)) / k;
+                let cost = (naive.cost(&all, pair, 0) * hybrid + pure * (k - hybrid)) / k;
                 all_pairs.push((cost, s, pair));
             }
             let least = all_pairs.iter().map(|one| one.0).min().unwrap();
             all_pairs.retain(|one| one.0 <= least + least / 1_000_000_000);
             let best = all_pairs.into_iter().min_by_key(|one| one.1);
-            let (hybrid, pure) = (naive.layout(best.unwrap().2), naive.layout(naive.pure(r)));
+            let (hybrid, pure) = (naive.layout((0, best.unwrap().2)), naive.layout((0, naive.pure(r))));
             let planned = planned.initial();
             for region in 0..planned.planned_regions() {
                 let layout = planned.layout_of(RegionIndex(region as u32));

@@ -15,7 +15,8 @@ proptest! {
         hdd in testbed::lines(), ssd in testbed::lines(), room in 1..3 * MIB,
         subtract_move_cost in any::<bool>(), exact in any::<bool>(), seed in any::<u64>(),
     ) {
-        let cluster = testbed::cluster(m, n, MIB, Some(room));
+        // SServers alone must hold all data; what does not fit is refused.
+        let cluster = testbed::cluster(m, n, MIB, (m > 0).then_some(room));
         let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
         let mut request = testbed::request(&cluster, &profile, &files);
         request.options.subtract_move_cost = subtract_move_cost;
@@ -221,18 +222,21 @@ mod windows {
     }
 
     #[test]
-    fn the_ssd_with_the_least_room_decides_for_all() {
+    fn a_larger_ssd_goes_on_where_a_smaller_one_is_full() {
         let class = testbed::class(Direction::Read, 64 * KIB, Order::Random);
         let counts: Vec<&[u64]> = vec![&[5]; 8];
         let files = [testbed::file("/data/a", 8 * MIB, MIB, &[class], &counts)];
-        for (small, regions) in [(0, 0), (MIB / 2, 1), (MIB + 5, 2), (8 * MIB, 8)] {
-            let mut cluster = testbed::cluster(4, 2, MIB, Some(8 * MIB));
+        // 64 KiB requests go to <0,32KiB>, half of a region on each SServer, then to <0,64KiB> on the larger alone. Without room a server
+        // takes part in nothing.
+        for (small, large, both, alone) in
+            [(0, 8 * MIB, 0, 8), (MIB / 2, 4 * MIB, 1, 3), (MIB + 5, 3 * MIB, 2, 2), (4 * MIB, 4 * MIB, 8, 0)]
+        {
+            let mut cluster = testbed::cluster(4, 2, MIB, Some(large));
             cluster.servers[5].capacity = Some(stripewise_layout::ByteCount(small));
             let profile = testbed::profile(&cluster, LINES.0, LINES.1, 1e-4, 8e-9);
-            // 64 KiB requests go to <0,32KiB>: half of a region on each SServer.
             let made = plan(PolicyName::H2dp, &testbed::request(&cluster, &profile, &files)).unwrap();
             let used = [made.servers[4].used_bytes, made.servers[5].used_bytes];
-            assert_eq!(used, [regions * MIB / 2; 2], "room for {small} bytes");
+            assert_eq!(used, [both * MIB / 2 + alone * MIB, both * MIB / 2], "room for {small} bytes");
         }
     }
 }

@@ -1,0 +1,76 @@
+//! `cost`: for each file the cheapest of 1-DH, 1-DV and 2-D, and replicas in the others.
+//!
+//! **Paper.** Cost-intelligent, sections 3 to 5, table 2.
+//!
+//! **Assumptions.** Those of table 2 ([`stripewise_model::cost_intelligent`]): n servers, all alike; the cost of a request depends on its
+//! size and on how many servers a process's data is spread over.
+//!
+//! **Algorithm.** Overall cost (section 4): for each layout the sum of its requests' costs, the p and m of their window in each; the least
+//! wins. 2-D is tried with every number of groups that divides n, where the paper has groups of two servers. Ties go to 1-DH, then to fewer
+//! groups. What the layouts are in a shared file, and how the room is met, is as for `1-dh` (`process_oriented.rs`); the HServers alone are
+//! chosen for like any other n servers. Replicas (section 5, hybrid replication): `replicas.rs`.
+//!
+//! **Complexity.** O(divisors of n x classes) per file and O(regions); with replicas O(regions x (divisors of n)^2 x classes).
+
+use super::process_oriented::choose_each;
+use super::replicas::plan_replicas;
+use super::{FileChoice, Policy, Replicas, Task, phases};
+use stripewise_layout::ServerId;
+use stripewise_model::cost_intelligent::{ProcessLayout, TableForm, request_cost};
+use stripewise_model::{Concurrency, Picoseconds, UniformParameters};
+use stripewise_trace::{AccessClass, FileAccess};
+
+pub(crate) struct Cost;
+
+impl Policy for Cost {
+    fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
+        choose_each(task, |_, file, servers| best_layout(task, file, servers))
+    }
+
+    fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
+        match task.request.options.replica_room {
+            Some(room) => plan_replicas(task, choices, room.0),
+            None => choices.iter().map(|_| Replicas::default()).collect(),
+        }
+    }
+}
+
+/// 1-DH, 1-DV, and 2-D for every number of groups between them that divides n, in the order in which ties are decided.
+pub(super) fn candidates(servers: usize) -> Vec<ProcessLayout> {
+    let n = servers as u32;
+    let mut candidates = vec![ProcessLayout::OneDh];
+    candidates.extend((2..n).filter(|groups| n.is_multiple_of(*groups)).map(|groups| ProcessLayout::TwoD { groups }));
+    if n > 1 {
+        candidates.push(ProcessLayout::OneDv);
+    }
+    candidates
+}
+
+/// The layout of the least overall cost.
+pub(super) fn best_layout(task: &Task<'_>, file: &FileAccess, servers: &[ServerId]) -> ProcessLayout {
+    let parameters = parameters_of(task, servers);
+    let phases = phases(task, file);
+    let overall = |layout: &ProcessLayout| {
+        let costs = phases.iter().flat_map(|(concurrency, totals)| {
+            let (parameters, layout) = (&parameters, *layout);
+            totals.iter().map(move |(class, count)| {
+                cost_of(parameters, layout, *class, *concurrency).0.saturating_mul(u128::from(*count))
+            })
+        });
+        costs.fold(0, u128::saturating_add)
+    };
+    candidates(servers.len()).into_iter().min_by_key(overall).expect("1-DH is always one of them")
+}
+
+pub(super) fn parameters_of(task: &Task<'_>, servers: &[ServerId]) -> UniformParameters {
+    UniformParameters::of_servers(task.request.profile, |number| servers.iter().any(|id| usize::from(id.0) == number))
+}
+
+pub(super) fn cost_of(
+    parameters: &UniformParameters,
+    layout: ProcessLayout,
+    class: AccessClass,
+    concurrency: Concurrency,
+) -> Picoseconds {
+    request_cost(parameters, layout, TableForm::Corrected, class, concurrency).total()
+}
