@@ -17,10 +17,11 @@
 //!   requests on the file.
 
 mod chunk;
-mod classes;
+pub(crate) mod classes;
 mod hashing;
 mod instants;
 mod merge;
+pub(crate) mod rows;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -13,17 +13,17 @@ use stripewise_layout::{Direction, Order};
 
 /// A class in one word: the size above, direction and order in the two low bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct ClassKey(u64);
+pub(crate) struct ClassKey(u64);
 
 impl ClassKey {
     /// Sizes are below 2^62: file offsets are signed in the kernel.
     #[inline]
-    pub(super) fn new(is_write: bool, is_random: bool, request_bytes: u64) -> Self {
+    pub(crate) fn new(is_write: bool, is_random: bool, request_bytes: u64) -> Self {
         Self(request_bytes << 2 | u64::from(is_write) << 1 | u64::from(is_random))
     }
 
     #[inline]
-    pub(super) fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         self.0
     }
 
@@ -31,7 +31,7 @@ impl ClassKey {
         self.0 >> 2
     }
 
-    pub(super) fn class(self) -> AccessClass {
+    pub(crate) fn class(self) -> AccessClass {
         AccessClass {
             direction: if self.0 & 2 == 0 { Direction::Read } else { Direction::Write },
             request_bytes: self.0 >> 2,
@@ -49,22 +49,22 @@ const CELLS_APART: usize = 1 << 20;
 
 /// What limits a file's classes while it is counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// As [`class_limit`](super::CountOptions::class_limit).
-    pub(super) classes: usize,
-    pub(super) classes_apart: usize,
-    pub(super) cells_apart: usize,
+    pub(crate) classes: usize,
+    pub(crate) classes_apart: usize,
+    pub(crate) cells_apart: usize,
 }
 
 impl Limits {
-    pub(super) fn new(class_limit: u16) -> Self {
+    pub(crate) fn new(class_limit: u16) -> Self {
         Self { classes: usize::from(class_limit), classes_apart: CLASSES_APART, cells_apart: CELLS_APART }
     }
 }
 
 /// The classes of a file so far, numbered in order of appearance.
 #[derive(Default, Debug)]
-pub(super) struct Classes {
+pub(crate) struct Classes {
     level: usize,
     keys: Vec<ClassKey>,
     numbers: HashMap<ClassKey, u32, Quick>,
@@ -73,11 +73,11 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    pub(super) fn level(&self) -> usize {
+    pub(crate) fn level(&self) -> usize {
         self.level
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
@@ -88,7 +88,7 @@ impl Classes {
     }
 
     /// The number of a request's class. While sizes are rounded, every request must come here.
-    pub(super) fn number(&mut self, exact: ClassKey) -> u32 {
+    pub(crate) fn number(&mut self, exact: ClassKey) -> u32 {
         self.add(exact, u128::from(exact.request_bytes()))
     }
 
@@ -106,14 +106,14 @@ impl Classes {
     }
 
     /// Whether classes have to become coarser for so many cells.
-    pub(super) fn is_too_fine(&self, limits: &Limits, cells: usize) -> bool {
+    pub(crate) fn is_too_fine(&self, limits: &Limits, cells: usize) -> bool {
         self.level + 1 < LEADING_BITS.len()
             && (self.len() > limits.classes_apart.max(limits.classes)
                 || self.len() > limits.classes && cells > limits.cells_apart)
     }
 
     /// Makes classes one level coarser and gives the new number of every old one. `requests`: of each class so far.
-    pub(super) fn coarsen(&mut self, requests: &[u64]) -> Vec<u32> {
+    pub(crate) fn coarsen(&mut self, requests: &[u64]) -> Vec<u32> {
         let mut coarser = Self { level: self.level + 1, ..Self::default() };
         let map = self.keys.iter().enumerate();
         let map = map.map(|(number, key)| coarser.add(*key, self.bytes_of(number, requests[number]))).collect();
@@ -130,13 +130,13 @@ impl Classes {
     }
 
     /// Takes up the classes of a part, which must not be coarser, and gives the number here of each. `requests`: of each class there.
-    pub(super) fn absorb(&mut self, part: &Self, requests: &[u64]) -> Vec<u32> {
+    pub(crate) fn absorb(&mut self, part: &Self, requests: &[u64]) -> Vec<u32> {
         let keys = part.keys.iter().enumerate();
         keys.map(|(number, key)| self.add(*key, part.bytes_of(number, requests[number]))).collect()
     }
 
     /// At most `limit` classes, ascending, and which of them each number here belongs to.
-    pub(super) fn settle(&self, requests: &[u64], limit: usize) -> (Vec<AccessClass>, Vec<ClassIndex>) {
+    pub(crate) fn settle(&self, requests: &[u64], limit: usize) -> (Vec<AccessClass>, Vec<ClassIndex>) {
         let mut totals = BTreeMap::new();
         for (number, key) in self.keys.iter().enumerate().filter(|(number, _)| requests[*number] > 0) {
             totals.insert(*key, (requests[number], self.bytes_of(number, requests[number])));
@@ -205,7 +205,8 @@ pub(super) fn settle(
         .iter()
         .enumerate()
         .map(|(index, (key, (count, bytes)))| {
-            let alike = |other: Option<&(ClassKey, (u64, u128))>| other.is_some_and(|(other, _)| other.0 & 3 == key.0 & 3);
+            let alike =
+                |other: Option<&(ClassKey, (u64, u128))>| other.is_some_and(|(other, _)| other.0 & 3 == key.0 & 3);
             Group {
                 requests: *count,
                 bytes: *bytes,
@@ -325,7 +326,8 @@ mod tests {
         let requests: BTreeMap<_, _> = [(4096, 1000), (4100, 1), (65_536, 1000), (70_000, 900), (1 << 20, 1000)]
             .map(|(size, count)| (ClassKey::new(false, true, size), count))
             .into();
-        let sizes = |limit| settle(&with_bytes(&requests), limit).0.iter().map(|class| class.request_bytes).collect::<Vec<_>>();
+        let sizes =
+            |limit| settle(&with_bytes(&requests), limit).0.iter().map(|class| class.request_bytes).collect::<Vec<_>>();
         assert_eq!(sizes(5), [4096, 4100, 65_536, 70_000, 1 << 20]);
         assert_eq!(sizes(4), [4096, 65_536, 70_000, 1 << 20]);
         assert_eq!(sizes(3), [4096, (65_536 * 1000 + 70_000 * 900 + 950) / 1900, 1 << 20]);
@@ -335,7 +337,8 @@ mod tests {
     #[test]
     fn rounded_classes_do_not_depend_on_parts() {
         let limits = Limits { classes: 8, classes_apart: 40, cells_apart: 1 << 20 };
-        let sizes: Vec<u64> = (0..5_000u64).map(|number| 1 + number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 24)).collect();
+        let sizes: Vec<u64> =
+            (0..5_000u64).map(|number| 1 + number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 24)).collect();
         let count = |sizes: &[u64]| {
             let (mut classes, mut requests) = (Classes::default(), Vec::new());
             for size in sizes {
@@ -369,7 +372,11 @@ mod tests {
         let (classes, _) = whole.settle(&whole_requests, 4);
         let bytes: u64 = sizes.iter().sum();
         let (_, map) = whole.settle(&whole_requests, 4);
-        let kept: u64 = map.iter().zip(&whole_requests).map(|(class, count)| classes[usize::from(class.0)].request_bytes * count).sum();
+        let kept: u64 = map
+            .iter()
+            .zip(&whole_requests)
+            .map(|(class, count)| classes[usize::from(class.0)].request_bytes * count)
+            .sum();
         assert!(kept.abs_diff(bytes) <= 5_000, "{kept} of {bytes}");
     }
 

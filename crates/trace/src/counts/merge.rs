@@ -1,15 +1,14 @@
 //! Joins the counts of chunks into the accesses of files, batch after batch.
 
+use super::CountOptions;
 use super::chunk::{ChunkFile, CountedChunk, FirstRequest, Held, Regions};
 use super::classes::{Classes, Limits};
-use super::hashing::Quick;
 use super::instants::Instants;
-use super::CountOptions;
-use crate::access::{ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use super::rows::Rows;
+use crate::access::{Company, FileAccess, WindowAccess};
 use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashMap};
-use stripewise_layout::RegionIndex;
+use std::collections::BTreeMap;
 
 /// A request counts as in company for so many typical gaps between its process's requests on the file, or as long as it is in flight.
 const GAPS_HELD: u64 = 8;
@@ -114,7 +113,8 @@ impl JoinedFile {
             self.process = Some(ProcessOnFile::new(process, &first));
         }
         if let Some(current) = &mut self.process {
-            let continues = current.requests > 0 && first.offset.wrapping_sub(current.last_end) <= options.forward_skip_bytes;
+            let continues =
+                current.requests > 0 && first.offset.wrapping_sub(current.last_end) <= options.forward_skip_bytes;
             part.add(Regions::new(options.region_size.0), &first, !continues, limits);
             current.take(&part, &first);
         }
@@ -132,7 +132,7 @@ impl JoinedFile {
                 rows.add(region, map[class as usize], u64::from(count), slices, process, node);
             });
         }
-        while self.classes.is_too_fine(limits, self.windows.values().map(|rows| rows.filled).sum()) {
+        while self.classes.is_too_fine(limits, self.windows.values().map(|rows| rows.filled()).sum()) {
             self.coarsen();
         }
     }
@@ -159,13 +159,7 @@ impl JoinedFile {
         }
     }
 
-    fn finish(
-        mut self,
-        path: String,
-        options: &CountOptions,
-        instants: &Instants,
-        windows: u32,
-    ) -> Option<FileAccess> {
+    fn finish(mut self, path: String, options: &CountOptions, instants: &Instants, windows: u32) -> Option<FileAccess> {
         self.close_process(instants);
         if self.windows.is_empty() {
             return None;
@@ -173,7 +167,8 @@ impl JoinedFile {
         let (classes, map) = self.classes.settle(&self.requests, usize::from(options.class_limit));
         self.met.sort_unstable();
         let mut company: BTreeMap<u32, Company> = BTreeMap::new();
-        for met in self.met.chunk_by(|left, right| instants.window_of_part(left.0) == instants.window_of_part(right.0)) {
+        for met in self.met.chunk_by(|left, right| instants.window_of_part(left.0) == instants.window_of_part(right.0))
+        {
             let at_instants = met.chunk_by(|left, right| left.0 == right.0);
             let requests = at_instants.map(|instant| instant.iter().map(|met| (met.1, met.2)).collect());
             let found = Company::of_instants(requests, options.region_size.0, options.forward_skip_bytes);
@@ -212,191 +207,5 @@ impl ProcessOnFile {
         self.requests += part.requests;
         self.last_end = part.last_end;
         self.last = part.last.map(|last| Held { from: last.from.max(self.last_part), ..last });
-    }
-}
-
-/// The regions of one window, in order of appearance.
-#[derive(Default)]
-struct Rows {
-    /// Region to row plus one, by place; 0 is none.
-    near: Vec<u32>,
-    /// The same for the regions beyond.
-    far: HashMap<u32, u32, Quick>,
-    last_far: u32,
-    rows: Vec<Row>,
-    cells: Cells,
-    /// Cells in use.
-    filled: usize,
-}
-
-struct Row {
-    region: u32,
-    last_process: Option<ProcessIndex>,
-    last_node: Option<NodeIndex>,
-    processes: u32,
-    on_node: u32,
-    on_node_most: u32,
-    slices: u64,
-}
-
-/// Requests by row and class.
-enum Cells {
-    /// Rows of 2^`class_bits` classes.
-    Dense { counts: Vec<u64>, class_bits: u32 },
-    Sparse(HashMap<(u32, u32), u64, Quick>),
-}
-
-impl Default for Cells {
-    fn default() -> Self {
-        Self::Dense { counts: Vec::new(), class_bits: 0 }
-    }
-}
-
-/// The table by place is so many times as long as it has entries, at most.
-const NEAR_FILLING: usize = 8;
-/// Classes beyond which cells are kept apart.
-const DENSE_CLASS_BITS: u32 = 5;
-
-impl Cells {
-    fn make_room(&mut self, classes: usize) {
-        let needed = classes.next_power_of_two().ilog2();
-        let Self::Dense { counts, class_bits } = self else { return };
-        if needed <= *class_bits {
-            return;
-        }
-        if needed > DENSE_CLASS_BITS {
-            let mut cells = HashMap::default();
-            self.for_each(|row, class, count| {
-                cells.insert((row, class), count);
-            });
-            *self = Self::Sparse(cells);
-            return;
-        }
-        let mut wider = vec![0; (counts.len() >> *class_bits) << needed];
-        for (index, count) in counts.iter().enumerate() {
-            wider[(index >> *class_bits) << needed | (index & ((1 << *class_bits) - 1))] = *count;
-        }
-        (*counts, *class_bits) = (wider, needed);
-    }
-
-    fn add_row(&mut self) {
-        if let Self::Dense { counts, class_bits } = self {
-            counts.resize(counts.len() + (1 << *class_bits), 0);
-        }
-    }
-
-    /// True when the cell was empty.
-    fn add(&mut self, row: u32, class: u32, count: u64) -> bool {
-        let cell = match self {
-            Self::Dense { counts, class_bits } => &mut counts[(row as usize) << *class_bits | class as usize],
-            Self::Sparse(cells) => cells.entry((row, class)).or_insert(0),
-        };
-        *cell += count;
-        *cell == count
-    }
-
-    fn for_each(&self, mut use_cell: impl FnMut(u32, u32, u64)) {
-        match self {
-            Self::Dense { counts, class_bits } => {
-                for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-                    use_cell((index >> class_bits) as u32, (index & ((1 << class_bits) - 1)) as u32, *count);
-                }
-            }
-            Self::Sparse(cells) => cells.iter().for_each(|((row, class), count)| use_cell(*row, *class, *count)),
-        }
-    }
-}
-
-impl Rows {
-    fn make_room(&mut self, classes: usize) {
-        self.cells.make_room(classes);
-    }
-
-    fn row(&mut self, region: u32) -> u32 {
-        let known = match self.near.get(region as usize) {
-            Some(place) => *place,
-            None => self.far.get(&region).copied().unwrap_or(0),
-        };
-        if known != 0 {
-            return known - 1;
-        }
-        self.rows.push(Row {
-            region,
-            last_process: None,
-            last_node: None,
-            processes: 0,
-            on_node: 0,
-            on_node_most: 0,
-            slices: 0,
-        });
-        self.cells.add_row();
-        let place = self.rows.len() as u32;
-        match self.near.get_mut(region as usize) {
-            Some(near) => *near = place,
-            None => {
-                self.far.insert(region, place);
-                self.last_far = self.last_far.max(region);
-                let length = (self.last_far as usize + 1).next_power_of_two();
-                if length <= NEAR_FILLING * self.rows.len() {
-                    self.near.resize(length, 0);
-                    self.far.drain().for_each(|(region, place)| self.near[region as usize] = place);
-                }
-            }
-        }
-        place - 1
-    }
-
-    /// Parts come node by node and process by process, so a change of process or node is seen by looking at the last one.
-    fn add(&mut self, region: u32, class: u32, count: u64, slices: u64, process: ProcessIndex, node: NodeIndex) {
-        let index = self.row(region);
-        self.filled += usize::from(self.cells.add(index, class, count));
-        let row = &mut self.rows[index as usize];
-        row.slices |= slices;
-        if row.last_process != Some(process) {
-            row.last_process = Some(process);
-            row.processes += 1;
-            if row.last_node != Some(node) {
-                row.last_node = Some(node);
-                row.on_node = 0;
-            }
-            row.on_node += 1;
-            row.on_node_most = row.on_node_most.max(row.on_node);
-        }
-    }
-
-    fn renumber(&mut self, map: &[u32], classes: usize) {
-        let old = std::mem::take(&mut self.cells);
-        self.cells.make_room(classes);
-        self.rows.iter().for_each(|_| self.cells.add_row());
-        self.filled = 0;
-        old.for_each(|row, class, count| {
-            self.filled += usize::from(self.cells.add(row, map[class as usize], count));
-        });
-    }
-
-    fn finish(self, map: &[ClassIndex]) -> Vec<RegionAccess> {
-        let mut counts: Vec<Vec<(ClassIndex, u64)>> = vec![Vec::new(); self.rows.len()];
-        self.cells.for_each(|row, class, count| {
-            let of_row = &mut counts[row as usize];
-            let class = map[class as usize];
-            match of_row.iter_mut().find(|(known, _)| *known == class) {
-                Some((_, known)) => *known += count,
-                None => of_row.push((class, count)),
-            }
-        });
-        let regions = self.rows.iter().zip(counts).map(|(row, mut counts)| {
-            counts.sort_unstable();
-            counts.shrink_to_fit();
-            RegionAccess {
-                region: RegionIndex(row.region),
-                counts,
-                processes: row.processes,
-                processes_per_node: row.on_node_most,
-                slices: Slices(row.slices),
-            }
-        });
-        let mut regions: Vec<RegionAccess> = regions.collect();
-        regions.sort_by_key(|region| region.region);
-        regions
     }
 }

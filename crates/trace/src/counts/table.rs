@@ -124,9 +124,9 @@ impl Table {
                     use_cell(region as u32, (index & ((1 << class_bits) - 1)) as u32, *count, slices[region]);
                 }
             }
-            Self::Map { cells, .. } => cells
-                .iter()
-                .for_each(|((region, class), (count, slices))| use_cell(*region, *class, *count, *slices)),
+            Self::Map { cells, .. } => {
+                cells.iter().for_each(|((region, class), (count, slices))| use_cell(*region, *class, *count, *slices))
+            }
         }
     }
 

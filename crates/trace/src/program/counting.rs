@@ -1,13 +1,18 @@
 //! The accesses of a program by window, region and class, as [`crate::count`] gives them of a trace.
 //!
 //! A program knows no time, so its phases are the windows, each of a nominal length, and the slices of a window are equal shares of
-//! each process's requests. What is simultaneous is taken from the processes' positions: request i of one process meets request i of
-//! the others.
+//! each process's requests. What is simultaneous is taken from the processes' positions: a process that has made a tenth of its
+//! requests of a phase meets the others where they have made a tenth of theirs.
+//!
+//! The steps of every process are gone through twice, once to know how many requests each phase has. Nothing but the counts is kept,
+//! so a program may be as long as it likes.
 
-use super::{IoRequest, Program, Step};
-use crate::access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
-use std::collections::{BTreeMap, HashMap};
-use stripewise_layout::{ByteCount, Order, RegionGeometry, RegionIndex};
+use super::{Program, Step};
+use crate::access::{Company, FileAccess, SLICES, WindowAccess};
+use crate::counts::classes::{ClassKey, Classes, Limits};
+use crate::counts::rows::Rows;
+use crate::trace::{NodeIndex, ProcessIndex};
+use stripewise_layout::{ByteCount, Direction, RegionGeometry};
 
 /// How a program is counted.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -17,160 +22,162 @@ pub struct ProgramCountOptions {
     pub window_s: f64,
     /// As [`crate::CountOptions::forward_skip_bytes`].
     pub forward_skip_bytes: u64,
+    /// As [`crate::CountOptions::class_limit`].
+    pub class_limit: u16,
 }
 
 impl Default for ProgramCountOptions {
     fn default() -> Self {
-        Self { region_size: ByteCount(64 << 20), window_s: 600.0, forward_skip_bytes: 64 << 10 }
+        Self { region_size: ByteCount(64 << 20), window_s: 600.0, forward_skip_bytes: 64 << 10, class_limit: 32 }
     }
 }
 
-/// Most requests per process that the company of a window is looked for in.
-const SAMPLES: usize = 512;
-/// Most classes of one file; programs with more should be counted as traces are, where classes are merged.
-const CLASS_LIMIT: usize = 1 << 16;
-
-#[derive(Default)]
-struct Cell {
-    counts: BTreeMap<u32, u64>,
-    processes: u32,
-    last_process: Option<u32>,
-    nodes: BTreeMap<u32, u32>,
-    slices: u64,
-}
+/// Most positions of a phase that its company is looked for in.
+const INSTANTS: u64 = 512;
+/// Requests noted for that, over all phases and processes, at most (about 50 MB).
+const NOTES: u64 = 1 << 21;
 
 /// The accesses of every file of the program, in the order of [`Program::files`]; files without accesses have empty windows.
 ///
 /// # Panics
-/// When a file has more than 65,536 classes of requests.
+/// When `region_size` is 0.
 #[must_use]
 pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Vec<FileAccess> {
-    let files = program.files().len();
-    let phases = program.phases() as usize;
+    let phases = program.phases().max(1) as usize;
+    let limits = Limits::new(options.class_limit.max(4));
     let geometry = RegionGeometry::new(options.region_size.0);
-    let mut classes: Vec<HashMap<AccessClass, u32>> = vec![HashMap::new(); files];
-    let mut cells: Vec<Vec<HashMap<u32, Cell>>> =
-        (0..files).map(|_| (0..phases).map(|_| HashMap::new()).collect()).collect();
-    let mut gatherings: Vec<Vec<Gathering>> =
-        (0..files).map(|_| (0..phases).map(|_| Gathering::default()).collect()).collect();
+    let noted = u64::from(program.processes()) * phases as u64;
+    let instants = (NOTES / noted.max(1)).clamp(1, INSTANTS);
+    let mut files: Vec<FileCounts> = program.files().iter().map(|_| FileCounts::new(phases)).collect();
+    let mut ends: Vec<Option<u64>> = Vec::new();
     for process in 0..program.processes() {
-        let node = program.node_of(process);
-        let mut ends: Vec<Option<u64>> = vec![None; files];
-        for (phase, requests) in requests_by_phase(program, process).into_iter().enumerate() {
-            let total = requests.len().max(1) as u64;
-            let stride = requests.len().div_ceil(SAMPLES).max(1);
-            for (number, request) in requests.iter().enumerate() {
-                let file = request.file.0 as usize;
-                let skip = ends[file].and_then(|end| request.offset.0.checked_sub(end));
-                let order = match skip {
-                    Some(gap) if gap <= options.forward_skip_bytes => Order::Sequential,
-                    _ => Order::Random,
-                };
-                ends[file] = Some(request.offset.0 + request.bytes);
-                let slice = (number as u64 * u64::from(SLICES) / total).min(u64::from(SLICES) - 1);
-                for piece in geometry.pieces(request.offset, request.bytes) {
-                    let class = AccessClass { direction: request.direction, request_bytes: piece.length, order };
-                    let known = classes[file].len() as u32;
-                    let class = *classes[file].entry(class).or_insert(known);
-                    let cell = cells[file][phase].entry(piece.region.0).or_default();
-                    *cell.counts.entry(class).or_insert(0) += 1;
-                    cell.slices |= 1 << slice;
-                    if cell.last_process != Some(process) {
-                        cell.last_process = Some(process);
-                        cell.processes += 1;
-                        *cell.nodes.entry(node).or_insert(0) += 1;
-                    }
+        let who = (ProcessIndex(process), NodeIndex(program.node_of(process)));
+        let totals = requests_by_phase(program, process, phases);
+        ends.clear();
+        ends.resize(files.len(), None);
+        let (mut phase, mut number) = (0, 0);
+        for step in program.steps(process) {
+            let request = match step {
+                Step::Access(request) => request,
+                Step::Phase => {
+                    (phase, number) = ((phase + 1).min(phases - 1), 0);
+                    continue;
                 }
-                if number % stride == 0 {
-                    gatherings[file][phase].note(number / stride, *request);
-                }
+                Step::Think { .. } | Step::Until { .. } | Step::Barrier => continue,
+            };
+            let (place, total) = (request.file.0 as usize, totals[phase]);
+            let file = &mut files[place];
+            let skip = ends[place].and_then(|end| request.offset.0.checked_sub(end));
+            let is_random = skip.is_none_or(|gap| gap > options.forward_skip_bytes);
+            ends[place] = Some(request.offset.0 + request.bytes);
+            let slice = 1 << share(number, total, u64::from(SLICES));
+            for piece in geometry.pieces(request.offset, request.bytes) {
+                let class = ClassKey::new(request.direction == Direction::Write, is_random, piece.length);
+                file.add(&limits, phase, piece.region.0, class, slice, who);
             }
+            // The instants at which the process is at this request.
+            for instant in share_begin(number, total, instants)..share_begin(number + 1, total, instants) {
+                file.met[phase].push((instant as u32, request.offset.0, request.bytes));
+            }
+            number += 1;
         }
     }
-    let shapes = program.files().iter().enumerate();
-    shapes
-        .map(|(file, shape)| {
-            let (sorted, map) = settle(std::mem::take(&mut classes[file]));
-            let windows = std::mem::take(&mut cells[file]).into_iter().enumerate().map(|(phase, cells)| WindowAccess {
-                start_s: phase as f64 * options.window_s,
-                end_s: (phase + 1) as f64 * options.window_s,
-                company: gatherings[file][phase].company(options),
-                regions: regions(cells, &map),
-            });
-            FileAccess {
-                path: shape.path.clone(),
-                size_bytes: shape.size_bytes,
-                region_size: options.region_size,
-                windows: windows.collect(),
-                classes: sorted,
-            }
-        })
-        .collect()
+    let counted = program.files().iter().zip(files);
+    counted.map(|(shape, file)| file.finish(shape.path.clone(), shape.size_bytes, options)).collect()
 }
 
-fn requests_by_phase(program: &dyn Program, process: u32) -> Vec<Vec<IoRequest>> {
-    let mut phases = vec![Vec::new(); program.phases() as usize];
+/// In which of `parts` equal shares of `total` requests the request `number` begins.
+fn share(number: u64, total: u64, parts: u64) -> u64 {
+    (u128::from(number) * u128::from(parts) / u128::from(total.max(1))) as u64
+}
+
+/// The first instant of `instants` at which a process of `total` requests has reached `number`: instant k is at request k total / instants.
+fn share_begin(number: u64, total: u64, instants: u64) -> u64 {
+    (u128::from(number) * u128::from(instants)).div_ceil(u128::from(total.max(1))) as u64
+}
+
+fn requests_by_phase(program: &dyn Program, process: u32, phases: usize) -> Vec<u64> {
+    let mut totals = vec![0; phases];
     let mut phase = 0;
     for step in program.steps(process) {
         match step {
-            Step::Access(request) => phases[phase].push(request),
-            Step::Phase => phase += 1,
+            Step::Access(_) => totals[phase] += 1,
+            Step::Phase => phase = (phase + 1).min(phases - 1),
             Step::Think { .. } | Step::Until { .. } | Step::Barrier => {}
         }
     }
-    phases
+    totals
 }
 
-/// Classes ascending, and the new number of every old one.
-fn settle(classes: HashMap<AccessClass, u32>) -> (Vec<AccessClass>, Vec<u16>) {
-    assert!(classes.len() <= CLASS_LIMIT, "{} classes of requests in one file", classes.len());
-    let mut sorted: Vec<(AccessClass, u32)> = classes.into_iter().collect();
-    sorted.sort_unstable();
-    let mut map = vec![0; sorted.len()];
-    for (new, (_, old)) in sorted.iter().enumerate() {
-        map[*old as usize] = new as u16;
-    }
-    (sorted.into_iter().map(|(class, _)| class).collect(), map)
+/// One file, while it is counted.
+struct FileCounts {
+    classes: Classes,
+    /// By class number.
+    requests: Vec<u64>,
+    /// By phase.
+    windows: Vec<Rows>,
+    /// By phase: instant, offset and bytes of the requests that processes were at.
+    met: Vec<Vec<(u32, u64, u64)>>,
 }
 
-fn regions(cells: HashMap<u32, Cell>, map: &[u16]) -> Vec<RegionAccess> {
-    let mut regions: Vec<RegionAccess> = cells
-        .into_iter()
-        .map(|(region, cell)| {
-            let mut counts: Vec<(ClassIndex, u64)> =
-                cell.counts.into_iter().map(|(class, count)| (ClassIndex(map[class as usize]), count)).collect();
-            counts.sort_unstable();
-            RegionAccess {
-                region: RegionIndex(region),
-                counts,
-                processes: cell.processes,
-                processes_per_node: cell.nodes.values().copied().max().unwrap_or(0),
-                slices: Slices(cell.slices),
-            }
-        })
-        .collect();
-    regions.sort_unstable_by_key(|region| region.region);
-    regions
-}
-
-/// The requests of all processes at sampled positions of one phase.
-#[derive(Default)]
-struct Gathering {
-    instants: Vec<Vec<IoRequest>>,
-}
-
-impl Gathering {
-    fn note(&mut self, sample: usize, request: IoRequest) {
-        if self.instants.len() <= sample {
-            self.instants.resize_with(sample + 1, Vec::new);
+impl FileCounts {
+    fn new(phases: usize) -> Self {
+        Self {
+            classes: Classes::default(),
+            requests: Vec::new(),
+            windows: (0..phases).map(|_| Rows::default()).collect(),
+            met: vec![Vec::new(); phases],
         }
-        self.instants[sample].push(request);
     }
 
-    fn company(&self, options: &ProgramCountOptions) -> Company {
-        let instants = self.instants.iter().map(|instant| {
-            instant.iter().map(|request| (request.offset.0, request.bytes)).collect::<Vec<(u64, u64)>>()
+    fn add(
+        &mut self,
+        limits: &Limits,
+        phase: usize,
+        region: u32,
+        class: ClassKey,
+        slice: u64,
+        (process, node): (ProcessIndex, NodeIndex),
+    ) {
+        let known = self.classes.len();
+        let number = self.classes.number(class);
+        if self.classes.len() > known {
+            self.requests.resize(self.classes.len(), 0);
+        }
+        self.requests[number as usize] += 1;
+        self.windows[phase].make_room(self.classes.len());
+        self.windows[phase].add(region, number, 1, slice, process, node);
+        // Cells only grow too many when a class is new, or a region is in a file of too many classes: rarely worth the sum.
+        if self.classes.len() > limits.classes
+            && self.classes.is_too_fine(limits, self.windows.iter().map(Rows::filled).sum())
+        {
+            let map = self.classes.coarsen(&self.requests);
+            let mut requests = vec![0; self.classes.len()];
+            map.iter().zip(&self.requests).for_each(|(class, count)| requests[*class as usize] += count);
+            self.requests = requests;
+            let classes = self.classes.len();
+            self.windows.iter_mut().for_each(|rows| rows.renumber(&map, classes));
+        }
+    }
+
+    fn finish(self, path: String, size_bytes: u64, options: &ProgramCountOptions) -> FileAccess {
+        let (classes, map) = self.classes.settle(&self.requests, usize::from(options.class_limit.max(4)));
+        let phases = self.windows.into_iter().zip(self.met).enumerate();
+        let windows = phases.map(|(phase, (rows, mut met))| {
+            met.sort_unstable();
+            let instants = met.chunk_by(|left, right| left.0 == right.0);
+            let instants = instants.map(|instant| instant.iter().map(|met| (met.1, met.2)).collect());
+            WindowAccess {
+                start_s: phase as f64 * options.window_s,
+                end_s: (phase + 1) as f64 * options.window_s,
+                company: Company::of_instants(instants, options.region_size.0, options.forward_skip_bytes),
+                regions: rows.finish(&map),
+            }
         });
-        Company::of_instants(instants, options.region_size.0, options.forward_skip_bytes)
+        let windows = windows.collect();
+        FileAccess { path, size_bytes, region_size: options.region_size, classes, windows }
     }
 }
+
+#[cfg(test)]
+mod tests;
