@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
 # Median of so many pairs, bare and ours in turn.
 PAIRS = 7
-RUST_BENCHES = [("stripewise-planner", "plan"), ("stripewise-trace", "counts")]
+RUST_BENCHES = [("stripewise-planner", "plan"), ("stripewise-trace", "counts"), ("stripewise-sim", "events")]
 
 
 class Bench:

@@ -1,15 +1,18 @@
-//! The event loop.
-//!
-//! Events are the moments at which a process goes on. A server's stations serve in order of arrival, device before link, so a
-//! sub-request's way through them is known when it is issued.
+//! The event loop: processes that go on, and sub-requests that arrive at stations.
 
-use crate::outcome::{DirectionOutcome, Latency, Outcome, PhaseOutcome, ServerOutcome};
+mod travel;
+
+use crate::histogram::Histogram;
+use crate::outcome::{DirectionOutcome, Outcome, PhaseOutcome};
+use crate::places::{Part, Places};
+use crate::queue::EventQueue;
 use crate::scenario::{Borders, Scenario, SimError};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use stripewise_device::{Access, DiskPlace, ExtentId, Nanos, StationState};
-use stripewise_layout::{Direction, Placement, RegionGeometry};
+use crate::server::{Fifo, Server};
+use crate::timeline::{Moved, Timeline};
+use stripewise_device::Nanos;
+use stripewise_layout::Direction;
 use stripewise_trace::{IoRequest, Step};
+use travel::Flight;
 
 /// How far a simulation is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,8 +22,8 @@ pub struct Progress {
     pub requests: u64,
 }
 
-/// Requests between two calls of `progress`.
-const PROGRESS_EVERY: u64 = 1 << 16;
+/// Events between two calls of `progress`.
+const PROGRESS_EVERY: u64 = 1 << 18;
 
 /// Runs the scenario to its end; `progress` is told now and then how far it is.
 ///
@@ -28,7 +31,7 @@ const PROGRESS_EVERY: u64 = 1 << 16;
 /// When placements do not fit the files and servers.
 pub fn simulate(scenario: &Scenario<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, SimError> {
     check(scenario)?;
-    let mut engine = Engine::new(scenario);
+    let mut engine = Engine::new(scenario)?;
     engine.run(progress);
     Ok(engine.finish())
 }
@@ -55,72 +58,165 @@ fn check(scenario: &Scenario<'_>) -> Result<(), SimError> {
     Ok(())
 }
 
+/// What an event is about: two bits of kind, thirty of number.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Process(u32),
+    /// A sub-request arrives at its next station.
+    Flight(u32),
+    /// A window begins.
+    Border,
+}
+
+impl Event {
+    const NUMBER_BITS: u32 = 30;
+
+    #[inline]
+    fn pack(self) -> u32 {
+        match self {
+            Self::Process(number) => number,
+            Self::Flight(number) => 1 << Self::NUMBER_BITS | number,
+            Self::Border => 2 << Self::NUMBER_BITS,
+        }
+    }
+
+    #[inline]
+    fn unpack(word: u32) -> Self {
+        let number = word & ((1 << Self::NUMBER_BITS) - 1);
+        match word >> Self::NUMBER_BITS {
+            0 => Self::Process(number),
+            1 => Self::Flight(number),
+            _ => Self::Border,
+        }
+    }
+}
+
+struct Process<'a> {
+    steps: Box<dyn Iterator<Item = Step> + Send + 'a>,
+    /// The request on its way.
+    request: Option<IoRequest>,
+    issued: Nanos,
+    /// Latest end of the sub-requests that are through.
+    end: Nanos,
+    /// Sub-requests on their way.
+    outstanding: u32,
+    node: u32,
+}
+
 struct Engine<'a> {
     scenario: &'a Scenario<'a>,
-    stations: Vec<StationState>,
-    steps: Vec<Box<dyn Iterator<Item = Step> + Send + 'a>>,
-    ready: BinaryHeap<Reverse<(Nanos, u32)>>,
+    places: Places<'a>,
+    servers: Vec<Server>,
+    client_links: Vec<Fifo>,
+    processes: Vec<Process<'a>>,
+    queue: EventQueue,
+    flights: Vec<Flight>,
+    free_flights: Vec<u32>,
+    parts: Vec<Part>,
     /// Processes at the barrier.
     waiting: Vec<u32>,
     phase_border: bool,
     finished: u32,
     phase: usize,
     now: Nanos,
-    last_end: Nanos,
-    requests: u64,
-    latencies: [Vec<u64>; 2],
+    /// Requests on their way, and the integral of their number over time, in request-ns.
+    in_flight: u64,
+    in_flight_ns: u128,
+    latencies: [Histogram; 2],
+    timeline: Option<Timeline>,
     outcome: Outcome,
 }
 
 impl<'a> Engine<'a> {
-    fn new(scenario: &'a Scenario<'a>) -> Self {
-        let processes = scenario.program.processes();
-        let servers = scenario.system.servers.len();
-        Self {
+    fn new(scenario: &'a Scenario<'a>) -> Result<Self, SimError> {
+        let program = scenario.program;
+        let servers = &scenario.system.servers;
+        let sizes: Vec<(String, u64)> =
+            program.files().iter().map(|file| (file.path.clone(), file.size_bytes)).collect();
+        let process = |number| Process {
+            steps: program.steps(number),
+            request: None,
+            issued: Nanos(0),
+            end: Nanos(0),
+            outstanding: 0,
+            node: program.node_of(number),
+        };
+        let mut engine = Self {
             scenario,
-            stations: vec![StationState::default(); servers],
-            steps: (0..processes).map(|process| scenario.program.steps(process)).collect(),
-            ready: (0..processes).map(|process| Reverse((Nanos(0), process))).collect(),
+            places: Places::new(&sizes, scenario.files)?,
+            servers: servers.iter().map(Server::new).collect(),
+            client_links: vec![Fifo::default(); program.nodes().max(1) as usize],
+            processes: (0..program.processes()).map(process).collect(),
+            queue: EventQueue::new(),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            parts: Vec::new(),
             waiting: Vec::new(),
             phase_border: false,
             finished: 0,
             phase: 0,
             now: Nanos(0),
-            last_end: Nanos(0),
-            requests: 0,
-            latencies: [Vec::new(), Vec::new()],
-            outcome: Outcome {
-                servers: vec![ServerOutcome::default(); servers],
-                phases: vec![PhaseOutcome::default()],
-                ..Outcome::default()
-            },
+            in_flight: 0,
+            in_flight_ns: 0,
+            latencies: [Histogram::new(), Histogram::new()],
+            timeline: Timeline::new(scenario.options.slice_s, servers.len()),
+            outcome: Outcome { phases: vec![PhaseOutcome::default()], ..Outcome::default() },
+        };
+        engine.schedule_borders();
+        for number in 0..program.processes() {
+            engine.queue.push(Nanos(0), Event::Process(number).pack());
+        }
+        Ok(engine)
+    }
+
+    fn schedule_borders(&mut self) {
+        if self.scenario.options.borders == Borders::Time {
+            let windows = self.scenario.files.iter().flat_map(|file| file.windows.iter().skip(1));
+            let mut times: Vec<Nanos> = windows.map(|window| Nanos::from_seconds(window.start_s)).collect();
+            times.sort_unstable();
+            times.dedup();
+            times.into_iter().for_each(|time| self.queue.push(time, Event::Border.pack()));
         }
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(Progress)) {
-        while let Some(Reverse((now, process))) = self.ready.pop() {
+        while let Some((now, event)) = self.queue.pop() {
+            self.in_flight_ns += u128::from(self.in_flight) * u128::from(now.0 - self.now.0);
             self.now = now;
-            self.outcome.events += 1;
-            self.go_on(process);
-            if self.requests.is_multiple_of(PROGRESS_EVERY) {
-                progress(Progress { time_s: now.seconds(), requests: self.requests });
+            match Event::unpack(event) {
+                Event::Process(process) => self.go_on(process),
+                Event::Flight(flight) => self.arrive(flight),
+                Event::Border => self.cross_border(),
+            }
+            if self.finished as usize == self.processes.len() {
+                return;
+            }
+            if self.outcome.events.is_multiple_of(PROGRESS_EVERY) {
+                progress(Progress { time_s: now.seconds(), requests: self.requests() });
             }
         }
     }
 
-    fn go_on(&mut self, process: u32) {
-        match self.steps[process as usize].next() {
-            Some(Step::Access(request)) => {
-                let end = self.access(request);
-                self.ready.push(Reverse((end, process)));
+    fn requests(&self) -> u64 {
+        self.outcome.read.requests + self.outcome.write.requests
+    }
+
+    fn go_on(&mut self, number: u32) {
+        self.outcome.events += 1;
+        if let Some(request) = self.processes[number as usize].request.take() {
+            self.complete(number, request);
+        }
+        match self.processes[number as usize].steps.next() {
+            Some(Step::Access(request)) => self.issue(number, request),
+            Some(Step::Think { nanoseconds }) => {
+                self.queue.push(self.now + Nanos(nanoseconds), Event::Process(number).pack());
             }
-            Some(Step::Think { nanoseconds }) => self.ready.push(Reverse((self.now + Nanos(nanoseconds), process))),
             Some(Step::Until { nanoseconds }) => {
-                self.ready.push(Reverse((self.now.max(Nanos(nanoseconds)), process)));
+                self.queue.push(self.now.max(Nanos(nanoseconds)), Event::Process(number).pack());
             }
             Some(step @ (Step::Barrier | Step::Phase)) => {
                 self.phase_border |= step == Step::Phase;
-                self.waiting.push(process);
+                self.waiting.push(number);
                 self.leave_barrier();
             }
             None => {
@@ -132,8 +228,8 @@ impl<'a> Engine<'a> {
 
     /// Lets the waiting go on when all that still run have come.
     fn leave_barrier(&mut self) {
-        let running = self.scenario.program.processes() - self.finished;
-        if self.waiting.is_empty() || self.waiting.len() < running as usize {
+        let running = self.processes.len() - self.finished as usize;
+        if self.waiting.is_empty() || self.waiting.len() < running {
             return;
         }
         if std::mem::take(&mut self.phase_border) {
@@ -141,107 +237,108 @@ impl<'a> Engine<'a> {
             let start_s = self.now.seconds();
             self.outcome.phases.last_mut().expect("begins with one").end_s = start_s;
             self.outcome.phases.push(PhaseOutcome { start_s, ..PhaseOutcome::default() });
+            if self.scenario.options.borders == Borders::Phase {
+                self.cross_border();
+            }
         }
         for process in std::mem::take(&mut self.waiting) {
-            self.ready.push(Reverse((self.now, process)));
+            self.queue.push(self.now, Event::Process(process).pack());
         }
     }
 
-    fn placement(&self, file: usize) -> &'a Placement {
-        let windows = &self.scenario.files[file].windows;
-        let number = match self.scenario.options.borders {
-            Borders::Time => windows.partition_point(|window| window.start_s <= self.now.seconds()).max(1) - 1,
-            Borders::Phase => self.phase.min(windows.len() - 1),
-        };
-        &windows[number].placement
-    }
-
-    /// Sends the sub-requests of a request on their way; returns when the last is done.
-    fn access(&mut self, request: IoRequest) -> Nanos {
-        let file = request.file.0 as usize;
-        let placement = self.placement(file);
-        let geometry = RegionGeometry::new(placement.region_size.0);
-        let mut end = self.now;
-        for piece in geometry.pieces(request.offset, request.bytes) {
-            let layout = placement.layout_of(piece.region);
-            for part in layout.view().split(piece.offset, piece.length) {
-                let number = usize::from(part.server.0);
-                let extent = |region: u64| ExtentId((file as u64) << 32 | region);
-                let place = DiskPlace {
-                    extent: extent(u64::from(piece.region.0)),
-                    after: u64::from(piece.region.0).checked_sub(1).map(extent),
-                    offset: part.offset,
-                };
-                let access = Access { direction: request.direction, place, bytes: part.length };
-                let server = &self.scenario.system.servers[number];
-                let reserved = self.stations[number].reserve(&server.device, server.link.as_ref(), self.now, &access);
-                end = end.max(reserved.end);
-                let outcome = &mut self.outcome.servers[number];
-                outcome.bytes += part.length;
-                outcome.sub_requests += 1;
-                if let Some(link) = &server.link {
-                    outcome.link_busy_s += link.demand(part.length).seconds();
+    /// Enters the windows that begin now.
+    fn cross_border(&mut self) {
+        for (file, placements) in self.scenario.files.iter().enumerate() {
+            let windows = &placements.windows;
+            let number = match self.scenario.options.borders {
+                Borders::Time => {
+                    let begun = |window: &crate::PlacedWindow| Nanos::from_seconds(window.start_s) <= self.now;
+                    windows.partition_point(begun).max(1) - 1
+                }
+                Borders::Phase => self.phase.min(windows.len() - 1),
+            };
+            if number != self.places.files[file].window {
+                for (region, cycle) in self.places.enter(file, number) {
+                    self.places.set(file, region, cycle);
+                    let place = &self.places.files[file];
+                    self.outcome.moved_bytes += place.geometry.used_bytes(region, place.size_bytes);
                 }
             }
         }
-        self.note(request, end);
-        end
     }
 
-    fn note(&mut self, request: IoRequest, end: Nanos) {
-        self.requests += 1;
-        self.last_end = self.last_end.max(end);
+    /// Sends the sub-requests of a request on their way.
+    fn issue(&mut self, number: u32, request: IoRequest) {
+        let process = &mut self.processes[number as usize];
+        (process.request, process.issued, process.end) = (Some(request), self.now, self.now);
+        // One more than are on their way, until all have been sent.
+        process.outstanding = 1;
+        let node = process.node;
+        self.in_flight += 1;
+        let file = request.file.0;
+        let mut parts = std::mem::take(&mut self.parts);
+        let pieces = self.places.files[file as usize].geometry.pieces(request.offset, request.bytes);
+        for piece in pieces {
+            let cycle = self.places.cycle_number(file as usize, piece.region);
+            parts.clear();
+            self.places.cycle(cycle).split(piece.offset.0, piece.length, &mut parts);
+            self.processes[number as usize].outstanding += parts.len() as u32;
+            for part in &parts {
+                self.send(number, node, request, piece.region, *part);
+            }
+        }
+        self.parts = parts;
+        self.part_done(number, self.now);
+    }
+
+    /// A sub-request of a process is through at `end`, now or later.
+    #[inline]
+    fn part_done(&mut self, number: u32, end: Nanos) {
+        let process = &mut self.processes[number as usize];
+        process.end = process.end.max(end);
+        process.outstanding -= 1;
+        if process.outstanding == 0 {
+            let end = process.end;
+            self.queue.push(end, Event::Process(number).pack());
+        }
+    }
+
+    fn complete(&mut self, number: u32, request: IoRequest) {
+        self.in_flight -= 1;
+        let latency = self.now.saturating_sub(self.processes[number as usize].issued);
         let phase = self.outcome.phases.last_mut().expect("begins with one");
-        let (sum, latencies) = match request.direction {
-            Direction::Read => {
-                phase.read_bytes += request.bytes;
-                (&mut self.outcome.read, &mut self.latencies[0])
-            }
-            Direction::Write => {
-                phase.write_bytes += request.bytes;
-                (&mut self.outcome.write, &mut self.latencies[1])
-            }
+        let (sum, bytes) = match request.direction {
+            Direction::Read => (&mut self.outcome.read, &mut phase.read_bytes),
+            Direction::Write => (&mut self.outcome.write, &mut phase.write_bytes),
         };
+        *bytes += request.bytes;
         sum.requests += 1;
         sum.bytes += request.bytes;
-        latencies.push(end.saturating_sub(self.now).0);
+        self.latencies[request.direction as usize].note(latency);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.note_bytes(self.now, Moved::Program(request.direction), request.bytes);
+        }
     }
 
     fn finish(mut self) -> Outcome {
-        let time_s = self.last_end.seconds();
+        let time_s = self.now.seconds();
         let over_time = |bytes: u64| if time_s > 0.0 { bytes as f64 / 1e6 / time_s } else { 0.0 };
         let mut outcome = self.outcome;
-        for (direction, latencies) in [&mut outcome.read, &mut outcome.write].into_iter().zip(&mut self.latencies) {
+        let directions: [&mut DirectionOutcome; 2] = [&mut outcome.read, &mut outcome.write];
+        for (direction, latencies) in directions.into_iter().zip(&self.latencies) {
             direction.mb_per_s = over_time(direction.bytes);
-            direction.latency = latency(latencies);
+            direction.latency = latencies.latency();
         }
+        let [mut all, writes] = self.latencies;
+        all.add(&writes);
+        outcome.latency = all.latency();
+        outcome.in_flight = if self.now.0 > 0 { self.in_flight_ns as f64 / self.now.0 as f64 } else { 0.0 };
         outcome.time_s = time_s;
         outcome.mb_per_s = over_time(outcome.read.bytes + outcome.write.bytes);
         outcome.phases.last_mut().expect("begins with one").end_s = time_s;
+        outcome.servers = self.servers.iter().map(Server::outcome).collect();
+        let channels: Vec<usize> = self.servers.iter().map(|server| server.channels).collect();
+        outcome.timeline = self.timeline.take().map_or_else(Vec::new, |line| line.slices(self.now, &channels));
         outcome
-    }
-}
-
-fn latency(nanoseconds: &mut [u64]) -> Latency {
-    if nanoseconds.is_empty() {
-        return Latency::default();
-    }
-    nanoseconds.sort_unstable();
-    let at = |share: f64| nanoseconds[((nanoseconds.len() - 1) as f64 * share) as usize] as f64 / 1e9;
-    let sum: f64 = nanoseconds.iter().map(|n| *n as f64).sum();
-    Latency {
-        mean_s: sum / nanoseconds.len() as f64 / 1e9,
-        p50_s: at(0.5),
-        p95_s: at(0.95),
-        p99_s: at(0.99),
-        max_s: at(1.0),
-    }
-}
-
-impl DirectionOutcome {
-    /// Whether there was any request.
-    #[must_use]
-    pub fn any(&self) -> bool {
-        self.requests > 0
     }
 }

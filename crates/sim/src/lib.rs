@@ -7,11 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod engine;
+mod histogram;
 mod outcome;
+mod places;
+mod queue;
 mod scenario;
+mod server;
+mod timeline;
 
 pub use engine::{Progress, simulate};
 pub use outcome::{DirectionOutcome, Latency, Outcome, PhaseOutcome, ServerOutcome, TimeSlice};
 pub use scenario::{
-    Borders, FilePlacements, Migration, PlacedWindow, Scenario, ServerModel, SimError, SimOptions, System,
+    Borders, FilePlacements, Migration, PlacedWindow, Scenario, ServerModel, SimError, SimOptions, StationOrder, System,
 };

@@ -24,7 +24,8 @@ pub struct DirectionOutcome {
 
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct ServerOutcome {
-    /// Seconds that the device and the link were busy, of the program's requests and of migration together.
+    /// Seconds that the device and the link were busy, of the program's requests and of migration together. A device of several stages is as
+    /// busy as its busiest: an SSD's channels count with their mean.
     pub device_busy_s: f64,
     pub link_busy_s: f64,
     pub bytes: u64,
@@ -59,12 +60,24 @@ pub struct Outcome {
     pub mb_per_s: f64,
     pub read: DirectionOutcome,
     pub write: DirectionOutcome,
+    /// Of both directions together.
+    pub latency: Latency,
+    /// Mean number of requests on their way, measured as the time integral of their number.
+    pub in_flight: f64,
     /// In the order of the system's servers.
     pub servers: Vec<ServerOutcome>,
     pub phases: Vec<PhaseOutcome>,
     pub timeline: Vec<TimeSlice>,
     /// Bytes of regions that changed their placement during the run.
     pub moved_bytes: u64,
-    /// Events that the engine handled.
+    /// Events that the engine handled: a sub-request that arrives at a station, or a process, a device or the mover that goes on.
     pub events: u64,
+}
+
+impl DirectionOutcome {
+    /// Whether there was any request.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.requests > 0
+    }
 }

@@ -70,19 +70,39 @@ pub enum Migration {
     },
 }
 
+/// The way of a sub-request through the stations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StationOrder {
+    /// As over a network: the bytes of a read leave the device, then the server's link, then the link of the client's node; those of
+    /// a write come the other way. A link is one station for both directions, as [`LinkSpec`] has it. The short messages that ask and
+    /// acknowledge are not modelled.
+    #[default]
+    Network,
+    /// Device, then the server's link, reads and writes alike, and no client links: the order in which emulated servers reserve time.
+    DeviceFirst,
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SimOptions {
     /// Of all random draws.
     pub seed: u64,
-    /// Seconds of one slice of the time line; 0 for none.
+    /// Seconds of one slice of the time line; 0 for none. A run of more than 4,096 slices gets longer ones.
     pub slice_s: f64,
     pub borders: Borders,
     pub migration: Migration,
+    pub order: StationOrder,
 }
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self { seed: 1, slice_s: 0.0, borders: Borders::Time, migration: Migration::Free }
+        Self {
+            seed: 1,
+            slice_s: 0.0,
+            borders: Borders::Time,
+            migration: Migration::Free,
+            order: StationOrder::default(),
+        }
     }
 }
 
@@ -104,4 +124,8 @@ pub enum SimError {
     NoPlacement { path: String },
     #[error("the system has no servers; give at least one")]
     NoServers,
+    #[error(
+        "{path}: regions of {first} in one window and of {other} in another; plan all windows with one region size"
+    )]
+    RegionSize { path: String, first: ByteCount, other: ByteCount },
 }
