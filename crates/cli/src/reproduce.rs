@@ -9,7 +9,9 @@ mod document;
 mod experiment;
 mod h2dp;
 mod lab;
+mod opt_cases;
 mod output;
+mod padp;
 mod plot;
 mod script;
 

@@ -3,7 +3,12 @@
 use super::experiment::Experiment;
 
 /// A paper's experiments, or our own.
-const PAPERS: &[&[Experiment]] = &[super::h2dp::EXPERIMENTS];
+const PAPERS: &[&[Experiment]] = &[
+    // Our own first, then by paper.
+    super::opt_cases::EXPERIMENTS,
+    super::h2dp::EXPERIMENTS,
+    super::padp::EXPERIMENTS,
+];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Experiment> {
     PAPERS.iter().copied().flatten()

@@ -122,6 +122,8 @@ pub(crate) enum Published {
     UpTo(f64),
     /// The paper gives only a limit that it stays below.
     Below(f64),
+    /// A goal of our own.
+    AtLeast(f64),
     Range(f64, f64),
     /// Only a plot shows it, which is not in the text that we have, or the paper does not say.
     NotPrinted,
@@ -156,6 +158,7 @@ impl Row {
         let from = match self.published {
             Published::Value(value) | Published::UpTo(value) => value,
             Published::Below(limit) => limit.min(self.ours),
+            Published::AtLeast(goal) => goal.max(self.ours),
             Published::Range(low, high) => self.ours.clamp(low, high),
             Published::NotPrinted => return None,
         };
@@ -229,6 +232,8 @@ mod tests {
         assert_eq!(row(Unit::Percent, Published::Range(80.0, 91.0), 95.0), Some(4.0));
         assert_eq!(row(Unit::Percent, Published::Below(6.0), 2.0), Some(0.0));
         assert_eq!(row(Unit::Percent, Published::Below(6.0), 7.5), Some(1.5));
+        assert_eq!(row(Unit::Ratio, Published::AtLeast(0.75), 0.8), Some(0.0));
+        assert_eq!(row(Unit::Ratio, Published::AtLeast(0.75), 0.6), Some(0.6 / 0.75 - 1.0));
         assert_eq!(row(Unit::Count, Published::Value(0.0), 0.0), Some(0.0));
         assert_eq!(row(Unit::Ratio, Published::NotPrinted, 2.0), None);
     }

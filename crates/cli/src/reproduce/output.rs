@@ -35,6 +35,7 @@ pub(super) fn published(row: &Row) -> String {
         Published::Value(value) => figure(value),
         Published::UpTo(value) => format!("up to {}", figure(value)),
         Published::Below(limit) => format!("below {}", figure(limit)),
+        Published::AtLeast(goal) => format!("at least {}", figure(goal)),
         Published::Range(low, high) => format!("{} to {}", figure(low), figure(high)),
         Published::NotPrinted => "not printed".to_owned(),
     }

@@ -152,11 +152,8 @@ fn devices() -> (DeviceSpec, DeviceSpec) {
     let [read, write] = [Direction::Read, Direction::Write].map(hdd_service);
     // Streams and skip as in `paper-hdd`.
     let hdd = HddSpec { read, write, streams: 8, skip_bytes: 128 << 10 };
-    let ssd = SsdSpec {
-        read: ssd_service(Direction::Read),
-        write: ssd_service(Direction::Write),
-        channels: SSD_CHANNELS,
-    };
+    let ssd =
+        SsdSpec { read: ssd_service(Direction::Read), write: ssd_service(Direction::Write), channels: SSD_CHANNELS };
     (DeviceSpec::Hdd(hdd), DeviceSpec::Ssd(ssd))
 }
 
@@ -232,9 +229,8 @@ fn pair_rows(case: &str, published: Option<(u64, u64)>, ours: (u64, u64)) -> [Ro
 
 fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let lab = lab((4, 4));
-    let tried = setting.map(&MODES, |mode| {
-        schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed)
-    })?;
+    let tried = setting
+        .map(&MODES, |mode| schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed))?;
     let mut findings = Findings::default();
     for (mode, tried) in MODES.iter().zip(&tried) {
         findings.rows.extend(pair_rows(&mode.name(), Some(mode.pair), tried[3].pair_kib));
@@ -254,9 +250,8 @@ fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
 
 fn figure_5(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let lab = lab((6, 2));
-    let tried = setting.map(&MODES[..1], |mode| {
-        schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed)
-    })?;
+    let tried = setting
+        .map(&MODES[..1], |mode| schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed))?;
     let tried = &tried[0];
     let busy_s = |one: &Tried| one.outcome.servers.iter().map(|server| server.device_busy_s).collect::<Vec<_>>();
     let normalised: Vec<Vec<f64>> = tried
@@ -375,7 +370,11 @@ fn figure_7(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
 fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let none = Published::NotPrinted;
     let configurations = [
-        ((5, 3), [(34, 114), (82, 34)], [(100.9, 105.9), (154.1, 169.6)].map(|(a, b)| [Published::UpTo(a), Published::UpTo(b)])),
+        (
+            (5, 3),
+            [(34, 114), (82, 34)],
+            [(100.9, 105.9), (154.1, 169.6)].map(|(a, b)| [Published::UpTo(a), Published::UpTo(b)]),
+        ),
         ((3, 5), [(29, 85), (89, 49)], [[none, none], [none, none]]),
     ];
     let cases: Vec<Comparison> = configurations
@@ -402,6 +401,3 @@ fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     }
     Ok(findings)
 }
-
-#[cfg(test)]
-mod tests;
