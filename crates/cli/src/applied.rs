@@ -10,13 +10,14 @@ fn directory(cluster: &Cluster) -> PathBuf {
     cluster.state.join("plans")
 }
 
-/// Keeps `plan`; a later one for the same application, processes and first file replaces it.
+/// Keeps `plan`; a later one for the same programs, processes and files replaces it.
 pub(crate) fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
     let directory = directory(cluster);
     std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut paths: Vec<&str> = plan.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
-    let key = format!("{}\0{}\0{}", plan.key.application, plan.key.processes, paths.join("\0"));
+    let programs = plan.key.programs().map(|(application, processes)| format!("{application}\0{processes}\0"));
+    let key = format!("{}{}", programs.collect::<String>(), paths.join("\0"));
     let name = stripewise_planner::Sources::hash(key.as_bytes());
     plan.save(&directory.join(format!("{}.json", &name[..16])))?;
     Ok(())

@@ -30,8 +30,9 @@ Examples:
   stripewise plan run.trace --policy h2dp -o plan.json
   stripewise plan run.trace --policy h2dp --ssd-room 2GiB --window 60s -o plan.json")]
 pub(crate) struct PlanArgs {
-    /// A trace of any form that Stripewise reads
-    trace: PathBuf,
+    /// Traces of any form that Stripewise reads; several are taken to run at the same time, all from their starts on
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
 
     #[arg(long, default_value = "h2dp", help = policy_help())]
     policy: Policies,
@@ -51,6 +52,10 @@ pub(crate) struct PlanArgs {
     /// Plan only files whose absolute path begins so; may be given more than once
     #[arg(long = "file", value_name = "PREFIX")]
     files: Vec<PathBuf>,
+
+    /// Refuse a trace of which records are missing or damaged
+    #[arg(long)]
+    strict: bool,
 
     /// Leave out smaller files, unless --file names them
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
@@ -128,7 +133,8 @@ fn policy_help() -> String {
 
 /// `64KiB,256KiB`.
 fn stripe_pair(text: &str) -> Result<StripePair, String> {
-    let (h, s) = text.split_once(',').ok_or_else(|| format!("`{text}` is not a pair; write for example 64KiB,256KiB"))?;
+    let (h, s) =
+        text.split_once(',').ok_or_else(|| format!("`{text}` is not a pair; write for example 64KiB,256KiB"))?;
     let size = |text: &str| text.parse::<ByteCount>().map_err(|error| error.to_string());
     Ok(StripePair::new(size(h)?.0, size(s)?.0))
 }
@@ -140,7 +146,7 @@ pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
     let waiting = Waiting::start("reading the trace");
     let selection =
         Selection { prefixes: arguments.files.clone(), least: arguments.least_size, window_s: arguments.window };
-    let inputs = Inputs::read(&cluster, &cluster_path, &profile_path, &arguments.trace, &selection)?;
+    let inputs = Inputs::read(&cluster, &cluster_path, &profile_path, &arguments.traces, &selection, arguments.strict)?;
     let request = inputs.request(&cluster, options(&arguments));
     let policies = match arguments.policy {
         Policies::All => PolicyName::ALL.to_vec(),

@@ -80,12 +80,13 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
     };
     let client = Client::connect(&cluster.state, ClientOptions::default())?;
     let paths: BTreeSet<&str> = plans.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect();
-    let is_own = |plan: &Plan| plan.key.application == run.program;
+    let is_own = |plan: &Plan| plan.key.names(&run.program);
     let (mut said, mut others) = (BTreeSet::new(), BTreeSet::new());
     for path in paths {
         // A number that is not known is taken to be the planned one.
         let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
-        let processes = run.processes.or_else(|| of_path().map(|plan| plan.key.processes)).unwrap_or(1);
+        let planned = || of_path().map(|plan| plan.key.nearest_program(&run.program, 1).1);
+        let processes = run.processes.or_else(planned).unwrap_or(1);
         let Some(found) = nearest(&plans, path, &run.program, processes) else { continue };
         let is_missing = Path::new(path).symlink_metadata().is_err();
         if is_missing {
@@ -94,13 +95,13 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
         } else if is_ordinary(Path::new(path)) {
             continue;
         }
-        let planned = &found.plan.key;
+        let (application, made_for) = found.plan.key.nearest_program(&run.program, processes);
         if !is_own(found.plan) {
-            others.insert(format!("`{}`", planned.application));
-        } else if run.processes.is_some_and(|processes| processes != planned.processes)
-            && !plans.iter().any(|plan| is_own(plan) && plan.key.processes == processes)
+            others.insert(format!("`{application}`"));
+        } else if run.processes.is_some_and(|processes| processes != made_for)
+            && !plans.iter().any(|plan| plan.key.programs().any(|program| program == (run.program.as_str(), processes)))
         {
-            let (made_for, policy) = (planned.processes, found.plan.policy);
+            let policy = found.plan.policy;
             said.insert(format!(
                 "the plan was made for {made_for} processes, these are {processes}; taking the nearest plan ({policy})"
             ));
@@ -122,7 +123,7 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
 /// launcher that is not known.
 fn planned_run(command: &[OsString], plans: &[Plan]) -> Option<mpi::Run> {
     let run = mpi::program_and_processes(command)?;
-    let is_planned = |name: &String| plans.iter().any(|plan| plan.key.application == *name);
+    let is_planned = |name: &String| plans.iter().any(|plan| plan.key.names(name));
     if is_planned(&run.program) {
         return Some(run);
     }

@@ -139,7 +139,7 @@ fn main() {
         cluster: &cluster,
         profile: &profile,
         files: std::slice::from_ref(file),
-        key: PlanKey { application: "bench".to_owned(), processes: 32 },
+        key: PlanKey::new("bench", 32),
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],

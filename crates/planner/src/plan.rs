@@ -94,6 +94,53 @@ pub struct PlanKey {
     /// Name of the program, without its directory.
     pub application: String,
     pub processes: u32,
+    /// The programs that run beside it on the same servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<PlannedProgram>,
+}
+
+/// A program that a plan is for besides its first one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedProgram {
+    pub application: String,
+    pub processes: u32,
+}
+
+impl PlanKey {
+    /// Of one program alone.
+    #[must_use]
+    pub fn new(application: impl Into<String>, processes: u32) -> Self {
+        Self { application: application.into(), processes, with: Vec::new() }
+    }
+
+    /// Name and processes of all programs, the first one first.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, u32)> {
+        let others = self.with.iter().map(|program| (program.application.as_str(), program.processes));
+        std::iter::once((self.application.as_str(), self.processes)).chain(others)
+    }
+
+    /// Whether it is for a program of that name.
+    #[must_use]
+    pub fn names(&self, application: &str) -> bool {
+        self.programs().any(|(name, _)| name == application)
+    }
+
+    /// Of the programs of that name, or of all when there is none, the one whose process count is nearest.
+    #[must_use]
+    pub fn nearest_program(&self, application: &str, processes: u32) -> (&str, u32) {
+        let distance = |of: u32| (f64::from(of.max(1)) / f64::from(processes.max(1))).ln().abs();
+        let nearest = self.programs().min_by(|left, right| {
+            (left.0 != application).cmp(&(right.0 != application)).then(distance(left.1).total_cmp(&distance(right.1)))
+        });
+        nearest.unwrap_or((&self.application, self.processes))
+    }
+
+    /// Processes of all programs together.
+    #[must_use]
+    pub fn all_processes(&self) -> u32 {
+        self.programs().fold(0, |sum, (_, processes)| sum.saturating_add(processes))
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -51,12 +51,14 @@ pub fn plan_text(plan: &Plan, cluster: &Cluster) -> String {
 fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Result {
     let (key, concurrency) = (&plan.key, plan.concurrency);
     writeln!(text, "policy     {}", plan.policy)?;
+    let programs = key.programs().map(|(application, processes)| {
+        let application = if application.is_empty() { "a program" } else { application };
+        format!("{application} with {processes} process{}", if processes == 1 { "" } else { "es" })
+    });
     writeln!(
         text,
-        "for        {} with {} process{} (costed with p = {}, c = {})",
-        if key.application.is_empty() { "a program" } else { &key.application },
-        key.processes,
-        if key.processes == 1 { "" } else { "es" },
+        "for        {} (costed with p = {}, c = {})",
+        programs.collect::<Vec<_>>().join(", and at the same time "),
         concurrency.processes,
         concurrency.processes_per_node
     )?;

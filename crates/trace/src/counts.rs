@@ -27,7 +27,7 @@ mod table;
 mod tests;
 
 use crate::access::FileAccess;
-use crate::trace::{CHUNK_SLOTS, Chunk, Trace};
+use crate::trace::{CHUNK_SLOTS, Chunk, Trace, TraceTime};
 use classes::Limits;
 use instants::Instants;
 use rayon::prelude::*;
@@ -87,6 +87,11 @@ pub fn count(trace: &Trace, options: &CountOptions) -> Result<Vec<FileAccess>, C
 /// # Errors
 /// When an option makes no sense.
 pub fn count_and_tell(trace: &Trace, options: &CountOptions) -> Result<Counted, CountError> {
+    count_lasting(trace, options, trace.duration())
+}
+
+/// As [`count_and_tell`], with slices of a run that lasts so long.
+pub(crate) fn count_lasting(trace: &Trace, options: &CountOptions, duration: TraceTime) -> Result<Counted, CountError> {
     if !(1e-6..=1e9).contains(&options.window_s) {
         return Err(CountError::Window { window_s: options.window_s });
     }
@@ -96,7 +101,8 @@ pub fn count_and_tell(trace: &Trace, options: &CountOptions) -> Result<Counted, 
     if options.class_limit < 4 {
         return Err(CountError::Classes { class_limit: options.class_limit });
     }
-    Ok(count_in_chunks(trace, options, &Limits::new(options.class_limit), CHUNK_SLOTS, BATCH_SLOTS))
+    let instants = Instants::new(options, duration, trace.processes.len());
+    Ok(count_in_chunks(trace, options, &instants, &Limits::new(options.class_limit), CHUNK_SLOTS, BATCH_SLOTS))
 }
 
 /// Slots that are counted before their chunks are joined: 256 MiB.
@@ -105,12 +111,12 @@ const BATCH_SLOTS: usize = 32 * CHUNK_SLOTS;
 fn count_in_chunks(
     trace: &Trace,
     options: &CountOptions,
+    instants: &Instants,
     limits: &Limits,
     chunk_slots: usize,
     batch_slots: usize,
 ) -> Counted {
-    let instants = Instants::new(trace, options);
-    let mut joined = merge::Joined::new(options, instants, *limits);
+    let mut joined = merge::Joined::new(options, *instants, *limits);
     let mut chunks = trace.chunks(chunk_slots);
     // Stable: the chunks of a process stay in order.
     chunks.sort_by_key(|chunk| (trace.process(chunk.process).node, chunk.process));
@@ -124,7 +130,7 @@ fn count_in_chunks(
         let length = rest.iter().position(is_beyond).map_or(rest.len(), |last| last + 1);
         let (batch, later) = rest.split_at(length);
         let count = |chunk: &Chunk| {
-            let counted = chunk::count(trace, options, &instants, limits, chunk);
+            let counted = chunk::count(trace, options, instants, limits, chunk);
             trace.is_through(chunk);
             counted
         };

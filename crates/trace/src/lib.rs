@@ -8,6 +8,7 @@ pub mod counts;
 pub mod export;
 pub mod format;
 pub mod manifest;
+pub mod merging;
 pub mod program;
 pub mod reader;
 pub mod recorder;
@@ -19,10 +20,11 @@ pub mod workload;
 pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
 pub use call::{Call, Level, Operation};
 pub use clock::{Ticks, now};
-pub use counts::{CountError, CountOptions, count};
+pub use counts::{CountError, CountOptions, Counted, count, count_and_tell};
 pub use export::{ExportError, write_csv, write_parquet};
 pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use manifest::{Manifest, ManifestError};
+pub use merging::{MergeError, count_together};
 pub use program::{
     FileShape, IoRequest, Pacing, Program, ProgramCountOptions, ProgramFile, RecordedError, RecordedOptions, Step,
     TraceProgram, count_program,

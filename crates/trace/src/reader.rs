@@ -63,8 +63,11 @@ pub enum LineFault {
 pub enum Warning {
     #[error("{path}: cut off within its header after {bytes} bytes; the process is left out")]
     CutInHeader { path: PathBuf, bytes: u64 },
-    #[error("{path}: cut off after {bytes} bytes; read up to there")]
-    Cut { path: PathBuf, bytes: u64 },
+    #[error(
+        "{path}: cut off after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
+        expected_bytes.saturating_sub(*bytes).div_ceil(crate::format::SLOT_BYTES as u64)
+    )]
+    Cut { path: PathBuf, bytes: u64, expected_bytes: u64 },
     #[error(
         "{path}: process {pid} did not finish its trace: it was killed, or is still running; read up to its last record"
     )]

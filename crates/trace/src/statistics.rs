@@ -12,7 +12,7 @@ pub use alignment::{Alignment, SMALL_REQUEST, alignment};
 pub use heat_map::{HeatMap, heat_map};
 
 use crate::call::{Level, Operation};
-use crate::counts::{CountError, CountOptions, count};
+use crate::counts::{CountError, CountOptions, Counted, count_and_tell};
 use crate::trace::{Event, FileIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
 use std::cmp::Reverse;
@@ -112,6 +112,8 @@ pub struct TraceStatistics {
     pub lost: u64,
     /// Processes that did not finish their trace.
     pub unfinished: u32,
+    /// As [`Counted::impossible`].
+    pub impossible: u64,
     /// Files that data moved to or from, most bytes first; then the others by path.
     pub files: Vec<FileStatistics>,
 }
@@ -187,7 +189,7 @@ impl Part {
 /// # Errors
 /// When an option makes no sense.
 pub fn statistics(trace: &Trace, options: &CountOptions, top: usize) -> Result<TraceStatistics, CountError> {
-    let accesses = count(trace, options)?;
+    let Counted { files: accesses, impossible } = count_and_tell(trace, options)?;
     let by_process: Vec<HashMap<FileIndex, Part>> = (0..trace.processes.len() as u32)
         .into_par_iter()
         .map(|process| {
@@ -225,6 +227,7 @@ pub fn statistics(trace: &Trace, options: &CountOptions, top: usize) -> Result<T
         duration_s: trace.duration().seconds(),
         lost: trace.processes.iter().map(|process| process.lost).sum(),
         unfinished: trace.processes.iter().filter(|process| !process.finished).count() as u32,
+        impossible,
         files,
     })
 }

@@ -1,14 +1,15 @@
-//! What a plan is made from: the trace reduced to counts, the profile, free room, and the hashes of all of them.
+//! What a plan is made from: the traces reduced to counts, the profile, free room, and the hashes of all of them.
 
 use crate::data_files::is_data;
+use crate::trace::{impossible_requests, refuse_incomplete};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, Cluster};
-use stripewise_model::Profile;
-use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, Sources};
-use stripewise_trace::{CountOptions, FileAccess, Trace, count, format};
+use stripewise_model::{Concurrency, Profile};
+use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
+use stripewise_trace::{CountOptions, FileAccess, Trace, count_together, format};
 
 /// Which files are planned, and for which windows.
 pub(super) struct Selection {
@@ -24,6 +25,8 @@ pub(super) struct Inputs {
     key: PlanKey,
     sources: Sources,
     free_bytes: Vec<Option<u64>>,
+    /// Of several programs together; of one, the planner takes it from the accesses.
+    concurrency: Option<Concurrency>,
     /// What a person should know of the choice of files.
     pub(super) remarks: Vec<String>,
 }
@@ -33,20 +36,34 @@ impl Inputs {
         cluster: &Cluster,
         cluster_path: &Path,
         profile_path: &Path,
-        trace_path: &Path,
+        trace_paths: &[PathBuf],
         selection: &Selection,
+        is_strict: bool,
     ) -> Result<Self> {
         let profile = Profile::load(profile_path)?;
         profile.check(cluster, profile_path)?;
-        let trace = Trace::open(trace_path)?;
-        let mut remarks: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
+        let traces = trace_paths.iter().map(|path| Ok(Trace::open(path)?)).collect::<Result<Vec<Trace>>>()?;
+        for (path, trace) in trace_paths.iter().zip(&traces) {
+            if is_strict {
+                refuse_incomplete(path, trace)?;
+            }
+        }
+        let mut remarks: Vec<String> =
+            traces.iter().flat_map(|trace| &trace.warnings).map(ToString::to_string).collect();
         let options =
             CountOptions { window_s: selection.window_s, region_size: cluster.region_size, ..CountOptions::default() };
-        let (files, left_out) = selection.choose(count(&trace, &options)?);
+        let counted = count_together(&traces, &options)?;
+        if counted.impossible > 0 {
+            remarks.push(impossible_requests(counted.impossible));
+        }
+        let named = trace_paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        if counted.files.is_empty() {
+            bail!("{named}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files");
+        }
+        let (files, left_out) = selection.choose(counted.files);
         if files.is_empty() {
             bail!(
-                "{}: no file to plan for: {left_out} are smaller than {} or of the system; name files with --file or lower --least-size",
-                trace_path.display(),
+                "{named}: no file to plan for: {left_out} are smaller than {} or of the system; name files with --file or lower --least-size",
                 selection.least
             );
         }
@@ -56,14 +73,16 @@ impl Inputs {
                 selection.least
             ));
         }
+        let key = key_of(&traces);
         Ok(Self {
-            key: key_of(&trace, &files),
             sources: Sources {
                 cluster_sha256: hash(cluster_path)?,
                 profile_sha256: hash(profile_path)?,
-                trace_sha256: hash_trace(trace_path)?,
+                trace_sha256: hash_traces(trace_paths)?,
             },
             free_bytes: cluster.servers.iter().map(|server| free_bytes(server.url.directory())).collect(),
+            concurrency: concurrency(&key, &files),
+            key,
             profile,
             files,
             remarks,
@@ -79,7 +98,7 @@ impl Inputs {
             sources: self.sources.clone(),
             options,
             free_bytes: &self.free_bytes,
-            concurrency: None,
+            concurrency: self.concurrency,
         }
     }
 }
@@ -105,8 +124,26 @@ impl Selection {
     }
 }
 
-/// The program that made the most calls on the planned files, and how many processes it had.
-fn key_of(trace: &Trace, files: &[FileAccess]) -> PlanKey {
+/// The programs of all traces, the one of the first trace first.
+fn key_of(traces: &[Trace]) -> PlanKey {
+    let mut programs = traces.iter().map(program_of);
+    let (application, processes) = programs.next().unwrap_or_default();
+    let with = programs.map(|(application, processes)| PlannedProgram { application, processes }).collect();
+    PlanKey { with, ..PlanKey::new(application, processes) }
+}
+
+/// p is the sum of all programs' processes, as they run at the same time; c the most of any program, as a node runs one at a time.
+fn concurrency(key: &PlanKey, files: &[FileAccess]) -> Option<Concurrency> {
+    let regions = || files.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
+    let several = !key.with.is_empty();
+    several.then(|| Concurrency {
+        processes: key.all_processes().max(1),
+        processes_per_node: regions().map(|region| region.processes_per_node).max().unwrap_or(1),
+    })
+}
+
+/// The program that made the most calls, and how many processes it had.
+fn program_of(trace: &Trace) -> (String, u32) {
     let mut calls: BTreeMap<&str, (u64, u32)> = BTreeMap::new();
     for process in &trace.processes {
         let name = process.program.rsplit('/').next().unwrap_or(&process.program);
@@ -118,17 +155,21 @@ fn key_of(trace: &Trace, files: &[FileAccess]) -> PlanKey {
     let (application, processes) =
         busiest.map_or((String::new(), 1), |(name, (_, processes))| (name.to_owned(), processes));
     // A run of MPI has as many processes as it has ranks, whatever else was started with it.
-    let processes = match trace.mpi_size() {
-        0 => processes,
-        ranks => ranks,
-    };
-    debug_assert!(!files.is_empty());
-    PlanKey { application, processes }
+    match trace.mpi_size() {
+        0 => (application, processes),
+        ranks => (application, ranks),
+    }
 }
 
 fn hash(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Sources::hash_reader(&mut file).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Of one trace its own hash; of several, the hash of their hashes in order.
+fn hash_traces(paths: &[PathBuf]) -> Result<String> {
+    let hashes = paths.iter().map(|path| hash_trace(path)).collect::<Result<Vec<String>>>()?;
+    Ok(if let [only] = &hashes[..] { only.clone() } else { Sources::hash(hashes.concat().as_bytes()) })
 }
 
 /// Of the process files of a trace directory, one after the other in the order of their names; of the file otherwise.

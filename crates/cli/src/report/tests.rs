@@ -143,7 +143,7 @@ fn everything() -> Material {
         cluster: &cluster,
         profile: &profile,
         files: &files,
-        key: PlanKey { application: "app".into(), processes: 32 },
+        key: PlanKey::new("app", 32),
         sources: Sources { trace_sha256: "ab".repeat(32), ..Sources::default() },
         options: PlanOptions::default(),
         free_bytes: &[],

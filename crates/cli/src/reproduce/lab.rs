@@ -119,7 +119,7 @@ impl Lab {
             cluster: &self.cluster,
             profile: &self.profile,
             files,
-            key: PlanKey { application: "workload".to_owned(), processes },
+            key: PlanKey::new("workload", processes),
             sources: Sources::default(),
             options,
             free_bytes: &[],

@@ -28,6 +28,10 @@ pub(super) struct ShowArgs {
     /// A trace of any form that Stripewise reads: its own, CSV, IOSIG's
     trace: PathBuf,
 
+    /// Refuse a trace of which records are missing or damaged
+    #[arg(long)]
+    strict: bool,
+
     /// Also tell how requests lie to stripes of this size, as iBridge's Table 1
     #[arg(long, value_name = "SIZE")]
     stripe: Option<ByteCount>,
@@ -134,6 +138,9 @@ struct AlignmentRow {
 pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     let waiting = Waiting::start("reading the trace");
     let trace = Trace::open(&arguments.trace)?;
+    if arguments.strict {
+        super::refuse_incomplete(&arguments.trace, &trace)?;
+    }
     let region_size = match arguments.region {
         Some(size) => size,
         None if context.cluster_path().exists() => context.cluster()?.region_size,
@@ -163,7 +170,7 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
         lost: found.lost,
         unfinished: found.unfinished,
         duration_s: found.duration_s,
-        warnings: trace.warnings.iter().map(ToString::to_string).collect(),
+        warnings: warnings(&trace, found.impossible),
         trace: arguments.trace,
         files: with_data.into_iter().map(shown_file).collect(),
         alignment,
@@ -174,6 +181,17 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
         print(context, &shown, most, is_shown)?;
     }
     Ok(Verdict::Done)
+}
+
+fn warnings(trace: &Trace, impossible: u64) -> Vec<String> {
+    let mut warnings: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
+    if impossible > 0 {
+        warnings.push(super::impossible_requests(impossible));
+    }
+    if trace.processes.is_empty() {
+        warnings.push("no process left a record".to_owned());
+    }
+    warnings
 }
 
 fn shown_file(file: &FileStatistics) -> ShownFile {

@@ -44,13 +44,15 @@ impl Plan {
 }
 
 /// As [`Plan::lookup`], over several plans: the name counts most, then the application, then the ratio of process counts; the first wins ties.
+/// A plan for several programs is looked at as one for each of them.
 #[must_use]
 pub fn nearest<'a>(plans: &'a [Plan], path: &str, application: &str, processes: u32) -> Option<Match<'a>> {
     let candidates = plans.iter().flat_map(|plan| plan.files.iter().map(move |file| (plan, file)));
     let (plan, file) = candidates.min_by(|(a_plan, a), (b_plan, b)| {
         let distance = |plan: &Plan, file: &PlannedFile| {
-            let ratio = (f64::from(plan.key.processes.max(1)) / f64::from(processes.max(1))).ln().abs();
-            (name_match(file, path), plan.key.application != application, ratio)
+            let (planned, of) = plan.key.nearest_program(application, processes);
+            let ratio = (f64::from(of.max(1)) / f64::from(processes.max(1))).ln().abs();
+            (name_match(file, path), planned != application, ratio)
         };
         let (left, right) = (distance(a_plan, a), distance(b_plan, b));
         left.0.cmp(&right.0).then(left.1.cmp(&right.1)).then(left.2.total_cmp(&right.2))
@@ -62,11 +64,12 @@ pub fn nearest<'a>(plans: &'a [Plan], path: &str, application: &str, processes: 
         NameMatch::None => differences.push(format!("no plan names {path}; taking that of {}", file.path)),
         _ => differences.push(format!("{path} is planned as {}", file.path)),
     }
-    if plan.key.application != application {
-        differences.push(format!("the plan was made for `{}`, this is `{application}`", plan.key.application));
+    let (planned, of) = plan.key.nearest_program(application, processes);
+    if planned != application {
+        differences.push(format!("the plan was made for `{planned}`, this is `{application}`"));
     }
-    if plan.key.processes != processes {
-        differences.push(format!("the plan was made for {} processes, these are {processes}", plan.key.processes));
+    if of != processes {
+        differences.push(format!("the plan was made for {of} processes, these are {processes}"));
     }
     Some(Match { plan, file, name, differences })
 }

@@ -3,7 +3,9 @@
 use crate::testbed::{self, KIB, MIB};
 use std::path::Path;
 use stripewise_layout::{ByteCount, Cluster, Direction, Layout, Order, RegionIndex, ServerClass, ServerId};
-use stripewise_planner::{NameMatch, Plan, PlanRequest, PolicyName, Replica, RequestError, Sources, nearest, plan};
+use stripewise_planner::{
+    NameMatch, Plan, PlanRequest, PlannedProgram, PolicyName, Replica, RequestError, Sources, nearest, plan,
+};
 use stripewise_trace::{ClassIndex, FileAccess};
 
 fn cluster() -> Cluster {
@@ -184,6 +186,37 @@ fn a_file_is_found_by_name_then_application_then_processes() {
     assert_eq!(taken("app", 8), ("app".to_owned(), 4));
     assert_eq!(taken("app", 16), ("app".to_owned(), 32));
     assert!(nearest(&[], "/data/mesh", "app", 32).is_none());
+}
+
+#[test]
+fn a_plan_for_several_programs_is_found_for_each_of_them() {
+    let alone = made(PolicyName::H2dp, &["/data/mesh"]);
+    let mut plan = alone.clone();
+    plan.key.with = vec![
+        PlannedProgram { application: "tool".to_owned(), processes: 8 },
+        PlannedProgram { application: "tool".to_owned(), processes: 2 },
+    ];
+    for (application, processes) in [("app", 32), ("tool", 8), ("tool", 2)] {
+        assert!(plan.lookup("/data/mesh", application, processes).unwrap().is_exact(), "{application} {processes}");
+    }
+    let differences = |application, processes| plan.lookup("/data/mesh", application, processes).unwrap().differences;
+    assert_eq!(differences("tool", 32), ["the plan was made for 8 processes, these are 32"]);
+    assert_eq!(
+        differences("other", 3),
+        ["the plan was made for `tool`, this is `other`", "the plan was made for 2 processes, these are 3"]
+    );
+    let plans = [alone, plan.clone()];
+    assert_eq!(nearest(&plans, "/data/mesh", "tool", 8).unwrap().plan.key, plan.key);
+    assert_eq!(nearest(&plans, "/data/mesh", "app", 32).unwrap().plan.key, plans[0].key);
+    assert_eq!((plan.key.all_processes(), plan.key.names("tool"), plan.key.names("to")), (42, true, false));
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plan.json");
+    plan.save(&path).unwrap();
+    assert_eq!(Plan::load(&path).unwrap(), plan);
+    // One program is written as before there were several.
+    plans[0].save(&path).unwrap();
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("\"with\""));
 }
 
 #[test]

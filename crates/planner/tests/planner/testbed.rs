@@ -65,7 +65,7 @@ pub(crate) fn request<'a>(cluster: &'a Cluster, profile: &'a Profile, files: &'a
         cluster,
         profile,
         files,
-        key: PlanKey { application: "app".to_owned(), processes: 32 },
+        key: PlanKey::new("app", 32),
         sources: Sources::default(),
         options: PlanOptions::default(),
         free_bytes: &[],

@@ -6,7 +6,7 @@
 
 use super::{CountOptions, WINDOW_LIMIT};
 use crate::access::SLICES;
-use crate::trace::{TickRange, Trace, TraceTime};
+use crate::trace::{TickRange, TraceTime};
 
 /// Instants of a window at most, at which the requests of all processes are compared.
 const INSTANTS: u64 = 512;
@@ -35,11 +35,12 @@ pub(super) struct Place {
 }
 
 impl Instants {
-    pub(super) fn new(trace: &Trace, options: &CountOptions) -> Self {
+    /// Of a run that lasts so long and has so many processes.
+    pub(super) fn new(options: &CountOptions, duration: TraceTime, processes: usize) -> Self {
         let window_ns = ((options.window_s * 1e9).round() as u64).max(1);
-        let duration_ns = trace.duration().0;
+        let duration_ns = duration.0;
         let windows = (duration_ns / window_ns + 1).min(u64::from(WINDOW_LIMIT));
-        let wanted = NOTES / (windows * trace.processes.len().max(1) as u64);
+        let wanted = NOTES / (windows * processes.max(1) as u64);
         let instants = INSTANTS.min(wanted.max(1));
         let instants = 1 << instants.ilog2();
         let parts = instants.max(u64::from(SLICES));

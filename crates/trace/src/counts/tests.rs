@@ -247,7 +247,8 @@ proptest! {
         let options = CountOptions { window_s, region_size: ByteCount(region_bytes), class_limit, ..CountOptions::default() };
         let plain = plainly(&trace, &options);
         let limits = Limits::new(class_limit);
-        let counted = count_in_chunks(&trace, &options, &limits, chunk_slots, batch_slots);
+        let instants = Instants::new(&options, trace.duration(), trace.processes.len());
+        let counted = count_in_chunks(&trace, &options, &instants, &limits, chunk_slots, batch_slots);
         prop_assert_eq!(counted, Counted { files: plain, impossible: 0 });
     }
 
@@ -263,8 +264,9 @@ proptest! {
         let trace = trace_of(&steps, false);
         let options = CountOptions { window_s: 0.25, region_size: ByteCount(1 << 26), class_limit: 5, ..CountOptions::default() };
         let limits = Limits { classes: 5, classes_apart, cells_apart };
-        let whole = count_in_chunks(&trace, &options, &limits, usize::MAX, usize::MAX);
-        prop_assert_eq!(&count_in_chunks(&trace, &options, &limits, chunk_slots, batch_slots), &whole);
+        let instants = Instants::new(&options, trace.duration(), trace.processes.len());
+        let whole = count_in_chunks(&trace, &options, &instants, &limits, usize::MAX, usize::MAX);
+        prop_assert_eq!(&count_in_chunks(&trace, &options, &instants, &limits, chunk_slots, batch_slots), &whole);
         let requests = |files: &[FileAccess]| -> Vec<u64> {
             let of_file = |file: &FileAccess| {
                 let regions = file.windows.iter().flat_map(|window| &window.regions);

@@ -59,8 +59,10 @@ fn read_process(path: &Path, warnings: &mut Vec<Warning>) -> Result<Option<Proce
         Slots::owned(bytes)
     };
     let length = slots.byte_len() + HEADER_BYTES as u64;
-    if length < header.used_bytes || !length.is_multiple_of(crate::format::SLOT_BYTES as u64) {
-        warnings.push(Warning::Cut { path: path.to_owned(), bytes: length });
+    // A process that did not finish has not said how long its file is; then only a part of a record shows.
+    let expected_bytes = header.used_bytes.max(length.next_multiple_of(crate::format::SLOT_BYTES as u64));
+    if length < expected_bytes {
+        warnings.push(Warning::Cut { path: path.to_owned(), bytes: length, expected_bytes });
     }
     if !header.finished {
         warnings.push(Warning::Unfinished { path: path.to_owned(), pid: header.pid });

@@ -64,11 +64,17 @@ fn a_file_cut_anywhere_is_read_up_to_the_cut() {
         most = found.len();
         let said = trace.warnings.iter().any(|warning| match warning {
             Warning::CutInHeader { bytes, .. } => length < HEADER_BYTES && *bytes == length as u64,
-            Warning::Cut { bytes, .. } => length >= HEADER_BYTES && *bytes == length as u64,
+            Warning::Cut { bytes, expected_bytes, .. } => {
+                length >= HEADER_BYTES && *bytes == length as u64 && *expected_bytes == whole.len() as u64
+            }
             _ => false,
         });
         assert!(said, "cut at {length}: {:?}", trace.warnings);
         assert!(trace.warnings.iter().all(|warning| warning.to_string().contains("sample.swt")));
+        if length == whole.len() - 70 {
+            let missing = format!("cut off after {length} of {} bytes: up to 3 records are missing", whole.len());
+            assert!(trace.warnings[0].to_string().contains(&missing), "{}", trace.warnings[0]);
+        }
     }
     assert_eq!(most, 7);
 }

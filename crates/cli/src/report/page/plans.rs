@@ -182,8 +182,9 @@ pub(super) fn plan_section(plan: &Plan) -> PlanSection {
     let verdict = &plan.verdict;
     let size: u64 = plan.files.iter().map(|file| file.size_bytes).sum();
     let windows = plan.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
+    let programs = plan.key.programs().map(|(application, processes)| format!("{application}, {processes} processes"));
     let mut facts = vec![
-        ("for".to_owned(), format!("{}, {} processes", plan.key.application, plan.key.processes)),
+        ("for".to_owned(), programs.collect::<Vec<_>>().join("; ")),
         ("files".to_owned(), format!("{} with {}", grouped(plan.files.len() as i64), bytes(size))),
         (
             "placing the data".to_owned(),

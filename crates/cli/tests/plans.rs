@@ -1,0 +1,119 @@
+//! `plan` from several traces, and from traces that are odd.
+
+mod support;
+
+use support::{Place, write_profile};
+
+const COLUMNS: &str =
+    "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns";
+
+/// A trace of `ranks` processes that each read `requests` times 64 KiB of `path` in order, one request a millisecond.
+fn write_trace(place: &Place, name: &str, path: &str, ranks: u32, requests: u64, start_ns: u64) {
+    let mut text = format!("{COLUMNS}\n");
+    for rank in 0..ranks {
+        for number in 0..requests {
+            let offset = (u64::from(rank) * requests + number) << 16;
+            let start = start_ns + number * 1_000_000;
+            let pid = 100 + rank;
+            text += &format!(
+                "n,{pid},{rank},{ranks},posix,read,pread,,{path},,{offset},65536,,{start},{}\n",
+                start + 800_000
+            );
+        }
+    }
+    place.write(name, text.as_bytes());
+}
+
+#[test]
+fn programs_that_run_together_are_planned_together() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    write_trace(&place, "one.csv", "/data/shared", 4, 100, 1_700_000_000_000_000_000);
+    write_trace(&place, "two.csv", "/data/shared", 8, 50, 1_800_000_000_000_000_000);
+    write_trace(&place, "three.csv", "/data/own", 2, 200, 5);
+    let plan = place.json(&["plan", "one.csv", "two.csv", "three.csv", "-o", "plan.json", "--json"])["plan"].clone();
+    let with: Vec<u64> =
+        plan["key"]["with"].as_array().unwrap().iter().map(|program| program["processes"].as_u64().unwrap()).collect();
+    assert_eq!((plan["key"]["processes"].as_u64(), with), (Some(4), vec![8, 2]));
+    assert_eq!(plan["concurrency"]["processes"], 14);
+    let paths: Vec<&str> =
+        plan["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/data/own", "/data/shared"]);
+    // Three runs from years apart are one window: they are taken to begin together.
+    assert!(plan["files"].as_array().unwrap().iter().all(|file| file["windows"].as_array().unwrap().len() == 1));
+    let alone = |trace: &str| place.json(&["plan", trace, "--json"])["plan"].clone();
+    assert_eq!(alone("one.csv")["key"].get("with"), None);
+    let hashes = [&plan, &alone("one.csv"), &alone("two.csv")].map(|plan| plan["made_from"]["trace_sha256"].clone());
+    assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2]);
+    // In another order it is another plan: the first program gives its name.
+    let swapped = place.json(&["plan", "two.csv", "one.csv", "three.csv", "--json"])["plan"].clone();
+    assert_eq!(swapped["key"]["processes"], 8);
+    assert_ne!(swapped["made_from"]["trace_sha256"], plan["made_from"]["trace_sha256"]);
+    let text = place.done(&["plan", "one.csv", "two.csv"]);
+    assert!(
+        text.contains("with 4 processes, and at the same time a program with 8 processes (costed with p = 12, c = 1)")
+            || text.contains(
+                "with 4 processes, and at the same time a program with 8 processes (costed with p = 12, c = 8)"
+            ),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_same_trace_alone_and_beside_an_idle_one_costs_the_same() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    write_trace(&place, "one.csv", "/data/shared", 4, 100, 0);
+    place.write("idle.csv", format!("{COLUMNS}\nn,7,0,1,posix,open,open,,/data/shared,,,0,,1,2\n").as_bytes());
+    let predicted = |words: &[&str]| place.json(words)["plan"]["files"].clone();
+    assert_eq!(predicted(&["plan", "one.csv", "--json"]), predicted(&["plan", "one.csv", "idle.csv", "--json"]));
+}
+
+#[test]
+fn odd_traces_are_told_and_refused_only_where_they_must_be() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    // No reads or writes.
+    place.write("idle.csv", format!("{COLUMNS}\nn,7,,,posix,open,open,,/data/a,,,0,,1,2\n").as_bytes());
+    let said = place.say(&["plan", "idle.csv"]);
+    assert!(said.status == 2 && said.err.contains("idle.csv: no reads or writes"), "{}", said.err);
+    assert_eq!(place.say(&["trace", "show", "idle.csv"]).status, 0);
+    place.write("empty.csv", format!("{COLUMNS}\n").as_bytes());
+    assert_eq!(place.say(&["plan", "empty.csv"]).status, 2);
+    assert!(place.done(&["trace", "show", "empty.csv"]).contains("records    0"));
+
+    // A request that no file can hold, beside good ones.
+    write_trace(&place, "odd.csv", "/data/a", 1, 100, 0);
+    let good = String::from_utf8(place.read("odd.csv")).unwrap();
+    let far = 1u64 << 61;
+    place.write("odd.csv", format!("{good}n,100,0,1,posix,read,pread,,/data/a,,{far},{far},,3,4\n").as_bytes());
+    let said = place.say(&["plan", "odd.csv"]);
+    assert!(said.status == 0 && said.err.contains("1 request at offsets or of sizes"), "{}", said.err);
+
+    // A process that was killed: its file is short of a record and never finished.
+    let trace = place.path("killed.trace");
+    std::fs::create_dir(&trace).unwrap();
+    let mut file = vec![0u8; 4096 + 100 * 32];
+    file[..8].copy_from_slice(b"SWTRACE\n");
+    for (at, word) in [(8, 1u32), (12, 4096), (16, 32), (20, 1), (24, 42), (32, u32::MAX)] {
+        file[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    }
+    std::fs::write(trace.join("n.42.swt"), &file[..4096 + 50 * 32 + 7]).unwrap();
+    let shown = place.say(&["trace", "show", "killed.trace"]);
+    assert!(shown.status == 0 && shown.err.contains("n.42.swt: cut off after 5703 of 5728 bytes"), "{}", shown.err);
+    assert!(shown.err.contains("process 42 did not finish its trace"), "{}", shown.err);
+    for words in [&["trace", "show", "--strict", "killed.trace"][..], &["plan", "--strict", "killed.trace"]] {
+        let said = place.say(words);
+        assert!(said.status == 2 && said.err.contains("--strict was given"), "{}", said.err);
+        assert!(said.err.contains("n.42.swt: cut off") && said.out.is_empty(), "{}", said.err);
+    }
+    // All is well with a whole one.
+    write_trace(&place, "whole.csv", "/data/a", 1, 100, 0);
+    assert_eq!(place.say(&["trace", "show", "--strict", "whole.csv"]).status, 0);
+    assert_eq!(place.say(&["plan", "--strict", "whole.csv"]).status, 0);
+    // Foreign files.
+    std::fs::create_dir(place.path("foreign")).unwrap();
+    place.write("foreign/README", b"no trace");
+    let said = place.say(&["plan", "foreign"]);
+    assert!(said.status == 2 && said.err.contains("foreign: no trace; expected"), "{}", said.err);
+}
