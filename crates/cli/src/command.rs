@@ -88,6 +88,7 @@ commands! {
     Unmanage(unmanage::UnmanageArgs) = "unmanage";
     Broker(broker::BrokerArgs) = "broker";
     Report(report::ReportArgs) = "report";
+    Replay(replay::ReplayArgs) = "replay";
     Demo(demo::DemoArgs) = "demo";
     Reproduce(reproduce::ReproduceArgs) = "reproduce";
     Devices(devices::DevicesArgs) = "devices";

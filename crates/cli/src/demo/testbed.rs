@@ -4,7 +4,7 @@
 
 use super::DemoArgs;
 use super::table::Measured;
-use crate::launch::signals::Relay;
+use crate::programs::{self, Compiler, Source};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::statvfs;
 use std::ffi::OsString;
@@ -16,8 +16,7 @@ use stripewise_model::Profile;
 use stripewise_planner::PolicyName;
 use stripewise_store::server::stations::Stations;
 
-const PROGRAM: &str = include_str!("../../../../demo/zipf_io.c");
-const LAUNCHER: &str = include_str!("../../../../setup/mpirun");
+const PROGRAM: Source = Source { name: "zipf_io", text: include_str!("../../../../demo/zipf_io.c") };
 
 /// Share of the file that fits the SSDs, as H2DP section 5.1.
 const SSD_SHARE: u64 = 6;
@@ -59,7 +58,8 @@ impl Testbed {
         let directory = work.0.clone();
         let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
         let steps = Steps { stripewise, directory: directory.clone(), started: Instant::now() };
-        compile(&directory)?;
+        programs::compile(&PROGRAM, Compiler::Mpich, &directory)?;
+        programs::write_launcher(&directory)?;
         let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
         let servers = directory.join("servers");
         steps.run([
@@ -249,16 +249,6 @@ fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
     Ok(parts.collect::<Vec<_>>().join(","))
 }
 
-fn compile(directory: &Path) -> Result<()> {
-    let (source, launcher) = (directory.join("zipf_io.c"), directory.join("mpirun"));
-    std::fs::write(&source, PROGRAM)?;
-    std::fs::write(&launcher, LAUNCHER)?;
-    std::fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let mut command = Command::new("mpicc.mpich");
-    command.arg("-O2").arg("-o").arg(directory.join("zipf_io")).arg(&source).arg("-lm");
-    finish(command, "compiling the demo's program with mpicc.mpich (install mpich and libmpich-dev)").map(|_| ())
-}
-
 /// The steps of the demo, as they are shown and run.
 struct Steps {
     stripewise: PathBuf,
@@ -287,20 +277,14 @@ impl Steps {
     }
 }
 
-/// Runs to the end, passing on Ctrl-C; returns what was printed to a piped standard output.
-fn finish(mut command: Command, what: &str) -> Result<String> {
-    let relay = Relay::start()?;
-    relay.unblock_in(&mut command);
-    let child = command.stdin(Stdio::null()).spawn().with_context(|| what.to_owned())?;
-    relay.forward_to(child.id());
-    let output = child.wait_with_output();
-    relay.stop();
-    let output = output.with_context(|| what.to_owned())?;
+/// Runs to the end; returns what was printed to a piped standard output.
+fn finish(command: Command, what: &str) -> Result<String> {
+    let (status, printed) = programs::finish(command, None).with_context(|| what.to_owned())?;
     // A verdict such as "leave it" is a finding, not a fault: the demo measures every plan.
-    if !output.status.success() && output.status.code() != Some(1) {
-        bail!("{what} failed ({})", output.status);
+    if !status.success() && status.code() != Some(1) {
+        bail!("{what} failed ({status})");
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(printed)
 }
 
 #[cfg(test)]

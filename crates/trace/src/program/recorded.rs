@@ -42,7 +42,7 @@ impl Default for RecordedOptions {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum RecordedError {
     #[error(
-        "the trace has no read or write of {of}; trace a run that does I/O, or look at `stripewise trace --show` for what it holds"
+        "the trace has no read or write of {of}; trace a run that does I/O, or see what it holds with `stripewise trace show`"
     )]
     NoRequests { of: String },
     #[error("times cannot be multiplied by {scale}; give at least 0 and at most 1000000")]

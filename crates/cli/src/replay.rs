@@ -1,0 +1,334 @@
+//! `stripewise replay`: a recorded trace or a benchmark as a real run.
+//!
+//! The command writes what each rank does into one script file, compiles a small C program with the machine's MPI (or without), and
+//! starts it with as many ranks. That program does the requests and tells times; nothing of Stripewise is in it, so that a redirected
+//! replay goes the way of any program.
+
+mod script;
+mod source;
+mod target;
+
+use crate::context::{Context, absolute};
+use crate::figures::{bytes, counted, duration, number};
+use crate::output::Verdict;
+use crate::programs::{self, Compiler};
+use crate::progress::Waiting;
+use crate::seconds;
+use crate::table::Table;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use script::{Script, ScriptFile};
+use serde::{Deserialize, Serialize};
+pub(crate) use source::Source;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use stripewise_layout::ServerUrl;
+use stripewise_trace::{Pacing, RecordedOptions};
+use target::Wishes;
+
+const PROGRAM: programs::Source = programs::Source { name: "replay_io", text: include_str!("replay/replay_io.c") };
+
+/// Replay a recorded trace or a benchmark as a real run, and tell how fast it was
+///
+/// A workload is a trace, or a benchmark with its parameters: see docs/workloads.md, or `--list`. Files that are missing are made and
+/// afterwards removed; files that stand there are never written without --force. Bandwidth is of the time from the first request to the last,
+/// between two barriers each; computing between bursts is not in it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise replay ior:pattern=zipf,size=1GiB,region=4MiB,transfer=64KiB --directory /scratch
+  stripewise replay run.trace --directory /scratch/copy --no-think
+  stripewise replay btio:class=A,processes=4 --directory data --redirect
+  stripewise replay checkpoint:state=16MiB,compute=1s --posix --verify --directory /scratch
+  stripewise replay --list")]
+pub(crate) struct ReplayArgs {
+    /// A trace, or a benchmark such as ior:size=1GiB,transfer=64KiB,op=read
+    #[arg(required_unless_present = "list", value_name = "WORKLOAD")]
+    workload: Option<String>,
+
+    /// List the benchmarks with their parameters
+    #[arg(long, conflicts_with = "workload")]
+    list: bool,
+
+    /// Put the workload's files into this directory rather than where they name themselves
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// Run under `stripewise run`, on the managed files of the cluster
+    #[arg(long)]
+    redirect: bool,
+
+    /// Plain processes and pread/pwrite rather than MPI
+    #[arg(long, conflicts_with = "mpi")]
+    posix: bool,
+
+    /// Which MPI
+    #[arg(long, value_name = "MPI", value_enum, default_value_t = Mpi::Mpich)]
+    mpi: Mpi,
+
+    /// Processes: of a benchmark in place of its own number, of a trace the first so many
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    processes: Option<u32>,
+
+    /// Multiply think times, or the trace's own times, by this
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    scale_time: f64,
+
+    /// No computing between requests: as --scale-time 0
+    #[arg(long, conflicts_with_all = ["scale_time", "own_times"])]
+    no_think: bool,
+
+    /// Make a trace's requests at its own times, rather than after the time that lay between them
+    #[arg(long)]
+    own_times: bool,
+
+    /// Cut a trace into phases of this length, at which all processes meet
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    window: Option<f64>,
+
+    /// Write data that tell their place, and compare all that is read with them; files that stand there must be an earlier replay's
+    #[arg(long)]
+    verify: bool,
+
+    /// Write over files that stand there
+    #[arg(long)]
+    force: bool,
+
+    /// Keep the files that the replay makes
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Mpi {
+    Mpich,
+    #[value(name = "openmpi")]
+    OpenMpi,
+}
+
+/// What the C program prints.
+#[derive(Deserialize, Serialize, Debug)]
+struct Measured {
+    ranks: u32,
+    seconds: f64,
+    read: Direction,
+    write: Direction,
+    phases: Vec<Phase>,
+    start_skew_s: f64,
+    lateness_s: f64,
+    verify_s: f64,
+    /// Absent without --verify.
+    verified: Option<bool>,
+}
+
+#[derive(Deserialize, Serialize, Debug)]
+struct Direction {
+    bytes: u64,
+    seconds: f64,
+    bandwidth_mb_s: f64,
+    requests: u64,
+    latency_p50_s: f64,
+    latency_p95_s: f64,
+    latency_p99_s: f64,
+}
+
+#[derive(Deserialize, Serialize, Debug)]
+struct Phase {
+    seconds: f64,
+    read: PhaseDirection,
+    write: PhaseDirection,
+}
+
+#[derive(Deserialize, Serialize, Debug)]
+struct PhaseDirection {
+    bytes: u64,
+    seconds: f64,
+    bandwidth_mb_s: f64,
+}
+
+#[derive(Serialize)]
+struct Replayed<'a> {
+    workload: &'a str,
+    interface: &'static str,
+    redirected: bool,
+    /// Whether servers of the cluster have the times of emulated devices.
+    emulated: bool,
+    #[serde(flatten)]
+    measured: Measured,
+}
+
+pub(crate) fn run(context: &Context, arguments: ReplayArgs) -> Result<Verdict> {
+    let Some(workload) = &arguments.workload else {
+        context.bytes(stripewise_trace::workload::help().as_bytes())?;
+        return Ok(Verdict::Done);
+    };
+    ensure!(
+        (0.0..=1e6).contains(&arguments.scale_time),
+        "--scale-time {}: want a factor from 0 to 1000000",
+        arguments.scale_time
+    );
+    let emulated = match arguments.redirect {
+        true => context.cluster()?.servers.iter().any(|server| matches!(server.url, ServerUrl::Emulated { .. })),
+        false => false,
+    };
+    let work = Work::make()?;
+    let ranks = prepare(&arguments, workload, &work.script())?;
+    let (measured, good) = launch(context, &arguments, &work, ranks)?;
+    let interface = match (arguments.posix, arguments.mpi) {
+        (true, _) => "posix",
+        (false, Mpi::Mpich) => "mpich",
+        (false, Mpi::OpenMpi) => "openmpi",
+    };
+    let redirected = arguments.redirect;
+    let replayed = Replayed { workload, interface, redirected, emulated, measured };
+    if context.json {
+        context.object(&replayed)?;
+    } else {
+        show(context, &replayed)?;
+    }
+    if replayed.measured.verified == Some(false) {
+        context.say("what was read is not what was written");
+    }
+    Ok(if good { Verdict::Done } else { Verdict::Finding })
+}
+
+/// Writes the script; returns the number of ranks.
+fn prepare(arguments: &ReplayArgs, workload: &str, script_path: &Path) -> Result<u32> {
+    let _waiting = Waiting::start("writing what each process does");
+    let source = Source::open(workload, arguments.processes)?;
+    let scale = if arguments.no_think { 0.0 } else { arguments.scale_time };
+    let pacing = if arguments.own_times { Pacing::OwnTimes { scale: 1.0 } } else { Pacing::Gaps { scale: 1.0 } };
+    let options = RecordedOptions { pacing, window_s: arguments.window, files: None };
+    if matches!(source, Source::Benchmark(_)) && (arguments.own_times || arguments.window.is_some()) {
+        bail!(
+            "--own-times and --window are for traces; {workload} is a benchmark and has its phases in its parameters"
+        );
+    }
+    let program = source.program(&options)?;
+    let ranks = arguments.processes.unwrap_or(program.processes());
+    ensure!(
+        ranks <= program.processes(),
+        "--processes {ranks}: the trace has {}",
+        counted(program.processes() as usize, "process", "processes")
+    );
+    let directory = arguments.directory.as_deref();
+    let wishes = Wishes { directory, redirect: arguments.redirect, force: arguments.force, keep: arguments.keep };
+    let paths = target::paths(program.files(), wishes.directory)?;
+    let script = Script::write(script_path, &*program, ranks, paths.clone(), scale)?;
+    ensure!(script.requests > 0, "the first {ranks} processes of {workload} make no request");
+    // Only files that those processes touch matter.
+    let used: Vec<PathBuf> = used(&paths, &script);
+    target::make_directories(&used, directory)?;
+    let decided = paths.iter().zip(program.files()).zip(&script.uses);
+    let files: Vec<ScriptFile> =
+        decided.map(|((path, shape), found)| target::decide(path, shape, found, &wishes)).collect::<Result<_>>()?;
+    if !arguments.redirect {
+        target::look_for_room(&files, &script.uses)?;
+    }
+    script.finish(&files)?;
+    Ok(ranks)
+}
+
+fn used(paths: &[PathBuf], script: &Script) -> Vec<PathBuf> {
+    let uses = paths.iter().zip(&script.uses).filter(|(_, found)| found.reads || found.writes);
+    uses.map(|(path, _)| path.clone()).collect()
+}
+
+/// Runs the C program; returns what it measured and whether the data were right.
+fn launch(context: &Context, arguments: &ReplayArgs, work: &Work, ranks: u32) -> Result<(Measured, bool)> {
+    let compiler = match (arguments.posix, arguments.mpi) {
+        (true, _) => Compiler::Plain,
+        (false, Mpi::Mpich) => Compiler::Mpich,
+        (false, Mpi::OpenMpi) => Compiler::OpenMpi,
+    };
+    let program = programs::compile(&PROGRAM, compiler, &work.0)?;
+    let mut words: Vec<OsString> = Vec::new();
+    if arguments.redirect {
+        let own = std::env::current_exe().context("cannot tell where this executable is")?;
+        words.extend([own.into(), "--cluster".into(), absolute(&context.cluster_path())?.into()]);
+        words.extend(["run".into(), "--".into()]);
+    }
+    if !arguments.posix {
+        let launcher = programs::write_launcher(&work.0)?;
+        words.extend([launcher.into(), "-n".into(), ranks.to_string().into()]);
+    }
+    words.extend([program.into(), work.script().into()]);
+    words.extend(arguments.verify.then(|| "--verify".into()));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdout(Stdio::piped());
+    command.env("STRIPEWISE_MPI", if arguments.mpi == Mpi::OpenMpi { "openmpi" } else { "mpich" });
+    let (status, printed) = programs::finish(command, Some("replaying"))?;
+    let line = printed.lines().find(|line| line.starts_with('{'));
+    // A launcher has its own status for ranks that end with 1; wrong data are told in the line.
+    let Some(line) = line.filter(|_| status.code().is_some()) else {
+        bail!("the replay failed ({status}); its messages stand above");
+    };
+    let measured: Measured = serde_json::from_str(line).context("reading what the replay measured")?;
+    let good = measured.verified != Some(false);
+    ensure!(status.success() || !good, "the replay failed after it was measured ({status}); its messages stand above");
+    Ok((measured, good))
+}
+
+fn show(context: &Context, replayed: &Replayed<'_>) -> Result<()> {
+    let measured = &replayed.measured;
+    let redirected = match (replayed.redirected, replayed.emulated) {
+        (false, _) => "",
+        (true, false) => ", redirected",
+        (true, true) => ", redirected to emulated servers",
+    };
+    let processes = counted(measured.ranks as usize, "process", "processes");
+    context.line(format_args!("{}: {processes} ({}{redirected})", replayed.workload, replayed.interface))?;
+    let mut table = Table::new(&["", ">bytes", ">time", ">MB/s", ">requests", ">p50", ">p95", ">p99"]);
+    for (name, direction) in [("read", &measured.read), ("write", &measured.write)] {
+        if direction.requests > 0 {
+            table.row([
+                name.to_owned(),
+                bytes(direction.bytes),
+                duration(direction.seconds),
+                number(direction.bandwidth_mb_s),
+                direction.requests.to_string(),
+                duration(direction.latency_p50_s),
+                duration(direction.latency_p95_s),
+                duration(direction.latency_p99_s),
+            ]);
+        }
+    }
+    context.line(table)?;
+    if measured.phases.len() > 1 {
+        let mut table = Table::new(&[">phase", ">time", ">read MB/s", ">write MB/s"]);
+        for (phase, found) in measured.phases.iter().enumerate() {
+            let rates = [&found.read, &found.write];
+            let [read, write] = rates.map(|rate| if rate.bytes > 0 { number(rate.bandwidth_mb_s) } else { "-".into() });
+            table.row([phase.to_string(), duration(found.seconds), read, write]);
+        }
+        context.line("")?;
+        context.line(table)?;
+    }
+    match measured.verified {
+        Some(true) => context.line("all that was read is what was written"),
+        Some(false) | None => Ok(()),
+    }
+}
+
+/// A directory for script and program; goes when the replay ends.
+struct Work(PathBuf);
+
+impl Work {
+    fn make() -> Result<Self> {
+        let directory = std::env::temp_dir().join(format!("stripewise-replay-{}", std::process::id()));
+        std::fs::create_dir(&directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        Ok(Self(directory))
+    }
+
+    fn script(&self) -> PathBuf {
+        self.0.join("script")
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

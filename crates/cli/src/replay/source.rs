@@ -1,0 +1,74 @@
+//! What is replayed: a benchmark by its text, or a recorded trace.
+
+use crate::data_files::is_data;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::path::Path;
+use stripewise_trace::trace::FileIndex;
+use stripewise_trace::{Benchmark, Program, RecordedOptions, Trace, TraceProgram};
+
+/// A workload as the command line names it.
+pub(crate) enum Source {
+    Benchmark(Benchmark),
+    Trace(Box<Trace>),
+}
+
+impl Source {
+    /// A path that exists is a trace, anything else a benchmark. `processes` takes the place of the benchmark's own number.
+    pub(crate) fn open(word: &str, processes: Option<u32>) -> Result<Self> {
+        let name = word.split(':').next().unwrap_or(word);
+        let is_benchmark = Benchmark::NAMES.contains(&name);
+        if !is_benchmark || Path::new(word).exists() {
+            ensure!(
+                Path::new(word).exists(),
+                "{word} is neither a trace nor a benchmark; benchmarks are {}, as in ior:size=1GiB,transfer=64KiB",
+                Benchmark::NAMES.join(", ")
+            );
+            return Ok(Self::Trace(Box::new(Trace::open(Path::new(word))?)));
+        }
+        let text = match processes {
+            None => word.to_owned(),
+            Some(_) if word.contains("processes=") => {
+                bail!("--processes and {word} both give the number of processes; give it once")
+            }
+            Some(processes) => format!("{word}{}processes={processes}", if word.contains(':') { "," } else { ":" }),
+        };
+        Ok(Self::Benchmark(text.parse()?))
+    }
+
+    /// The program; of a trace the files that hold data, by `pacing` and in windows as `options` say.
+    pub(crate) fn program(&self, options: &RecordedOptions) -> Result<Box<dyn Program + '_>> {
+        match self {
+            Self::Benchmark(benchmark) => Ok(benchmark.program()?),
+            Self::Trace(trace) => {
+                let indices = (0..trace.files.len() as u32).map(FileIndex);
+                let is_wanted = |index: &FileIndex| {
+                    let file = trace.file(*index);
+                    file.data_level().is_some() && is_data(Path::new(&file.path))
+                };
+                let files = Some(indices.filter(is_wanted).collect());
+                let program = TraceProgram::new(trace, &RecordedOptions { files, ..options.clone() });
+                Ok(Box::new(program.context("the trace cannot be replayed")?))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(word: &str, processes: Option<u32>) -> String {
+        Source::open(word, processes).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn benchmarks_are_told_from_traces() {
+        let Source::Benchmark(benchmark) = Source::open("ior:size=1GiB", Some(4)).unwrap() else { panic!() };
+        assert_eq!(benchmark.to_string(), "ior:size=1GiB,processes=4");
+        let Source::Benchmark(benchmark) = Source::open("hpio", Some(3)).unwrap() else { panic!() };
+        assert_eq!(benchmark.to_string(), "hpio:processes=3");
+        assert!(fault("ior:processes=2", Some(4)).contains("give it once"));
+        assert!(fault("iro:size=1GiB", None).contains("neither a trace nor a benchmark; benchmarks are ior, hpio"));
+        assert!(fault("ior:sise=1", None).contains("`sise`"));
+    }
+}
