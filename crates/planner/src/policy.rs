@@ -244,9 +244,17 @@ pub(crate) fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
 pub(crate) fn mean_request_bytes(counts: impl Iterator<Item = (AccessClass, u64)>) -> Option<u64> {
     let (mut bytes, mut squares) = (0u128, 0u128);
     for (class, count) in counts {
-        let carried = u128::from(count) * u128::from(class.request_bytes);
+        let size = class.request_bytes;
+        // Without a real trace's counts ever getting there, products past 2^128 stay at the largest number.
+        let (carried, square) = match count.checked_mul(size) {
+            Some(carried) => (u128::from(carried), u128::from(carried) * u128::from(size)),
+            None => {
+                let carried = u128::from(count) * u128::from(size);
+                (carried, carried.saturating_mul(u128::from(size)))
+            }
+        };
         bytes = bytes.saturating_add(carried);
-        squares = squares.saturating_add(carried.saturating_mul(u128::from(class.request_bytes)));
+        squares = squares.saturating_add(square);
     }
     (bytes > 0).then(|| (squares.saturating_add(bytes / 2) / bytes).max(1) as u64)
 }

@@ -7,8 +7,12 @@
 use super::Task;
 use rayon::prelude::*;
 use std::collections::HashMap;
-use stripewise_model::{Concurrency, Picoseconds, StripePair, h2dp, striped};
+use stripewise_model::h2dp::{ClassCosts, hybrid_cost};
+use stripewise_model::{Concurrency, Picoseconds, StripePair, striped};
 use stripewise_trace::{AccessClass, ClassIndex};
+
+/// Rows that one thread costs before it looks for more.
+const ROWS_AT_ONCE: usize = 64;
 
 /// Position of the row of a pair under one p and c.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,15 +63,23 @@ impl<'a> CostTable<'a> {
     pub(crate) fn fill(&mut self) {
         let width = self.classes.len();
         let new = &self.pairs[self.costs_ps.len() / width.max(1)..];
-        let costs: Vec<u64> = new
-            .par_iter()
-            .with_min_len(64)
-            .flat_map_iter(|(pair, concurrency)| {
-                self.classes.iter().map(|class| self.cost(*pair, *class, *concurrency))
-            })
-            .collect();
-        self.costs.extend(costs.iter().map(|cost| *cost as f64));
-        self.costs_ps.extend(costs);
+        let of_tables = ClassCosts::new(&self.task.parameters, self.classes);
+        let parts = new.par_chunks(ROWS_AT_ONCE).map(|pairs| {
+            let mut costs_ps = Vec::with_capacity(pairs.len() * width);
+            for (pair, concurrency) in pairs {
+                if self.task.request.options.exact {
+                    costs_ps.extend(self.classes.iter().map(|class| self.cost(*pair, *class, *concurrency)));
+                } else {
+                    of_tables.append_costs(*pair, *concurrency, &mut costs_ps);
+                }
+            }
+            costs_ps
+        });
+        let parts: Vec<Vec<u64>> = parts.collect();
+        for costs_ps in parts {
+            self.costs.extend(costs_ps.iter().map(|cost| *cost as f64));
+            self.costs_ps.extend(costs_ps);
+        }
     }
 
     /// The cost of a region with these counts under a pair.
@@ -117,10 +129,9 @@ impl<'a> CostTable<'a> {
             let layout = task.groups.pair_layout(pair);
             striped::exact_cost(task.request.profile, &layout, class, concurrency, self.region_bytes)
         } else {
-            h2dp::hybrid_cost(&task.parameters, pair, class, concurrency)
+            hybrid_cost(&task.parameters, pair, class, concurrency)
         };
-        // 2^64 ps is half a year for one request.
-        u64::try_from(cost.total().0).unwrap_or(u64::MAX)
+        Picoseconds::narrow_from_seconds(cost.total_s())
     }
 }
 
