@@ -4,7 +4,7 @@ use crate::moves::moves_between;
 use crate::plan::{
     Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Replica, Verdict, pattern_of,
 };
-use crate::policy::{FileChoice, PolicyName, Replicas, Task, region_bytes};
+use crate::policy::{FileChoice, PolicyName, Replicas, Task, optimize, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::room::Ledger;
@@ -78,7 +78,14 @@ impl Baseline {
 pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline) -> Plan {
     let request = task.request;
     let is_default = policy == PolicyName::Def;
-    let choices = if is_default { baseline.choices.clone() } else { task.choose(policy) };
+    let (choices, optimum) = match policy {
+        PolicyName::Def => (baseline.choices.clone(), None),
+        PolicyName::Opt => {
+            let (choices, optimum) = optimize(task);
+            (choices, Some(optimum))
+        }
+        _ => (task.choose(policy), None),
+    };
     let mut files = planned_files(task, &choices);
     let replicas = task.replicas(policy, &choices);
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };
@@ -108,6 +115,7 @@ pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline)
         predicted,
         default: baseline.prediction.clone(),
         gain,
+        optimum,
         notes,
         servers,
         files,

@@ -19,8 +19,8 @@ mod verdict;
 pub use compare::{Comparison, ComparisonRow, compare};
 pub use map::{RegionSpan, layout_text, region_map};
 pub use plan::{
-    Gain, Gains, Match, Move, MoveKind, NameMatch, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile, PlannedProgram, PlannedServer,
-    PlannedWindow, Replica, Sources, Verdict, nearest,
+    Gain, Gains, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile,
+    PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
 };
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};

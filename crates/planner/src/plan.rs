@@ -44,6 +44,9 @@ pub struct Plan {
     /// The same run on the `def` placement.
     pub default: Prediction,
     pub gain: Gains,
+    /// How far the plan is from what is possible at all; of policies that know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimum: Option<Optimum>,
     /// In cluster order.
     pub servers: Vec<PlannedServer>,
     pub files: Vec<PlannedFile>,
@@ -57,6 +60,34 @@ impl Plan {
     pub fn ssd_bytes(&self) -> u64 {
         self.servers.iter().filter(|server| server.class == ServerClass::Ssd).map(|server| server.used_bytes).sum()
     }
+}
+
+/// The bound that a plan was made beside, in seconds of the whole run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Optimum {
+    /// No placement by the shapes that were weighed takes less, whatever the order of requests: asymptotic, so not reached by few processes.
+    pub bound_s: f64,
+    /// What the plan is predicted to take, in a sampled closed loop of all processes.
+    pub value_s: f64,
+    /// value / bound - 1.
+    pub gap: f64,
+    /// The search ended at the time limit, before it found nothing better.
+    pub time_limited: bool,
+    /// One for each server, in cluster order.
+    pub prices: Vec<ServerPrices>,
+}
+
+/// What the bound says of one server.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerPrices {
+    /// Seconds by which one GiB more room on this server would shorten the run, as long as every server of its kind gets as much.
+    pub room_s_per_gib: f64,
+    /// Seconds by which the run is longer for each second more of work on its device, 0 to 1.
+    pub device: f64,
+    /// As `device`, of its link.
+    pub link: f64,
 }
 
 /// SHA-256 of the inputs, in hexadecimal; empty when not known.

@@ -8,6 +8,7 @@ mod cost_table;
 mod def;
 mod fill;
 mod h2dp;
+mod opt;
 pub mod padp;
 mod process_oriented;
 mod psa;
@@ -16,6 +17,8 @@ mod replicas;
 mod segment;
 mod selection;
 mod tiers;
+
+pub(crate) use opt::optimize;
 
 use crate::plan::{Plan, Replica};
 use crate::request::{PlanRequest, RequestError};
@@ -54,11 +57,13 @@ pub enum PolicyName {
     Psa,
     /// H2DP: stripe sizes per region and window, critical regions on hybrid servers.
     H2dp,
+    /// All regions' layouts together that serve the run in the least time, under every server's room.
+    Opt,
 }
 
 impl PolicyName {
     /// In the order of their publication, the default first.
-    pub const ALL: [PolicyName; 10] = [
+    pub const ALL: [PolicyName; 11] = [
         PolicyName::Def,
         PolicyName::Random,
         PolicyName::OneDh,
@@ -69,6 +74,7 @@ impl PolicyName {
         PolicyName::Padp,
         PolicyName::Psa,
         PolicyName::H2dp,
+        PolicyName::Opt,
     ];
 
     #[must_use]
@@ -84,6 +90,7 @@ impl PolicyName {
             PolicyName::Padp => "padp",
             PolicyName::Psa => "psa",
             PolicyName::H2dp => "h2dp",
+            PolicyName::Opt => "opt",
         }
     }
 
@@ -101,6 +108,7 @@ impl PolicyName {
             PolicyName::Padp => "stripe sizes by server performance (linear programs), regions chosen at random",
             PolicyName::Psa => "small stripes on SSDs so that more regions fit, regions chosen at random",
             PolicyName::H2dp => "stripe sizes per region and window, the regions that gain most on all servers",
+            PolicyName::Opt => "all regions' layouts together by a linear program and sampled closed loops",
         }
     }
 
@@ -116,6 +124,7 @@ impl PolicyName {
             PolicyName::Padp => &padp::Padp,
             PolicyName::Psa => &psa::Psa,
             PolicyName::H2dp => &h2dp::H2dp,
+            PolicyName::Opt => &opt::Opt,
         }
     }
 }
