@@ -401,3 +401,6 @@ fn figure_8(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     }
     Ok(findings)
 }
+
+#[cfg(test)]
+mod tests;

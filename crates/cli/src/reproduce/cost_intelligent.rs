@@ -1,0 +1,284 @@
+//! Cost-intelligent layout: figure 2, tables 4 and 5, figures 5 to 8.
+//!
+//! Two laboratories, the paper's clusters with Gigabit Ethernet and with InfiniBand, of the parameters that its table 4 prints. The model
+//! is given the same parameters, so what these experiments test is its view of queues and links.
+
+mod accuracy;
+mod calibration;
+mod mixed;
+mod tiles;
+
+use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::lab::{Lab, Machine};
+use anyhow::Result;
+use stripewise_device::{lookup_device, lookup_link};
+use stripewise_layout::{ByteCount, Direction, Layout, Order, Placement, ServerClass, ServerId};
+use stripewise_model::cost_intelligent::{ProcessLayout, TableForm, request_cost};
+use stripewise_model::{Concurrency, UniformParameters};
+use stripewise_sim::{FilePlacements, SimOptions};
+use stripewise_trace::{AccessClass, Benchmark, Program};
+
+const PAPER: &str = "Cost-intelligent";
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "cost-fig2",
+        paper: PAPER,
+        place: "figure 2",
+        title: "IOR bandwidth under 1-DV and 2-D over that under 1-DH",
+        testbeds: SIMULATED,
+        setup: "Sequential IOR reads with a file for each process, on 4 servers, 8 client nodes and Gigabit Ethernet. 1-DH puts each request on all servers, 1-DV each \
+                file on one, 2-D each file on two. The paper prints neither the fixed request size of its part (a) nor the fixed number of clients of (b); here 256 KiB \
+                and 16.",
+        discussion: "",
+        run: |setting| figure_2(setting, 64),
+    },
+    Experiment {
+        id: "cost-table4",
+        paper: PAPER,
+        place: "table 4",
+        title: "Parameters that calibration finds",
+        testbeds: SIMULATED,
+        setup: "One client measures one server, requests of 4 KiB to 4 MiB one at a time, random and sequential: without a network for alpha and beta, over the \
+                network and the client's link for e and v, half of what is added for each of the two links. Lines by our robust fit.",
+        discussion: "",
+        run: calibration::table_4,
+    },
+    Experiment {
+        id: "cost-table5",
+        paper: PAPER,
+        place: "table 5",
+        title: "How often the model chooses the layout that is fastest",
+        testbeds: SIMULATED,
+        setup: "IOR reads with a file of 64 MiB for each process; as many cases as in the paper, which does not print what they are: here 60 numbers of processes from 1 \
+                to 96 and 70 request sizes from 4 KiB to 4 MiB on Ethernet (16 servers, 48 client nodes), 44 from 1 to 64 and 50 on InfiniBand (8 \
+                servers, 8 nodes). In each, the layout of 1-DH, 1-DV and 2-D (two servers for a file) with the least cost by table 2 as corrected, and the \
+                layout with the most bandwidth in simulation of the first 12 requests of each process.",
+        discussion: "",
+        run: |setting| accuracy::table_5(setting, 1),
+    },
+    Experiment {
+        id: "cost-fig5",
+        paper: PAPER,
+        place: "figure 5",
+        title: "Which layout is fastest, by number of processes and request size",
+        testbeds: SIMULATED,
+        setup: "As table 5, sequential, for 1 to 64 processes in powers of two and 16 KiB to 4 MiB in powers of two.",
+        discussion: "",
+        run: accuracy::figure_5,
+    },
+    Experiment {
+        id: "cost-fig6",
+        paper: PAPER,
+        place: "figure 6",
+        title: "Layout by overall cost under mixed workloads",
+        testbeds: SIMULATED,
+        setup: "Ten scenarios of 6 to 10 runs one after the other, each an IOR with a file of 64 MiB for each process (random or sequential) or an MPI-Tile-IO, drawn \
+                from the sizes and numbers of processes of figures 7 and 8, which are printed; the paper does not print what its scenarios are. For every scenario \
+                the layout of the least sum of request costs. Gains are of the average bandwidth over all ten, 1-DH the base.",
+        discussion: "",
+        run: |setting| mixed::figure_6(setting, 10),
+    },
+    Experiment {
+        id: "cost-fig7",
+        paper: PAPER,
+        place: "figure 7",
+        title: "Hybrid replication under IOR",
+        testbeds: SIMULATED,
+        setup: "IOR with a file of 64 MiB for each process, 1 to 96 processes (InfiniBand: 64) and 4 KiB to 4 MiB as printed, written and then read. Three \
+                copies of each file, in 1-DH, 1-DV and 2-D; every access goes to the copy that the model finds cheapest. Copies are not kept in step here: the simulation \
+                counts the access to the chosen copy alone, as the paper counts it. Bandwidth is all bytes over all time, each combination's time from the first 64 \
+                requests of each process.",
+        discussion: "",
+        run: |setting| mixed::figure_7(setting, 64),
+    },
+    Experiment {
+        id: "cost-fig8",
+        paper: PAPER,
+        place: "figure 8",
+        title: "Hybrid replication under MPI-Tile-IO",
+        testbeds: SIMULATED,
+        setup: "MPI-Tile-IO reads of one shared file, tiles of 1024 x 1024, 1024 x 2048 and 2048 x 2048 bytes, 4 to 256 processes, three copies with stripes of 16 KiB, \
+                256 KiB and 4 MiB, taken for 1-DH, 2-D and 1-DV as the paper does. Collective: one aggregator on each node with ROMIO's 16 MiB \
+                buffer. Not collective: each tile is one request, as list I/O of PVFS2 sends it, in an array one tile wide.",
+        discussion: "",
+        run: tiles::figure_8,
+    },
+];
+
+const MIB: u64 = 1 << 20;
+/// Of each process (section 6.4).
+const FILE: ByteCount = ByteCount(64 << 20);
+const REGION: ByteCount = ByteCount(64 << 20);
+
+/// One of the paper's two clusters (section 6.1).
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Network {
+    name: &'static str,
+    link: &'static str,
+    servers: u32,
+    nodes: u32,
+}
+
+const ETHERNET: Network = Network { name: "Ethernet", link: "gigabit", servers: 16, nodes: 48 };
+const INFINIBAND: Network = Network { name: "InfiniBand", link: "infiniband", servers: 8, nodes: 8 };
+const NETWORKS: [Network; 2] = [ETHERNET, INFINIBAND];
+
+impl Network {
+    fn site(self) -> Result<Site> {
+        let (device, link) = (lookup_device("paper-hdd")?, lookup_link(self.link)?);
+        let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), room: None };
+        let lab = Lab::new(&vec![machine; self.servers as usize], REGION).with_client_link(link);
+        let parameters = UniformParameters::of_servers(&lab.profile, |_| true);
+        Ok(Site { network: self, lab, parameters })
+    }
+
+    /// p and m of the model for so many processes.
+    fn concurrency(self, processes: u32) -> Concurrency {
+        Concurrency { processes, processes_per_node: processes.div_ceil(self.nodes.min(processes)) }
+    }
+}
+
+/// A cluster with the model's parameters of it.
+struct Site {
+    network: Network,
+    lab: Lab,
+    parameters: UniformParameters,
+}
+
+/// The layouts that the paper compares; "2-D means each file was striped on 2 storage nodes".
+const LAYOUTS: [&str; 3] = ["1-DH", "1-DV", "2-D"];
+const GROUP_SERVERS: u32 = 2;
+
+fn layouts(servers: u32) -> [ProcessLayout; 3] {
+    [ProcessLayout::OneDh, ProcessLayout::OneDv, ProcessLayout::TwoD { groups: servers / GROUP_SERVERS }]
+}
+
+/// An IOR run with a file for each process.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Ior {
+    processes: u32,
+    request: ByteCount,
+    order: Order,
+    direction: Direction,
+    /// Most of each process.
+    requests: u64,
+}
+
+impl Ior {
+    fn program(&self, nodes: u32, seed: u64) -> Result<Box<dyn Program>> {
+        let Self { processes, request, .. } = *self;
+        let in_file = FILE.0 / request.0;
+        let block = ByteCount(in_file * request.0);
+        let pattern = if self.order == Order::Random { "random" } else { "sequential" };
+        let op = if self.direction == Direction::Read { "read" } else { "write" };
+        let text = format!(
+            "ior:file_per_process=yes,pattern={pattern},op={op},transfer={request},block={block},requests={},processes={processes},\
+             nodes={},seed={seed}",
+            self.requests.min(in_file),
+            nodes.min(processes),
+        );
+        Ok(text.parse::<Benchmark>()?.program()?)
+    }
+
+    fn class(&self) -> AccessClass {
+        AccessClass { direction: self.direction, request_bytes: self.request.0, order: self.order }
+    }
+
+    /// Bytes of the whole run, of which a simulation may do the beginning.
+    fn bytes(&self) -> f64 {
+        f64::from(self.processes) * (FILE.0 / self.request.0 * self.request.0) as f64
+    }
+}
+
+/// The file of process `rank`, requests of which are `request` long: on all servers, each request on every one of them; on one; on
+/// a group. The first server rotates by file.
+fn process_layout(layout: ProcessLayout, servers: u32, rank: u32, request: ByteCount) -> Result<Layout> {
+    let width = match layout {
+        ProcessLayout::OneDh => servers,
+        ProcessLayout::OneDv => 1,
+        ProcessLayout::TwoD { groups } => servers / groups,
+    };
+    let stripe_bytes = u32::try_from(request.0.div_ceil(u64::from(width)))?;
+    let first = rank * width % servers;
+    let server = |turn| ServerId(((first + turn) % servers) as u16);
+    Ok(Layout::new((0..width).map(|turn| (server(turn), stripe_bytes)))?)
+}
+
+fn placed(layout: Layout) -> FilePlacements {
+    FilePlacements::fixed(Placement::uniform(REGION, layout.clone(), layout))
+}
+
+impl Site {
+    /// MB/s of the run on files laid out so.
+    fn mb_per_s(&self, ior: &Ior, layout: ProcessLayout, seed: u64) -> Result<f64> {
+        let program = ior.program(self.network.nodes, seed)?;
+        let files = (0..ior.processes)
+            .map(|rank| Ok(placed(process_layout(layout, self.network.servers, rank, ior.request)?)))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(self.lab.simulate_with(&files, &*program, SimOptions::default())?.mb_per_s)
+    }
+
+    /// In the order of [`LAYOUTS`].
+    fn all_mb_per_s(&self, ior: &Ior, seed: u64) -> Result<[f64; 3]> {
+        let mut found = [0.0; 3];
+        for (found, layout) in found.iter_mut().zip(layouts(self.network.servers)) {
+            *found = self.mb_per_s(ior, layout, seed)?;
+        }
+        Ok(found)
+    }
+
+    /// Seconds that the model gives one request, in the order of [`LAYOUTS`].
+    fn costs_s(&self, class: AccessClass, concurrency: Concurrency, form: TableForm) -> [f64; 3] {
+        layouts(self.network.servers)
+            .map(|layout| request_cost(&self.parameters, layout, form, class, concurrency).total_s())
+    }
+
+    /// Which of [`LAYOUTS`] the model chooses.
+    fn choice(&self, ior: &Ior) -> usize {
+        least(&self.costs_s(ior.class(), self.network.concurrency(ior.processes), TableForm::Corrected))
+    }
+}
+
+/// The position of the least; of equals the first.
+fn least(values: &[f64]) -> usize {
+    (0..values.len()).min_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap_or(0)
+}
+
+fn most(values: &[f64]) -> usize {
+    (0..values.len()).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap_or(0)
+}
+
+fn figure_2(setting: &Setting<'_>, requests: u64) -> Result<Findings> {
+    let site = Network { servers: 4, nodes: 8, ..ETHERNET }.site()?;
+    let ior = |processes, request| Ior {
+        processes,
+        request: ByteCount(request),
+        order: Order::Sequential,
+        direction: Direction::Read,
+        requests,
+    };
+    let clients = [1, 2, 4, 8, 16, 32, 64].map(|processes| (processes.to_string(), ior(processes, 256 << 10)));
+    let sizes = (12..=22).map(|exponent| (ByteCount(1 << exponent).to_string(), ior(16, 1 << exponent)));
+    let parts =
+        [("(a) 256KiB requests", "processes", clients.to_vec()), ("(b) 16 processes", "request size", sizes.collect())];
+    let mut findings = Findings::default();
+    for (title, axis, cases) in parts {
+        let found = setting.map(&cases, |(_, ior)| site.all_mb_per_s(ior, setting.seed))?;
+        let groups = cases.iter().zip(&found).map(|((group, _), found)| (group.clone(), found.map(Some).to_vec()));
+        let panel = Panel::new(title, Unit::MbPerS, axis, LAYOUTS, groups);
+        for group in &panel.groups {
+            for layout in ["1-DV", "2-D"] {
+                let gain = panel.gain_percent(group, layout, "1-DH").unwrap_or(f64::NAN);
+                let case = format!("{title}, {group}");
+                let what = format!("{layout} over 1-DH");
+                findings.rows.push(Row::new(case, what, Unit::Percent, Published::NotPrinted, gain));
+            }
+        }
+        findings.panels.push(panel);
+    }
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+use super::*;
+use crate::progress::CaseProgress;
+use crate::reproduce::experiment::TestbedKind;
+
+const SMALL: ByteCount = ByteCount(64 << 20);
+
+fn with_setting(run: impl FnOnce(&Setting<'_>) -> Result<Findings>) -> Findings {
+    let progress = CaseProgress::new("test");
+    let findings = run(&Setting { testbed: TestbedKind::Simulated, seed: 1, progress: &progress }).unwrap();
+    assert!(!findings.rows.is_empty() && findings.rows.iter().all(|row| row.ours.is_finite()), "{:?}", findings.rows);
+    findings
+}
+
+fn published(findings: &Findings) -> usize {
+    findings.rows.iter().filter(|row| row.difference().is_some()).count()
+}
+
+#[test]
+fn unaligned_requests_cost_bandwidth() {
+    let figure = with_setting(|setting| figure_2(setting, SMALL));
+    assert_eq!(published(&figure), 1);
+    assert!(figure.rows.iter().all(|row| row.ours > 1.0), "{:?}", figure.rows);
+    let three = with_setting(|setting| patterns(setting, SMALL));
+    assert!(three.rows.iter().all(|row| row.ours > 1.0), "{:?}", three.rows);
+}
+
+#[test]
+fn figure_3_says_that_fragments_are_missing() {
+    let figure = with_setting(|setting| figure_3(setting, SMALL));
+    assert_eq!((figure.panels.len(), figure.notes.len()), (2, 1));
+}
+
+#[test]
+fn programs_have_the_published_shares() {
+    let table = with_setting(|setting| mixes::table_1(setting, 1_000));
+    assert_eq!(table.rows.len(), 4 * 3 + 2);
+    for row in table.rows.iter().filter(|row| row.quantity != "unaligned, as the text says") {
+        assert!(row.difference().unwrap().abs() < 1.0, "{} {}: {}", row.case, row.quantity, row.ours);
+    }
+}
+
+#[test]
+fn alignment_shortens_service_times() {
+    let table = with_setting(|setting| mixes::table_2(setting, 50));
+    assert_eq!(published(&table), 8);
+    for row in table.rows.iter().filter(|row| row.unit == Unit::Percent) {
+        assert!(row.ours > 0.0, "{}: {}", row.case, row.ours);
+    }
+}
