@@ -9,14 +9,28 @@
 //! Reservation at issue is exact where all startups that overlap on one SSD are equal (all reads, or all writes, of any size), and on
 //! every HDD: requests then reach each station in the order in which they were issued. Where reads and writes overlap on an
 //! SSD, a request may be served up to the difference of the two startups later than by service in order of arrival.
+//!
+//! Beside these means stand models in more detail, for the simulator alone: a disk by its mechanics ([`Disk`]), an SSD by its dies
+//! ([`Flash`]) and a server's page cache ([`PageCache`]). They too are pure state: times go in, times come out.
 #![forbid(unsafe_code)]
 
+mod disk;
+mod flash;
+mod model;
 mod named;
+mod page_cache;
+mod random;
 mod spec;
 mod station;
 mod streams;
 
-pub use named::{DEVICES, LINKS, Named, UnknownName, lookup_device, lookup_link};
+pub use disk::{Chosen, Disk, DiskOrder, DiskQueue, DiskService, DiskSpec};
+pub use flash::{Flash, FlashService, FlashSpec};
+pub use model::DeviceModel;
+pub use named::{
+    DEVICES, DISKS, DRIVES, LINKS, Named, UnknownName, lookup_device, lookup_disk, lookup_flash, lookup_link,
+};
+pub use page_cache::{Lookup, PageCache, PageCacheSpec, Span};
 pub use spec::{Access, Demand, DeviceSpec, DiskPlace, ExtentId, HddSpec, LinkSpec, MAX_CHANNELS, Service, SsdSpec};
 pub use station::{Reservation, StationState};
 pub use streams::{MAX_STREAMS, Placed, RecentStreams, place};

@@ -1,18 +1,21 @@
 //! The event loop: processes that go on, and sub-requests that arrive at stations.
 
+mod mover;
 mod travel;
 
+use crate::addresses::Addresses;
 use crate::histogram::Histogram;
 use crate::outcome::{DirectionOutcome, Outcome, PhaseOutcome};
 use crate::places::{Part, Places};
 use crate::queue::EventQueue;
-use crate::scenario::{Borders, Scenario, SimError};
-use crate::server::{Fifo, Server};
+use crate::scenario::{Borders, Migration, Scenario, ServerDetail, SimError, StationOrder};
+use crate::server::{Device, Fifo, Server, capacity_bytes};
 use crate::timeline::{Moved, Timeline};
+use mover::Mover;
 use stripewise_device::Nanos;
 use stripewise_layout::Direction;
 use stripewise_trace::{IoRequest, Step};
-use travel::Flight;
+use travel::{Flight, Sending};
 
 /// How far a simulation is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -44,6 +47,15 @@ fn check(scenario: &Scenario<'_>) -> Result<(), SimError> {
     if files.len() != scenario.files.len() {
         return Err(SimError::Files { files: files.len(), placements: scenario.files.len() });
     }
+    let (servers, detail) = (scenario.system.servers.len(), scenario.options.detail.len());
+    if detail != 0 && detail != servers {
+        return Err(SimError::Detail { servers, detail });
+    }
+    if let Migration::Copied { bandwidth_bytes_per_s, chunk } = scenario.options.migration
+        && (chunk.0 == 0 || bandwidth_bytes_per_s.is_some_and(|rate| rate.is_nan() || rate <= 0.0))
+    {
+        return Err(SimError::Migration);
+    }
     for (file, placements) in files.iter().zip(scenario.files) {
         if placements.windows.is_empty() {
             return Err(SimError::NoPlacement { path: file.path.clone() });
@@ -58,26 +70,35 @@ fn check(scenario: &Scenario<'_>) -> Result<(), SimError> {
     Ok(())
 }
 
-/// What an event is about: two bits of kind, thirty of number.
+/// What an event is about: three bits of kind, 29 of number.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Process(u32),
     /// A sub-request arrives at its next station.
     Flight(u32),
+    /// A server's disk is free for the next request.
+    Device(u32),
+    /// A server's cache has written back.
+    Flushed(u32),
+    Mover,
     /// A window begins.
     Border,
 }
 
 impl Event {
-    const NUMBER_BITS: u32 = 30;
+    const NUMBER_BITS: u32 = 29;
 
     #[inline]
     fn pack(self) -> u32 {
-        match self {
-            Self::Process(number) => number,
-            Self::Flight(number) => 1 << Self::NUMBER_BITS | number,
-            Self::Border => 2 << Self::NUMBER_BITS,
-        }
+        let (kind, number) = match self {
+            Self::Process(number) => (0, number),
+            Self::Flight(number) => (1, number),
+            Self::Device(number) => (2, number),
+            Self::Flushed(number) => (3, number),
+            Self::Mover => (4, 0),
+            Self::Border => (5, 0),
+        };
+        kind << Self::NUMBER_BITS | number
     }
 
     #[inline]
@@ -86,6 +107,9 @@ impl Event {
         match word >> Self::NUMBER_BITS {
             0 => Self::Process(number),
             1 => Self::Flight(number),
+            2 => Self::Device(number),
+            3 => Self::Flushed(number),
+            4 => Self::Mover,
             _ => Self::Border,
         }
     }
@@ -103,9 +127,28 @@ struct Process<'a> {
     node: u32,
 }
 
+/// Lays the files out on the devices, where any server is modelled by address.
+fn lay_out(servers: &mut [Server], places: &Places<'_>, detail: impl Fn(usize) -> ServerDetail) -> Option<Addresses> {
+    if servers.iter().all(|server| !server.by_address) {
+        return None;
+    }
+    let capacities = (0..servers.len()).map(|number| capacity_bytes(&detail(number))).collect();
+    let addresses = Addresses::new(capacities, places);
+    for (number, server) in servers.iter_mut().enumerate() {
+        if let Device::Flash(flash) = &mut server.device {
+            flash.fill(addresses.used_bytes(number));
+        }
+    }
+    Some(addresses)
+}
+
 struct Engine<'a> {
     scenario: &'a Scenario<'a>,
+    order: StationOrder,
     places: Places<'a>,
+    /// Where servers are modelled by address.
+    addresses: Option<Addresses>,
+    mover: Mover,
     servers: Vec<Server>,
     client_links: Vec<Fifo>,
     processes: Vec<Process<'a>>,
@@ -141,10 +184,20 @@ impl<'a> Engine<'a> {
             outstanding: 0,
             node: program.node_of(number),
         };
+        let detail = |number: usize| scenario.options.detail.get(number).copied().unwrap_or_default();
+        let server = |(number, model)| {
+            let seed = scenario.options.seed.wrapping_mul(0x9E37_79B9).wrapping_add(number as u64);
+            Server::new(model, &detail(number), seed)
+        };
+        let mut servers: Vec<Server> = servers.iter().enumerate().map(server).collect();
+        let places = Places::new(&sizes, scenario.files)?;
+        let addresses = lay_out(&mut servers, &places, detail);
         let mut engine = Self {
             scenario,
-            places: Places::new(&sizes, scenario.files)?,
-            servers: servers.iter().map(Server::new).collect(),
+            order: scenario.options.order,
+            places,
+            addresses,
+            mover: Mover::default(),
             client_links: vec![Fifo::default(); program.nodes().max(1) as usize],
             processes: (0..program.processes()).map(process).collect(),
             queue: EventQueue::new(),
@@ -160,6 +213,7 @@ impl<'a> Engine<'a> {
             in_flight_ns: 0,
             latencies: [Histogram::new(), Histogram::new()],
             timeline: Timeline::new(scenario.options.slice_s, servers.len()),
+            servers,
             outcome: Outcome { phases: vec![PhaseOutcome::default()], ..Outcome::default() },
         };
         engine.schedule_borders();
@@ -186,6 +240,12 @@ impl<'a> Engine<'a> {
             match Event::unpack(event) {
                 Event::Process(process) => self.go_on(process),
                 Event::Flight(flight) => self.arrive(flight),
+                Event::Device(server) => {
+                    self.outcome.events += 1;
+                    self.start_disk(server);
+                }
+                Event::Flushed(server) => self.flushed(server),
+                Event::Mover => self.mover_goes_on(),
                 Event::Border => self.cross_border(),
             }
             if self.finished as usize == self.processes.len() {
@@ -258,11 +318,7 @@ impl<'a> Engine<'a> {
                 Borders::Phase => self.phase.min(windows.len() - 1),
             };
             if number != self.places.files[file].window {
-                for (region, cycle) in self.places.enter(file, number) {
-                    self.places.set(file, region, cycle);
-                    let place = &self.places.files[file];
-                    self.outcome.moved_bytes += place.geometry.used_bytes(region, place.size_bytes);
-                }
+                self.enter_window(file, number);
             }
         }
     }
@@ -275,16 +331,22 @@ impl<'a> Engine<'a> {
         process.outstanding = 1;
         let node = process.node;
         self.in_flight += 1;
-        let file = request.file.0;
+        let file = request.file.0 as usize;
         let mut parts = std::mem::take(&mut self.parts);
-        let pieces = self.places.files[file as usize].geometry.pieces(request.offset, request.bytes);
+        let pieces = self.places.files[file].geometry.pieces(request.offset, request.bytes);
         for piece in pieces {
-            let cycle = self.places.cycle_number(file as usize, piece.region);
+            let region = piece.region;
+            let cycle = self.places.cycle_number(file, region);
             parts.clear();
             self.places.cycle(cycle).split(piece.offset.0, piece.length, &mut parts);
             self.processes[number as usize].outstanding += parts.len() as u32;
+            let extents = self.addresses.as_ref().and_then(|addresses| addresses.extents(file, region));
+            let sending = Sending { owner: number, node, direction: request.direction, file, region, extents };
             for part in &parts {
-                self.send(number, node, request, piece.region, *part);
+                self.send(&sending, *part);
+            }
+            if request.direction == Direction::Write {
+                self.write_to_new_place(&piece, &sending);
             }
         }
         self.parts = parts;
@@ -323,7 +385,9 @@ impl<'a> Engine<'a> {
     fn finish(mut self) -> Outcome {
         let time_s = self.now.seconds();
         let over_time = |bytes: u64| if time_s > 0.0 { bytes as f64 / 1e6 / time_s } else { 0.0 };
+        let unmoved_bytes = self.unmoved_bytes();
         let mut outcome = self.outcome;
+        outcome.unmoved_bytes = unmoved_bytes;
         let directions: [&mut DirectionOutcome; 2] = [&mut outcome.read, &mut outcome.write];
         for (direction, latencies) in directions.into_iter().zip(&self.latencies) {
             direction.mb_per_s = over_time(direction.bytes);

@@ -6,6 +6,7 @@
 //! prove one wrong. The same scenario and seed give the same result on every machine.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod engine;
 mod histogram;
 mod outcome;
@@ -18,5 +19,6 @@ mod timeline;
 pub use engine::{Progress, simulate};
 pub use outcome::{DirectionOutcome, Latency, Outcome, PhaseOutcome, ServerOutcome, TimeSlice};
 pub use scenario::{
-    Borders, FilePlacements, Migration, PlacedWindow, Scenario, ServerModel, SimError, SimOptions, StationOrder, System,
+    Borders, FilePlacements, Migration, PlacedWindow, Scenario, ServerDetail, ServerModel, SimError, SimOptions,
+    StationOrder, System,
 };

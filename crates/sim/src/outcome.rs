@@ -28,8 +28,15 @@ pub struct ServerOutcome {
     /// busy as its busiest: an SSD's channels count with their mean.
     pub device_busy_s: f64,
     pub link_busy_s: f64,
+    /// Of the program's requests, as `sub_requests`.
     pub bytes: u64,
     pub sub_requests: u64,
+    /// Sub-requests that the page cache answered without the device.
+    pub cache_hits: u64,
+    /// Bytes that the page cache still has to write back at the end of the run.
+    pub dirty_bytes: u64,
+    /// Pages programmed for each page written, of an SSD that is modelled in parts; 0 for others.
+    pub write_amplification: f64,
 }
 
 /// One phase of the program.
@@ -68,8 +75,10 @@ pub struct Outcome {
     pub servers: Vec<ServerOutcome>,
     pub phases: Vec<PhaseOutcome>,
     pub timeline: Vec<TimeSlice>,
-    /// Bytes of regions that changed their placement during the run.
+    /// Bytes of regions that changed their placement during the run. Copied: bytes written to the new places, repetitions included.
     pub moved_bytes: u64,
+    /// Bytes of regions whose move was not finished when the program was.
+    pub unmoved_bytes: u64,
     /// Events that the engine handled: a sub-request that arrives at a station, or a process, a device or the mover that goes on.
     pub events: u64,
 }

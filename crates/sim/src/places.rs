@@ -41,6 +41,12 @@ impl Cycle {
         Self { turns: turns.collect(), bytes }
     }
 
+    /// Share of the bytes on the servers for which `is` holds.
+    pub(crate) fn share_on(&self, is: impl Fn(u32) -> bool) -> f64 {
+        let on = self.turns.iter().filter(|turn| is(turn.server)).map(|turn| turn.size_bytes);
+        on.sum::<u64>() as f64 / self.bytes as f64
+    }
+
     /// The servers, in order of the cycle.
     pub(crate) fn servers(&self) -> impl Iterator<Item = u32> + '_ {
         self.turns.iter().map(|turn| turn.server)
@@ -92,6 +98,13 @@ pub(crate) struct FilePlace<'a> {
     /// Number of the cycle of each region, up to the last that is planned or the file reaches.
     regions: Vec<u32>,
     beyond: u32,
+}
+
+impl FilePlace<'_> {
+    /// Regions whose place is kept.
+    pub(crate) fn regions(&self) -> u32 {
+        self.regions.len() as u32
+    }
 }
 
 /// All files.

@@ -1,7 +1,7 @@
 //! What is simulated: servers and client links, the program, where its files lie, and the options of the run.
 
 use serde::Serialize;
-use stripewise_device::{DeviceSpec, LinkSpec};
+use stripewise_device::{DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec};
 use stripewise_layout::{ByteCount, Placement};
 use stripewise_trace::Program;
 
@@ -61,7 +61,10 @@ impl FilePlacements {
 pub enum Migration {
     /// The new placement holds at once and costs nothing.
     Free,
-    /// Regions are copied one after the other through the servers' stations while the program goes on.
+    /// Regions are copied one after the other through the servers' devices and links while the program goes on: those that leave SSDs first. The
+    /// mover has a link of its own that never is the bottleneck. Until a region is copied as a whole, its reads go to the old place; a write
+    /// to chunks that are copied already goes to both places, any other to the old one, and a chunk that is written while it is
+    /// being copied is copied again.
     Copied {
         /// Most bytes per second, if capped.
         bandwidth_bytes_per_s: Option<f64>,
@@ -83,6 +86,13 @@ pub enum StationOrder {
     DeviceFirst,
 }
 
+/// What of a server is modelled beyond its device's mean service times.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ServerDetail {
+    pub device: DeviceModel,
+    pub cache: Option<PageCacheSpec>,
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SimOptions {
     /// Of all random draws.
@@ -92,6 +102,8 @@ pub struct SimOptions {
     pub borders: Borders,
     pub migration: Migration,
     pub order: StationOrder,
+    /// In the order of the servers; empty when no server is modelled in more detail than its means.
+    pub detail: Vec<ServerDetail>,
 }
 
 impl Default for SimOptions {
@@ -102,6 +114,7 @@ impl Default for SimOptions {
             borders: Borders::Time,
             migration: Migration::Free,
             order: StationOrder::default(),
+            detail: Vec::new(),
         }
     }
 }
@@ -124,6 +137,10 @@ pub enum SimError {
     NoPlacement { path: String },
     #[error("the system has no servers; give at least one")]
     NoServers,
+    #[error("{servers} servers but details of {detail}; give one for each server, or none")]
+    Detail { servers: usize, detail: usize },
+    #[error("migration needs chunks of at least 1 byte and a bandwidth above 0")]
+    Migration,
     #[error(
         "{path}: regions of {first} in one window and of {other} in another; plan all windows with one region size"
     )]

@@ -1,8 +1,10 @@
-//! The stations of one server: its device and its link. Every station serves in order of arrival.
+//! The stations of one server: its page cache, its device and its link. Every station serves in order of arrival, but for disks that choose.
 
 use crate::outcome::ServerOutcome;
-use crate::scenario::ServerModel;
-use stripewise_device::{Access, DeviceSpec, LinkSpec, MAX_CHANNELS, Nanos, RecentStreams};
+use crate::scenario::{ServerDetail, ServerModel};
+use stripewise_device::{
+    Access, DeviceModel, DeviceSpec, Disk, DiskQueue, Flash, LinkSpec, MAX_CHANNELS, Nanos, PageCache, RecentStreams,
+};
 
 /// Where a sub-request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,31 +78,68 @@ impl MeanDevice {
     }
 }
 
+pub(crate) enum Device {
+    Mean(MeanDevice),
+    Disk { disk: Box<Disk>, queue: DiskQueue, is_busy: bool },
+    Flash(Box<Flash>),
+}
+
+impl Device {
+    fn new(spec: DeviceSpec, model: &DeviceModel, seed: u64) -> Self {
+        match model {
+            DeviceModel::Mean => Self::Mean(MeanDevice::new(spec)),
+            DeviceModel::Disk { spec, order } => {
+                Self::Disk { disk: Box::new(Disk::new(*spec, seed)), queue: DiskQueue::new(*order), is_busy: false }
+            }
+            DeviceModel::Flash { spec } => Self::Flash(Box::new(Flash::new(*spec, seed))),
+        }
+    }
+}
+
 pub(crate) struct Server {
-    pub(crate) device: MeanDevice,
+    pub(crate) device: Device,
+    pub(crate) cache: Option<Box<PageCache>>,
+    /// A write-back of the cache is on its way.
+    pub(crate) is_flushing: bool,
+    /// Accesses name addresses of the device rather than places in objects.
+    pub(crate) by_address: bool,
+    /// The device has a second stage.
+    pub(crate) has_serial: bool,
     pub(crate) link: Option<LinkSpec>,
     pub(crate) link_station: Fifo,
-    /// Of its device; 0 when it has none.
+    /// Side by side in the device's first stage; 0 when it has only one.
     pub(crate) channels: usize,
     pub(crate) channel_busy: Nanos,
     pub(crate) serial_busy: Nanos,
     pub(crate) link_busy: Nanos,
     pub(crate) bytes: u64,
     pub(crate) sub_requests: u64,
+    pub(crate) cache_hits: u64,
 }
 
 impl Server {
-    pub(crate) fn new(model: &ServerModel) -> Self {
+    pub(crate) fn new(model: &ServerModel, detail: &ServerDetail, seed: u64) -> Self {
+        let device = Device::new(model.device, &detail.device, seed);
+        let channels = match &device {
+            Device::Mean(_) => model.device.channels(),
+            Device::Disk { .. } => 0,
+            Device::Flash(flash) => flash.dies(),
+        };
         Self {
-            device: MeanDevice::new(model.device),
+            has_serial: matches!(device, Device::Mean(_)) && channels > 0,
+            by_address: detail.cache.is_some() || !matches!(device, Device::Mean(_)),
+            device,
+            cache: detail.cache.map(|spec| Box::new(PageCache::new(spec))),
+            is_flushing: false,
             link: model.link,
             link_station: Fifo::default(),
-            channels: model.device.channels(),
+            channels,
             channel_busy: Nanos(0),
             serial_busy: Nanos(0),
             link_busy: Nanos(0),
             bytes: 0,
             sub_requests: 0,
+            cache_hits: 0,
         }
     }
 
@@ -110,6 +149,21 @@ impl Server {
             link_busy_s: self.link_busy.seconds(),
             bytes: self.bytes,
             sub_requests: self.sub_requests,
+            cache_hits: self.cache_hits,
+            dirty_bytes: self.cache.as_ref().map_or(0, |cache| cache.dirty_bytes()),
+            write_amplification: match &self.device {
+                Device::Flash(flash) => flash.write_amplification(),
+                Device::Mean(_) | Device::Disk { .. } => 0.0,
+            },
         }
+    }
+}
+
+/// Bytes of a device by its model; without a limit when it is modelled by its means.
+pub(crate) fn capacity_bytes(detail: &ServerDetail) -> u64 {
+    match detail.device {
+        DeviceModel::Mean => u64::MAX,
+        DeviceModel::Disk { spec, .. } => spec.capacity_bytes,
+        DeviceModel::Flash { spec } => spec.capacity_bytes,
     }
 }

@@ -95,6 +95,13 @@ impl Timeline {
         }
     }
 
+    /// A part of a server's device is busy for `busy` in all, around `at`.
+    pub(crate) fn note_sum(&mut self, server: usize, part: Part, at: Nanos, busy: Nanos) {
+        let column = 2 * server + usize::from(matches!(part, Part::Serial));
+        let slice = self.slice_of(at.0.saturating_sub(1));
+        self.busy[slice * self.columns + column] += busy.0;
+    }
+
     /// The slices of a run that ended at `end`; `channels` of each server's device, 0 when it has none.
     pub(crate) fn slices(&self, end: Nanos, channels: &[usize]) -> Vec<TimeSlice> {
         let used = (end.0.div_ceil(self.slice_ns) as usize).min(self.bytes.len());

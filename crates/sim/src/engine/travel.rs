@@ -1,13 +1,26 @@
 //! The way of a sub-request through its stations.
 
 use super::{Engine, Event};
+use crate::addresses::Extents;
 use crate::places::Part;
 use crate::scenario::StationOrder;
-use crate::server::Stage;
+use crate::server::{Device, Stage};
 use crate::timeline;
-use stripewise_device::{Access, DiskPlace, ExtentId, Nanos};
+use stripewise_device::{Access, DiskPlace, ExtentId, Lookup, Nanos, Span};
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex};
-use stripewise_trace::IoRequest;
+
+/// Owners that are no processes: the mover, and the write-back of a server's cache.
+pub(super) const MOVER: u32 = u32::MAX;
+const FLUSH: u32 = u32::MAX - 1;
+/// The node of what passes no client link.
+pub(super) const NO_NODE: u32 = u32::MAX;
+
+/// Most bytes that a cache writes back at a time.
+const FLUSH_BYTES: u64 = 1 << 20;
+
+/// Addresses of a device that is modelled by its means are cut into extents of this size, since streams know an extent's first
+/// 128 GiB only.
+const EXTENT_BITS: u32 = 36;
 
 /// A sub-request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -16,41 +29,73 @@ pub(super) struct Flight {
     server: u32,
     /// The node of its process.
     node: u32,
-    /// Position on its way, in [`Engine::way`].
+    /// Position on its way, in [`Flight::way`].
     hop: u8,
+    /// Bytes over the links.
+    bytes: u64,
+    /// What the device is asked for: more when a cache fetches groups.
     access: Access,
+}
+
+/// Whose part of a request is sent, and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) owner: u32,
+    pub(super) node: u32,
+    pub(super) direction: Direction,
+    pub(super) file: usize,
+    pub(super) region: RegionIndex,
+    /// Of the region's objects, where servers are modelled by address.
+    pub(super) extents: Option<Extents>,
 }
 
 const TOWARDS_CLIENT: &[Stage] = &[Stage::Device, Stage::Serial, Stage::Link, Stage::Client];
 const FROM_CLIENT: &[Stage] = &[Stage::Client, Stage::Link, Stage::Device, Stage::Serial];
 const DEVICE_FIRST: &[Stage] = &[Stage::Device, Stage::Serial, Stage::Link];
+const WITHIN_SERVER: &[Stage] = &[Stage::Device, Stage::Serial];
 
-impl Engine<'_> {
-    fn way(&self, direction: Direction) -> &'static [Stage] {
-        match (self.scenario.options.order, direction) {
+impl Flight {
+    #[inline]
+    fn way(&self, order: StationOrder) -> &'static [Stage] {
+        match (order, self.access.direction) {
+            _ if self.owner == FLUSH => WITHIN_SERVER,
             (StationOrder::DeviceFirst, _) => DEVICE_FIRST,
             (StationOrder::Network, Direction::Read) => TOWARDS_CLIENT,
             (StationOrder::Network, Direction::Write) => FROM_CLIENT,
         }
     }
+}
 
+impl Engine<'_> {
     /// Sends a part of a request on its way.
     #[inline]
-    pub(super) fn send(&mut self, owner: u32, node: u32, request: IoRequest, region: RegionIndex, part: Part) {
+    pub(super) fn send(&mut self, sending: &Sending, part: Part) {
         let server = &mut self.servers[part.server as usize];
-        server.bytes += part.bytes;
-        server.sub_requests += 1;
-        let extent = |region: u64| ExtentId(u64::from(request.file.0) << 32 | region);
-        let place = DiskPlace {
-            extent: extent(u64::from(region.0)),
-            after: u64::from(region.0).checked_sub(1).map(extent),
-            offset: ObjectOffset(part.offset),
+        if sending.owner != MOVER {
+            server.bytes += part.bytes;
+            server.sub_requests += 1;
+        }
+        let place = match &self.addresses {
+            Some(addresses) if server.by_address => {
+                let address = addresses.address(sending.extents, part.turn, part.server, part.offset);
+                DiskPlace { extent: ExtentId(0), after: None, offset: ObjectOffset(address) }
+            }
+            _ => {
+                let extent = |region: u64| ExtentId((sending.file as u64) << 32 | region);
+                let region = u64::from(sending.region.0);
+                let after = region.checked_sub(1).map(extent);
+                DiskPlace { extent: extent(region), after, offset: ObjectOffset(part.offset) }
+            }
         };
-        let access = Access { direction: request.direction, place, bytes: part.bytes };
-        let flight = Flight { owner, server: part.server, node, hop: 0, access };
+        let access = Access { direction: sending.direction, place, bytes: part.bytes };
+        let Sending { owner, node, .. } = *sending;
+        self.begin(Flight { owner, server: part.server, node, hop: 0, bytes: part.bytes, access });
+    }
+
+    fn begin(&mut self, flight: Flight) {
         match self.next_hop(&flight, 0) {
             Some(hop) => self.travel(Flight { hop, ..flight }, None),
-            None => self.part_done(owner, self.now),
+            None => self.finished(&flight, self.now),
         }
     }
 
@@ -60,11 +105,11 @@ impl Engine<'_> {
         let server = &self.servers[flight.server as usize];
         let exists = |stage| match stage {
             Stage::Device => true,
-            Stage::Serial => server.channels > 0,
+            Stage::Serial => server.has_serial,
             Stage::Link => server.link.is_some(),
-            Stage::Client => self.scenario.system.client_link.is_some(),
+            Stage::Client => self.scenario.system.client_link.is_some() && flight.node != NO_NODE,
         };
-        let way = self.way(flight.access.direction);
+        let way = flight.way(self.order);
         (usize::from(hop)..way.len()).find(|hop| exists(way[*hop])).map(|hop| hop as u8)
     }
 
@@ -79,11 +124,22 @@ impl Engine<'_> {
         let mut arrival = self.now;
         loop {
             self.outcome.events += 1;
-            let stage = self.way(flight.access.direction)[usize::from(flight.hop)];
-            let departure = self.serve(stage, &flight, arrival);
+            let departure = match flight.way(self.order)[usize::from(flight.hop)] {
+                Stage::Device => match self.serve_device(&mut flight, &mut slot) {
+                    Some(departure) => departure,
+                    // It waits for a disk that chooses.
+                    None => return,
+                },
+                Stage::Serial => self.serve_serial(&flight),
+                Stage::Link => self.serve_link(&flight, arrival),
+                Stage::Client => match &self.scenario.system.client_link {
+                    Some(link) => self.client_links[flight.node as usize].serve(arrival, link.demand(flight.bytes)),
+                    None => arrival,
+                },
+            };
             let Some(hop) = self.next_hop(&flight, flight.hop + 1) else {
                 self.free_flights.extend(slot);
-                self.part_done(flight.owner, departure);
+                self.finished(&flight, departure);
                 return;
             };
             flight.hop = hop;
@@ -110,50 +166,197 @@ impl Engine<'_> {
     /// Whether the station that the sub-request goes to serves nobody but the one it comes from, one after the other.
     #[inline]
     fn is_private(&self, flight: &Flight) -> bool {
-        self.scenario.options.order == StationOrder::DeviceFirst && DEVICE_FIRST[usize::from(flight.hop)] == Stage::Link
+        let server = &self.servers[flight.server as usize];
+        self.order == StationOrder::DeviceFirst
+            && flight.way(self.order)[usize::from(flight.hop)] == Stage::Link
+            && !server.by_address
     }
 
-    /// Occupies the station; returns the departure.
+    /// A sub-request is through at `end`, now or later.
     #[inline]
-    fn serve(&mut self, stage: Stage, flight: &Flight, arrival: Nanos) -> Nanos {
+    fn finished(&mut self, flight: &Flight, end: Nanos) {
+        match flight.owner {
+            MOVER => self.mover_part_done(end),
+            FLUSH => self.queue.push(end, Event::Flushed(flight.server).pack()),
+            process => self.part_done(process, end),
+        }
+    }
+
+    /// The cache and the device's first stage. `None`: the disk will say when.
+    #[inline]
+    fn serve_device(&mut self, flight: &mut Flight, slot: &mut Option<u32>) -> Option<Nanos> {
         let number = flight.server as usize;
-        let server = &mut self.servers[number];
-        let bytes = flight.access.bytes;
-        match stage {
-            Stage::Device => {
-                let (start, end) = server.device.first(arrival, &flight.access);
-                let part = if server.channels > 0 {
-                    server.channel_busy = server.channel_busy + end.saturating_sub(start);
-                    timeline::Part::Channel
+        if self.servers[number].cache.is_some()
+            && flight.owner != FLUSH
+            && let Some(departure) = self.serve_cache(flight)
+        {
+            // Past the device's second stage.
+            flight.hop += 1;
+            return Some(departure);
+        }
+        let (now, server) = (self.now, &mut self.servers[number]);
+        let access = &flight.access;
+        let departure = match &mut server.device {
+            Device::Mean(device) => {
+                let access = if server.by_address { by_extent(access) } else { *access };
+                let (start, end) = device.first(now, &access);
+                let (part, busy) = if server.has_serial {
+                    (timeline::Part::Channel, &mut server.channel_busy)
                 } else {
-                    server.serial_busy = server.serial_busy + end.saturating_sub(start);
-                    timeline::Part::Serial
+                    (timeline::Part::Serial, &mut server.serial_busy)
                 };
+                *busy = *busy + end.saturating_sub(start);
                 if let Some(timeline) = &mut self.timeline {
                     timeline.note_busy(number, part, start, end);
                 }
                 end
             }
-            Stage::Serial => {
-                let (start, end) = server.device.second(arrival, &flight.access);
-                server.serial_busy = server.serial_busy + end.saturating_sub(start);
+            Device::Flash(flash) => {
+                let service = flash.serve(now, access.direction, access.place.offset.0, access.bytes);
+                server.channel_busy = server.channel_busy + service.dies;
+                server.serial_busy = server.serial_busy + service.interface;
                 if let Some(timeline) = &mut self.timeline {
-                    timeline.note_busy(number, timeline::Part::Serial, start, end);
+                    timeline.note_sum(number, timeline::Part::Channel, service.done, service.dies);
+                    timeline.note_sum(number, timeline::Part::Serial, service.done, service.interface);
                 }
-                end
+                service.done
             }
-            Stage::Link => match &server.link {
-                Some(link) => {
-                    let demand = link.demand(bytes);
-                    server.link_busy = server.link_busy + demand;
-                    server.link_station.serve(arrival, demand)
+            Device::Disk { is_busy, .. } => {
+                let is_idle = !*is_busy;
+                let waiting = slot.take().unwrap_or_else(|| self.new_slot(*flight));
+                self.flights[waiting as usize] = *flight;
+                if let Device::Disk { queue, .. } = &mut self.servers[number].device {
+                    let Access { direction, place, bytes } = flight.access;
+                    queue.push(waiting, direction, place.offset.0, bytes);
                 }
-                None => arrival,
+                if is_idle {
+                    self.start_disk(flight.server);
+                }
+                return None;
+            }
+        };
+        if !self.servers[number].has_serial {
+            self.fill_cache(flight, departure);
+        }
+        Some(departure)
+    }
+
+    fn serve_serial(&mut self, flight: &Flight) -> Nanos {
+        let number = flight.server as usize;
+        let server = &mut self.servers[number];
+        let Device::Mean(device) = &mut server.device else { return self.now };
+        let (start, end) = device.second(self.now, &flight.access);
+        server.serial_busy = server.serial_busy + end.saturating_sub(start);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.note_busy(number, timeline::Part::Serial, start, end);
+        }
+        self.fill_cache(flight, end);
+        end
+    }
+
+    #[inline]
+    fn serve_link(&mut self, flight: &Flight, arrival: Nanos) -> Nanos {
+        let server = &mut self.servers[flight.server as usize];
+        let Some(link) = &server.link else { return arrival };
+        let demand = link.demand(flight.bytes);
+        server.link_busy = server.link_busy + demand;
+        server.link_station.serve(arrival, demand)
+    }
+
+    /// When the cache has done what is asked; `None` when the device is needed, for what `flight` says then.
+    fn serve_cache(&mut self, flight: &mut Flight) -> Option<Nanos> {
+        let (now, server) = (self.now, &mut self.servers[flight.server as usize]);
+        let cache = server.cache.as_mut()?;
+        let span = Span { address: flight.access.place.offset.0, bytes: flight.access.bytes };
+        let copy = cache.spec().copy(span.bytes);
+        match flight.access.direction {
+            Direction::Read => match cache.read(span) {
+                Lookup::Held(since) => {
+                    server.cache_hits += 1;
+                    Some(now.max(since) + copy)
+                }
+                Lookup::Missing(span) => {
+                    (flight.access.place.offset.0, flight.access.bytes) = (span.address, span.bytes);
+                    None
+                }
             },
-            Stage::Client => match &self.scenario.system.client_link {
-                Some(link) => self.client_links[flight.node as usize].serve(arrival, link.demand(bytes)),
-                None => arrival,
-            },
+            Direction::Write => {
+                let is_in = cache.write(span, now);
+                server.cache_hits += u64::from(is_in);
+                self.flush(flight.server);
+                is_in.then(|| now + copy)
+            }
         }
     }
+
+    /// What a read fetched is in the cache from `since` on.
+    fn fill_cache(&mut self, flight: &Flight, since: Nanos) {
+        if let Some(cache) = &mut self.servers[flight.server as usize].cache
+            && flight.access.direction == Direction::Read
+        {
+            cache.fill(Span { address: flight.access.place.offset.0, bytes: flight.access.bytes }, since);
+        }
+    }
+
+    /// Writes back a stretch of the cache's dirty groups, if it should.
+    fn flush(&mut self, number: u32) {
+        let server = &mut self.servers[number as usize];
+        let Some(cache) = &mut server.cache else { return };
+        if server.is_flushing || !cache.is_over_background() {
+            return;
+        }
+        if let Some(Span { address, bytes }) = cache.write_back(FLUSH_BYTES) {
+            server.is_flushing = true;
+            let place = DiskPlace { extent: ExtentId(0), after: None, offset: ObjectOffset(address) };
+            let access = Access { direction: Direction::Write, place, bytes };
+            self.begin(Flight { owner: FLUSH, server: number, node: NO_NODE, hop: 0, bytes, access });
+        }
+    }
+
+    pub(super) fn flushed(&mut self, number: u32) {
+        self.outcome.events += 1;
+        self.servers[number as usize].is_flushing = false;
+        self.flush(number);
+    }
+
+    /// A disk is free for the next request.
+    pub(super) fn start_disk(&mut self, number: u32) {
+        let now = self.now;
+        let Device::Disk { disk, queue, is_busy } = &mut self.servers[number as usize].device else { return };
+        let chosen = queue.next(disk, now);
+        *is_busy = chosen.is_some();
+        let Some(chosen) = chosen else { return };
+        let service = disk.serve(now, chosen.direction, chosen.address, chosen.bytes);
+        let server = &mut self.servers[number as usize];
+        server.serial_busy = server.serial_busy + service.free.saturating_sub(now);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.note_busy(number as usize, timeline::Part::Serial, now, service.free);
+        }
+        self.queue.push(service.free, Event::Device(number).pack());
+        let mut flight = self.flights[chosen.number as usize];
+        self.fill_cache(&flight, service.done);
+        match self.next_hop(&flight, flight.hop + 1) {
+            Some(hop) => {
+                flight.hop = hop;
+                self.flights[chosen.number as usize] = flight;
+                self.queue.push(service.done, Event::Flight(chosen.number).pack());
+            }
+            None => {
+                self.free_flights.push(chosen.number);
+                self.finished(&flight, service.done);
+            }
+        }
+    }
+}
+
+/// An access at an address as one of a device that is modelled by its means.
+fn by_extent(access: &Access) -> Access {
+    let address = access.place.offset.0;
+    let extent = address >> EXTENT_BITS;
+    let place = DiskPlace {
+        extent: ExtentId(extent),
+        after: extent.checked_sub(1).map(ExtentId),
+        offset: ObjectOffset(address & ((1 << EXTENT_BITS) - 1)),
+    };
+    Access { place, ..*access }
 }

@@ -1,0 +1,17 @@
+//! Devices in more detail than their mean service times, for the simulator.
+
+use crate::{DiskOrder, DiskSpec, FlashSpec};
+use serde::Serialize;
+
+/// How a device is modelled.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceModel {
+    /// By the mean service times of its [`crate::DeviceSpec`], in order of arrival: as emulated servers are.
+    #[default]
+    Mean,
+    /// By the mechanics of a disk.
+    Disk { spec: DiskSpec, order: DiskOrder },
+    /// By the parts of an SSD.
+    Flash { spec: FlashSpec },
+}
