@@ -93,7 +93,7 @@ pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64
     let (mut rate, mut population) = (0.0f64, 0);
     while population < processes {
         let before = population;
-        population = if before < SINGLE_STEPS { before + 1 } else { (before + before / STRIDE).min(processes) };
+        population = if before < SINGLE_STEPS { before + 1 } else { before.saturating_add(before / STRIDE).min(processes) };
         // One process less than now sees the queues of the population before; over a longer stride they grow in proportion.
         let growth = if before == 0 { 0.0 } else { f64::from(population - 1) / f64::from(before) };
         let waits: Vec<f64> = queues.iter().map(|queue| queue.wait_s(growth)).collect();
