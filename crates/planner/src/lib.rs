@@ -17,7 +17,7 @@ mod servers;
 mod verdict;
 
 pub use compare::{Comparison, ComparisonRow, compare};
-pub use map::{RegionSpan, layout_text, region_map};
+pub use map::{RegionSpan, layout_text, region_map, segment_list};
 pub use plan::{
     Gain, Gains, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile,
     PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,

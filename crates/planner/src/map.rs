@@ -33,6 +33,28 @@ pub fn region_map(placement: &Placement, cluster: &Cluster) -> Vec<RegionSpan> {
     spans.collect()
 }
 
+/// The file's segments as the poster of Segment-level layout writes them, `<offset,stripe size:offset,stripe size ..>`: a new one wherever the
+/// stripe size changes, whichever servers hold it. Where stripes of one region differ, its largest counts.
+#[must_use]
+pub fn segment_list(placement: &Placement) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let (mut offset_bytes, mut last) = (0u64, None);
+    for run in &placement.runs {
+        let stripes = placement.layouts[run.layout as usize].stripes();
+        let stripe_bytes = stripes.iter().map(|stripe| stripe.size_bytes).max();
+        if stripe_bytes != last {
+            let size = ByteCount(u64::from(stripe_bytes.unwrap_or(0)));
+            parts.push(format!(
+                "{},{size}",
+                if offset_bytes == 0 { "0".to_owned() } else { ByteCount(offset_bytes).to_string() }
+            ));
+            last = stripe_bytes;
+        }
+        offset_bytes += u64::from(run.regions) * placement.region_size.0;
+    }
+    format!("<{}>", parts.join(":"))
+}
+
 /// `<h,s>` where every HServer has stripe h and every SServer s (0 where a class takes no part), as the papers write; otherwise each
 /// server with its stripe, equal neighbours together: `hdd0 64KiB, ssd0..ssd3 128KiB`.
 #[must_use]

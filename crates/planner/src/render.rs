@@ -1,8 +1,9 @@
 //! Plans and comparisons as text for a terminal. Pure: the command prints what these return.
 
 use crate::compare::Comparison;
-use crate::map::region_map;
+use crate::map::{region_map, segment_list};
 use crate::plan::{Gain, MoveKind, Plan, PlannedWindow};
+use crate::policy::PolicyName;
 use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
 use stripewise_layout::{ByteCount, Cluster};
@@ -93,7 +94,7 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
     for file in &plan.files {
         writeln!(text, "file       {} ({})", file.path, approximate(file.size_bytes))?;
         for (number, window) in file.windows.iter().enumerate() {
-            write_window(text, number, window, cluster)?;
+            write_window(text, plan.policy, number, window, cluster)?;
         }
     }
     for note in &plan.notes {
@@ -102,7 +103,13 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
     Ok(())
 }
 
-fn write_window(text: &mut String, number: usize, window: &PlannedWindow, cluster: &Cluster) -> std::fmt::Result {
+fn write_window(
+    text: &mut String,
+    policy: PolicyName,
+    number: usize,
+    window: &PlannedWindow,
+    cluster: &Cluster,
+) -> std::fmt::Result {
     let size = ByteCount(window.placement.region_size.0);
     write!(text, "  window {number}, {:.0} s to {:.0} s, regions of {size}", window.start_s, window.end_s)?;
     let count = |kind| window.moves.iter().filter(|one| one.kind == kind).count();
@@ -111,6 +118,9 @@ fn write_window(text: &mut String, number: usize, window: &PlannedWindow, cluste
         write!(text, "; moves {} out, {} restriped, {} in", moves[0], moves[1], moves[2])?;
     }
     writeln!(text)?;
+    if policy == PolicyName::Segment {
+        writeln!(text, "    segments {}", segment_list(&window.placement))?;
+    }
     let spans = region_map(&window.placement, cluster);
     for span in spans.iter().take(SPANS_SHOWN) {
         let last = span.first.0 + span.regions - 1;

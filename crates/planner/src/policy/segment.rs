@@ -27,6 +27,9 @@ use stripewise_trace::{AccessClass, FileAccess};
 
 pub(crate) struct Segment;
 
+/// Costs within this part of each other, and imbalances within this of each other or of the threshold, are equal: rounding must not decide.
+const TIE_SHARE: f64 = 1e-9;
+
 /// 4 KiB to 4 MiB.
 const EXPONENTS: std::ops::RangeInclusive<u32> = 12..=22;
 
@@ -161,22 +164,31 @@ fn region_sums(task: &Task<'_>, file: &FileAccess, parameters: &UniformParameter
 
 /// Step 3.
 fn cheapest(pattern: &SegmentPattern) -> u32 {
-    let cost_s = |exponent: &u32| pattern.cost(1 << exponent).total_s();
-    EXPONENTS.rev().min_by(|a, b| cost_s(a).total_cmp(&cost_s(b))).expect("the range is not empty")
+    let mut best = (f64::INFINITY, *EXPONENTS.end());
+    for exponent in EXPONENTS.rev() {
+        let cost_s = pattern.cost(1 << exponent).total_s();
+        if cost_s < best.0 * (1.0 - TIE_SHARE) {
+            best = (cost_s, exponent);
+        }
+    }
+    best.1
 }
 
 /// Step 4.
 fn balanced(optimum: u32, threshold: f64, sigma: impl Fn(u32) -> f64) -> u32 {
-    let own = sigma(optimum);
-    if own <= threshold {
-        return optimum;
+    let mut by_distance: Vec<u32> = EXPONENTS.collect();
+    by_distance.sort_by_key(|exponent| (exponent.abs_diff(optimum), *exponent));
+    let mut least = (f64::INFINITY, optimum);
+    for exponent in by_distance {
+        let found = sigma(exponent);
+        if found <= threshold + TIE_SHARE {
+            return exponent;
+        }
+        if found < least.0 - TIE_SHARE {
+            least = (found, exponent);
+        }
     }
-    let mut others: Vec<(u32, f64)> =
-        EXPONENTS.filter(|exponent| *exponent != optimum).map(|exponent| (exponent, sigma(exponent))).collect();
-    others.sort_by_key(|(exponent, _)| (exponent.abs_diff(optimum), *exponent));
-    let passing = others.iter().find(|(_, sigma)| *sigma <= threshold);
-    let least = || others.iter().fold((optimum, own), |least, other| if other.1 < least.1 { *other } else { least }).0;
-    passing.map_or_else(least, |(exponent, _)| *exponent)
+    least.1
 }
 
 /// Step 5, over (exponent, bytes accessed) of every region.

@@ -1,9 +1,13 @@
 //! The planner against plain transcriptions of the papers, brute force and the papers' published results.
 
 mod brute_force;
+mod fixed_layouts;
 mod invariants;
 mod linear_programs;
 mod papers;
 mod plan_file;
+mod replicas;
+mod segments;
 mod testbed;
 mod text;
+mod wild_input;
