@@ -1,6 +1,6 @@
 //! `stripewise plan`: from a trace and a profile to a plan, or a table of what every policy is predicted to bring.
 
-mod inputs;
+pub(crate) mod inputs;
 
 use crate::calibrate::PROFILE_FILE;
 use crate::context::Context;

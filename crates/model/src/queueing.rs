@@ -13,6 +13,6 @@ mod network;
 mod streaming;
 mod throughput;
 
-pub use demand::{Fork, Part, RequestDemand, ServerDemand, Work, request_demand, request_demand_with};
+pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};

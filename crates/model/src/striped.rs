@@ -23,9 +23,14 @@ pub struct SpreadCost {
 #[must_use]
 pub fn request_cost(profile: &Profile, layout: &Layout, class: AccessClass, concurrency: Concurrency) -> SpreadCost {
     let cycle_bytes = layout.view().cycle_bytes();
+    // Most stripes are like the one before.
+    let mut last = (0, 0);
     let parts = layout.stripes().iter().map(|stripe| {
         let stripe_bytes = u64::from(stripe.size_bytes);
-        (usize::from(stripe.server.0), most_bytes_on_one_server(stripe_bytes, cycle_bytes, class.request_bytes))
+        if last.0 != stripe_bytes {
+            last = (stripe_bytes, most_bytes_on_one_server(stripe_bytes, cycle_bytes, class.request_bytes));
+        }
+        (usize::from(stripe.server.0), last.1)
     });
     cost_of_parts(profile, parts, class, concurrency)
 }
@@ -66,23 +71,31 @@ pub fn exact_cost(
 pub fn add_load(profile: &Profile, layout: &Layout, class: AccessClass, requests: f64, load_s: &mut [f64]) {
     let cycle_bytes = layout.view().cycle_bytes();
     let request_bytes = class.request_bytes.max(1);
-    let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
-    let mut start = 0;
-    for stripe in layout.stripes() {
-        let stripe_bytes = u64::from(stripe.size_bytes);
-        let touched = if request_bytes > cycle_bytes - stripe_bytes {
-            1.0
-        } else {
-            // Request borders inside the stripe, counted over all cycles of the period: borders fall on multiples of the divisor.
-            let reach = request_bytes + stripe_bytes - 1 - (start + stripe_bytes - 1) % divisor + start % divisor;
-            reach as f64 / cycle_bytes as f64
-        };
-        let bytes = request_bytes as f64 * stripe_bytes as f64 / cycle_bytes as f64;
+    for (stripe, touched) in layout.stripes().iter().zip(touched_shares(layout, request_bytes)) {
+        let bytes = request_bytes as f64 * f64::from(stripe.size_bytes) / cycle_bytes as f64;
         let server = usize::from(stripe.server.0);
         let line = profile.servers[server].line(class.direction, class.order);
         load_s[server] += requests * (touched * line.alpha_s + bytes * line.beta_s_per_byte);
-        start += stripe_bytes;
     }
+}
+
+/// For each stripe of the layout in turn, the share of requests of `request_bytes` (at least 1) that touch it, over the request-aligned
+/// offsets of a whole period of request and cycle.
+pub(crate) fn touched_shares(layout: &Layout, request_bytes: u64) -> impl Iterator<Item = f64> {
+    let cycle_bytes = layout.view().cycle_bytes();
+    let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
+    let mut start = 0;
+    layout.stripes().iter().map(move |stripe| {
+        let stripe_bytes = u64::from(stripe.size_bytes);
+        let first = start;
+        start += stripe_bytes;
+        if request_bytes > cycle_bytes - stripe_bytes {
+            return 1.0;
+        }
+        // Request borders inside the stripe, counted over all cycles of the period: borders fall on multiples of the divisor.
+        let reach = request_bytes + stripe_bytes - 1 - (first + stripe_bytes - 1) % divisor + first % divisor;
+        reach as f64 / cycle_bytes as f64
+    })
 }
 
 fn cost_of_parts(
@@ -112,17 +125,17 @@ fn cost_of_parts(
 }
 
 /// 0, r, 2r, .. over one period of request and cycle, or over the region where that is shorter; at least the offset 0.
-pub(crate) fn aligned_offsets(
-    cycle_bytes: u64,
-    request_bytes: u64,
-    region_bytes: u64,
-) -> impl Iterator<Item = u64> + Clone {
+fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> impl Iterator<Item = u64> + Clone {
     let request_bytes = request_bytes.max(1);
-    let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
-    let in_region = (region_bytes / request_bytes).max(1);
-    let count = period.min(in_region);
+    let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
     let looked_at = count.min(EXACT_OFFSETS);
     (0..looked_at).map(move |i| i * count / looked_at * request_bytes)
+}
+
+/// How many offsets 0, r, 2r, .. a period of request and cycle has, or the region where that is shorter; at least 1.
+pub(crate) fn aligned_count(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> u64 {
+    let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
+    period.min((region_bytes / request_bytes).max(1))
 }
 
 fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

@@ -12,9 +12,6 @@ use crate::verdict::{layouts_by_region, seconds, verdict};
 use stripewise_layout::{Layout, Placement, RegionIndex};
 use stripewise_trace::FileAccess;
 
-/// From this share of small requests on a plan warns of what its model does not see.
-const MUCH_SHARE: f64 = 0.2;
-
 /// The plans of several policies for one request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
@@ -100,7 +97,7 @@ pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline)
         file.windows.iter_mut().for_each(|window| window.replicas.clone_from(&replicas.list));
     }
     let servers = planned_servers(task, &files);
-    let mut notes = notes(task, &servers, baseline);
+    let mut notes = notes(task, &servers);
     notes.extend(replicas_note(task, &files, &replicas));
     Plan {
         version: PLAN_VERSION,
@@ -243,41 +240,8 @@ fn replicas_note(task: &Task<'_>, files: &[PlannedFile], replicas: &[Replicas]) 
     })
 }
 
-/// A warning when much of what is asked for moves in requests of at most half a cycle of `def`: two and more of them run side by side
-/// on different servers, which the tables do not see ("What the tables cannot see" in docs/equations.md).
-fn side_by_side(task: &Task<'_>, baseline: &Baseline) -> Option<String> {
-    if task.concurrency.processes < 2 {
-        return None;
-    }
-    let (mut small_bytes, mut all_bytes) = (0.0, 0.0);
-    for (file, choice) in task.request.files.iter().zip(&baseline.choices) {
-        for (number, window) in file.windows.iter().enumerate() {
-            let layouts = choice.windows.get(number).or(choice.windows.last());
-            for access in &window.regions {
-                let layout =
-                    layouts.and_then(|layouts| layouts.get(access.region.0 as usize)).unwrap_or(&choice.fallback);
-                let cycle_bytes = choice.layouts[*layout as usize].view().cycle_bytes();
-                for (class, requests) in &access.counts {
-                    let request_bytes = file.class(*class).request_bytes;
-                    let bytes = request_bytes as f64 * *requests as f64;
-                    all_bytes += bytes;
-                    small_bytes += if request_bytes <= cycle_bytes / 2 { bytes } else { 0.0 };
-                }
-            }
-        }
-    }
-    (small_bytes > all_bytes * MUCH_SHARE).then(|| {
-        format!(
-            "{:.0} % of the bytes move in requests of at most half a cycle of def; the model does not see several of them run side by side on \
-             different servers, so it tends to predict too little, most of all for def, and too much gain: measure it",
-            small_bytes / all_bytes * 100.0
-        )
-    })
-}
-
-fn notes(task: &Task<'_>, servers: &[PlannedServer], baseline: &Baseline) -> Vec<String> {
+fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     let mut notes = Vec::new();
-    notes.extend(side_by_side(task, baseline));
     for server in servers {
         if let Some(room) = server.room_bytes.filter(|room| *room < server.used_bytes) {
             notes.push(format!(

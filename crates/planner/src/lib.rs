@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+pub mod explain;
 mod map;
 mod moves;
 mod plan;
@@ -19,8 +20,8 @@ mod verdict;
 pub use compare::{Comparison, ComparisonRow, compare};
 pub use map::{RegionSpan, layout_text, region_map, segment_list};
 pub use plan::{
-    Gain, Gains, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey, PlannedFile,
-    PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
+    Gain, Gains, InputPaths, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey,
+    PlannedFile, PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
 };
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};

@@ -91,12 +91,27 @@ pub struct ServerPrices {
 }
 
 /// SHA-256 of the inputs, in hexadecimal; empty when not known.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sources {
     pub cluster_sha256: String,
     pub profile_sha256: String,
     pub trace_sha256: String,
+    /// Where they were, for `stripewise explain`; not in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<InputPaths>,
+}
+
+/// Where a plan's inputs were when it was made, and how the trace was counted.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputPaths {
+    /// Absolute.
+    pub profile: String,
+    /// Absolute, in the order in which they were given.
+    pub traces: Vec<String>,
+    /// Seconds of a window.
+    pub window_s: f64,
 }
 
 impl Sources {

@@ -1,15 +1,18 @@
 //! The model's prediction for any placement: bandwidth per direction, time, and service seconds per server.
 //!
-//! The time of a window is the sum of its requests' costs divided by its p: a cost already contains the wait behind p - 1 others, and p
-//! requests wait at once. Bandwidth is bytes over that time. The spread is that of the fitted lines that decide the costs, weighted by
-//! their share of the time. Service seconds per server follow from the true sub-requests instead, so that they compare with what a
-//! server measures.
+//! In each window the requests of all files form a closed queueing network of p processes ([`stripewise_model::queueing`]), whatever policy
+//! placed them, so that policies are compared by one model; each decides by its own paper's cost. The time of a window is its requests
+//! over the network's throughput. Where the processes keep company in one region after the other, that region's servers are all they have:
+//! for the share of time in which they do, each region's requests form a network of their own. Reads and writes are taken to follow each
+//! other, as phases of a program do; where they go on side by side and load the same servers, the sum of the times is the same.
+//! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time.
 
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use stripewise_layout::{Direction, Layout, Placement};
+use stripewise_model::queueing::{Bottleneck, Network, RequestDemand, Splitting, Streaming};
 use stripewise_model::{Concurrency, Profile, striped};
-use stripewise_trace::{AccessClass, FileAccess, WindowAccess};
+use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
 
 /// What one direction, or all requests together, is predicted to do.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -30,7 +33,7 @@ pub struct Prediction {
     pub read: Option<Throughput>,
     pub write: Option<Throughput>,
     pub total: Throughput,
-    /// Service seconds of each server, in cluster order.
+    /// Service seconds of each server's device, in cluster order.
     pub server_load_s: Vec<f64>,
 }
 
@@ -72,105 +75,255 @@ impl DirectionSum {
     }
 
     fn throughput(self) -> Throughput {
-        let time_s = self.time_s;
-        let over_time = |value: f64| if time_s > 0.0 { value / time_s } else { 0.0 };
+        let over_time = |value: f64| if self.time_s > 0.0 { value / self.time_s } else { 0.0 };
         Throughput {
             requests: self.requests,
             bytes: u64::try_from(self.bytes).unwrap_or(u64::MAX),
-            time_s,
+            time_s: self.time_s,
             mb_per_s: over_time(self.bytes as f64 / 1e6),
             spread: over_time(self.spread_time_s),
         }
     }
 }
 
+/// The requests of one file in one window.
+struct FileSum<'a> {
+    region_bytes: u64,
+    company: Company,
+    /// Processes that access the file, and when.
+    processes: u32,
+    slices: Slices,
+    /// Requests by layout and class.
+    counts: Vec<(&'a Layout, Vec<(AccessClass, u64)>)>,
+}
+
+/// All files in one window.
+struct WindowSum<'a> {
+    processes: u32,
+    files: Vec<FileSum<'a>>,
+}
+
+/// The station that sets the pace.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Busiest {
+    pub(crate) bottleneck: Bottleneck,
+    /// Share of the time in which it is busy, 0 to 1.
+    pub(crate) busy: f64,
+}
+
+/// The requests of one direction in one window, all files together.
+struct Mix {
+    direction: Direction,
+    sum: DirectionSum,
+    network: Network,
+    /// Device seconds times the spread of their lines, and all service seconds.
+    spread_s: f64,
+    service_s: f64,
+}
+
+impl Mix {
+    fn new(direction: Direction, servers: usize) -> Self {
+        let sum = DirectionSum::default();
+        Self { direction, sum, network: Network::new(servers), spread_s: 0.0, service_s: 0.0 }
+    }
+
+    fn count(&mut self, profile: &Profile, class: AccessClass, count: u64, demand: &RequestDemand) {
+        self.sum.requests = self.sum.requests.saturating_add(count);
+        self.sum.bytes = self.sum.bytes.saturating_add(u128::from(count) * u128::from(class.request_bytes));
+        for one in &demand.servers {
+            let spread = profile.servers[one.server].line(self.direction, class.order).spread;
+            self.spread_s += count as f64 * one.device_s() * spread;
+            self.service_s += count as f64 * (one.device_s() + one.link_s());
+        }
+    }
+
+    fn finish(mut self, processes: u32) -> DirectionSum {
+        self.sum.time_s += self.network.requests() / self.network.throughput(processes, 0.0);
+        if self.service_s > 0.0 {
+            self.sum.spread_time_s = self.sum.time_s * self.spread_s / self.service_s;
+        }
+        self.sum
+    }
+}
+
 /// Adds up windows and files.
 pub(crate) struct PredictionSum<'a> {
     profile: &'a Profile,
-    read: DirectionSum,
-    write: DirectionSum,
-    load_s: Vec<f64>,
-    costs: HashMap<Layout, HashMap<(AccessClass, Concurrency), striped::SpreadCost>>,
+    /// By start; windows of equal number start together in all files. Times are not negative, so their bits are in order.
+    windows: BTreeMap<u64, WindowSum<'a>>,
 }
 
 impl<'a> PredictionSum<'a> {
     pub(crate) fn new(profile: &'a Profile) -> Self {
-        Self {
-            profile,
-            read: DirectionSum::default(),
-            write: DirectionSum::default(),
-            load_s: vec![0.0; profile.servers.len()],
-            costs: HashMap::new(),
-        }
+        Self { profile, windows: BTreeMap::new() }
     }
 
-    /// Adds one window of one file under one placement, costed with the window's p and c. Requests are first counted per layout and class,
-    /// then each pair is costed once.
+    /// Adds one window of one file under one placement, with the window's p.
     pub(crate) fn add(
         &mut self,
-        placement: &Placement,
+        placement: &'a Placement,
         access: &FileAccess,
         window: &WindowAccess,
         concurrency: Concurrency,
     ) {
-        let classes = access.classes.len();
-        let mut counts = vec![0u64; placement.layouts.len() * classes];
-        let mut runs = placement.runs.iter();
-        let (mut run_end, mut layout) = (0u64, placement.beyond);
-        for region in &window.regions {
-            while run_end <= u64::from(region.region.0) {
-                match runs.next() {
-                    Some(run) => {
-                        run_end += u64::from(run.regions);
-                        layout = run.layout;
-                    }
-                    None => (run_end, layout) = (u64::MAX, placement.beyond),
-                }
-            }
-            for (class, count) in &region.counts {
-                let sum = &mut counts[layout as usize * classes + usize::from(class.0)];
-                *sum = sum.saturating_add(*count);
-            }
+        if window.regions.is_empty() {
+            return;
         }
-        for (number, layout) in placement.layouts.iter().enumerate() {
-            let row = &counts[number * classes..][..classes];
-            if row.iter().any(|count| *count > 0) {
-                self.add_layout(layout, &access.classes, row, concurrency);
-            }
-        }
+        let sum = self
+            .windows
+            .entry(window.start_s.to_bits())
+            .or_insert_with(|| WindowSum { processes: concurrency.processes, files: Vec::new() });
+        sum.files.push(FileSum {
+            region_bytes: access.region_size.0,
+            company: window.company,
+            processes: window.regions.iter().map(|region| region.processes).max().unwrap_or(1).max(1),
+            slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
+            counts: counts_by_layout(placement, access, window),
+        });
     }
 
-    fn add_layout(&mut self, layout: &Layout, classes: &[AccessClass], counts: &[u64], concurrency: Concurrency) {
-        if !self.costs.contains_key(layout) {
-            self.costs.insert(layout.clone(), HashMap::new());
+    /// The busiest station of the direction that takes longer in the window that does; `None` without requests.
+    pub(crate) fn busiest(&self) -> Option<Busiest> {
+        let mut longest: Option<(f64, Busiest)> = None;
+        for window in self.windows.values() {
+            for mix in window.mixes(self.profile, |_| 0.0) {
+                let rate = mix.network.throughput(window.processes, 0.0);
+                if let Some(bottleneck) = mix.network.bottleneck() {
+                    let found = Busiest { busy: (rate * bottleneck.demand_s).min(1.0), bottleneck };
+                    let time_s = mix.network.requests() / rate;
+                    if longest.is_none_or(|(known_s, _)| time_s > known_s) {
+                        longest = Some((time_s, found));
+                    }
+                }
+            }
         }
-        let known = self.costs.get_mut(layout).expect("just put there");
-        for (class, count) in classes.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            let profile = self.profile;
-            let found = known
-                .entry((*class, concurrency))
-                .or_insert_with(|| striped::request_cost(profile, layout, *class, concurrency));
-            let requests = *count as f64;
-            let sum = match class.direction {
-                Direction::Read => &mut self.read,
-                Direction::Write => &mut self.write,
-            };
-            let waiting = requests / concurrency.factors().0;
-            sum.requests = sum.requests.saturating_add(*count);
-            sum.bytes = sum.bytes.saturating_add(u128::from(*count) * u128::from(class.request_bytes));
-            sum.time_s += waiting * found.cost.total_s();
-            sum.spread_time_s += waiting * found.cost.storage_s * found.storage_spread;
-            striped::add_load(profile, layout, *class, requests, &mut self.load_s);
-        }
+        longest.map(|(_, found)| found)
     }
 
     pub(crate) fn finish(self) -> Prediction {
-        let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput());
-        Prediction {
-            read: of(self.read),
-            write: of(self.write),
-            total: self.read.merge(self.write).throughput(),
-            server_load_s: self.load_s,
+        let (mut read, mut write) = (DirectionSum::default(), DirectionSum::default());
+        let mut load_s = vec![0.0; self.profile.servers.len()];
+        for window in self.windows.values() {
+            let [reads, writes] = window.directions(self.profile);
+            (read, write) = (read.merge(reads), write.merge(writes));
+            window.add_load(self.profile, &mut load_s);
         }
+        let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput());
+        Prediction { read: of(read), write: of(write), total: read.merge(write).throughput(), server_load_s: load_s }
+    }
+}
+
+/// Requests are first counted per layout and class, so that each pair is costed once.
+fn counts_by_layout<'a>(
+    placement: &'a Placement,
+    access: &FileAccess,
+    window: &WindowAccess,
+) -> Vec<(&'a Layout, Vec<(AccessClass, u64)>)> {
+    let classes = access.classes.len();
+    let mut counts = vec![0u64; placement.layouts.len() * classes];
+    let mut runs = placement.runs.iter();
+    let (mut run_end, mut layout) = (0u64, placement.beyond);
+    for region in &window.regions {
+        while run_end <= u64::from(region.region.0) {
+            match runs.next() {
+                Some(run) => {
+                    run_end += u64::from(run.regions);
+                    layout = run.layout;
+                }
+                None => (run_end, layout) = (u64::MAX, placement.beyond),
+            }
+        }
+        for (class, count) in &region.counts {
+            let sum = &mut counts[layout as usize * classes + usize::from(class.0)];
+            *sum = sum.saturating_add(*count);
+        }
+    }
+    let rows = placement.layouts.iter().zip(counts.chunks(classes.max(1)));
+    rows.filter_map(|(layout, row)| {
+        let pairs = access.classes.iter().copied().zip(row.iter().copied());
+        let mut found: Vec<(AccessClass, u64)> = pairs.filter(|(_, count)| *count > 0).collect();
+        // Classes of one size stand together.
+        found.sort_by_key(|(class, _)| class.request_bytes);
+        (!found.is_empty()).then_some((layout, found))
+    })
+    .collect()
+}
+
+impl WindowSum<'_> {
+    /// For every file and server, what the disk sees of order: the streams of all files that are accessed in the same slices meet there.
+    fn streams(&self, servers: usize) -> Vec<Vec<Streaming>> {
+        let presences: Vec<Vec<f64>> = self.files.iter().map(|file| file.presence(servers)).collect();
+        let meeting = |file: &FileSum<'_>, server: usize| {
+            let (mut processes, mut present) = (0.0, 0.0);
+            for (other, presence) in self.files.iter().zip(&presences) {
+                let shared = f64::from((file.slices.0 & other.slices.0).count_ones())
+                    / f64::from(file.slices.0.count_ones().max(1));
+                processes += f64::from(other.processes) * shared;
+                present += f64::from(other.processes) * shared * presence[server];
+            }
+            let presence = if processes > 0.0 { present / processes } else { 0.0 };
+            Streaming::of(file.company, processes.round() as u32, presence)
+        };
+        self.files.iter().map(|file| (0..servers).map(|server| meeting(file, server)).collect()).collect()
+    }
+
+    /// Reads and writes.
+    fn directions(&self, profile: &Profile) -> [DirectionSum; 2] {
+        let same_region = |file: &FileSum<'_>| file.company.same_region.clamp(0.0, 1.0);
+        self.mixes(profile, same_region).map(|mix| mix.finish(self.processes))
+    }
+
+    /// The mixes of reads and of writes; `together` says of a file for which share of the time its regions are on their own, which is in the time of
+    /// the mixes already.
+    fn mixes(&self, profile: &Profile, together: impl Fn(&FileSum<'_>) -> f64) -> [Mix; 2] {
+        let servers = profile.servers.len();
+        let streams = self.streams(servers);
+        let mut mixes = [Direction::Read, Direction::Write].map(|direction| Mix::new(direction, servers));
+        for (file, streams) in self.files.iter().zip(&streams) {
+            let together = together(file);
+            for (layout, counts) in &file.counts {
+                let mut splitting = None;
+                let mut own = [Network::new(servers), Network::new(servers)];
+                for (class, count) in counts {
+                    let bytes = class.request_bytes;
+                    let known = splitting.take().filter(|(known, _)| *known == bytes);
+                    let (_, splitting) = splitting
+                        .insert(known.unwrap_or_else(|| (bytes, Splitting::of(layout, bytes, file.region_bytes))));
+                    let demand = splitting.demand(profile, *class, |server| streams[server]);
+                    let number = usize::from(class.direction == Direction::Write);
+                    mixes[number].count(profile, *class, *count, &demand);
+                    mixes[number].network.add(&demand, *count as f64 * (1.0 - together));
+                    own[number].add(&demand, *count as f64 * together);
+                }
+                for (mix, own) in mixes.iter_mut().zip(&own) {
+                    mix.sum.time_s += own.requests() / own.throughput(self.processes, 0.0);
+                }
+            }
+        }
+        mixes
+    }
+
+    fn add_load(&self, profile: &Profile, load_s: &mut [f64]) {
+        for (layout, counts) in self.files.iter().flat_map(|file| &file.counts) {
+            for (class, count) in counts {
+                striped::add_load(profile, layout, *class, *count as f64, load_s);
+            }
+        }
+    }
+}
+
+impl FileSum<'_> {
+    /// For every server, the share of the file's requests that go to regions which lie on it wholly or in part.
+    fn presence(&self, servers: usize) -> Vec<f64> {
+        let (mut presence, mut all) = (vec![0.0; servers], 0.0);
+        for (layout, counts) in &self.counts {
+            let requests: f64 = counts.iter().map(|(_, count)| *count as f64).sum();
+            all += requests;
+            for stripe in layout.stripes() {
+                presence[usize::from(stripe.server.0)] += requests;
+            }
+        }
+        presence.iter_mut().for_each(|share| *share /= f64::max(all, 1.0));
+        presence
     }
 }

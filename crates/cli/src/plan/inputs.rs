@@ -1,5 +1,6 @@
 //! What a plan is made from: the traces reduced to counts, the profile, free room, and the hashes of all of them.
 
+use crate::context::absolute;
 use crate::data_files::is_data;
 use crate::trace::{impossible_requests, refuse_incomplete};
 use anyhow::{Context as _, Result, bail};
@@ -8,18 +9,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile};
-use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
+use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
 use stripewise_trace::{CountOptions, FileAccess, Trace, count_together, format};
 
 /// Which files are planned, and for which windows.
-pub(super) struct Selection {
+pub(crate) struct Selection {
     /// None: all files of data but small ones.
-    pub(super) prefixes: Vec<PathBuf>,
-    pub(super) least: ByteCount,
-    pub(super) window_s: f64,
+    pub(crate) prefixes: Vec<PathBuf>,
+    pub(crate) least: ByteCount,
+    pub(crate) window_s: f64,
 }
 
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     profile: Profile,
     files: Vec<FileAccess>,
     key: PlanKey,
@@ -28,11 +29,11 @@ pub(super) struct Inputs {
     /// Of several programs together; of one, the planner takes it from the accesses.
     concurrency: Option<Concurrency>,
     /// What a person should know of the choice of files.
-    pub(super) remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Inputs {
-    pub(super) fn read(
+    pub(crate) fn read(
         cluster: &Cluster,
         cluster_path: &Path,
         profile_path: &Path,
@@ -58,7 +59,9 @@ impl Inputs {
         }
         let named = trace_paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         if counted.files.is_empty() {
-            bail!("{named}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files");
+            bail!(
+                "{named}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files"
+            );
         }
         let (files, left_out) = selection.choose(counted.files);
         if files.is_empty() {
@@ -79,6 +82,11 @@ impl Inputs {
                 cluster_sha256: hash(cluster_path)?,
                 profile_sha256: hash(profile_path)?,
                 trace_sha256: hash_traces(trace_paths)?,
+                inputs: Some(InputPaths {
+                    profile: absolute_text(profile_path)?,
+                    traces: trace_paths.iter().map(|path| absolute_text(path)).collect::<Result<_>>()?,
+                    window_s: selection.window_s,
+                }),
             },
             free_bytes: cluster.servers.iter().map(|server| free_bytes(server.url.directory())).collect(),
             concurrency: concurrency(&key, &files),
@@ -89,7 +97,17 @@ impl Inputs {
         })
     }
 
-    pub(super) fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
+    /// The hashes of all that was read.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Leaves out the files whose path is not wanted.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.files.retain(|file| wanted(&file.path));
+    }
+
+    pub(crate) fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
         PlanRequest {
             cluster,
             profile: &self.profile,
@@ -101,6 +119,11 @@ impl Inputs {
             concurrency: self.concurrency,
         }
     }
+}
+
+/// A path as a plan file carries it.
+fn absolute_text(path: &Path) -> Result<String> {
+    Ok(absolute(path)?.to_string_lossy().into_owned())
 }
 
 impl Selection {

@@ -2,12 +2,12 @@
 
 use super::Streaming;
 use crate::Profile;
-use crate::striped::aligned_offsets;
+use crate::striped::{aligned_count, touched_shares};
 use stripewise_layout::{Layout, Order, RegionOffset};
 use stripewise_trace::AccessClass;
 
-/// Forks kept of one class under one layout, at most; with more, evenly spaced ones stand for all.
-const FORKS: usize = 16;
+/// Offsets that are looked at, at most; with more, as many evenly spaced ones stand for all.
+const SAMPLES: u64 = 16;
 
 /// Service of one station, per visit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -106,55 +106,113 @@ pub fn request_demand(
     streams: Streaming,
     region_bytes: u64,
 ) -> RequestDemand {
-    request_demand_with(profile, layout, class, |_| streams, region_bytes)
+    Splitting::of(layout, class.request_bytes, region_bytes).demand(profile, class, |_| streams)
 }
 
-/// As [`request_demand`] where the streams that meet differ by server.
-#[must_use]
-pub fn request_demand_with(
-    profile: &Profile,
-    layout: &Layout,
-    class: AccessClass,
-    streams: impl Fn(usize) -> Streaming,
-    region_bytes: u64,
-) -> RequestDemand {
-    let offsets = aligned_offsets(layout.view().cycle_bytes(), class.request_bytes, region_bytes);
-    let count = offsets.clone().count();
-    let share = 1.0 / count as f64;
-    let costs: Vec<SubRequestCost> = layout
-        .stripes()
-        .iter()
-        .map(|stripe| {
-            let server = usize::from(stripe.server.0);
-            SubRequestCost::of(profile, server, class, streams(server).continuing(class.order))
-        })
-        .collect();
-    let mut sums: Vec<ServerDemand> = costs.iter().map(|cost| ServerDemand::none(cost.server)).collect();
-    let mut unloaded_s = 0.0;
-    let mut forks: Vec<Fork> = Vec::new();
-    for (number, offset) in offsets.enumerate() {
-        let is_kept = count <= FORKS || number * FORKS / count != (number + 1) * FORKS / count;
-        let (mut longest_s, mut parts) = (0.0f64, Vec::new());
-        for sub in layout.view().split(RegionOffset(offset), class.request_bytes) {
-            let cost = &costs[sub.turn];
-            let (device, link) = (cost.device(sub.length), cost.link(sub.length));
-            sums[sub.turn].add(share, device, link);
-            let part = Part { server: cost.server, device_s: device.mean_s, link_s: link.mean_s };
-            longest_s = longest_s.max(part.alone_s());
-            if is_kept {
-                parts.push(part);
+/// How requests of one size fall apart under one layout, whatever they cost. Worth keeping where several classes have the size.
+///
+/// Means of visits and bytes are those of all offsets; second moments, forks and the longest sub-requests are those of at most 16 evenly spaced
+/// offsets, which is all of them where sizes and cycles are powers of two that are not far apart.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Splitting {
+    /// Of the layout, ascending.
+    servers: Vec<usize>,
+    /// Visits and bytes per request of each of `servers`, when the samples are not all offsets.
+    means: Option<Vec<(f64, f64)>>,
+    samples: Vec<Sample>,
+    /// Sets of servers that are touched together.
+    sets: usize,
+}
+
+/// One offset: which set of servers it touches, and the bytes on each, by position in [`Splitting::servers`].
+#[derive(Clone, PartialEq, Debug)]
+struct Sample {
+    set: usize,
+    parts: Vec<(usize, u64)>,
+}
+
+impl Splitting {
+    /// Requests of `request_bytes`, aligned to their size, in regions of `region_bytes` on `layout`.
+    #[must_use]
+    pub fn of(layout: &Layout, request_bytes: u64, region_bytes: u64) -> Self {
+        let (view, request_bytes) = (layout.view(), request_bytes.max(1));
+        let mut turns: Vec<usize> = (0..layout.stripes().len()).collect();
+        turns.sort_unstable_by_key(|turn| layout.stripes()[*turn].server);
+        let mut position = vec![0; turns.len()];
+        turns.iter().enumerate().for_each(|(at, turn)| position[*turn] = at);
+        let count = aligned_count(view.cycle_bytes(), request_bytes, region_bytes);
+        let looked_at = count.min(SAMPLES);
+        let mut samples: Vec<Sample> = Vec::with_capacity(looked_at as usize);
+        let mut sets = 0;
+        for number in 0..looked_at {
+            let offset = RegionOffset(number * count / looked_at * request_bytes);
+            let mut parts: Vec<(usize, u64)> =
+                view.split(offset, request_bytes).map(|sub| (position[sub.turn], sub.length)).collect();
+            parts.sort_unstable();
+            let is_same = |sample: &&Sample| {
+                sample.parts.len() == parts.len()
+                    && sample.parts.iter().zip(&parts).all(|(one, other)| one.0 == other.0)
+            };
+            let set = samples.iter().find(is_same).map_or(sets, |sample| sample.set);
+            sets = sets.max(set + 1);
+            samples.push(Sample { set, parts });
+        }
+        let is_period = count == aligned_count(view.cycle_bytes(), request_bytes, u64::MAX);
+        let means = (count > looked_at && is_period).then(|| {
+            let touched: Vec<f64> = touched_shares(layout, request_bytes).collect();
+            let share = |turn: usize| f64::from(layout.stripes()[turn].size_bytes) / view.cycle_bytes() as f64;
+            turns.iter().map(|turn| (touched[*turn], request_bytes as f64 * share(*turn))).collect()
+        });
+        let servers = turns.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
+        Self { servers, means, samples, sets }
+    }
+
+    /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
+    #[must_use]
+    pub fn demand(&self, profile: &Profile, class: AccessClass, streams: impl Fn(usize) -> Streaming) -> RequestDemand {
+        let cost =
+            |server: &usize| SubRequestCost::of(profile, *server, class, streams(*server).continuing(class.order));
+        let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
+        let mut sums: Vec<ServerDemand> = self.servers.iter().map(|server| ServerDemand::none(*server)).collect();
+        let mut forks: Vec<Fork> = vec![Fork { share: 0.0, parts: Vec::new() }; self.sets];
+        let share = 1.0 / self.samples.len() as f64;
+        let mut unloaded_s = 0.0;
+        for sample in &self.samples {
+            let fork = &mut forks[sample.set];
+            if fork.parts.is_empty() {
+                let none = |(at, _): &(usize, u64)| Part { server: self.servers[*at], device_s: 0.0, link_s: 0.0 };
+                fork.parts = sample.parts.iter().map(none).collect();
+            }
+            fork.share += share;
+            let mut longest_s = 0.0f64;
+            for ((at, bytes), part) in sample.parts.iter().zip(&mut fork.parts) {
+                let (device, link) = (costs[*at].device(*bytes as f64), costs[*at].link(*bytes as f64));
+                sums[*at].add(share, device, link);
+                part.device_s += share * device.mean_s;
+                part.link_s += share * link.mean_s;
+                longest_s = longest_s.max(device.mean_s + link.mean_s);
+            }
+            unloaded_s += share * longest_s;
+        }
+        for fork in &mut forks {
+            for part in &mut fork.parts {
+                part.device_s /= fork.share;
+                part.link_s /= fork.share;
             }
         }
-        unloaded_s += share * longest_s;
-        if is_kept {
-            parts.sort_unstable_by_key(|part| part.server);
-            forks.push(Fork { share: 1.0 / count.min(FORKS) as f64, parts });
+        for (at, sum) in sums.iter_mut().enumerate() {
+            match self.means.as_ref().map(|means| means[at]) {
+                Some((visits, bytes)) => {
+                    let (device, link) = (costs[at].device(bytes / visits), costs[at].link(bytes / visits));
+                    sum.become_mean(visits, device, link);
+                }
+                None if sum.visits > 0.0 => sum.finish(),
+                None => {}
+            }
         }
+        let servers = sums.into_iter().filter(|sum| sum.visits > 0.0).collect();
+        RequestDemand { servers, unloaded_s, forks }
     }
-    let mut servers: Vec<ServerDemand> = sums.into_iter().filter(|sum| sum.visits > 0.0).collect();
-    servers.iter_mut().for_each(ServerDemand::finish);
-    servers.sort_unstable_by_key(|demand| demand.server);
-    RequestDemand { servers, unloaded_s, forks }
 }
 
 impl ServerDemand {
@@ -171,6 +229,18 @@ impl ServerDemand {
         }
     }
 
+    /// From sums over samples to known means; the samples say how far the works vary about them.
+    fn become_mean(&mut self, visits: f64, device: Work, link: Work) {
+        if self.visits > 0.0 {
+            self.finish();
+        }
+        self.visits = visits;
+        for (own, mean) in [(&mut self.device, device), (&mut self.link, link)] {
+            let variation = own.squared_variation().max(mean.squared_variation());
+            *own = Work { mean_s: mean.mean_s, mean_square_s2: mean.mean_s * mean.mean_s * (1.0 + variation) };
+        }
+    }
+
     /// From sums to means.
     pub(super) fn finish(&mut self) {
         for work in [&mut self.device, &mut self.link] {
@@ -182,7 +252,6 @@ impl ServerDemand {
 
 /// The lines of one server for one class.
 struct SubRequestCost {
-    server: usize,
     /// Probability, startup and time per byte, for requests that continue a stream and those that do not.
     device: [(f64, f64, f64); 2],
     message_s: f64,
@@ -196,25 +265,24 @@ impl SubRequestCost {
             (share, line.alpha_s, line.beta_s_per_byte)
         };
         Self {
-            server,
             device: [line(Order::Sequential, continuing), line(Order::Random, 1.0 - continuing)],
             message_s: profile.network.e_s,
             link_s_per_byte: profile.network.t_s_per_byte,
         }
     }
 
-    fn device(&self, bytes: u64) -> Work {
+    fn device(&self, bytes: f64) -> Work {
         let mut work = Work::default();
         for (share, startup_s, s_per_byte) in self.device {
-            let seconds = startup_s + bytes as f64 * s_per_byte;
+            let seconds = startup_s + bytes * s_per_byte;
             work.mean_s += share * seconds;
             work.mean_square_s2 += share * seconds * seconds;
         }
         work
     }
 
-    fn link(&self, bytes: u64) -> Work {
-        let seconds = self.message_s + bytes as f64 * self.link_s_per_byte;
+    fn link(&self, bytes: f64) -> Work {
+        let seconds = self.message_s + bytes * self.link_s_per_byte;
         Work { mean_s: seconds, mean_square_s2: seconds * seconds }
     }
 }

@@ -11,6 +11,17 @@ pub enum Station {
     Link,
 }
 
+impl Station {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Station::Device => "device",
+            Station::Link => "link",
+        }
+    }
+}
+
 /// The station that the mix keeps busy longest.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bottleneck {
@@ -52,8 +63,11 @@ impl Network {
         }
     }
 
-    /// Adds `requests` requests (any weight above 0) that each ask for `demand`.
+    /// Adds `requests` requests (any weight; of 0 or less, nothing) that each ask for `demand`.
     pub fn add(&mut self, demand: &RequestDemand, requests: f64) {
+        if requests <= 0.0 {
+            return;
+        }
         self.requests += requests;
         self.unloaded_s += requests * demand.unloaded_s;
         for one in &demand.servers {

@@ -1,9 +1,11 @@
 //! The planner against plain transcriptions of the papers, brute force and the papers' published results.
 
 mod brute_force;
+mod explain;
 mod fixed_layouts;
 mod invariants;
 mod linear_programs;
+mod measured;
 mod papers;
 mod plan_file;
 mod replicas;

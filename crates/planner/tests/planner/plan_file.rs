@@ -4,7 +4,7 @@ use crate::testbed::{self, KIB, MIB};
 use std::path::Path;
 use stripewise_layout::{ByteCount, Cluster, Direction, Layout, Order, RegionIndex, ServerClass, ServerId};
 use stripewise_planner::{
-    NameMatch, Plan, PlanRequest, PlannedProgram, PolicyName, Replica, RequestError, Sources, nearest, plan,
+    InputPaths, NameMatch, Plan, PlanRequest, PlannedProgram, PolicyName, Replica, RequestError, Sources, nearest, plan,
 };
 use stripewise_trace::{ClassIndex, FileAccess};
 
@@ -26,6 +26,11 @@ fn made(policy: PolicyName, paths: &[&str]) -> Plan {
             cluster_sha256: Sources::hash(cluster.to_toml().as_bytes()),
             profile_sha256: Sources::hash(profile.to_json().as_bytes()),
             trace_sha256: Sources::hash_reader(&mut &b"abc"[..]).unwrap(),
+            inputs: Some(InputPaths {
+                profile: "/runs/profile.json".to_owned(),
+                traces: vec!["/runs/a.trace".to_owned()],
+                window_s: 600.0,
+            }),
         },
         ..testbed::request(&cluster, &profile, &files)
     };

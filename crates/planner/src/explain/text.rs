@@ -1,0 +1,170 @@
+//! Explanations as text for a terminal.
+
+use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
+use crate::verdict::{approximate, seconds};
+use std::fmt::Write;
+use stripewise_layout::{ByteCount, Direction, Order};
+
+/// Windows that an overview lists before it sums up the rest.
+const WINDOWS_SHOWN: usize = 12;
+
+/// A plan as a whole, in words and numbers.
+#[must_use]
+pub fn overview_text(overview: &Overview) -> String {
+    let mut text = String::new();
+    write_overview(&mut text, overview).expect("writing to a String cannot fail");
+    text
+}
+
+/// One region, in words and numbers.
+#[must_use]
+pub fn region_text(explanation: &RegionExplanation) -> String {
+    let mut text = String::new();
+    write_region(&mut text, explanation).expect("writing to a String cannot fail");
+    text
+}
+
+fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
+    writeln!(text, "policy     {}, a run is predicted to take {}", overview.policy, seconds(overview.time_s))?;
+    if let Some(optimum) = &overview.optimum {
+        let (bound, gap) = (seconds(optimum.bound_s), optimum.gap * 100.0);
+        writeln!(
+            text,
+            "bound      {bound}: no placement of the shapes weighed takes less; the plan is {gap:.0} % above it"
+        )?;
+    }
+    for (number, window) in overview.windows.iter().enumerate().take(WINDOWS_SHOWN) {
+        writeln!(text, "window     {}", window_text(number, window))?;
+    }
+    if overview.windows.len() > WINDOWS_SHOWN {
+        writeln!(text, "window     and {} more", overview.windows.len() - WINDOWS_SHOWN)?;
+    }
+    match overview.full.is_empty() {
+        true => writeln!(text, "room       every server takes another region")?,
+        false => writeln!(text, "room       full: {}", overview.full.join(", "))?,
+    }
+    match &overview.ssd_price {
+        Some(price) => {
+            let change = match price.saved_s_per_gib {
+                saved if saved >= 0.0 => format!("saves {}", seconds(saved)),
+                lost => format!("loses {}", seconds(-lost)),
+            };
+            writeln!(
+                text,
+                "one GiB    more of SSD room, over {}, {change} of a run ({}; now {} there)",
+                span_text(&price.servers),
+                if price.is_dual { "dual price of the bound" } else { "planned anew" },
+                approximate(price.room_bytes)
+            )?;
+        }
+        None => writeln!(text, "one GiB    more of SSD room brings nothing: no SSD server's room is limited")?,
+    }
+    writeln!(text, "regions that take most service time")?;
+    writeln!(text, "   share   service  requests       bytes  region")?;
+    for region in &overview.regions {
+        writeln!(
+            text,
+            "  {:>4.1} % {:>9} {:>9} {:>11}  {}:{} {}",
+            region.share * 100.0,
+            seconds(region.service_s),
+            region.requests,
+            approximate(region.bytes),
+            region.file,
+            region.region,
+            region.layout
+        )?;
+    }
+    write_emulated(text, overview.emulated)
+}
+
+fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt::Result {
+    let RegionExplanation { file, region, .. } = explanation;
+    let size = approximate(explanation.region_bytes);
+    writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
+    for asked in &explanation.asked {
+        let what = match asked.class.direction {
+            Direction::Read => "reads",
+            Direction::Write => "writes",
+        };
+        let order = match asked.class.order {
+            Order::Sequential => "in sequence",
+            Order::Random => "at random",
+        };
+        let bytes = ByteCount(asked.class.request_bytes);
+        writeln!(text, "asked for  {} {what} of {bytes} {order}", asked.requests)?;
+    }
+    if !explanation.asked.is_empty() {
+        writeln!(text, "           by {} processes", explanation.processes)?;
+    }
+    writeln!(text, "window     {}", interval_text(&explanation.window))?;
+    writeln!(text, "layouts of this region with everything else in place")?;
+    writeln!(text, "      window   against the plan  layout")?;
+    for one in &explanation.alternatives {
+        writeln!(text, "  {:>10}  {:>17}  {}", seconds(one.time_s), difference_text(one), alternative_text(one))?;
+    }
+    let planned = explanation.alternatives.iter().find(|one| one.is_planned);
+    if let Some((worth, planned)) = explanation.ssd_worth_s_per_gib.zip(planned) {
+        let saved_s = worth * planned.ssd_bytes as f64 / (1u64 << 30) as f64;
+        let verb = if saved_s < 0.0 { "costs" } else { "saves" };
+        let (saved, bytes) = (seconds(saved_s.abs()), approximate(planned.ssd_bytes));
+        writeln!(text, "SSD room   {bytes} of it {verb} {saved} here, against the fastest layout without")?;
+    }
+    writeln!(text, "why        {}", explanation.reason)?;
+    write_emulated(text, explanation.emulated)
+}
+
+fn write_emulated(text: &mut String, emulated: bool) -> std::fmt::Result {
+    match emulated {
+        true => writeln!(text, "note       servers are emulated: all figures are those of device models"),
+        false => Ok(()),
+    }
+}
+
+fn window_text(number: usize, window: &WindowPace) -> String {
+    format!("{number}, {}", interval_text(window))
+}
+
+fn interval_text(window: &WindowPace) -> String {
+    let pace = window.pace.as_ref().map_or_else(|| "no requests".to_owned(), pace_text);
+    format!("{:.0} s to {:.0} s: {} predicted; {pace}", window.start_s, window.end_s, seconds(window.time_s))
+}
+
+fn pace_text(pace: &Pace) -> String {
+    format!("the {} of {} is busiest, {:.0} % of the time", pace.station, pace.server, pace.busy * 100.0)
+}
+
+fn difference_text(one: &Alternative) -> String {
+    if one.is_planned {
+        return "the plan".to_owned();
+    }
+    if one.difference_s.abs() < 0.5e-6 {
+        return "the same".to_owned();
+    }
+    let sign = if one.difference_s < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", fine_seconds(one.difference_s.abs()))
+}
+
+/// One region changes little, so down to microseconds.
+fn fine_seconds(value: f64) -> String {
+    match value {
+        v if v < 0.9995e-3 => format!("{:.0} us", v * 1e6),
+        v if v < 9.95e-3 => format!("{:.1} ms", v * 1e3),
+        v => seconds(v),
+    }
+}
+
+fn alternative_text(one: &Alternative) -> String {
+    let lack = |lack: &super::Lack| format!("{} lacks {}", lack.server, approximate(lack.bytes));
+    let lacking: Vec<String> = one.lacking.iter().map(lack).collect();
+    let room = if lacking.is_empty() { String::new() } else { format!("; no room: {}", lacking.join(", ")) };
+    format!("{} ({}){room}", one.layout, one.names.join(", "))
+}
+
+/// `ssd0 to ssd3`.
+fn span_text(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, .., last] => format!("{first} to {last}"),
+    }
+}
