@@ -2,6 +2,9 @@
 //! counting, of one trace of 300 MB. Prints one JSON object, the median of the runs beside its floor: opening and mapping the same files
 //! and adding up their words once, in turn with the counting. The time of the parts goes to standard error.
 //!
+//! Then the most memory that opening and counting a trace of 100 million records (3.2 GB) takes, in MiB. Its floor is the part of the
+//! trace that is looked at in one go.
+//!
 //! `cargo bench -p stripewise-trace --bench counts`; with `-- --all`, other traces too, on standard error.
 
 use rayon::prelude::*;
@@ -27,15 +30,19 @@ fn main() {
     println!(
         r#"{{"name": "trace.counts", "value": {value:.2}, "unit": "Mrecords/s", "floor": {floor:.2}, "ratio": {ratio:.4}}}"#
     );
+    let (mib, floor) = memory(if asked("--bench") { 100_000_000 } else { 32 * 1024 });
+    let ratio = mib / floor;
+    println!(
+        r#"{{"name": "trace.memory", "value": {mib:.1}, "unit": "MiB", "floor": {floor:.1}, "ratio": {ratio:.4}}}"#
+    );
     if asked("--all") {
         measure("zipf, 1 rank, 2048 regions", zipf, 1, records, repetitions);
         measure("sequential, 32 ranks", Pattern::Sequential, 32, records, repetitions);
     }
 }
 
-/// Million records per second of opening and counting, and of the floor.
-fn measure(name: &str, pattern: Pattern, ranks: u32, records: u64, repetitions: usize) -> (f64, f64) {
-    let workload = Workload {
+fn workload(pattern: Pattern, ranks: u32, records: u64) -> Workload {
+    Workload {
         pattern,
         file_size: ByteCount(128 << 30),
         request_size: ByteCount(512 << 10),
@@ -43,12 +50,38 @@ fn measure(name: &str, pattern: Pattern, ranks: u32, records: u64, repetitions: 
         ranks,
         requests_per_rank: records / u64::from(ranks),
         seed: 1,
-    };
+    }
+}
+
+fn write(workload: &Workload) -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let directory = tempfile::tempdir_in(base).expect("room in memory");
     let shape = TraceShape { nodes: 4, ..TraceShape::default() };
     write_trace(&workload.generator().expect("a workload"), &shape, directory.path()).expect("a trace");
+    directory
+}
+
+/// MiB of the most that opening and counting so many records takes, and of the floor.
+fn memory(records: u64) -> (f64, f64) {
+    let zipf = Pattern::Zipf { exponent: 0.8, region_size: ByteCount(64 << 20) };
+    let directory = write(&workload(zipf, 32, records));
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:").map(str::to_owned));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
+    };
+    // Forgets the peak so far: that of writing the trace. Where that is not allowed, the figure is too large.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let trace = Trace::open(directory.path()).expect("the trace");
+    black_box(count(&trace, &CountOptions::default()).expect("counts"));
+    (peak(), (records as f64 * 32.0 / f64::from(1 << 20)).min(256.0))
+}
+
+/// Million records per second of opening and counting, and of the floor.
+fn measure(name: &str, pattern: Pattern, ranks: u32, records: u64, repetitions: usize) -> (f64, f64) {
+    let workload = workload(pattern, ranks, records);
+    let directory = write(&workload);
     let (mut opening, mut counting, mut whole, mut passing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..repetitions {
         let begin = Instant::now();

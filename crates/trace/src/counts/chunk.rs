@@ -163,15 +163,20 @@ impl ChunkFile {
         self.classes.number(key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn table(&mut self, window: u32) -> &mut Table {
         if self.windows.get(self.current).is_none_or(|(number, _)| *number != window) {
-            self.current = *self.window_places.entry(window).or_insert_with(|| {
-                self.windows.push((window, Table::EMPTY));
-                self.windows.len() - 1
-            });
+            self.go_to(window);
         }
         &mut self.windows[self.current].1
+    }
+
+    #[cold]
+    fn go_to(&mut self, window: u32) {
+        self.current = *self.window_places.entry(window).or_insert_with(|| {
+            self.windows.push((window, Table::EMPTY));
+            self.windows.len() - 1
+        });
     }
 
     /// Adds a request, cut at region borders.

@@ -30,7 +30,7 @@ impl Table {
     pub(super) const EMPTY: Self = Self::Grid { counts: Vec::new(), slices: Vec::new(), class_bits: 1 };
 
     /// Counts a request whose slice is the bit set in `slice`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, region: u32, class: u32, slice: u64) {
         if let Self::Grid { counts, slices, class_bits } = self
             && class >> *class_bits == 0

@@ -314,3 +314,91 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refuse(CountOptions { class_limit: 3, ..CountOptions::default() }).contains("3 classes"));
     assert_eq!(count(&trace, &CountOptions::default()), Ok(vec![]));
 }
+
+/// A trace of one process, of pread calls on one file: start and end in nanoseconds, offset, bytes.
+fn trace_of_requests(requests: impl Iterator<Item = (u64, u64, u64, u64)>) -> Trace {
+    let mut slots = SlotBuffer::default();
+    let file = slots.define_file(b"/data/a");
+    for (start, end, offset, bytes) in requests {
+        slots.push_event(&RawEvent::new(Call::Pread, file, FileOffset(offset), bytes, Ticks(start), Ticks(end)));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let header = Header {
+        clock: Clock::Monotonic,
+        pid: 1,
+        parent_pid: 0,
+        mpi_rank: None,
+        mpi_size: 0,
+        start_wall_ns: 1_000_000_000_000,
+        start_monotonic_ns: 0,
+        start_ticks: 0,
+        ticks_per_second: 0,
+        lost: 0,
+        finished: true,
+        used_bytes: 0,
+        pairs: [ClockPair::default(); 2],
+        node: b"n",
+        program: b"p",
+    };
+    slots.write(&directory.path().join("1.swt"), &header).unwrap();
+    Trace::open(directory.path()).unwrap()
+}
+
+fn requests_of(file: &FileAccess) -> u64 {
+    let regions = file.windows.iter().flat_map(|window| &window.regions);
+    regions.flat_map(|region| &region.counts).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn times_that_run_backwards_are_counted_all_the_same() {
+    let requests = 20_000u64;
+    let backwards =
+        (0..requests).rev().map(|number| (number * 1_000_000, number * 1_000_000 + 500, number << 12, 4096));
+    let trace = trace_of_requests(backwards);
+    let options = CountOptions { window_s: 0.5, region_size: ByteCount(1 << 20), ..CountOptions::default() };
+    let counted = count(&trace, &options).unwrap();
+    assert_eq!((requests_of(&counted[0]), counted[0].windows.len()), (requests, 40));
+    // 500 requests of 4 KiB in each window: two regions or three.
+    assert!(counted[0].windows.iter().all(|window| (2..=3).contains(&window.regions.len())));
+    assert!(counted[0].windows.iter().all(|window| window.company == Company::default()), "one process has no company");
+    // To and fro: every request in another window than the one before.
+    let fro = (0..requests).map(|number| (number % 2 * 700_000_000, number % 2 * 700_000_000, number << 12, 4096));
+    let counted = count(&trace_of_requests(fro), &options).unwrap();
+    assert_eq!((requests_of(&counted[0]), counted[0].windows.len()), (requests, 2));
+}
+
+#[test]
+fn sizes_without_end_become_few_classes() {
+    let requests = 150_000u64;
+    let trace = trace_of_requests((0..requests).map(|number| (number, number, (number % 50) << 26, number + 1)));
+    let counted = count(&trace, &CountOptions::default()).unwrap();
+    assert!(counted[0].classes.len() <= 32);
+    assert_eq!(requests_of(&counted[0]), requests);
+    let regions = counted[0].windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts);
+    let bytes: u64 = regions.map(|(class, count)| counted[0].class(*class).request_bytes * count).sum();
+    let exact = requests * (requests + 1) / 2;
+    assert!(bytes.abs_diff(exact) <= requests, "{bytes} of {exact}");
+}
+
+#[test]
+fn what_no_file_can_hold_is_left_out_and_told() {
+    let odd = [
+        (0, 1, 0, 4096),
+        (1, 2, 1 << 62, 4096),
+        (2, 3, u64::MAX - 10, 4096),
+        (3, 4, 0, 1 << 61),
+        (4, 5, 1 << 61, 4096),
+        (5, 6, 0, u64::MAX >> 1),
+        // Larger than the file that is told by the others, but possible.
+        (6, 7, 4096, 1 << 40),
+    ];
+    let trace = trace_of_requests(odd.into_iter());
+    let counted = count_and_tell(&trace, &CountOptions::default()).unwrap();
+    assert_eq!(counted.impossible, 5);
+    assert_eq!((counted.files.len(), counted.files[0].size_bytes), (1, 4096 + (1 << 40)));
+    assert_eq!(requests_of(&counted.files[0]), 1 + (1 << 14) + 1);
+    assert_eq!(
+        count_and_tell(&trace_of_requests([(0, 0, 1 << 62, 1)].into_iter()), &CountOptions::default()).unwrap(),
+        Counted { files: Vec::new(), impossible: 1 }
+    );
+}
