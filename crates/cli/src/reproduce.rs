@@ -5,15 +5,20 @@
 //! below and name it in that module's `EXPERIMENTS`.
 
 mod catalogue;
+mod cost_intelligent;
 mod document;
 mod experiment;
 mod h2dp;
-mod lab;
+mod ibridge;
+pub(crate) mod lab;
+mod model_check;
 mod opt_cases;
+mod opt_search;
 mod output;
 mod padp;
 mod plot;
 mod script;
+mod segment;
 
 use crate::context::Context;
 use crate::output::Verdict;
@@ -36,9 +41,10 @@ Examples:
   stripewise reproduce --list
   stripewise reproduce h2dp-fig5 h2dp-fig7
   stripewise reproduce h2dp-fig5 --json -o results
+  stripewise reproduce opt-search 5ms-256KiB-32-zipf
   stripewise reproduce --all --document docs")]
 pub(crate) struct ReproduceArgs {
-    /// The experiments, as --list names them
+    /// The experiments, as --list names them; after opt-search its cases
     #[arg(value_name = "ID", required_unless_present_any = ["list", "all"])]
     ids: Vec<String>,
 
@@ -108,10 +114,10 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     }
     let progress = CaseProgress::new(&arguments.testbed.to_string());
-    let run_one = |experiment: &&'static Experiment| -> Result<Done> {
+    let run_one = |(experiment, cases): &Chosen| -> Result<Done> {
         let Experiment { id, run, .. } = **experiment;
         let (testbed, seed) = (arguments.testbed, arguments.seed);
-        let findings = run(&Setting { testbed, seed, progress: &progress }).with_context(|| id.to_owned())?;
+        let findings = run(&Setting { testbed, seed, cases, progress: &progress }).with_context(|| id.to_owned())?;
         let done = Done { experiment, testbed, seed, findings };
         if let Some(directory) = &arguments.output {
             write(directory, &done)?;
@@ -137,24 +143,31 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
     Ok(Verdict::Done)
 }
 
+/// An experiment, and the cases that were named after it.
+type Chosen = (&'static Experiment, Vec<String>);
+
 /// The experiments that are asked for; with `--all` those that the testbed can run.
-fn choose(arguments: &ReproduceArgs) -> Result<Vec<&'static Experiment>> {
+fn choose(arguments: &ReproduceArgs) -> Result<Vec<Chosen>> {
+    let testbed = arguments.testbed;
     if arguments.all {
-        let able = catalogue::all().filter(|experiment| experiment.testbeds.contains(&arguments.testbed));
-        return Ok(able.collect());
+        let able = catalogue::all().filter(|experiment| experiment.testbeds.contains(&testbed));
+        return Ok(able.map(|experiment| (experiment, Vec::new())).collect());
     }
-    let find = |id: &String| -> Result<&'static Experiment> {
-        let Some(experiment) = catalogue::all().find(|experiment| experiment.id == id) else {
-            bail!("`{id}` is not an experiment; `stripewise reproduce --list` names them");
-        };
-        let testbed = arguments.testbed;
-        ensure!(
-            experiment.testbeds.contains(&testbed),
-            "{id} cannot run on the {testbed} testbed; leave --testbed out"
-        );
-        Ok(experiment)
-    };
-    arguments.ids.iter().map(find).collect()
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for id in &arguments.ids {
+        match (catalogue::all().find(|experiment| experiment.id == id), chosen.last_mut()) {
+            (Some(experiment), _) => {
+                ensure!(
+                    experiment.testbeds.contains(&testbed),
+                    "{id} cannot run on the {testbed} testbed; leave --testbed out"
+                );
+                chosen.push((experiment, Vec::new()));
+            }
+            (None, Some((experiment, cases))) if experiment.id == opt_search::ID => cases.push(id.clone()),
+            (None, _) => bail!("`{id}` is not an experiment; `stripewise reproduce --list` names them"),
+        }
+    }
+    Ok(chosen)
 }
 
 fn write(directory: &Path, done: &Done) -> Result<()> {

@@ -6,8 +6,13 @@ use super::experiment::Experiment;
 const PAPERS: &[&[Experiment]] = &[
     // Our own first, then by paper.
     super::opt_cases::EXPERIMENTS,
+    super::opt_search::EXPERIMENTS,
+    super::model_check::EXPERIMENTS,
     super::h2dp::EXPERIMENTS,
     super::padp::EXPERIMENTS,
+    super::cost_intelligent::EXPERIMENTS,
+    super::segment::EXPERIMENTS,
+    super::ibridge::EXPERIMENTS,
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Experiment> {

@@ -50,6 +50,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) testbed: TestbedKind,
     /// Of everything random.
     pub(crate) seed: u64,
+    /// The cases that were named after the experiment, for one that takes them; none for all.
+    pub(crate) cases: &'a [String],
     pub(crate) progress: &'a CaseProgress,
 }
 

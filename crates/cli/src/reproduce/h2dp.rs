@@ -1,83 +1,147 @@
-//! H2DP sections 2, 5.2 and 5.3: figures 2 and 5 to 11.
+//! H2DP sections 2, 5.2, 5.3 and 5.4: figures 2 and 5 to 11, and the overheads.
 //!
 //! One laboratory for all of them: the Sun Fire cluster of section 5.1, with the devices and the network that the group's papers publish.
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+mod benchmarks;
+mod migration;
+mod motivation;
+mod zipf;
+
+use super::experiment::{Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::lab::Lab;
-use super::script::{Generated, access};
 use anyhow::Result;
 use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_planner::PolicyName;
-use stripewise_sim::Migration;
-use stripewise_trace::{Generator, Pattern, Program, Step, Workload};
+use stripewise_sim::{Migration, Outcome};
+use stripewise_trace::{Benchmark, Program};
 
-pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
-    id: "h2dp-fig5",
-    paper: "H2DP",
-    place: "figure 5",
-    title: "IOR bandwidth with various request sizes",
-    testbeds: SIMULATED,
-    setup: "IOR with Zipf-distributed requests (a = 0.8) on a shared file of 128 GiB, 32 processes on 32 nodes, 12 HServers and 4 SServers \
-            with room for 1/6 of the file. All data is accessed once over on average, and halfway the popular regions change; the paper says \
-            only that \"the access frequencies change at run-time\".",
-    discussion: "",
-    run: figure_5,
-}];
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "h2dp-fig2",
+        paper: "H2DP",
+        place: "figure 2",
+        title: "Fixed stripes on HServers, on SServers and on both",
+        testbeds: SIMULATED,
+        setup: "IOR on a file of 16 GiB, 16 processes, requests of 512 KiB, sequential (every process its own share) and random; 4 HServers, \
+                4 SServers, and all 8, in stripes of 64 KiB.",
+        discussion: motivation::DISCUSSION,
+        run: motivation::figure_2,
+    },
+    Experiment {
+        id: "h2dp-fig5",
+        paper: "H2DP",
+        place: "figure 5",
+        title: "IOR bandwidth with various request sizes",
+        testbeds: SIMULATED,
+        setup: zipf::SETUP_5,
+        discussion: zipf::DISCUSSION_5,
+        run: zipf::figure_5,
+    },
+    Experiment {
+        id: "h2dp-fig6",
+        paper: "H2DP",
+        place: "figure 6",
+        title: "I/O time of HServers and SServers",
+        testbeds: SIMULATED,
+        setup: "Reads of figure 5 with requests of 256 KiB. The time that the servers' devices are busy, mean over the servers of a class, \
+                over that of the SServers under H2DP.",
+        discussion: zipf::DISCUSSION_6,
+        run: zipf::figure_6,
+    },
+    Experiment {
+        id: "h2dp-fig7",
+        paper: "H2DP",
+        place: "figure 7",
+        title: "IOR bandwidth with various numbers of processes",
+        testbeds: SIMULATED,
+        setup: "As figure 5 with requests of 512 KiB. The text does not print the numbers of processes; here 8 to 64, beyond 32 two on a node.",
+        discussion: zipf::DISCUSSION_7,
+        run: zipf::figure_7,
+    },
+    Experiment {
+        id: "h2dp-fig8",
+        paper: "H2DP",
+        place: "figure 8",
+        title: "IOR bandwidth with various server ratios",
+        testbeds: SIMULATED,
+        setup: "As figure 5 with requests of 512 KiB and other numbers of servers; SServers always have room for a sixth of the file.",
+        discussion: zipf::DISCUSSION_8,
+        run: zipf::figure_8,
+    },
+    Experiment {
+        id: "h2dp-fig9",
+        paper: "H2DP",
+        place: "figure 9",
+        title: "HPIO bandwidth with various region sizes",
+        testbeds: SIMULATED,
+        setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with room for a sixth of the file. The paper \
+                names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter.",
+        discussion: benchmarks::DISCUSSION_9,
+        run: benchmarks::figure_9,
+    },
+    Experiment {
+        id: "h2dp-fig10",
+        paper: "H2DP",
+        place: "figure 10",
+        title: "BTIO bandwidth with various numbers of processes",
+        testbeds: SIMULATED,
+        setup: benchmarks::SETUP_10,
+        discussion: benchmarks::DISCUSSION_10,
+        run: benchmarks::figure_10,
+    },
+    Experiment {
+        id: "h2dp-fig11",
+        paper: "H2DP",
+        place: "figure 11",
+        title: "IOR bandwidth without and with dynamic data migration",
+        testbeds: SIMULATED,
+        setup: "As figure 5. Without migration the placement of the first half stays; with it regions are copied through the servers while the \
+                program goes on.",
+        discussion: migration::DISCUSSION_11,
+        run: migration::figure_11,
+    },
+    Experiment {
+        id: "h2dp-overheads",
+        paper: "H2DP",
+        place: "section 5.4",
+        title: "Size of the mapping table",
+        testbeds: SIMULATED,
+        setup: "A file of 100 GB in regions of 64 MiB, each with a layout of its own on 12 HServers and 4 SServers.",
+        discussion: migration::DISCUSSION_54,
+        run: migration::overheads,
+    },
+];
 
 const REGION: ByteCount = ByteCount(64 << 20);
-const FILE: ByteCount = ByteCount(128 << 30);
-const ZIPF: f64 = 0.8;
 /// "We assume that SServers can accommodate 1/6 data of the tested files at most."
 const SSD_SHARE: u64 = 6;
-/// Those that the paper compares, and ours.
-const POLICIES: [PolicyName; 4] = [PolicyName::Def, PolicyName::Padp, PolicyName::Psa, PolicyName::H2dp];
+/// Computing nodes that run clients.
+const NODES: u32 = 32;
 const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
+/// Asynchronous, as section 4.5; the paper names no limit to its bandwidth.
+const MIGRATION: Migration = Migration::Copied { bandwidth_bytes_per_s: None, chunk: ByteCount(1 << 20) };
 
-/// The paper's cluster with other numbers of servers.
-fn lab((hservers, sservers): (usize, usize), file: ByteCount) -> Result<Lab> {
+/// Those that the paper compares, and ours where it exists.
+fn policies() -> Vec<PolicyName> {
+    let named = ["def", "padp", "psa", "h2dp", "opt"];
+    named.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The paper's cluster with so many HServers and SServers, the SServers with room for a share of the file.
+fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>) -> Result<Lab> {
     let (hdd, ssd, link) = (lookup_device("paper-hdd")?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-    let room = (sservers > 0).then(|| ByteCount(file.0 / SSD_SHARE / sservers as u64));
-    Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, room, REGION).with_client_link(link))
+    Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, REGION).with_client_link(link))
 }
 
-/// Zipf-distributed requests with the popular regions changing between phases.
-struct Zipf {
-    phases: Vec<Generator>,
-    direction: Direction,
-    ranks: u32,
+/// As [`lab`], for one program's files.
+fn lab_for(program: &dyn Program, servers: (usize, usize)) -> Result<Lab> {
+    let bytes: u64 = program.files().iter().map(|file| file.size_bytes).sum();
+    lab(servers, Some(ByteCount(bytes / SSD_SHARE / servers.1 as u64)))
 }
 
-impl Zipf {
-    /// All phases together access as many bytes as the file has.
-    fn once_over(direction: Direction, request: ByteCount, ranks: u32, phases: u32, seed: u64) -> Result<Self> {
-        let requests_per_rank = (FILE.0 / request.0 / u64::from(ranks * phases)).max(1);
-        let phase = |number| {
-            let workload = Workload {
-                pattern: Pattern::Zipf { exponent: ZIPF, region_size: REGION },
-                file_size: FILE,
-                request_size: request,
-                direction,
-                ranks,
-                requests_per_rank,
-                seed: seed + u64::from(number),
-            };
-            workload.generator()
-        };
-        Ok(Self { phases: (0..phases).map(phase).collect::<Result<_, _>>()?, direction, ranks })
-    }
-
-    fn program(&self, nodes: u32) -> Generated<'_> {
-        let steps = move |process| {
-            let direction = self.direction;
-            self.phases.iter().enumerate().flat_map(move |(number, generator)| {
-                let mark = (number > 0).then_some(Step::Phase);
-                let requests = generator.requests(process);
-                mark.into_iter().chain(requests.map(move |request| access(direction, request.offset.0, request.bytes)))
-            })
-        };
-        Generated::shared(FILE.0, (self.ranks, nodes), self.phases.len() as u32, steps)
-    }
+fn benchmark(text: &str) -> Result<Box<dyn Program>> {
+    Ok(text.parse::<Benchmark>()?.program()?)
 }
 
 fn direction_name(direction: Direction) -> &'static str {
@@ -87,37 +151,37 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// Bandwidth of each policy, planned for the program and run on it.
-fn bandwidths(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Option<f64>>> {
+/// What each policy does, planned for the program and run on it.
+fn outcomes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Outcome>> {
     let files = lab.count(program);
-    let one = |policy: &PolicyName| -> Result<Option<f64>> {
-        let plan = lab.plan_counted(*policy, program, &files, setting.seed)?;
-        Ok(Some(lab.simulate(&plan, program, Migration::Free)?.mb_per_s))
+    let one = |policy: PolicyName| -> Result<Outcome> {
+        let plan = lab.plan_counted(policy, program, &files, setting.seed)?;
+        lab.simulate(&plan, program, MIGRATION)
     };
-    POLICIES.iter().map(one).collect()
+    policies().into_iter().map(one).collect()
 }
 
-fn figure_5(setting: &Setting<'_>) -> Result<Findings> {
-    let sizes = [64 << 10, 256 << 10, 1 << 20, 4 << 20].map(ByteCount);
-    let lab = lab((12, 4), FILE)?;
-    let cases: Vec<(Direction, ByteCount)> =
-        DIRECTIONS.iter().flat_map(|direction| sizes.map(|size| (*direction, size))).collect();
-    let figures = setting.map(&cases, |(direction, size)| {
-        let zipf = Zipf::once_over(*direction, *size, 32, 2, setting.seed)?;
-        bandwidths(setting, &lab, &zipf.program(32))
-    })?;
-    let mut findings = Findings::default();
-    for (direction, most) in DIRECTIONS.into_iter().zip([[219.0, 103.0, 49.0], [253.0, 115.0, 56.0]]) {
-        let of_direction = cases.iter().zip(&figures).filter(|((found, _), _)| *found == direction);
-        let groups = of_direction.map(|((_, size), figures)| (size.to_string(), figures.clone()));
-        let name = direction_name(direction);
-        let panel = Panel::new(format!("IOR {name}"), Unit::MbPerS, "request size", POLICIES, groups);
-        for (base, published) in ["def", "padp", "psa"].into_iter().zip(most) {
-            let ours = panel.most_gain_percent("h2dp", base).unwrap_or(f64::NAN);
-            let what = format!("h2dp over {base}");
-            findings.rows.push(Row::new(name, what, Unit::Percent, Published::UpTo(published), ours));
-        }
-        findings.panels.push(panel);
-    }
-    Ok(findings)
+/// [`outcomes`] as bandwidth of both directions together.
+fn bandwidths(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Option<f64>>> {
+    Ok(outcomes(setting, lab, program)?.iter().map(|outcome| Some(outcome.mb_per_s)).collect())
+}
+
+/// Rows "up to": our most over all groups beside the paper's, over `def`, `padp` and `psa`.
+fn most_gains(panel: &Panel, case: &str, published: [Published; 3]) -> Vec<Row> {
+    let bases = ["def", "padp", "psa"].into_iter().zip(published);
+    let row = |(base, published)| {
+        let ours = panel.most_gain_percent("h2dp", base).unwrap_or(f64::NAN);
+        Row::new(case, format!("h2dp over {base}"), Unit::Percent, published, ours)
+    };
+    bases.map(row).collect()
+}
+
+/// Rows of one group beside the paper's.
+fn gains(panel: &Panel, case: &str, group: &str, published: [Published; 3]) -> Vec<Row> {
+    let bases = ["def", "padp", "psa"].into_iter().zip(published);
+    let row = |(base, published)| {
+        let ours = panel.gain_percent(group, "h2dp", base).unwrap_or(f64::NAN);
+        Row::new(case, format!("h2dp over {base}"), Unit::Percent, published, ours)
+    };
+    bases.map(row).collect()
 }

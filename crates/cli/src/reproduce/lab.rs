@@ -18,25 +18,25 @@ const ID: &str = "simulated";
 
 /// One server of a laboratory.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Machine {
-    pub(super) class: ServerClass,
-    pub(super) device: DeviceSpec,
-    pub(super) link: Option<LinkSpec>,
+pub(crate) struct Machine {
+    pub(crate) class: ServerClass,
+    pub(crate) device: DeviceSpec,
+    pub(crate) link: Option<LinkSpec>,
     /// Bytes that files may take; `None` where there is enough.
-    pub(super) room: Option<ByteCount>,
+    pub(crate) room: Option<ByteCount>,
 }
 
 /// Servers, what calibration would find of them, and the simulated system made of them.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Lab {
-    pub(super) cluster: Cluster,
-    pub(super) profile: Profile,
-    pub(super) system: System,
+pub(crate) struct Lab {
+    pub(crate) cluster: Cluster,
+    pub(crate) profile: Profile,
+    pub(crate) system: System,
 }
 
 impl Lab {
     /// The network parameters are the mean of the servers' links.
-    pub(super) fn new(machines: &[Machine], region_size: ByteCount) -> Self {
+    pub(crate) fn new(machines: &[Machine], region_size: ByteCount) -> Self {
         let named: Vec<(String, &Machine)> = machines
             .iter()
             .enumerate()
@@ -77,7 +77,7 @@ impl Lab {
     }
 
     /// `hdds` disks and `ssds` SSDs, all behind links of one kind.
-    pub(super) fn hybrid(
+    pub(crate) fn hybrid(
         (hdds, hdd): (usize, DeviceSpec),
         (ssds, ssd): (usize, DeviceSpec),
         link: LinkSpec,
@@ -91,19 +91,19 @@ impl Lab {
     }
 
     /// With a link of every client node, shared by its processes.
-    pub(super) fn with_client_link(mut self, link: LinkSpec) -> Self {
+    pub(crate) fn with_client_link(mut self, link: LinkSpec) -> Self {
         self.system.client_link = Some(link);
         self
     }
 
     /// What tracing a run of the program would give; its phases are the windows.
-    pub(super) fn count(&self, program: &dyn Program) -> Vec<FileAccess> {
+    pub(crate) fn count(&self, program: &dyn Program) -> Vec<FileAccess> {
         let region_size = self.cluster.region_size;
         count_program(program, &ProgramCountOptions { region_size, ..ProgramCountOptions::default() })
     }
 
     /// What a policy makes of a program's accesses.
-    pub(super) fn request<'a>(
+    pub(crate) fn request<'a>(
         &'a self,
         program: &dyn Program,
         files: &'a [FileAccess],
@@ -128,13 +128,13 @@ impl Lab {
     }
 
     /// The plan of one policy for a program.
-    pub(super) fn plan(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<Plan> {
+    pub(crate) fn plan(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<Plan> {
         let files = self.count(program);
         self.plan_counted(policy, program, &files, seed)
     }
 
     /// As [`Self::plan`], for accesses that were counted before: once for several policies, or in another run of the program.
-    pub(super) fn plan_counted(
+    pub(crate) fn plan_counted(
         &self,
         policy: PolicyName,
         program: &dyn Program,
@@ -147,13 +147,13 @@ impl Lab {
     }
 
     /// Runs the program on the placements of a plan; regions move at the borders of its phases.
-    pub(super) fn simulate(&self, plan: &Plan, program: &dyn Program, migration: Migration) -> Result<Outcome> {
+    pub(crate) fn simulate(&self, plan: &Plan, program: &dyn Program, migration: Migration) -> Result<Outcome> {
         let options = SimOptions { borders: Borders::Phase, migration, ..SimOptions::default() };
         self.simulate_with(&placements(plan, program), program, options)
     }
 
     /// As [`Self::simulate`], for any placements and options.
-    pub(super) fn simulate_with(
+    pub(crate) fn simulate_with(
         &self,
         files: &[FilePlacements],
         program: &dyn Program,
@@ -164,7 +164,7 @@ impl Lab {
     }
 
     /// Plans and runs: million bytes per second.
-    pub(super) fn mb_per_s(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<f64> {
+    pub(crate) fn mb_per_s(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<f64> {
         let plan = self.plan(policy, program, seed)?;
         Ok(self.simulate(&plan, program, Migration::Free)?.mb_per_s)
     }
@@ -172,7 +172,7 @@ impl Lab {
 
 /// The placement of every phase. A plan leaves out windows in which nothing moves, and what was counted of a program has windows of a
 /// nominal length.
-pub(super) fn placements(plan: &Plan, program: &dyn Program) -> Vec<FilePlacements> {
+pub(crate) fn placements(plan: &Plan, program: &dyn Program) -> Vec<FilePlacements> {
     let window_s = ProgramCountOptions::default().window_s;
     let file = |planned: &stripewise_planner::PlannedFile| {
         let window = |phase: u32| {

@@ -7,14 +7,14 @@ pub(super) mod case;
 mod summary;
 
 use super::experiment::{Experiment, Findings, Panel, SIMULATED, Setting, Unit};
-use super::lab::Lab;
+use super::lab::{Lab, placements};
 use anyhow::Result;
 use case::{Case, Pattern};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use stripewise_planner::{Plan, PolicyName};
-use stripewise_sim::Migration;
+use stripewise_sim::{FilePlacements, SimOptions};
 use stripewise_trace::Program as _;
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
@@ -79,7 +79,7 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
     let counts = lab.count(&traced);
     let judge = |policy: &PolicyName| -> Result<(PolicyName, f64, f64, Plan)> {
         let plan = lab.plan_counted(*policy, &traced, &counts, seed)?;
-        let (mean, spread) = judged(&lab, &plan, case, seed)?;
+        let (mean, spread) = judged_placement(&lab, &placements(&plan, &traced), case, seed)?;
         Ok((*policy, mean, spread, plan))
     };
     let judged: Vec<_> = PolicyName::ALL.par_iter().map(judge).collect::<Result<_>>()?;
@@ -98,11 +98,11 @@ fn measure(case: &Case, seed: u64) -> Result<CaseResult> {
 
 /// Mean bandwidth over as many runs as it takes, and half the width of its 95 % interval, relative. The runs are the same for all
 /// policies.
-fn judged(lab: &Lab, plan: &Plan, case: &Case, seed: u64) -> Result<(f64, f64)> {
+pub(super) fn judged_placement(lab: &Lab, files: &[FilePlacements], case: &Case, seed: u64) -> Result<(f64, f64)> {
     let mut figures: Vec<f64> = Vec::new();
     loop {
         let run = case.run(seed, figures.len() as u64 + 1)?;
-        figures.push(lab.simulate(plan, &run, Migration::Free)?.mb_per_s);
+        figures.push(lab.simulate_with(files, &run, SimOptions::default())?.mb_per_s);
         let (mean, spread) = mean_and_spread(&figures);
         // Without draws all runs are one.
         let enough = figures.len() >= LEAST_REPETITIONS && spread <= TARGET_SPREAD;

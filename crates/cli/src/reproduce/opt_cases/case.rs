@@ -113,6 +113,16 @@ impl Case {
         Self { disk, request_bytes, processes, pattern, requests_per_process: requests / u64::from(processes) }
     }
 
+    /// Zipf-distributed reads of few processes.
+    pub(in super::super) fn is_one_of_the_eight(&self) -> bool {
+        (self.pattern, self.processes) == (Pattern::Zipf, 32)
+    }
+
+    /// With fewer requests, all processes together.
+    pub(in super::super) fn shortened(self, requests: u64) -> Self {
+        Self { requests_per_process: requests / u64::from(self.processes), ..self }
+    }
+
     /// Whether runs differ.
     pub(in super::super) fn is_drawn(&self) -> bool {
         self.pattern != Pattern::InOrder

@@ -6,7 +6,7 @@ const SMALL: ByteCount = ByteCount(256 << 20);
 
 fn with_setting(run: impl FnOnce(&Setting<'_>) -> Result<Findings>) -> Findings {
     let progress = CaseProgress::new("test");
-    run(&Setting { testbed: TestbedKind::Simulated, seed: 1, progress: &progress }).unwrap()
+    run(&Setting { testbed: TestbedKind::Simulated, seed: 1, cases: &[], progress: &progress }).unwrap()
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Sections 5.2.2 and 5.2.3: HPIO and BTIO.
+
+use super::{DIRECTIONS, bandwidths, benchmark, direction_name, gains, lab_for, policies};
+use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
+use anyhow::Result;
+use stripewise_layout::{ByteCount, Direction};
+
+pub(super) const SETUP_10: &str = "BTIO class D, subtype simple, written and read back, 12 HServers and 4 SServers with room for a sixth of the \
+    file. 4 of the benchmark's 50 outputs (10.9 of 135.8 GB), which all do the same; bandwidth of writing and reading together.";
+pub(super) const DISCUSSION_9: &str = "";
+pub(super) const DISCUSSION_10: &str = "";
+
+const SERVERS: (usize, usize) = (12, 4);
+
+pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
+    let sizes = [64 << 10, 256 << 10, 1 << 20].map(ByteCount);
+    let cases: Vec<(Direction, ByteCount)> =
+        DIRECTIONS.iter().flat_map(|direction| sizes.map(|size| (*direction, size))).collect();
+    let figures = setting.map(&cases, |(direction, size)| {
+        let op = direction_name(*direction);
+        let text = format!("hpio:region_count=40960,region_size={size},region_spacing=0,processes=16,nodes=16,op={op}");
+        let program = benchmark(&text)?;
+        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+    })?;
+    let published: [[[f64; 3]; 2]; 3] = [
+        [[192.0, 91.0, 41.0], [166.0, 71.0, 41.0]],
+        [[136.0, 72.0, 21.0], [156.0, 70.0, 21.0]],
+        [[111.0, 62.0, 17.0], [113.0, 67.0, 17.0]],
+    ];
+    let mut findings = Findings::default();
+    for (place, direction) in DIRECTIONS.into_iter().enumerate() {
+        let name = direction_name(direction);
+        let groups = sizes.iter().map(ToString::to_string).zip(figures[place * sizes.len()..].iter().cloned());
+        let panel = Panel::new(format!("HPIO {name}"), Unit::MbPerS, "region size", policies(), groups);
+        for (size, published) in sizes.iter().zip(&published) {
+            let [def, padp, psa] = published[place];
+            // Over PSA the paper says "up to", of reads and writes together.
+            let published = [Published::Value(def), Published::Value(padp), Published::UpTo(psa)];
+            findings.rows.extend(gains(&panel, &format!("{size} {name}"), &size.to_string(), published));
+        }
+        findings.panels.push(panel);
+    }
+    Ok(findings)
+}
+
+pub(super) fn figure_10(setting: &Setting<'_>) -> Result<Findings> {
+    let processes = [4u32, 16, 64];
+    let figures = setting.map(&processes, |processes| {
+        let nodes = processes.min(&super::NODES);
+        let program = benchmark(&format!(
+            "btio:class=D,subtype=simple,time_steps=20,processes={processes},nodes={nodes},op=both"
+        ))?;
+        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+    })?;
+    let groups = processes.iter().map(ToString::to_string).zip(figures);
+    let panel = Panel::new("BTIO", Unit::MbPerS, "processes", policies(), groups);
+    let mut findings = Findings::default();
+    for (processes, [def, padp]) in processes.iter().zip([[137.0, 48.0], [105.0, 28.0], [92.0, 25.0]]) {
+        let published = [Published::Value(def), Published::Value(padp), Published::NotPrinted];
+        let case = format!("{processes} processes");
+        findings.rows.extend(gains(&panel, &case, &processes.to_string(), published));
+    }
+    let most = panel.most_gain_percent("h2dp", "psa").unwrap_or(f64::NAN);
+    findings.rows.push(Row::new("all", "h2dp over psa", Unit::Percent, Published::UpTo(19.0), most));
+    findings.panels.push(panel);
+    Ok(findings)
+}

@@ -1,0 +1,50 @@
+//! Section 2.2: stripes of one size on servers of two kinds.
+
+use super::{benchmark, direction_name, lab};
+use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
+use crate::reproduce::lab::Lab;
+use anyhow::Result;
+use stripewise_layout::{ByteCount, Direction, Layout, Placement, ServerId};
+use stripewise_sim::{FilePlacements, SimOptions};
+
+pub(super) const DISCUSSION: &str = "";
+
+const STRIPE_BYTES: u32 = 64 << 10;
+const PLATFORMS: [(&str, (usize, usize)); 3] = [("4H", (4, 0)), ("4S", (0, 4)), ("4H4S", (4, 4))];
+
+pub(super) fn figure_2(setting: &Setting<'_>) -> Result<Findings> {
+    let patterns = ["sequential", "random"];
+    let cases: Vec<(&str, Direction)> =
+        patterns.iter().flat_map(|pattern| super::DIRECTIONS.map(|direction| (*pattern, direction))).collect();
+    let figures = setting.map(&cases, |(pattern, direction)| {
+        let op = direction_name(*direction);
+        let program = benchmark(&format!(
+            "ior:pattern={pattern},size=16GiB,transfer=512KiB,processes=16,nodes=16,op={op},seed={}",
+            setting.seed
+        ))?;
+        let run = |(_, servers): (&str, (usize, usize))| -> Result<Option<f64>> {
+            let lab = lab(servers, None)?;
+            let placements = [FilePlacements::fixed(striped(&lab)?)];
+            Ok(Some(lab.simulate_with(&placements, &*program, SimOptions::default())?.mb_per_s))
+        };
+        PLATFORMS.into_iter().map(run).collect::<Result<Vec<_>>>()
+    })?;
+    let named = cases.iter().map(|(pattern, direction)| format!("{pattern} {}", direction_name(*direction)));
+    let series = PLATFORMS.iter().map(|(name, _)| *name);
+    let panel = Panel::new("IOR in stripes of 64 KiB", Unit::MbPerS, "access", series, named.zip(figures));
+    let mut findings = Findings::default();
+    for group in &panel.groups {
+        let over = |base| panel.gain_percent(group, "4H4S", base).unwrap_or(f64::NAN) / 100.0 + 1.0;
+        // "Slightly better than four homogeneous HServers", "even worse than four homogeneous SServers".
+        findings.rows.push(Row::new(group, "4H4S over 4H", Unit::Ratio, Published::AtLeast(1.0), over("4H")));
+        findings.rows.push(Row::new(group, "4H4S over 4S", Unit::Ratio, Published::Below(1.0), over("4S")));
+    }
+    findings.panels.push(panel);
+    Ok(findings)
+}
+
+fn striped(lab: &Lab) -> Result<Placement> {
+    let servers = 0..lab.cluster.servers.len() as u16;
+    let layout = Layout::new(servers.map(|server| (ServerId(server), STRIPE_BYTES)))?;
+    Ok(Placement::uniform(ByteCount(lab.cluster.region_size.0), layout.clone(), layout))
+}

@@ -1,0 +1,232 @@
+//! Does a policy's model prefer the layout that is really faster?
+//!
+//! A case is a pair of layouts that a policy weighs against each other for one access pattern. The policy's own cost function names the
+//! cheaper one; the simulator runs the pattern on both. Pairs that the simulator finds within a hundredth of each other are no cases. A
+//! model that finds both equally good is right half the time.
+
+mod weighed;
+
+use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::lab::Lab;
+use super::script::{Generated, access};
+use anyhow::Result;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use stripewise_device::{DeviceSpec, lookup_device, lookup_link};
+use stripewise_layout::{ByteCount, Direction, Order, Placement};
+use stripewise_model::Concurrency;
+use stripewise_sim::{FilePlacements, SimOptions};
+use stripewise_trace::{AccessClass, Step};
+use weighed::{Weighed, weighed};
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
+    id: "model-check",
+    paper: "Cost-intelligent",
+    place: "section 6.3",
+    title: "How often a policy's model prefers the layout that is really faster",
+    testbeds: SIMULATED,
+    setup: "Pairs of layouts that each policy weighs, for reads and writes, sequential and random, of 64 KiB to 4 MiB by 8, 32 and 128 \
+            processes, on 12 or 6 HServers with 4 or 2 SServers, for `cost` and `segment` also on 16 and 8 HServers alone; disks with 0.3 ms \
+            and 5 ms of random startup. The faster one is what the simulator finds.",
+    discussion: "",
+    run,
+}];
+
+const REGION: ByteCount = ByteCount(64 << 20);
+const REGIONS: u64 = 64;
+/// Of one simulated run, all processes together.
+const REQUESTS: u64 = 2_048;
+/// Layouts nearer to each other than this are no case.
+const TIE_SHARE: f64 = 0.01;
+
+/// One access pattern on one cluster.
+#[derive(Clone, Copy, Debug)]
+struct Pattern {
+    servers: (usize, usize),
+    seeking: bool,
+    class: AccessClass,
+    processes: u32,
+}
+
+fn patterns() -> Vec<Pattern> {
+    let mut patterns = Vec::new();
+    for servers in [(12, 4), (6, 2), (16, 0), (8, 0)] {
+        for seeking in [false, true] {
+            for direction in [Direction::Read, Direction::Write] {
+                for order in [Order::Sequential, Order::Random] {
+                    for request_bytes in [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20] {
+                        let class = AccessClass { direction, request_bytes, order };
+                        patterns.extend([8, 32, 128].map(|processes| Pattern { servers, seeking, class, processes }));
+                    }
+                }
+            }
+        }
+    }
+    patterns
+}
+
+impl Pattern {
+    fn lab(&self) -> Result<Lab> {
+        let (mut hdd, ssd, link) = (lookup_device("paper-hdd")?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
+        if let (true, DeviceSpec::Hdd(hdd)) = (self.seeking, &mut hdd) {
+            (hdd.read.random_startup_s, hdd.write.random_startup_s) = (5e-3, 5e-3);
+        }
+        Ok(Lab::hybrid((self.servers.0, hdd), (self.servers.1, ssd), link, None, REGION))
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        Concurrency { processes: self.processes, processes_per_node: 1 }
+    }
+
+    /// Sequential: every process goes through its own share of the file; random: anywhere, aligned.
+    fn program(&self, seed: u64) -> Generated<'static> {
+        let Pattern { class: AccessClass { direction, request_bytes, order }, processes, .. } = *self;
+        let each = (REQUESTS / u64::from(processes)).max(1);
+        let in_file = REGION.0 * REGIONS / request_bytes;
+        let share = in_file / u64::from(processes);
+        let steps = move |process: u32| {
+            let mut random = SmallRng::seed_from_u64(seed ^ u64::from(process) << 32);
+            (0..each).map(move |number| -> Step {
+                let place = match order {
+                    Order::Sequential => u64::from(process) * share + number % share.max(1),
+                    Order::Random => random.random_range(0..in_file),
+                };
+                access(direction, place * request_bytes, request_bytes)
+            })
+        };
+        Generated::shared(REGION.0 * REGIONS, (processes, processes), 1, steps)
+    }
+}
+
+/// What was found for one policy.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Tally {
+    cases: u64,
+    right: f64,
+    /// Patterns with at least two layouts to weigh.
+    patterns: u64,
+    /// Sum over those of ln(speed of the model's favourite / speed of the fastest).
+    #[serde(skip)]
+    reached_ln: f64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.cases += other.cases;
+        self.right += other.right;
+        self.patterns += other.patterns;
+        self.reached_ln += other.reached_ln;
+    }
+
+    /// All pairs of the layouts, given what the model costs them and how fast they are.
+    fn of(layouts: &[(f64, f64)]) -> Self {
+        let mut tally = Tally::default();
+        for (number, (cost, speed)) in layouts.iter().enumerate() {
+            for (other_cost, other_speed) in &layouts[..number] {
+                if (speed / other_speed - 1.0).abs() <= TIE_SHARE || (other_speed / speed - 1.0).abs() <= TIE_SHARE {
+                    continue;
+                }
+                tally.cases += 1;
+                let equal = (cost / other_cost - 1.0).abs() < 1e-9;
+                tally.right += match (equal, (cost < other_cost) == (speed > other_speed)) {
+                    (true, _) => 0.5,
+                    (false, true) => 1.0,
+                    (false, false) => 0.0,
+                };
+            }
+        }
+        let favourite = layouts.iter().min_by(|left, right| left.0.total_cmp(&right.0));
+        let fastest = layouts.iter().map(|(_, speed)| *speed).max_by(f64::total_cmp);
+        if let (Some((_, speed)), Some(fastest), true) = (favourite, fastest, layouts.len() > 1) {
+            tally.patterns = 1;
+            tally.reached_ln = (speed / fastest).ln();
+        }
+        tally
+    }
+
+    fn share_percent(&self) -> f64 {
+        self.right / self.cases as f64 * 100.0
+    }
+
+    fn reached_percent(&self) -> f64 {
+        (self.reached_ln / self.patterns as f64).exp() * 100.0
+    }
+}
+
+fn run(setting: &Setting<'_>) -> Result<Findings> {
+    let found = setting.map(&patterns(), |pattern| judge(pattern, setting.seed))?;
+    let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
+    for (policy, tally) in found.iter().flatten() {
+        tallies.entry(policy).or_default().add(tally);
+    }
+    let row = |(policy, tally): (&&'static str, &Tally)| {
+        let published = match *policy {
+            "cost" | "cost, HServers alone" => Published::Range(80.0, 91.0),
+            _ => Published::NotPrinted,
+        };
+        let case = format!("{policy}, {} pairs", tally.cases);
+        Row::new(case, "preferred what is faster", Unit::Percent, published, tally.share_percent())
+    };
+    let groups = tallies.iter().map(|(policy, tally)| {
+        ((*policy).to_owned(), vec![Some(tally.share_percent()), Some(tally.reached_percent())])
+    });
+    let series = ["pairs judged rightly", "speed of the favourite over the fastest"];
+    let panel = Panel::new("Models", Unit::Percent, "policy", series, groups);
+    let mut findings = Findings { rows: tallies.iter().map(row).collect(), panels: vec![panel], ..Findings::default() };
+    findings.details.insert("model_check".to_owned(), serde_json::to_value(&tallies)?);
+    Ok(findings)
+}
+
+fn judge(pattern: &Pattern, seed: u64) -> Result<Vec<(&'static str, Tally)>> {
+    let lab = pattern.lab()?;
+    let policies = weighed(&lab, pattern.class, pattern.concurrency(), REGIONS as usize)?;
+    // A layout that several policies weigh is run once.
+    let mut placements: Vec<&Placement> = Vec::new();
+    for weighed in policies.iter().flat_map(|(_, weighed)| weighed) {
+        if !placements.contains(&&weighed.placement) {
+            placements.push(&weighed.placement);
+        }
+    }
+    let program = pattern.program(seed);
+    let speed = |placement: &&Placement| -> Result<f64> {
+        let files = [FilePlacements::fixed((*placement).clone())];
+        Ok(lab.simulate_with(&files, &program, SimOptions::default())?.mb_per_s)
+    };
+    let speeds = placements.par_iter().map(speed).collect::<Result<Vec<f64>>>()?;
+    let of = |weighed: &Weighed| {
+        let place = placements.iter().position(|known| **known == weighed.placement).expect("all were listed");
+        (weighed.cost, speeds[place])
+    };
+    let tally = |(policy, weighed): &(&'static str, Vec<Weighed>)| {
+        (*policy, Tally::of(&weighed.iter().map(of).collect::<Vec<_>>()))
+    };
+    Ok(policies.iter().map(tally).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_right_wrong_or_even_and_near_ones_do_not_count() {
+        // Costs and speeds: the first is right of the second, wrong of the third; the last two are too near.
+        let tally = Tally::of(&[(1.0, 100.0), (2.0, 50.0), (3.0, 200.0), (4.0, 201.0)]);
+        assert_eq!((tally.cases, tally.right), (5, 1.0));
+        assert_eq!(Tally::of(&[(1.0, 100.0), (1.0, 50.0)]).right, 0.5);
+        assert!((Tally::of(&[(1.0, 100.0), (2.0, 200.0)]).reached_percent() - 50.0).abs() < 1e-9);
+        assert_eq!(Tally::of(&[(1.0, 100.0)]).patterns, 0);
+    }
+
+    #[test]
+    fn every_policy_weighs_enough_pairs() {
+        let pattern = patterns()[8];
+        let lab = pattern.lab().unwrap();
+        for (policy, weighed) in weighed(&lab, pattern.class, pattern.concurrency(), 16).unwrap() {
+            assert!(weighed.len() >= 2, "{policy}");
+            assert!(weighed.iter().all(|one| one.placement.check(16).is_ok() && one.cost > 0.0), "{policy}");
+        }
+    }
+}
