@@ -96,32 +96,7 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     );
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make the directory {}", arguments.out.display()))?;
-    let testbed = Testbed::build(&arguments)?;
-    let mut results = Results {
-        version: RESULTS_VERSION,
-        emulated: true,
-        runs: Vec::new(),
-        profile: serde_json::to_value(&testbed.profile)?,
-        cluster: serde_json::to_value(&testbed.cluster)?,
-    };
-    // The report shows one trace with its plans in full, the middle one; the results of all.
-    let shown = arguments.request.len() / 2;
-    let mut inputs = Vec::new();
-    for (number, request) in arguments.request.iter().enumerate() {
-        eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
-        let requests = testbed.requests_per_rank(&arguments, *request)?;
-        let trace = testbed.trace(&arguments, *request, requests)?;
-        for policy in &arguments.policy {
-            let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
-            let done = results.runs.len() as f64 / (arguments.request.len() * arguments.policy.len() * 2) as f64;
-            let elapsed_s = started.elapsed().as_secs_f64();
-            // The whole demo at the pace so far, with some room for the repeated run itself.
-            let may_repeat = elapsed_s / done.max(0.1) < REPEAT_WITHIN_S;
-            results.runs.extend(one_plan(&testbed, &arguments, (*request, requests), *policy, &plan, may_repeat)?);
-            inputs.extend((number == shown).then_some(plan));
-        }
-        inputs.extend((number == shown).then_some(trace));
-    }
+    let Measurements { testbed, results, mut inputs } = measure(&arguments, REPEAT_WITHIN_S)?;
     let path = arguments.out.join("results.json");
     std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
         .with_context(|| format!("cannot write {}", path.display()))?;
@@ -136,6 +111,69 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
     }
     context.say(format!("took {:.0} s", started.elapsed().as_secs_f64()));
     Ok(if results.runs.iter().all(|run| run.verified) { Verdict::Done } else { Verdict::Finding })
+}
+
+/// Read bandwidths of a Zipf-distributed program on emulated servers, with every policy and request size, as the demo measures them.
+pub(crate) fn emulated_runs(
+    emulated: &str,
+    link: &str,
+    (requests, policies): (&[ByteCount], &[PolicyName]),
+    ranks: u32,
+    seed: u64,
+) -> Result<Vec<RunResult>> {
+    let arguments = DemoArgs {
+        out: PathBuf::new(),
+        emulated: emulated.to_owned(),
+        link: link.to_owned(),
+        size: ByteCount(1 << 30),
+        region: ByteCount(4 << 20),
+        ranks,
+        request: requests.to_vec(),
+        policy: policies.to_vec(),
+        seconds: 3.0,
+        seed,
+    };
+    let measured = measure(&arguments, f64::INFINITY)?;
+    Ok(measured.results.runs.into_iter().filter(|run| run.op == Direction::Read).collect())
+}
+
+/// What was measured, and the files that a report shows of it.
+struct Measurements {
+    testbed: Testbed,
+    results: Results,
+    inputs: Vec<PathBuf>,
+}
+
+/// Traces, plans and runs every request size with every policy.
+fn measure(arguments: &DemoArgs, repeat_within_s: f64) -> Result<Measurements> {
+    let started = Instant::now();
+    let testbed = Testbed::build(arguments)?;
+    let mut results = Results {
+        version: RESULTS_VERSION,
+        emulated: true,
+        runs: Vec::new(),
+        profile: serde_json::to_value(&testbed.profile)?,
+        cluster: serde_json::to_value(&testbed.cluster)?,
+    };
+    // The report shows one trace with its plans in full, the middle one; the results of all.
+    let shown = arguments.request.len() / 2;
+    let mut inputs = Vec::new();
+    for (number, request) in arguments.request.iter().enumerate() {
+        eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
+        let requests = testbed.requests_per_rank(arguments, *request)?;
+        let trace = testbed.trace(arguments, *request, requests)?;
+        for policy in &arguments.policy {
+            let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
+            let done = results.runs.len() as f64 / (arguments.request.len() * arguments.policy.len() * 2) as f64;
+            let elapsed_s = started.elapsed().as_secs_f64();
+            // The whole demo at the pace so far, with some room for the repeated run itself.
+            let may_repeat = elapsed_s / done.max(0.1) < repeat_within_s;
+            results.runs.extend(one_plan(&testbed, arguments, (*request, requests), *policy, &plan, may_repeat)?);
+            inputs.extend((number == shown).then_some(plan));
+        }
+        inputs.extend((number == shown).then_some(trace));
+    }
+    Ok(Measurements { testbed, results, inputs })
 }
 
 /// Places a fresh copy of the file by the plan and runs the program on it, writing and then reading.

@@ -9,6 +9,7 @@ mod cost_intelligent;
 mod document;
 mod experiment;
 mod h2dp;
+mod hot_set;
 mod ibridge;
 pub(crate) mod lab;
 mod model_check;

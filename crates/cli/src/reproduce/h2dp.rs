@@ -1,6 +1,7 @@
 //! H2DP sections 2, 5.2, 5.3 and 5.4: figures 2 and 5 to 11, and the overheads.
 //!
-//! One laboratory for all of them: the Sun Fire cluster of section 5.1, with the devices and the network that the group's papers publish.
+//! One laboratory for all of them: the Sun Fire cluster of section 5.1. H2DP prints none of its servers' parameters; PADP ran on the same
+//! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::padp`]). That one is used here.
 
 mod benchmarks;
 mod migration;
@@ -10,7 +11,6 @@ mod zipf;
 use super::experiment::{Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::lab::Lab;
 use anyhow::Result;
-use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_planner::PolicyName;
 use stripewise_sim::{Migration, Outcome};
@@ -129,13 +129,14 @@ fn policies() -> Vec<PolicyName> {
 }
 
 /// The paper's cluster with so many HServers and SServers, the SServers with room for a share of the file.
-fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>) -> Result<Lab> {
-    let (hdd, ssd, link) = (lookup_device("paper-hdd")?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-    Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, REGION).with_client_link(link))
+fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>) -> Lab {
+    let (hdd, ssd) = super::padp::devices();
+    let link = super::padp::LINK;
+    Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, REGION).with_client_link(link)
 }
 
 /// As [`lab`], for one program's files.
-fn lab_for(program: &dyn Program, servers: (usize, usize)) -> Result<Lab> {
+fn lab_for(program: &dyn Program, servers: (usize, usize)) -> Lab {
     let bytes: u64 = program.files().iter().map(|file| file.size_bytes).sum();
     lab(servers, Some(ByteCount(bytes / SSD_SHARE / servers.1 as u64)))
 }

@@ -8,6 +8,7 @@ mod weighed;
 
 use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::lab::Lab;
+use super::opt_cases::case::Disk;
 use super::script::{Generated, access};
 use anyhow::Result;
 use rand::rngs::SmallRng;
@@ -15,7 +16,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use stripewise_device::{DeviceSpec, lookup_device, lookup_link};
+use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction, Order, Placement};
 use stripewise_model::Concurrency;
 use stripewise_sim::{FilePlacements, SimOptions};
@@ -46,7 +47,7 @@ const TIE_SHARE: f64 = 0.01;
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
     servers: (usize, usize),
-    seeking: bool,
+    disk: Disk,
     class: AccessClass,
     processes: u32,
 }
@@ -54,12 +55,12 @@ struct Pattern {
 fn patterns() -> Vec<Pattern> {
     let mut patterns = Vec::new();
     for servers in [(12, 4), (6, 2), (16, 0), (8, 0)] {
-        for seeking in [false, true] {
+        for disk in [Disk::Fast, Disk::Seeking] {
             for direction in [Direction::Read, Direction::Write] {
                 for order in [Order::Sequential, Order::Random] {
                     for request_bytes in [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20] {
                         let class = AccessClass { direction, request_bytes, order };
-                        patterns.extend([8, 32, 128].map(|processes| Pattern { servers, seeking, class, processes }));
+                        patterns.extend([8, 32, 128].map(|processes| Pattern { servers, disk, class, processes }));
                     }
                 }
             }
@@ -70,10 +71,8 @@ fn patterns() -> Vec<Pattern> {
 
 impl Pattern {
     fn lab(&self) -> Result<Lab> {
-        let (mut hdd, ssd, link) = (lookup_device("paper-hdd")?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-        if let (true, DeviceSpec::Hdd(hdd)) = (self.seeking, &mut hdd) {
-            (hdd.read.random_startup_s, hdd.write.random_startup_s) = (5e-3, 5e-3);
-        }
+        let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
+        let hdd = self.disk.device()?;
         Ok(Lab::hybrid((self.servers.0, hdd), (self.servers.1, ssd), link, None, REGION))
     }
 

@@ -125,7 +125,7 @@ const SSD_WRITE_MB_PER_S: f64 = 54.0;
 const SSD_READ_STARTUP_S: f64 = 80e-6;
 const SSD_WRITE_STARTUP_S: f64 = 85e-6;
 const SSD_CHANNELS: usize = 6;
-const LINK: LinkSpec = LinkSpec { message_s: 20e-6, transfer_s_per_byte: 1.0 / 117e6 };
+pub(super) const LINK: LinkSpec = LinkSpec { message_s: 20e-6, transfer_s_per_byte: 1.0 / 117e6 };
 
 fn ssd_service(direction: Direction) -> Service {
     let (startup_s, rate) = match direction {
@@ -143,7 +143,7 @@ fn hdd_startup_s(direction: Direction, order: Order) -> f64 {
     ssd.startup_s + (s * KIB) as f64 * ssd.transfer_s_per_byte - (h * KIB) as f64 * 1e-6 / HDD_MB_PER_S
 }
 
-fn devices() -> (DeviceSpec, DeviceSpec) {
+pub(super) fn devices() -> (DeviceSpec, DeviceSpec) {
     let hdd_service = |direction| Service {
         startup_s: hdd_startup_s(direction, Order::Sequential),
         random_startup_s: hdd_startup_s(direction, Order::Random),

@@ -20,7 +20,7 @@ pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
         let op = direction_name(*direction);
         let text = format!("hpio:region_count=40960,region_size={size},region_spacing=0,processes=16,nodes=16,op={op}");
         let program = benchmark(&text)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
     })?;
     let published: [[[f64; 3]; 2]; 3] = [
         [[192.0, 91.0, 41.0], [166.0, 71.0, 41.0]],
@@ -50,7 +50,7 @@ pub(super) fn figure_10(setting: &Setting<'_>) -> Result<Findings> {
         let program = benchmark(&format!(
             "btio:class=D,subtype=simple,time_steps=20,processes={processes},nodes={nodes},op=both"
         ))?;
-        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
     })?;
     let groups = processes.iter().map(ToString::to_string).zip(figures);
     let panel = Panel::new("BTIO", Unit::MbPerS, "processes", policies(), groups);

@@ -29,7 +29,7 @@ struct Pair {
 
 fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Result<Pair> {
     let program = ior(direction, size, PROCESSES, setting.seed)?;
-    let lab = lab_for(&*program, SERVERS)?;
+    let lab = lab_for(&*program, SERVERS);
     let files = lab.count(&*program);
     let moving = lab.plan_counted(PolicyName::H2dp, &*program, &files, setting.seed)?;
     let staying = lab.plan_counted(PolicyName::H2dp, &*program, &first_window(&files), setting.seed)?;
@@ -132,7 +132,7 @@ fn table_bytes() -> Result<u64> {
     let directory = Scratch::new()?;
     let store = LmdbStore::open(&directory.0)?;
     let table = Table::new(Box::new(store))?;
-    let lab = lab(SERVERS, None)?;
+    let lab = lab(SERVERS, None);
     let mut changes = Changes::default();
     for region in 0..REGIONS {
         let stripe = |server: usize| {

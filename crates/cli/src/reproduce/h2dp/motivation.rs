@@ -23,7 +23,7 @@ pub(super) fn figure_2(setting: &Setting<'_>) -> Result<Findings> {
             setting.seed
         ))?;
         let run = |(_, servers): (&str, (usize, usize))| -> Result<Option<f64>> {
-            let lab = lab(servers, None)?;
+            let lab = lab(servers, None);
             let placements = [FilePlacements::fixed(striped(&lab)?)];
             Ok(Some(lab.simulate_with(&placements, &*program, SimOptions::default())?.mb_per_s))
         };

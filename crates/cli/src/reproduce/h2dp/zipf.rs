@@ -59,7 +59,7 @@ pub(super) fn figure_5(setting: &Setting<'_>) -> Result<Findings> {
     let values: Vec<(String, ByteCount)> = SIZES.iter().map(|size| (size.to_string(), *size)).collect();
     let panels = by_direction(setting, "request size", &values, |direction, size| {
         let program = ior(direction, size, PROCESSES, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
     })?;
     let mut findings = Findings::default();
     findings.rows.extend(most_gains(&panels[0], "read", [219.0, 103.0, 49.0].map(Published::UpTo)));
@@ -77,7 +77,7 @@ fn busy_s(outcome: &Outcome, classes: &[ServerClass], class: ServerClass) -> f64
 
 pub(super) fn figure_6(setting: &Setting<'_>) -> Result<Findings> {
     let program = ior(Direction::Read, SIZES[1], PROCESSES, setting.seed)?;
-    let lab = lab_for(&*program, SERVERS)?;
+    let lab = lab_for(&*program, SERVERS);
     let classes: Vec<ServerClass> = lab.cluster.servers.iter().map(|server| server.class).collect();
     let found = setting.map(&[()], |()| outcomes(setting, &lab, &*program))?;
     let times: Vec<(f64, f64)> = found[0]
@@ -101,7 +101,7 @@ pub(super) fn figure_7(setting: &Setting<'_>) -> Result<Findings> {
     let values = [8u32, 16, 32, 64].map(|processes| (processes.to_string(), processes));
     let panels = by_direction(setting, "processes", &values, |direction, processes| {
         let program = ior(direction, USUAL_SIZE, processes, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS)?, &*program)
+        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
     })?;
     let mut findings = Findings::default();
     findings.rows.extend(most_gains(&panels[0], "read", [188.0, 82.0, 49.0].map(Published::UpTo)));
@@ -114,7 +114,7 @@ pub(super) fn figure_8(setting: &Setting<'_>) -> Result<Findings> {
     let values = [(12usize, 4usize), (8, 8), (4, 12)].map(|(h, s)| (format!("{h}H{s}S"), (h, s)));
     let panels = by_direction(setting, "servers", &values, |direction, servers| {
         let program = ior(direction, USUAL_SIZE, PROCESSES, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, servers)?, &*program)
+        bandwidths(setting, &lab_for(&*program, servers), &*program)
     })?;
     let mut findings = Findings::default();
     let [read, write] = &panels;

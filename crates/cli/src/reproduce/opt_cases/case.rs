@@ -10,12 +10,12 @@ use stripewise_layout::{ByteCount, Direction, FileOffset};
 use stripewise_trace::{FileShape, Generator, IoRequest, Program, ProgramFile, Step, Workload};
 
 const REGION: ByteCount = ByteCount(64 << 20);
-const FILE: ByteCount = ByteCount(128 << 30);
+pub(in super::super) const FILE: ByteCount = ByteCount(128 << 30);
 const ZIPF: f64 = 0.8;
 const SSD_SHARE: u64 = 6;
-const HDDS: usize = 12;
-const SSDS: usize = 4;
-const SIZES: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+pub(super) const HDDS: usize = 12;
+pub(super) const SSDS: usize = 4;
+pub(super) const SIZES: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const PROCESSES: [u32; 2] = [32, 128];
 /// Of a run with draws, all processes together: enough for 1 % of uncertainty over the repetitions.
 const REQUESTS: u64 = 64_000;
@@ -23,9 +23,8 @@ const REQUESTS: u64 = 64_000;
 /// The two kinds of disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Disk {
-    /// `paper-hdd`.
     Fast,
-    /// The same with 5 ms of startup for what continues no stream.
+    /// With 5 ms of startup for what continues no stream.
     Seeking,
 }
 
@@ -37,12 +36,16 @@ impl Disk {
         }
     }
 
-    fn device(self) -> Result<DeviceSpec> {
-        let mut device = lookup_device("paper-hdd")?;
-        if let (Disk::Seeking, DeviceSpec::Hdd(hdd)) = (self, &mut device) {
-            (hdd.read.random_startup_s, hdd.write.random_startup_s) = (5e-3, 5e-3);
+    /// As `stripewise devices` lists it.
+    pub(in super::super) fn device_name(self) -> &'static str {
+        match self {
+            Disk::Fast => "paper-hdd",
+            Disk::Seeking => "paper-hdd-5ms",
         }
-        Ok(device)
+    }
+
+    pub(in super::super) fn device(self) -> Result<DeviceSpec> {
+        Ok(lookup_device(self.device_name())?)
     }
 }
 
@@ -129,9 +132,7 @@ impl Case {
     }
 
     pub(in super::super) fn lab(&self) -> Result<Lab> {
-        let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-        let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
-        Ok(Lab::hybrid((HDDS, self.disk.device()?), (SSDS, ssd), link, Some(room), REGION))
+        lab(self.disk)
     }
 
     /// Run `number` of the program: the same popularity, other draws.
@@ -148,6 +149,13 @@ impl Case {
         let files = vec![FileShape { path: SHARED.to_owned(), size_bytes: FILE.0 }];
         Ok(Run { case: *self, zipf: zipf.generator()?, number, files })
     }
+}
+
+/// The machines, with room for the share of the file on SSDs.
+pub(in super::super) fn lab(disk: Disk) -> Result<Lab> {
+    let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
+    let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
+    Ok(Lab::hybrid((HDDS, disk.device()?), (SSDS, ssd), link, Some(room), REGION))
 }
 
 /// One run of a case.
