@@ -90,6 +90,7 @@ commands! {
     Report(report::ReportArgs) = "report";
     Replay(replay::ReplayArgs) = "replay";
     Demo(demo::DemoArgs) = "demo";
+    Simulate(simulate::SimulateArgs) = "simulate";
     Reproduce(reproduce::ReproduceArgs) = "reproduce";
     Devices(devices::DevicesArgs) = "devices";
     Completions(completions::CompletionsArgs) = "completions";

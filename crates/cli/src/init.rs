@@ -3,7 +3,7 @@
 //! Everything is looked at first; then the state directory and the servers' markers are made, and the cluster file appears last
 //! and whole, so that an interrupted `init` leaves no cluster that looks complete.
 
-mod emulated;
+pub(crate) mod emulated;
 mod server;
 
 use crate::context::{Context, absolute};

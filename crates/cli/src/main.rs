@@ -38,6 +38,7 @@ mod rm;
 mod run;
 mod seconds;
 mod shell;
+mod simulate;
 mod stat;
 mod store;
 mod table;

@@ -22,7 +22,9 @@ use travel::{Flight, Sending};
 pub struct Progress {
     /// Simulated seconds.
     pub time_s: f64,
+    /// Completed, as the bytes.
     pub requests: u64,
+    pub bytes: u64,
 }
 
 /// Events between two calls of `progress`.
@@ -252,13 +254,11 @@ impl<'a> Engine<'a> {
                 return;
             }
             if self.outcome.events.is_multiple_of(PROGRESS_EVERY) {
-                progress(Progress { time_s: now.seconds(), requests: self.requests() });
+                let Outcome { read, write, .. } = &self.outcome;
+                let (requests, bytes) = (read.requests + write.requests, read.bytes + write.bytes);
+                progress(Progress { time_s: now.seconds(), requests, bytes });
             }
         }
-    }
-
-    fn requests(&self) -> u64 {
-        self.outcome.read.requests + self.outcome.write.requests
     }
 
     fn go_on(&mut self, number: u32) {

@@ -97,7 +97,7 @@ pub struct ServerDetail {
 pub struct SimOptions {
     /// Of all random draws.
     pub seed: u64,
-    /// Seconds of one slice of the time line; 0 for none. A run of more than 4,096 slices gets longer ones.
+    /// Seconds of one slice of the time line; 0 for none. A run of more than 512 slices gets longer ones.
     pub slice_s: f64,
     pub borders: Borders,
     pub migration: Migration,

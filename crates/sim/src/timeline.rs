@@ -7,7 +7,7 @@ use crate::outcome::TimeSlice;
 use stripewise_device::Nanos;
 use stripewise_layout::Direction;
 
-pub(crate) const MOST_SLICES: usize = 4096;
+pub(crate) const MOST_SLICES: usize = 512;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Moved {

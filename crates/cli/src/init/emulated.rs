@@ -8,7 +8,7 @@ use stripewise_layout::{ByteCount, Server, ServerClass, ServerUrl};
 
 /// `[COUNTx]DEVICE[:CAPACITY]`.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct EmulatedServers {
+pub(crate) struct EmulatedServers {
     count: usize,
     device: String,
     capacity: Option<ByteCount>,
@@ -40,7 +40,7 @@ impl FromStr for EmulatedServers {
 
 /// One emulated server that has a name but no place yet.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Unplaced {
+pub(crate) struct Unplaced {
     name: String,
     class: ServerClass,
     device: String,
@@ -49,7 +49,7 @@ pub(super) struct Unplaced {
 }
 
 impl Unplaced {
-    pub(super) fn at(&self, root: &Path) -> Server {
+    pub(crate) fn at(&self, root: &Path) -> Server {
         Server {
             name: self.name.clone(),
             class: self.class,
@@ -66,7 +66,7 @@ impl Unplaced {
 }
 
 /// The servers of all groups: `hdd0`, `hdd1` ..., `ssd0` ...; `emulated-hdd0` ... beside real ones.
-pub(super) fn servers(groups: &[EmulatedServers], link: Option<&str>, real_servers: usize) -> Result<Vec<Unplaced>> {
+pub(crate) fn servers(groups: &[EmulatedServers], link: Option<&str>, real_servers: usize) -> Result<Vec<Unplaced>> {
     if let Some(name) = link {
         lookup_link(name)?;
     }
@@ -96,7 +96,7 @@ pub(super) fn servers(groups: &[EmulatedServers], link: Option<&str>, real_serve
 const MEMORY_WANTED_BYTES: u64 = 2 << 30;
 
 /// Memory, where the servers' bytes fit: emulated time is true only while the machine is faster than the devices.
-pub(super) fn choose_root(base: &Path, id: &str, servers: &[Unplaced]) -> Result<PathBuf> {
+pub(crate) fn choose_root(base: &Path, id: &str, servers: &[Unplaced]) -> Result<PathBuf> {
     let beside = base.join("servers");
     let memory = Path::new("/dev/shm");
     let stated: u64 = servers.iter().filter_map(|server| server.capacity).map(|capacity| capacity.0).sum();

@@ -1,0 +1,112 @@
+//! `sim.json`: what `stripewise simulate` found, for the report and for other programs.
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::ServerClass;
+use stripewise_sim::{Outcome, SimOptions, TimeSlice};
+
+/// The version that is written.
+pub(crate) const SIMULATION_VERSION: u32 = 1;
+
+/// Slices of a time line that are kept, at most.
+const SLICES: usize = 120;
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Simulation {
+    pub(crate) version: u32,
+    pub(crate) simulated: bool,
+    pub(crate) workload: String,
+    pub(crate) processes: u32,
+    pub(crate) nodes: u32,
+    pub(crate) servers: Vec<SimulatedServer>,
+    pub(crate) options: SimOptions,
+    pub(crate) runs: Vec<SimulatedRun>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct SimulatedServer {
+    pub(crate) name: String,
+    pub(crate) class: ServerClass,
+    pub(crate) device: String,
+    pub(crate) model: String,
+    pub(crate) link: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct SimulatedRun {
+    pub(crate) name: String,
+    pub(crate) plan: Option<PathBuf>,
+    pub(crate) predicted_mb_per_s: Option<f64>,
+    pub(crate) outcome: Outcome,
+}
+
+/// For `--json`, whose envelope has a version of its own.
+#[derive(Serialize)]
+pub(crate) struct Printed<'a> {
+    pub(crate) simulation: &'a Simulation,
+}
+
+impl SimulatedRun {
+    pub(super) fn new(
+        name: String,
+        plan: Option<PathBuf>,
+        predicted_mb_per_s: Option<f64>,
+        mut outcome: Outcome,
+    ) -> Self {
+        while outcome.timeline.len() > SLICES {
+            outcome.timeline = halved(&outcome.timeline, outcome.time_s);
+        }
+        Self { name, plan, predicted_mb_per_s, outcome }
+    }
+}
+
+impl Simulation {
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).context("writing JSON")?;
+        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Neighbours joined; a server's share is weighted by length, as the last slice may be shorter.
+fn halved(timeline: &[TimeSlice], time_s: f64) -> Vec<TimeSlice> {
+    let end_s = |number: usize| timeline.get(number + 1).map_or(time_s, |slice| slice.start_s);
+    let pairs = (0..timeline.len()).step_by(2).map(|first| {
+        let mut joined = timeline[first].clone();
+        if let Some(second) = timeline.get(first + 1) {
+            joined.read_bytes += second.read_bytes;
+            joined.write_bytes += second.write_bytes;
+            joined.moved_bytes += second.moved_bytes;
+            let lengths = [end_s(first) - joined.start_s, end_s(first + 1) - second.start_s];
+            for (share, other) in joined.device_busy.iter_mut().zip(&second.device_busy) {
+                *share = (*share * lengths[0] + other * lengths[1]) / (lengths[0] + lengths[1]).max(f64::MIN_POSITIVE);
+            }
+        }
+        joined
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_slices_keep_bytes_and_busy_time() {
+        let slice = |number: usize, share: f64| TimeSlice {
+            start_s: number as f64,
+            read_bytes: 10,
+            write_bytes: 1,
+            moved_bytes: 2,
+            device_busy: vec![share],
+        };
+        // The last slice is half as long as the others.
+        let halved = halved(&[slice(0, 1.0), slice(1, 0.0), slice(2, 0.25), slice(3, 1.0)], 3.5);
+        assert_eq!(
+            halved.iter().map(|slice| (slice.start_s, slice.read_bytes)).collect::<Vec<_>>(),
+            [(0.0, 20), (2.0, 20)]
+        );
+        assert_eq!(halved[0].device_busy, [0.5]);
+        assert!((halved[1].device_busy[0] - 0.5).abs() < 1e-12);
+    }
+}
