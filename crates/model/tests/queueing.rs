@@ -179,7 +179,7 @@ fn cases() -> Vec<(String, Profile, Vec<Stream>)> {
     let flat = profile(&[(5e-3, 1e-8); 16], 0.0, 0.0);
     let mut cases = Vec::new();
     for (servers, profile) in [("disks without links", flat), ("disks and SSDs", testbed())] {
-        for bytes in [64 * KIB, 256 * KIB, MIB, 4 * MIB] {
+        for bytes in [64 * KIB, MIB] {
             for (mix, streams) in mixes(bytes) {
                 cases.push((format!("{servers}, {} KiB {mix}", bytes / KIB), profile.clone(), streams));
             }
