@@ -28,7 +28,8 @@ use stripewise_planner::{
 Examples:
   stripewise plan run.trace --policy all
   stripewise plan run.trace --policy h2dp -o plan.json
-  stripewise plan run.trace --policy h2dp --ssd-room 2GiB --window 60s -o plan.json")]
+  stripewise plan run.trace --policy h2dp --ssd-room 2GiB --window 60s -o plan.json
+  stripewise plan solver.trace viewer.trace -o plan.json")]
 pub(crate) struct PlanArgs {
     /// Traces of any form that Stripewise reads; several are taken to run at the same time, all from their starts on
     #[arg(required = true, value_name = "TRACE")]
