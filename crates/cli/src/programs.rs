@@ -8,11 +8,13 @@ use std::process::{Command, ExitStatus, Stdio};
 
 const LAUNCHER: &str = include_str!("../../../setup/mpirun");
 
-/// A program of one C file.
+/// A program of one C file and what that includes.
 pub(crate) struct Source {
     /// Without `.c`.
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
+    /// Names and texts.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +46,10 @@ impl Compiler {
 /// Compiles the program in `directory`; returns its path.
 pub(crate) fn compile(source: &Source, compiler: Compiler, directory: &Path) -> Result<PathBuf> {
     let (program, file) = (directory.join(source.name), directory.join(source.name).with_extension("c"));
-    std::fs::write(&file, source.text).with_context(|| format!("cannot write {}", file.display()))?;
+    let headers = source.headers.iter().map(|(name, text)| (directory.join(name), *text));
+    for (path, text) in headers.chain([(file.clone(), source.text)]) {
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let mut command = Command::new(compiler.command());
     command.args(["-O2", "-std=gnu11", "-o"]).arg(&program).arg(&file).arg("-lm");
     if compiler == Compiler::Plain {

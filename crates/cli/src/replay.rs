@@ -27,7 +27,14 @@ use stripewise_layout::ServerUrl;
 use stripewise_trace::{Pacing, RecordedOptions};
 use target::Wishes;
 
-const PROGRAM: programs::Source = programs::Source { name: "replay_io", text: include_str!("replay/replay_io.c") };
+const PROGRAM: programs::Source = programs::Source {
+    name: "replay_io",
+    text: include_str!("replay/replay_io.c"),
+    headers: &[
+        ("ranks_mpi.h", include_str!("replay/ranks_mpi.h")),
+        ("ranks_posix.h", include_str!("replay/ranks_posix.h")),
+    ],
+};
 
 /// Replay a recorded trace or a benchmark as a real run, and tell how fast it was
 ///
@@ -72,7 +79,7 @@ pub(crate) struct ReplayArgs {
     processes: Option<u32>,
 
     /// Multiply think times, or the trace's own times, by this
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
     scale_time: f64,
 
     /// No computing between requests: as --scale-time 0

@@ -16,7 +16,7 @@ use stripewise_model::Profile;
 use stripewise_planner::PolicyName;
 use stripewise_store::server::stations::Stations;
 
-const PROGRAM: Source = Source { name: "zipf_io", text: include_str!("../../../../demo/zipf_io.c") };
+const PROGRAM: Source = Source { name: "zipf_io", text: include_str!("../../../../demo/zipf_io.c"), headers: &[] };
 
 /// Share of the file that fits the SSDs, as H2DP section 5.1.
 const SSD_SHARE: u64 = 6;

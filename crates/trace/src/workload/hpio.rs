@@ -80,7 +80,7 @@ impl Described for Hpio {
             ),
             parameter!("method", "-m", method, "`individual` or `collective`"),
             parameter!("buffer", "cb_buffer_size", buffer, "bytes of a request of collective I/O"),
-            parameter!("op", "-w", op, "`read`, `write` or `both` (write, then read)"),
+            parameter!("op", "-O", op, "`read`, `write` or `both` (write, then read)"),
         ];
         own.into_iter().chain(run_parameters!("-np", "-r")).collect()
     }
