@@ -240,7 +240,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = lookup_device("floppy").unwrap_err().to_string();
-        assert_eq!(error, "unknown device `floppy`; known: hdd-7200, sata-ssd-2012, nvme, paper-hdd, paper-hdd-5ms, paper-ssd");
+        assert_eq!(
+            error,
+            "unknown device `floppy`; known: hdd-7200, sata-ssd-2012, nvme, paper-hdd, paper-hdd-5ms, paper-ssd"
+        );
         assert_eq!(lookup_link("").unwrap_err().to_string(), "unknown link ``; known: gigabit, infiniband");
     }
 }

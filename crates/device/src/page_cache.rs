@@ -3,7 +3,7 @@
 //! Pages are kept in groups of 64 KiB (or another size), each found by its number; the one to replace is found by the clock algorithm: a hand goes
 //! round, passes what was used since its last visit, and takes the first that was not. A read that misses fetches the groups that are
 //! missing, and when it continues one of the last reads also a stretch ahead. A write goes into the cache and is done; dirty groups above
-//! the background limit are written back in order of address, and a write that would exceed the dirty limit goes to the device itself.
+//! the background limit are written back in order of address, and a write that would exceed the dirty limit waits for that.
 //! A group of which only a part was written does not serve reads.
 
 use crate::Nanos;
@@ -17,7 +17,7 @@ const STREAMS: usize = 32;
 pub struct PageCacheSpec {
     pub size_bytes: u64,
     pub group_bytes: u64,
-    /// Share of the size above which writes go to the device.
+    /// Share of the size above which writes wait.
     pub dirty_share: f64,
     /// Share of the size above which dirty groups are written back.
     pub background_share: f64,
@@ -155,10 +155,15 @@ impl PageCache {
         }
     }
 
-    /// Takes a write in at `now`; false when too much is dirty already, and the write has to go to the device.
+    /// Most bytes that may be dirty.
+    #[must_use]
+    pub fn dirty_limit(&self) -> u64 {
+        (self.spec.size_bytes as f64 * self.spec.dirty_share) as u64
+    }
+
+    /// Takes a write in at `now`; false when too much would be dirty: the write has to wait until some is written back.
     pub fn write(&mut self, span: Span, now: Nanos) -> bool {
-        let limit = (self.spec.size_bytes as f64 * self.spec.dirty_share) as u64;
-        if self.dirty_bytes + span.bytes > limit {
+        if self.dirty_bytes + span.bytes > self.dirty_limit() {
             return false;
         }
         for number in self.numbers(span) {

@@ -2,6 +2,7 @@
 
 use crate::outcome::ServerOutcome;
 use crate::scenario::{ServerDetail, ServerModel};
+use std::collections::VecDeque;
 use stripewise_device::{
     Access, DeviceModel, DeviceSpec, Disk, DiskQueue, Flash, LinkSpec, MAX_CHANNELS, Nanos, PageCache, RecentStreams,
 };
@@ -101,6 +102,8 @@ pub(crate) struct Server {
     pub(crate) cache: Option<Box<PageCache>>,
     /// A write-back of the cache is on its way.
     pub(crate) is_flushing: bool,
+    /// Writes that wait for room in the cache, by their numbers.
+    pub(crate) throttled: VecDeque<u32>,
     /// Accesses name addresses of the device rather than places in objects.
     pub(crate) by_address: bool,
     /// The device has a second stage.
@@ -131,6 +134,7 @@ impl Server {
             device,
             cache: detail.cache.map(|spec| Box::new(PageCache::new(spec))),
             is_flushing: false,
+            throttled: VecDeque::new(),
             link: model.link,
             link_station: Fifo::default(),
             channels,

@@ -37,6 +37,16 @@ pub(super) struct Flight {
     access: Access,
 }
 
+/// What a server's cache makes of an access.
+enum Cached {
+    /// All, and that until then.
+    Done(Nanos),
+    /// The device is needed, for what the flight says now.
+    Device,
+    /// Too much is dirty: the write waits until some is written back.
+    Waits,
+}
+
 /// Whose part of a request is sent, and where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
@@ -127,7 +137,7 @@ impl Engine<'_> {
             let departure = match flight.way(self.order)[usize::from(flight.hop)] {
                 Stage::Device => match self.serve_device(&mut flight, &mut slot) {
                     Some(departure) => departure,
-                    // It waits for a disk that chooses.
+                    // It waits, for a disk that chooses or for room in the cache.
                     None => return,
                 },
                 Stage::Serial => self.serve_serial(&flight),
@@ -186,13 +196,22 @@ impl Engine<'_> {
     #[inline]
     fn serve_device(&mut self, flight: &mut Flight, slot: &mut Option<u32>) -> Option<Nanos> {
         let number = flight.server as usize;
-        if self.servers[number].cache.is_some()
-            && flight.owner != FLUSH
-            && let Some(departure) = self.serve_cache(flight)
-        {
-            // Past the device's second stage.
-            flight.hop += 1;
-            return Some(departure);
+        if self.servers[number].cache.is_some() && flight.owner != FLUSH {
+            match self.serve_cache(flight) {
+                Cached::Done(departure) => {
+                    // Past the device's second stage.
+                    flight.hop += 1;
+                    return Some(departure);
+                }
+                Cached::Waits => {
+                    let waiting = slot.take().unwrap_or_else(|| self.new_slot(*flight));
+                    self.flights[waiting as usize] = *flight;
+                    self.servers[number].throttled.push_back(waiting);
+                    self.flush(flight.server);
+                    return None;
+                }
+                Cached::Device => {}
+            }
         }
         let (now, server) = (self.now, &mut self.servers[number]);
         let access = &flight.access;
@@ -263,29 +282,29 @@ impl Engine<'_> {
         server.link_station.serve(arrival, demand)
     }
 
-    /// When the cache has done what is asked; `None` when the device is needed, for what `flight` says then.
-    fn serve_cache(&mut self, flight: &mut Flight) -> Option<Nanos> {
+    fn serve_cache(&mut self, flight: &mut Flight) -> Cached {
         let (now, server) = (self.now, &mut self.servers[flight.server as usize]);
-        let cache = server.cache.as_mut()?;
+        let Some(cache) = &mut server.cache else { return Cached::Device };
         let span = Span { address: flight.access.place.offset.0, bytes: flight.access.bytes };
         let copy = cache.spec().copy(span.bytes);
         match flight.access.direction {
             Direction::Read => match cache.read(span) {
                 Lookup::Held(since) => {
                     server.cache_hits += 1;
-                    Some(now.max(since) + copy)
+                    Cached::Done(now.max(since) + copy)
                 }
                 Lookup::Missing(span) => {
                     (flight.access.place.offset.0, flight.access.bytes) = (span.address, span.bytes);
-                    None
+                    Cached::Device
                 }
             },
-            Direction::Write => {
-                let is_in = cache.write(span, now);
-                server.cache_hits += u64::from(is_in);
+            Direction::Write if server.throttled.is_empty() && cache.write(span, now) => {
+                server.cache_hits += 1;
                 self.flush(flight.server);
-                is_in.then(|| now + copy)
+                Cached::Done(now + copy)
             }
+            Direction::Write if span.bytes > cache.dirty_limit() => Cached::Device,
+            Direction::Write => Cached::Waits,
         }
     }
 
@@ -302,7 +321,7 @@ impl Engine<'_> {
     fn flush(&mut self, number: u32) {
         let server = &mut self.servers[number as usize];
         let Some(cache) = &mut server.cache else { return };
-        if server.is_flushing || !cache.is_over_background() {
+        if server.is_flushing || (server.throttled.is_empty() && !cache.is_over_background()) {
             return;
         }
         if let Some(Span { address, bytes }) = cache.write_back(FLUSH_BYTES) {
@@ -316,7 +335,35 @@ impl Engine<'_> {
     pub(super) fn flushed(&mut self, number: u32) {
         self.outcome.events += 1;
         self.servers[number as usize].is_flushing = false;
+        while let Some(waiting) = self.servers[number as usize].throttled.front().copied() {
+            let mut flight = self.flights[waiting as usize];
+            let span = Span { address: flight.access.place.offset.0, bytes: flight.access.bytes };
+            let Some(cache) = &mut self.servers[number as usize].cache else { return };
+            if !cache.write(span, self.now) {
+                break;
+            }
+            let departure = self.now + cache.spec().copy(span.bytes);
+            self.servers[number as usize].throttled.pop_front();
+            // Past the device's second stage.
+            flight.hop += 1;
+            self.go_on_from(flight, waiting, departure);
+        }
         self.flush(number);
+    }
+
+    /// A sub-request that waited in `slot` leaves its station at `departure`.
+    fn go_on_from(&mut self, mut flight: Flight, slot: u32, departure: Nanos) {
+        match self.next_hop(&flight, flight.hop + 1) {
+            Some(hop) => {
+                flight.hop = hop;
+                self.flights[slot as usize] = flight;
+                self.queue.push(departure, Event::Flight(slot).pack());
+            }
+            None => {
+                self.free_flights.push(slot);
+                self.finished(&flight, departure);
+            }
+        }
     }
 
     /// A disk is free for the next request.
@@ -333,19 +380,9 @@ impl Engine<'_> {
             timeline.note_busy(number as usize, timeline::Part::Serial, now, service.free);
         }
         self.queue.push(service.free, Event::Device(number).pack());
-        let mut flight = self.flights[chosen.number as usize];
+        let flight = self.flights[chosen.number as usize];
         self.fill_cache(&flight, service.done);
-        match self.next_hop(&flight, flight.hop + 1) {
-            Some(hop) => {
-                flight.hop = hop;
-                self.flights[chosen.number as usize] = flight;
-                self.queue.push(service.done, Event::Flight(chosen.number).pack());
-            }
-            None => {
-                self.free_flights.push(chosen.number);
-                self.finished(&flight, service.done);
-            }
-        }
+        self.go_on_from(flight, chosen.number, service.done);
     }
 }
 

@@ -1,0 +1,8 @@
+//! The simulator against truths that need no simulator: closed forms, conservation laws, reservation at issue.
+
+mod closed_forms;
+mod detail;
+mod laws;
+mod migration;
+mod script;
+mod testbed;
