@@ -75,6 +75,7 @@ commands! {
     Doctor(doctor::DoctorArgs) = "doctor";
     Trace(trace::TraceArgs) = "trace";
     Plan(plan::PlanArgs) = "plan";
+    Explain(explain::ExplainArgs) = "explain";
     Apply(apply::ApplyArgs) = "apply";
     Run(run::RunArgs) = "run";
     Ls(ls::LsArgs) = "ls";

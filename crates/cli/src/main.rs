@@ -18,6 +18,7 @@ mod data_files;
 mod demo;
 mod devices;
 mod doctor;
+mod explain;
 mod figures;
 mod init;
 mod launch;

@@ -5,11 +5,12 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "init",
     "doctor",
     "trace",
     "plan",
+    "explain",
     "apply",
     "run",
     "ls",
@@ -139,6 +140,8 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
         (&["trace", "show", "gone"], "gone: No such file or directory"),
         (&["plan", "gone"], "cannot read the profile profile.json"),
         (&["apply", "some.json"], "some.json"),
+        (&["explain", "some.json"], "some.json: not a plan"),
+        (&["explain", "gone"], "cannot read the plan gone"),
         (
             &["report", "some.json", "-o", "r.html"],
             "some.json is neither a plan nor a profile nor results; a trace is named by its directory\n",
@@ -150,7 +153,10 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
             &["trace", "show", "text", "--window", "soon"],
             "`soon` is not a span of time; write 600s, 10min, 1.5h or 250ms",
         ),
-        (&["plan", "text", "--policy", "best"], "`best` is not a policy; use one of def, random, 1-dh, 1-dv, 2-d, cost, segment, padp, psa, h2dp, or all"),
+        (
+            &["plan", "text", "--policy", "best"],
+            "`best` is not a policy; use one of def, random, 1-dh, 1-dv, 2-d, cost, segment, padp, psa, h2dp, opt, or all",
+        ),
     ] {
         let said = place.say(words);
         assert!(said.err.ends_with(expected) || said.err.contains(expected), "{words:?} says {}", said.err);
