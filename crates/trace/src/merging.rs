@@ -66,11 +66,11 @@ impl FileAccess {
     ///
     /// # Errors
     /// When the parts are of different files, or were counted with different regions or windows.
-    pub fn merge(parts: Vec<FileAccess>, class_limit: u16) -> Result<FileAccess, MergeError> {
+    pub fn merge(mut parts: Vec<FileAccess>, class_limit: u16) -> Result<FileAccess, MergeError> {
         let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
         let (path, region_size) = (first.path.clone(), first.region_size);
         if parts.len() == 1 {
-            return Ok(parts.into_iter().next().unwrap_or_else(|| unreachable!("one part")));
+            return Ok(parts.swap_remove(0));
         }
         check(&parts)?;
         let mut all = Classes::default();

@@ -192,11 +192,13 @@ impl ChunkFile {
         }
     }
 
-    /// Notes that the last request stood until the process began one in `part`.
+    /// Notes that the last request stood until the process began one in `part`, if that is of interest.
     #[cold]
-    fn pass(&mut self, part: u32, at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>) {
-        if let Some((event, start, end)) = at(self.last_index) {
-            let (from, to) = (self.last_part, part);
+    fn pass(&mut self, part: u32, instants: &Instants, at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>) {
+        let (from, to) = (self.last_part, part);
+        if instants.is_any_between(from, to)
+            && let Some((event, start, end)) = at(self.last_index)
+        {
             self.held.push(Held { offset: event.offset.0, bytes: event.bytes, start, end, from, to });
         }
         self.last_part = part;
@@ -315,7 +317,7 @@ pub(super) fn count(
             continue;
         }
         if now.part > file.last_part {
-            file.pass(now.part, event_at);
+            file.pass(now.part, instants, event_at);
         }
         let is_random = offset.wrapping_sub(file.last_end) > options.forward_skip_bytes;
         (file.last_end, file.last_index) = (end, index);

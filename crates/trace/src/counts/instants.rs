@@ -93,6 +93,11 @@ impl Instants {
         (u64::from(part) / self.parts) as u32
     }
 
+    /// Whether there may be an instant among the begins of the parts after `after` up to `last`.
+    pub(super) fn is_any_between(&self, after: u32, last: u32) -> bool {
+        u64::from(after) / self.stride != u64::from(last) / self.stride
+    }
+
     /// The instants among the begins of the parts after `after` up to `last`, with their times. The begin of a window is none: what
     /// went on there belongs to the window before.
     pub(super) fn instants(&self, after: u32, last: u32) -> impl Iterator<Item = (u32, TraceTime)> {

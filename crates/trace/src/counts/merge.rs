@@ -204,6 +204,7 @@ impl ProcessOnFile {
                 self.last_part = held.to;
             }
         }
+        self.last_part = self.last_part.max(part.last_part);
         self.requests += part.requests;
         self.last_end = part.last_end;
         self.last = part.last.map(|last| Held { from: last.from.max(self.last_part), ..last });

@@ -264,7 +264,8 @@ proptest! {
         let trace = trace_of(&steps, false);
         let options = CountOptions { window_s: 0.25, region_size: ByteCount(1 << 26), class_limit: 5, ..CountOptions::default() };
         let limits = Limits { classes: 5, classes_apart, cells_apart };
-        let instants = Instants::new(&options, trace.duration(), trace.processes.len());
+        // As of so many processes that there are few instants.
+        let instants = Instants::new(&options, trace.duration(), 20_000 * trace.processes.len());
         let whole = count_in_chunks(&trace, &options, &instants, &limits, usize::MAX, usize::MAX);
         prop_assert_eq!(&count_in_chunks(&trace, &options, &instants, &limits, chunk_slots, batch_slots), &whole);
         let requests = |files: &[FileAccess]| -> Vec<u64> {
