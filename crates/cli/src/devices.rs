@@ -1,12 +1,13 @@
 //! `stripewise devices`: the devices and links that `init --emulated` knows by name.
 
 use crate::context::Context;
+use crate::figures::bytes;
 use crate::output::Verdict;
 use crate::table::Table;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use stripewise_device::{DEVICES, LINKS, Service};
+use stripewise_device::{DEVICES, DISKS, DRIVES, DiskSpec, FlashSpec, LINKS, Service};
 use stripewise_layout::Direction;
 
 /// List the devices and links that emulated servers can have
@@ -21,6 +22,8 @@ pub(crate) struct DevicesArgs {}
 struct Listed {
     devices: Vec<Device>,
     links: Vec<Link>,
+    disks: Vec<Disk>,
+    ssds: Vec<Ssd>,
 }
 
 #[derive(Serialize)]
@@ -47,6 +50,22 @@ struct Link {
     what: &'static str,
     e_s: f64,
     t_s_per_byte: f64,
+}
+
+/// The mechanics of a disk, for `simulate --disk mechanical`.
+#[derive(Serialize)]
+struct Disk {
+    name: &'static str,
+    what: &'static str,
+    parameters: DiskSpec,
+}
+
+/// The parts of an SSD, for `simulate --ssd parts`.
+#[derive(Serialize)]
+struct Ssd {
+    name: &'static str,
+    what: &'static str,
+    parameters: FlashSpec,
 }
 
 impl From<&Service> for Line {
@@ -80,6 +99,8 @@ pub(crate) fn run(context: &Context, _: DevicesArgs) -> Result<Verdict> {
                 t_s_per_byte: link.spec.transfer_s_per_byte,
             })
             .collect(),
+        disks: DISKS.iter().map(|disk| Disk { name: disk.name, what: disk.what, parameters: disk.spec }).collect(),
+        ssds: DRIVES.iter().map(|ssd| Ssd { name: ssd.name, what: ssd.what, parameters: ssd.spec }).collect(),
     };
     if context.json {
         context.object(&listed)?;
@@ -111,5 +132,66 @@ fn text(listed: &Listed) -> String {
     for link in &listed.links {
         links.row([link.name.to_owned(), milliseconds(link.e_s), rate(link.t_s_per_byte), link.what.to_owned()]);
     }
-    format!("{table}\n{links}")
+    format!("{table}\n{links}\n{}\n{}", disks(&listed.disks), ssds(&listed.ssds))
+}
+
+fn disks(disks: &[Disk]) -> Table {
+    let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
+    let mb = |rate: f64| format!("{:.0}", rate / 1e6);
+    let mut table = Table::new(&[
+        "mechanical disk",
+        ">rpm",
+        ">track ms",
+        ">seek ms",
+        ">full ms",
+        ">outer MB/s",
+        ">inner MB/s",
+        ">cache",
+        "what is modelled",
+    ]);
+    for disk in disks {
+        let spec = &disk.parameters;
+        table.row([
+            disk.name.to_owned(),
+            format!("{:.0}", spec.revolutions_per_s * 60.0),
+            ms(spec.track_to_track_s),
+            ms(spec.average_seek_s),
+            ms(spec.full_stroke_s),
+            mb(spec.outer_bytes_per_s),
+            mb(spec.inner_bytes_per_s),
+            bytes(spec.segments as u64 * spec.segment_bytes),
+            disk.what.to_owned(),
+        ]);
+    }
+    table
+}
+
+fn ssds(ssds: &[Ssd]) -> Table {
+    let us = |seconds: f64| format!("{:.0}", seconds * 1e6);
+    let mut table = Table::new(&[
+        "SSD in parts",
+        ">dies",
+        ">page",
+        ">read us",
+        ">program us",
+        ">erase us",
+        ">capacity",
+        ">flash",
+        "what is modelled",
+    ]);
+    for ssd in ssds {
+        let spec = &ssd.parameters;
+        table.row([
+            ssd.name.to_owned(),
+            format!("{} x {}", spec.channels, spec.dies_per_channel),
+            bytes(spec.page_bytes),
+            us(spec.read_page_s),
+            us(spec.program_page_s),
+            us(spec.erase_block_s),
+            bytes(spec.capacity_bytes),
+            bytes(spec.physical_bytes),
+            ssd.what.to_owned(),
+        ]);
+    }
+    table
 }
