@@ -120,15 +120,28 @@ pub struct Splitting {
     /// Visits and bytes per request of each of `servers`, when the samples are not all offsets.
     means: Option<Vec<(f64, f64)>>,
     samples: Vec<Sample>,
+    /// Of each of `servers` over the samples. Service is linear in bytes, so these are all that a class needs of them.
+    moments: Vec<Moments>,
     /// Sets of servers that are touched together.
-    sets: usize,
+    sets: Vec<TouchedSet>,
 }
 
-/// One offset: which set of servers it touches, and the bytes on each, by position in [`Splitting::servers`].
+/// One offset: the bytes on each server that it touches, by position in [`Splitting::servers`].
+type Sample = Vec<(usize, f64)>;
+
+/// Sub-requests to one server per request: how many, their bytes and their squared bytes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Moments {
+    visits: f64,
+    bytes: f64,
+    square_bytes: f64,
+}
+
+/// The share of the samples that touch just these servers, and the mean bytes on each.
 #[derive(Clone, PartialEq, Debug)]
-struct Sample {
-    set: usize,
-    parts: Vec<(usize, u64)>,
+struct TouchedSet {
+    share: f64,
+    parts: Vec<(usize, f64)>,
 }
 
 impl Splitting {
@@ -143,19 +156,37 @@ impl Splitting {
         let count = aligned_count(view.cycle_bytes(), request_bytes, region_bytes);
         let looked_at = count.min(SAMPLES);
         let mut samples: Vec<Sample> = Vec::with_capacity(looked_at as usize);
-        let mut sets = 0;
+        let share = 1.0 / looked_at as f64;
+        let mut moments = vec![Moments::default(); turns.len()];
+        let mut sets: Vec<TouchedSet> = Vec::new();
         for number in 0..looked_at {
             let offset = RegionOffset(number * count / looked_at * request_bytes);
-            let mut parts: Vec<(usize, u64)> =
-                view.split(offset, request_bytes).map(|sub| (position[sub.turn], sub.length)).collect();
-            parts.sort_unstable();
-            let is_same = |sample: &&Sample| {
-                sample.parts.len() == parts.len()
-                    && sample.parts.iter().zip(&parts).all(|(one, other)| one.0 == other.0)
+            let mut parts: Sample =
+                view.split(offset, request_bytes).map(|sub| (position[sub.turn], sub.length as f64)).collect();
+            parts.sort_unstable_by_key(|(at, _)| *at);
+            for (at, bytes) in &parts {
+                let sums = &mut moments[*at];
+                sums.visits += share;
+                sums.bytes += share * bytes;
+                sums.square_bytes += share * bytes * bytes;
+            }
+            let is_same = |set: &&mut TouchedSet| {
+                set.parts.len() == parts.len() && set.parts.iter().zip(&parts).all(|(one, other)| one.0 == other.0)
             };
-            let set = samples.iter().find(is_same).map_or(sets, |sample| sample.set);
-            sets = sets.max(set + 1);
-            samples.push(Sample { set, parts });
+            match sets.iter_mut().find(is_same) {
+                Some(set) => {
+                    set.share += share;
+                    set.parts.iter_mut().zip(&parts).for_each(|(sum, (_, bytes))| sum.1 += share * bytes);
+                }
+                None => {
+                    let summed = parts.iter().map(|(at, bytes)| (*at, share * bytes)).collect();
+                    sets.push(TouchedSet { share, parts: summed });
+                }
+            }
+            samples.push(parts);
+        }
+        for set in &mut sets {
+            set.parts.iter_mut().for_each(|(_, bytes)| *bytes /= set.share);
         }
         let is_period = count == aligned_count(view.cycle_bytes(), request_bytes, u64::MAX);
         let means = (count > looked_at && is_period).then(|| {
@@ -164,7 +195,7 @@ impl Splitting {
             turns.iter().map(|turn| (touched[*turn], request_bytes as f64 * share(*turn))).collect()
         });
         let servers = turns.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
-        Self { servers, means, samples, sets }
+        Self { servers, means, samples, moments, sets }
     }
 
     /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
@@ -173,37 +204,32 @@ impl Splitting {
         let cost =
             |server: &usize| SubRequestCost::of(profile, *server, class, streams(*server).continuing(class.order));
         let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
-        let mut sums: Vec<ServerDemand> = self.servers.iter().map(|server| ServerDemand::none(*server)).collect();
-        let mut forks: Vec<Fork> = vec![Fork { share: 0.0, parts: Vec::new() }; self.sets];
         let share = 1.0 / self.samples.len() as f64;
-        let mut unloaded_s = 0.0;
-        for sample in &self.samples {
-            let fork = &mut forks[sample.set];
-            if fork.parts.is_empty() {
-                let none = |(at, _): &(usize, u64)| Part { server: self.servers[*at], device_s: 0.0, link_s: 0.0 };
-                fork.parts = sample.parts.iter().map(none).collect();
-            }
-            fork.share += share;
-            let mut longest_s = 0.0f64;
-            for ((at, bytes), part) in sample.parts.iter().zip(&mut fork.parts) {
-                let (device, link) = (costs[*at].device(*bytes as f64), costs[*at].link(*bytes as f64));
-                sums[*at].add(share, device, link);
-                part.device_s += share * device.mean_s;
-                part.link_s += share * link.mean_s;
-                longest_s = longest_s.max(device.mean_s + link.mean_s);
-            }
-            unloaded_s += share * longest_s;
-        }
-        for fork in &mut forks {
-            for part in &mut fork.parts {
-                part.device_s /= fork.share;
-                part.link_s /= fork.share;
-            }
-        }
+        let longest_s = |sample: &Sample| {
+            let alone_s = sample.iter().map(|(at, bytes)| costs[*at].alone_s(*bytes));
+            alone_s.fold(0.0, f64::max)
+        };
+        let unloaded_s: f64 = self.samples.iter().map(|sample| share * longest_s(sample)).sum();
+        let of_set = |set: &TouchedSet| {
+            let part = |(at, bytes): &(usize, f64)| Part {
+                server: self.servers[*at],
+                device_s: costs[*at].device.mean_s(*bytes),
+                link_s: costs[*at].link.mean_s(*bytes),
+            };
+            Fork { share: set.share, parts: set.parts.iter().map(part).collect() }
+        };
+        let forks = self.sets.iter().map(of_set).collect();
+        let summed = |((server, cost), moments): ((&usize, &SubRequestCost), &Moments)| ServerDemand {
+            server: *server,
+            visits: moments.visits,
+            device: cost.device.summed(moments),
+            link: cost.link.summed(moments),
+        };
+        let mut sums: Vec<ServerDemand> = self.servers.iter().zip(&costs).zip(&self.moments).map(summed).collect();
         for (at, sum) in sums.iter_mut().enumerate() {
             match self.means.as_ref().map(|means| means[at]) {
                 Some((visits, bytes)) => {
-                    let (device, link) = (costs[at].device(bytes / visits), costs[at].link(bytes / visits));
+                    let (device, link) = (costs[at].device.of(bytes / visits), costs[at].link.of(bytes / visits));
                     sum.become_mean(visits, device, link);
                 }
                 None if sum.visits > 0.0 => sum.finish(),
@@ -252,37 +278,60 @@ impl ServerDemand {
 
 /// The lines of one server for one class.
 struct SubRequestCost {
-    /// Probability, startup and time per byte, for requests that continue a stream and those that do not.
-    device: [(f64, f64, f64); 2],
-    message_s: f64,
-    link_s_per_byte: f64,
+    device: LineMoments,
+    link: LineMoments,
+}
+
+/// Mean and mean square of a mix of lines as polynomials of the bytes.
+#[derive(Clone, Copy, Default)]
+struct LineMoments {
+    /// Mean: startup, and per byte.
+    mean: [f64; 2],
+    /// Mean square: constant, per byte, per squared byte.
+    square: [f64; 3],
+}
+
+impl LineMoments {
+    fn add(&mut self, share: f64, startup_s: f64, s_per_byte: f64) {
+        self.mean[0] += share * startup_s;
+        self.mean[1] += share * s_per_byte;
+        self.square[0] += share * startup_s * startup_s;
+        self.square[1] += share * 2.0 * startup_s * s_per_byte;
+        self.square[2] += share * s_per_byte * s_per_byte;
+    }
+
+    fn mean_s(&self, bytes: f64) -> f64 {
+        self.mean[0] + bytes * self.mean[1]
+    }
+
+    /// Of sub-requests of so many bytes each.
+    fn of(&self, bytes: f64) -> Work {
+        self.summed(&Moments { visits: 1.0, bytes, square_bytes: bytes * bytes })
+    }
+
+    /// Sums over sub-requests.
+    fn summed(&self, moments: &Moments) -> Work {
+        let Moments { visits, bytes, square_bytes } = *moments;
+        Work {
+            mean_s: visits * self.mean[0] + bytes * self.mean[1],
+            mean_square_s2: visits * self.square[0] + bytes * self.square[1] + square_bytes * self.square[2],
+        }
+    }
 }
 
 impl SubRequestCost {
     fn of(profile: &Profile, server: usize, class: AccessClass, continuing: f64) -> Self {
-        let line = |order, share| {
+        let (mut device, mut link) = (LineMoments::default(), LineMoments::default());
+        for (order, share) in [(Order::Sequential, continuing), (Order::Random, 1.0 - continuing)] {
             let line = profile.servers[server].line(class.direction, order);
-            (share, line.alpha_s, line.beta_s_per_byte)
-        };
-        Self {
-            device: [line(Order::Sequential, continuing), line(Order::Random, 1.0 - continuing)],
-            message_s: profile.network.e_s,
-            link_s_per_byte: profile.network.t_s_per_byte,
+            device.add(share, line.alpha_s, line.beta_s_per_byte);
         }
+        link.add(1.0, profile.network.e_s, profile.network.t_s_per_byte);
+        Self { device, link }
     }
 
-    fn device(&self, bytes: f64) -> Work {
-        let mut work = Work::default();
-        for (share, startup_s, s_per_byte) in self.device {
-            let seconds = startup_s + bytes * s_per_byte;
-            work.mean_s += share * seconds;
-            work.mean_square_s2 += share * seconds * seconds;
-        }
-        work
-    }
-
-    fn link(&self, bytes: f64) -> Work {
-        let seconds = self.message_s + bytes * self.link_s_per_byte;
-        Work { mean_s: seconds, mean_square_s2: seconds * seconds }
+    /// Seconds without waiting.
+    fn alone_s(&self, bytes: f64) -> f64 {
+        self.device.mean_s(bytes) + self.link.mean_s(bytes)
     }
 }

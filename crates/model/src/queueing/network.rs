@@ -73,12 +73,15 @@ impl Network {
         for one in &demand.servers {
             self.sums[one.server].add(requests * one.visits, one.device, one.link);
         }
+        let mut servers: Vec<u32> = Vec::new();
         for fork in demand.forks.iter().filter(|fork| fork.parts.len() > 1) {
-            let servers: Vec<u32> = fork.parts.iter().map(|part| part.server as u32).collect();
-            let sum = self
-                .forks
-                .entry(servers)
-                .or_insert_with(|| ForkSum { requests: 0.0, alone_s: vec![0.0; fork.parts.len()] });
+            servers.clear();
+            servers.extend(fork.parts.iter().map(|part| part.server as u32));
+            if !self.forks.contains_key(servers.as_slice()) {
+                let none = ForkSum { requests: 0.0, alone_s: vec![0.0; servers.len()] };
+                self.forks.insert(servers.clone(), none);
+            }
+            let sum = self.forks.get_mut(servers.as_slice()).expect("just put there");
             sum.requests += requests * fork.share;
             for (sum, part) in sum.alone_s.iter_mut().zip(&fork.parts) {
                 *sum += requests * fork.share * part.alone_s();

@@ -93,18 +93,18 @@ pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64
     let (mut rate, mut population) = (0.0f64, 0);
     while population < processes {
         let before = population;
-        population = if before < SINGLE_STEPS { before + 1 } else { before.saturating_add(before / STRIDE).min(processes) };
+        population =
+            if before < SINGLE_STEPS { before + 1 } else { before.saturating_add(before / STRIDE).min(processes) };
         // One process less than now sees the queues of the population before; over a longer stride they grow in proportion.
         let growth = if before == 0 { 0.0 } else { f64::from(population - 1) / f64::from(before) };
-        let waits: Vec<f64> = queues.iter().map(|queue| queue.wait_s(growth)).collect();
-        let busy: Vec<f64> = queues.iter().map(|queue| queue.slow.busy).collect();
+        let mut waits = Waits::of(&queues, growth);
         let single_s: f64 = queues
             .iter()
-            .zip(&waits)
+            .zip(&waits.seconds)
             .zip(&forked)
             .map(|((queue, wait_s), forked)| (queue.visits - forked).max(0.0) * wait_s)
             .sum();
-        let joined_s: f64 = forks.iter().map(|fork| fork.share * fork.waiting_s(&waits, &busy)).sum();
+        let joined_s: f64 = forks.iter().map(|fork| fork.share * fork.waiting_s(&mut waits)).sum();
         let cycle_s = alone_s + single_s + joined_s;
         // A process more never makes the others' work less.
         rate = (f64::from(population) / cycle_s).min(limit).max(rate);
@@ -166,41 +166,72 @@ const NODES: [(f64, f64); 8] = [
     (0.980_144_928_248_768, 0.050_614_268_145_188),
 ];
 
+/// What an arriving sub-request waits at each queue: 0 with probability 1 - busy and else exponential.
+struct Waits {
+    /// Mean seconds.
+    seconds: Vec<f64>,
+    /// Share of time in which each is busy, at most 1.
+    busy: Vec<f64>,
+    /// Mean seconds of those that wait.
+    scales_s: Vec<f64>,
+    /// For a queue whose scale is the widest of a fork: for every queue, busy y^(widest / own scale) at the nodes. Most forks share few
+    /// widest queues, so their exponentials are taken once and not for every fork.
+    tables: Vec<Option<Vec<[f64; NODES.len()]>>>,
+}
+
+impl Waits {
+    fn of(queues: &[Queue], growth: f64) -> Self {
+        let seconds: Vec<f64> = queues.iter().map(|queue| queue.wait_s(growth)).collect();
+        let busy: Vec<f64> = queues.iter().map(|queue| queue.slow.busy).collect();
+        let scales_s = seconds.iter().zip(&busy).map(|(wait_s, busy)| wait_s / busy.max(1e-9)).collect();
+        let busy = busy.into_iter().map(|busy| busy.min(1.0)).collect();
+        Self { tables: vec![None; seconds.len()], seconds, busy, scales_s }
+    }
+
+    fn make_table(&mut self, widest: usize) {
+        let (scales_s, busy) = (&self.scales_s, &self.busy);
+        self.tables[widest].get_or_insert_with(|| {
+            let of_queue = |(own_s, busy): (&f64, &f64)| {
+                let exponent = if *own_s > 0.0 { scales_s[widest] / own_s } else { 0.0 };
+                NODES.map(|(y, _)| busy * y.powf(exponent))
+            };
+            scales_s.iter().zip(busy).map(of_queue).collect()
+        });
+    }
+}
+
 impl JoinedFork {
     /// Seconds by which the slowest part is later than without waiting.
-    fn waiting_s(&self, waits: &[f64], busy: &[f64]) -> f64 {
-        let equal_s = self.parts.iter().map(|(queue, alone_s)| alone_s + waits[*queue]).fold(0.0, f64::max);
-        let independent_s = if self.likeness < 1.0 { self.independent_s(waits, busy) } else { equal_s };
+    fn waiting_s(&self, waits: &mut Waits) -> f64 {
+        let equal_s = self.parts.iter().map(|(queue, alone_s)| alone_s + waits.seconds[*queue]).fold(0.0, f64::max);
+        let independent_s = if self.likeness < 1.0 { self.independent_s(waits) } else { equal_s };
         let slowest_s = self.likeness * equal_s + (1.0 - self.likeness) * independent_s.max(equal_s);
         slowest_s - self.longest_s
     }
 
-    /// Mean of the largest of independent times, each its seconds alone and a wait that is 0 with probability 1 - busy and else exponential.
-    fn independent_s(&self, waits: &[f64], busy: &[f64]) -> f64 {
-        let scale = |queue: usize| waits[queue] / busy[queue].max(1e-9);
-        let widest_s = self.parts.iter().map(|(queue, _)| scale(*queue)).fold(0.0, f64::max);
+    /// Mean of the largest of independent times, each its seconds alone and its wait.
+    fn independent_s(&self, waits: &mut Waits) -> f64 {
+        let queues = self.parts.iter().map(|(queue, _)| *queue);
+        let widest =
+            queues.reduce(|widest, queue| if waits.scales_s[queue] > waits.scales_s[widest] { queue } else { widest });
+        let widest = widest.expect("a fork has parts");
+        let widest_s = waits.scales_s[widest];
         if widest_s <= 0.0 {
             return self.longest_s;
         }
+        waits.make_table(widest);
+        let table = waits.tables[widest].as_ref().expect("just made");
         // With y = exp(-(t - longest) / widest), the mean is longest + widest times the integral of P(largest > t) / y over [0, 1].
-        let integral: f64 = NODES
-            .iter()
-            .map(|(y, weight)| {
-                let below: f64 = self
-                    .parts
-                    .iter()
-                    .map(|(queue, alone_s)| {
-                        let own_s = scale(*queue);
-                        if own_s <= 0.0 {
-                            return 1.0;
-                        }
-                        let later_s = self.longest_s - alone_s - widest_s * y.ln();
-                        1.0 - busy[*queue].min(1.0) * (-later_s / own_s).exp()
-                    })
-                    .product();
-                weight * (1.0 - below) / y
-            })
-            .sum();
+        let mut below = [1.0; NODES.len()];
+        for (queue, alone_s) in &self.parts {
+            let own_s = waits.scales_s[*queue];
+            if own_s > 0.0 {
+                let later_s = self.longest_s - alone_s;
+                let decay = if later_s > 0.0 { (-later_s / own_s).exp() } else { 1.0 };
+                below.iter_mut().zip(&table[*queue]).for_each(|(below, at_node)| *below *= 1.0 - decay * at_node);
+            }
+        }
+        let integral: f64 = NODES.iter().zip(below).map(|((y, weight), below)| weight * (1.0 - below) / y).sum();
         self.longest_s + widest_s * integral
     }
 }
