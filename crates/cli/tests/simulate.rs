@@ -3,6 +3,8 @@
 mod support;
 
 use serde_json::Value;
+use stripewise_layout::{ByteCount, Direction};
+use stripewise_trace::workload::{self, Pattern, TraceShape, Workload};
 use support::Place;
 
 const SERVERS: [&str; 6] = ["--servers", "3xhdd-7200,2xsata-ssd-2012:4MiB", "--link", "gigabit", "--region", "1MiB"];
@@ -75,6 +77,39 @@ fn an_emulated_cluster_and_its_plan_are_simulated() {
     let copied = simulate(&place, &[hot, "--policy", "h2dp", "--migrate", "copied"]);
     assert!(mb_per_s(&copied, 0) <= mb_per_s(&free, 0));
     assert_eq!(free["runs"][0]["outcome"]["phases"].as_array().unwrap().len(), 2);
+}
+
+/// A trace of two processes that read 64 KiB every 50 ms each.
+fn write_trace(place: &Place) {
+    let workload = Workload {
+        pattern: Pattern::Strided,
+        file_size: ByteCount(8 << 20),
+        request_size: ByteCount(64 << 10),
+        direction: Direction::Read,
+        ranks: 2,
+        requests_per_rank: 40,
+        seed: 1,
+    };
+    std::fs::create_dir(place.path("run.trace")).unwrap();
+    let shape = TraceShape { interval_ns: 50_000_000, ..TraceShape::default() };
+    workload::write_trace(&workload.generator().unwrap(), &shape, &place.path("run.trace")).unwrap();
+}
+
+#[test]
+fn traces_run_at_their_own_times_or_as_fast_as_the_servers_allow() {
+    let place = Place::new();
+    write_trace(&place);
+    let time_s = |words: &[&str]| {
+        let simulation = simulate(&place, &[&["run.trace"], words, &SERVERS].concat());
+        assert_eq!(simulation["runs"][0]["outcome"]["read"]["requests"], 80, "{words:?}");
+        simulation["runs"][0]["outcome"]["time_s"].as_f64().unwrap()
+    };
+    let (own, gaps, at_once) = (time_s(&["--trace-times"]), time_s(&["--closed"]), time_s(&["--no-think"]));
+    // The last request begins after 39 x 50 ms.
+    assert!((1.95..2.0).contains(&own), "{own}");
+    assert!(gaps > 1.9 && at_once < 0.5 * own, "{gaps} {at_once}");
+    let windows = simulate(&place, &[&["run.trace", "--trace-times", "--window", "500ms"], &SERVERS[..]].concat());
+    assert_eq!(windows["runs"][0]["outcome"]["phases"].as_array().unwrap().len(), 4);
 }
 
 #[test]

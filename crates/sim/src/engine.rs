@@ -406,3 +406,57 @@ impl<'a> Engine<'a> {
         outcome
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FilePlacements, ServerModel, SimOptions, System};
+    use stripewise_device::{lookup_device, lookup_link};
+    use stripewise_layout::{ByteCount, FileOffset, Layout, Placement, ServerId};
+    use stripewise_trace::{FileShape, Program, ProgramFile};
+
+    struct Reads {
+        files: Vec<FileShape>,
+        each: u64,
+    }
+
+    impl Program for Reads {
+        fn files(&self) -> &[FileShape] {
+            &self.files
+        }
+        fn processes(&self) -> u32 {
+            10
+        }
+        fn nodes(&self) -> u32 {
+            1
+        }
+        fn phases(&self) -> u32 {
+            1
+        }
+        fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
+            Box::new((0..self.each).map(move |number| {
+                let offset = FileOffset(((number * 31 + u64::from(process)) % 64) << 16);
+                Step::Access(IoRequest { file: ProgramFile(0), direction: Direction::Read, offset, bytes: 1 << 16 })
+            }))
+        }
+    }
+
+    #[test]
+    fn memory_follows_what_is_on_its_way_and_not_the_length_of_the_run() {
+        let link = lookup_link("gigabit").ok();
+        let server = |name: &str| ServerModel { name: name.to_owned(), device: lookup_device(name).unwrap(), link };
+        let system = System { servers: ["nvme", "sata-ssd-2012"].map(server).to_vec(), client_link: link };
+        let layout = Layout::new([(ServerId(0), 4096), (ServerId(1), 8192)]).unwrap();
+        let files = [FilePlacements::fixed(Placement::uniform(ByteCount(1 << 22), layout.clone(), layout))];
+        let rooms = [100, 5_000].map(|each| {
+            let program = Reads { files: vec![FileShape { path: "/f".into(), size_bytes: 1 << 22 }], each };
+            let options = SimOptions::default();
+            let scenario = Scenario { system: &system, program: &program, files: &files, options };
+            let mut engine = Engine::new(&scenario).unwrap();
+            engine.run(&mut |_| {});
+            assert_eq!(engine.free_flights.len(), engine.flights.len(), "all have arrived");
+            engine.flights.len()
+        });
+        assert!(rooms[1] <= 2 * 10 && rooms[1] <= rooms[0] + 2, "{rooms:?}");
+    }
+}

@@ -79,6 +79,10 @@ impl MeanDevice {
     }
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the usual variant is the large one, and stands on the way of every sub-request"
+)]
 pub(crate) enum Device {
     Mean(MeanDevice),
     Disk { disk: Box<Disk>, queue: DiskQueue, is_busy: bool },

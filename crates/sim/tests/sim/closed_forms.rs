@@ -98,3 +98,21 @@ fn a_disk_serves_its_requests_one_after_the_other() {
         assert_near(outcome.time_s, expected_s, 1e-6, &format!("{processes} processes"));
     }
 }
+
+/// Utilisation: what a device is busy is what all requests ask of it, whatever they wait for.
+#[test]
+fn devices_are_busy_for_what_is_asked_of_them() {
+    let requests = 3 * 200;
+    let steps =
+        || (0..3u64).map(|process| (0..200).map(|n| read(((n * 3 + process) * 7 % 64) << 20, REQUEST)).collect());
+    for (name, expected_s) in [
+        // Reads elsewhere each time: startup and transfer each; of an SSD the channels, four side by side, are the busiest part.
+        ("hdd-7200", f64::from(requests) * (12.66e-3 + REQUEST as f64 / 125e6)),
+        ("sata-ssd-2012", f64::from(requests) * 80e-6 / 4.0),
+    ] {
+        let system = servers(&[name], Some("gigabit"));
+        let outcome =
+            run(&system, &Script::new(64, steps().collect()), &uniform(striped([0], 1 << 20)), SimOptions::default());
+        assert_near(outcome.servers[0].device_busy_s, expected_s, 1e-6, name);
+    }
+}
