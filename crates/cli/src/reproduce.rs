@@ -72,6 +72,10 @@ pub(crate) struct ReproduceArgs {
     /// With --all: a directory that gets reproduction.md and its pictures
     #[arg(long, value_name = "DIR", requires = "all")]
     document: Option<PathBuf>,
+
+    /// With --document: take the results from a directory that --output wrote, run nothing
+    #[arg(long, value_name = "DIR", requires = "document")]
+    from: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -114,6 +118,10 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     }
+    if let (Some(directory), Some(results)) = (&arguments.document, &arguments.from) {
+        document::write(directory, &document::stored(results)?)?;
+        return Ok(Verdict::Done);
+    }
     let progress = CaseProgress::new(&arguments.testbed.to_string());
     let run_one = |(experiment, cases): &Chosen| -> Result<Done> {
         let Experiment { id, run, .. } = **experiment;
@@ -131,7 +139,7 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
     };
     drop(progress);
     if let Some(directory) = &arguments.document {
-        document::write(directory, &all)?;
+        document::write(directory, &all.iter().map(document::Section::of).collect::<Vec<_>>())?;
     }
     if context.json {
         context.object(&Results::of(&all))?;

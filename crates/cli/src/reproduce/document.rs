@@ -1,9 +1,11 @@
 //! `docs/reproduction.md` and its pictures, from a full run.
 
-use super::experiment::{Experiment, Row};
+use super::catalogue;
+use super::experiment::{Experiment, Published, Row, TestbedKind, Unit};
 use super::output::{Done, difference, figure, published, write_whole};
 use super::plot::picture;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -24,13 +26,95 @@ system and operating system are not described well enough to be modelled, so abs
 can be compared. \"Not printed\" means that the paper shows the figure only as a plot. \"Up to\" compares our most with theirs.
 ";
 
+/// An experiment's part of the document.
+pub(super) struct Section {
+    experiment: &'static Experiment,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+    /// SVG; empty for none.
+    picture: String,
+}
+
+impl Section {
+    pub(super) fn of(done: &Done) -> Self {
+        Self {
+            experiment: done.experiment,
+            rows: done.findings.rows.clone(),
+            notes: done.findings.notes.clone(),
+            picture: picture(&done.findings.panels, done.experiment.title),
+        }
+    }
+}
+
+/// What a file that was written with `--output` says of its experiment.
+#[derive(Deserialize)]
+struct Stored {
+    experiments: Vec<StoredExperiment>,
+}
+
+#[derive(Deserialize)]
+struct StoredExperiment {
+    id: String,
+    testbed: TestbedKind,
+    rows: Vec<StoredRow>,
+    notes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct StoredRow {
+    case: String,
+    quantity: String,
+    unit: Unit,
+    published: Option<Published>,
+    ours: f64,
+}
+
+impl From<StoredRow> for Row {
+    fn from(stored: StoredRow) -> Self {
+        let StoredRow { case, quantity, unit, published, ours } = stored;
+        Self { case, quantity, unit, published: published.unwrap_or(Published::NotPrinted), ours }
+    }
+}
+
+/// All experiments from the files of earlier runs in `directory`: texts can be changed without running everything again.
+///
+/// # Errors
+/// When an experiment has no file there, or one that was not made by this command.
+pub(super) fn stored(directory: &Path) -> Result<Vec<Section>> {
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let section = |experiment: &'static Experiment| -> Result<Section> {
+        let path = directory.join(format!("{}.json", experiment.id));
+        let text =
+            read(&path).with_context(|| format!("run `stripewise reproduce {}` with --output", experiment.id))?;
+        let parsed: Stored = serde_json::from_str(&text)
+            .with_context(|| format!("{} was not written by `stripewise reproduce`", path.display()))?;
+        let mut found = parsed.experiments.into_iter();
+        let stored = found.next().filter(|stored| stored.id == experiment.id);
+        let stored = stored.with_context(|| format!("{} is of another experiment", path.display()))?;
+        ensure!(
+            stored.testbed == TestbedKind::Simulated,
+            "{} is of the {} testbed, the document of simulated runs; run {} again",
+            path.display(),
+            stored.testbed,
+            experiment.id
+        );
+        let svg = path.with_extension("svg");
+        Ok(Section {
+            experiment,
+            rows: stored.rows.into_iter().map(Row::from).collect(),
+            notes: stored.notes,
+            picture: if svg.exists() { read(&svg)? } else { String::new() },
+        })
+    };
+    catalogue::all().map(section).collect()
+}
+
 /// Writes the document and its pictures below `directory`.
-pub(super) fn write(directory: &Path, all: &[Done]) -> Result<()> {
+pub(super) fn write(directory: &Path, all: &[Section]) -> Result<()> {
     let pictures = directory.join(PICTURES);
     std::fs::create_dir_all(&pictures).with_context(|| format!("cannot make the directory {}", pictures.display()))?;
-    for done in all.iter().filter(|done| !done.findings.panels.is_empty()) {
-        let Experiment { id, title, .. } = done.experiment;
-        write_whole(&pictures.join(format!("{id}.svg")), &picture(&done.findings.panels, title))?;
+    for section in all.iter().filter(|section| !section.picture.is_empty()) {
+        write_whole(&pictures.join(format!("{}.svg", section.experiment.id)), &section.picture)?;
     }
     write_whole(&directory.join(DOCUMENT), &text(all))
 }
@@ -39,14 +123,14 @@ pub(super) fn heading(experiment: &Experiment) -> String {
     format!("## {}: {}, {}", experiment.id, experiment.paper, experiment.place)
 }
 
-fn text(all: &[Done]) -> String {
+fn text(all: &[Section]) -> String {
     let mut text = HEAD.to_owned();
     text.push_str("\n| experiment | paper | figure | what it shows |\n|---|---|---|---|\n");
-    for Done { experiment: Experiment { id, paper, place, title, .. }, .. } in all {
+    for Section { experiment: Experiment { id, paper, place, title, .. }, .. } in all {
         let _ = writeln!(text, "| [{id}](#{}) | {paper} | {place} | {title} |", anchor(id, paper, place));
     }
-    for done in all {
-        section(&mut text, done);
+    for section in all {
+        add(&mut text, section);
     }
     text
 }
@@ -61,15 +145,15 @@ fn anchor(id: &str, paper: &str, place: &str) -> String {
         .replace(' ', "-")
 }
 
-fn section(text: &mut String, done: &Done) {
-    let Experiment { id, title, setup, discussion, .. } = done.experiment;
-    let _ = write!(text, "\n{}\n\n{title}. {setup}\n", heading(done.experiment));
-    if !done.findings.panels.is_empty() {
+fn add(text: &mut String, section: &Section) {
+    let Experiment { id, title, setup, discussion, .. } = section.experiment;
+    let _ = write!(text, "\n{}\n\n{title}. {setup}\n", heading(section.experiment));
+    if !section.picture.is_empty() {
         let _ = write!(text, "\n![{title}]({PICTURES}/{id}.svg)\n");
     }
-    if !done.findings.rows.is_empty() {
+    if !section.rows.is_empty() {
         text.push_str("\n| case | what | published | ours | difference |\n|---|---|---:|---:|---:|\n");
-        for row in &done.findings.rows {
+        for row in &section.rows {
             let Row { case, quantity, unit, ours, .. } = row;
             let unit_name = unit.name();
             let with_unit = |figure: String| match unit_name {
@@ -81,10 +165,42 @@ fn section(text: &mut String, done: &Done) {
             let _ = writeln!(text, "| {case} | {quantity} | {should} | {is} | {} |", difference(row));
         }
     }
-    for note in &done.findings.notes {
+    for note in &section.notes {
         let _ = write!(text, "\n{note}\n");
     }
     if !discussion.is_empty() {
         let _ = write!(text, "\n{discussion}\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::experiment::{Findings, Panel};
+
+    #[test]
+    fn a_document_of_stored_results_is_that_of_the_run() {
+        let experiment = catalogue::all().next().unwrap();
+        let row = |published, ours| Row::new("64KiB", "h2dp over def", Unit::Percent, published, ours);
+        let group = ("64KiB".to_owned(), vec![Some(1.5), None]);
+        let findings = Findings {
+            rows: vec![
+                row(Published::UpTo(219.0), 150.25),
+                row(Published::Range(1.0, 2.0), 3.0),
+                row(Published::NotPrinted, 0.5),
+            ],
+            panels: vec![Panel::new("IOR", Unit::MbPerS, "size", ["def", "opt"], [group])],
+            notes: vec!["A note.".to_owned()],
+            ..Findings::default()
+        };
+        let done = Done { experiment, testbed: TestbedKind::Simulated, seed: 1, findings };
+        let results = crate::reproduce::Results::of(std::slice::from_ref(&done));
+        let parsed: Stored = serde_json::from_value(serde_json::to_value(&results).unwrap()).unwrap();
+        let rows: Vec<Row> = parsed.experiments.into_iter().flat_map(|stored| stored.rows).map(Row::from).collect();
+        assert_eq!(rows, done.findings.rows);
+        let text = text(&[Section::of(&done)]);
+        assert!(text.contains("| 64KiB | h2dp over def | up to 219 % | 150 % | -69 points |"), "{text}");
+        assert!(text.contains("| not printed | 0.5 % | - |") && text.contains("\nA note.\n"), "{text}");
+        assert!(text.starts_with("<!-- Generated by"), "{text}");
     }
 }

@@ -4,11 +4,11 @@ use crate::progress::CaseProgress;
 use anyhow::Result;
 use clap::ValueEnum;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What the servers are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TestbedKind {
     /// Modelled servers in a discrete-event simulation, at the papers' full size
@@ -109,6 +109,19 @@ impl Unit {
     }
 }
 
+impl Unit {
+    const ALL: [Unit; 7] =
+        [Unit::Percent, Unit::MbPerS, Unit::Ratio, Unit::Seconds, Unit::Milliseconds, Unit::KiB, Unit::Count];
+}
+
+impl<'de> Deserialize<'de> for Unit {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let found = Self::ALL.into_iter().find(|unit| unit.name() == name);
+        found.ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a unit")))
+    }
+}
+
 impl Serialize for Unit {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
@@ -116,7 +129,7 @@ impl Serialize for Unit {
 }
 
 /// What the paper prints of a figure.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Published {
     Value(f64),
