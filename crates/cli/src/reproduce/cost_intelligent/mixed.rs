@@ -1,7 +1,9 @@
 //! Figures 6 and 7: one layout for several runs by their overall cost, and a copy in each layout.
 
 use super::tiles::{self, Tile};
-use super::{ETHERNET, FILE, INFINIBAND, Ior, LAYOUTS, MIB, NETWORKS, Network, Site, least};
+use super::{
+    BEST, CHOSEN, ETHERNET, FILE, INFINIBAND, Ior, LAYOUTS, NETWORKS, Network, Site, Stripes, Total, least, series,
+};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -12,7 +14,6 @@ use stripewise_model::cost_intelligent::TableForm;
 
 /// Requests of each process that the runs of a scenario are simulated for.
 const SCENARIO_REQUESTS: u64 = 32;
-const CHOSEN: &str = "cost";
 
 fn order_name(order: Order) -> &'static str {
     if order == Order::Random { "random" } else { "sequential" }
@@ -24,35 +25,6 @@ fn process_counts(network: Network) -> &'static [u32] {
 
 fn sizes() -> impl Iterator<Item = ByteCount> {
     (12..=22).map(|exponent| ByteCount(1 << exponent))
-}
-
-/// Bytes and, in the order of [`LAYOUTS`], seconds; sums of runs one after the other.
-#[derive(Clone, Copy, Default)]
-struct Total {
-    bytes: f64,
-    seconds: [f64; 3],
-    /// With the layout that the model chooses.
-    chosen_s: f64,
-}
-
-impl Total {
-    fn add(&mut self, bytes: f64, seconds: [f64; 3], chosen: usize) {
-        self.bytes += bytes;
-        for (sum, one) in self.seconds.iter_mut().zip(seconds) {
-            *sum += one;
-        }
-        self.chosen_s += seconds[chosen];
-    }
-
-    /// MB/s of the three layouts and of the choice.
-    fn mb_per_s(&self) -> Vec<Option<f64>> {
-        let seconds = self.seconds.into_iter().chain([self.chosen_s]);
-        seconds.map(|seconds| Some(self.bytes / 1e6 / seconds)).collect()
-    }
-}
-
-fn series() -> impl Iterator<Item = &'static str> {
-    LAYOUTS.into_iter().chain([CHOSEN])
 }
 
 /// What a run of a scenario is.
@@ -82,25 +54,58 @@ fn scenario(network: Network, random: &mut StdRng) -> Vec<Run> {
 }
 
 /// Bytes, seconds under each layout, and the sum of request costs under each.
-fn try_run(site: &Site, run: Run, order: Order, seed: u64) -> Result<(f64, [f64; 3], [f64; 3])> {
-    match run {
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    bytes: f64,
+    seconds: [f64; 3],
+    costs_s: [f64; 3],
+}
+
+fn try_run(site: &Site, run: Run, order: Order, stripes: Stripes, seed: u64) -> Result<Tried> {
+    let (bytes, request_bytes, class, processes, rates) = match run {
         Run::Ior { processes, request } => {
             let ior = Ior { processes, request, order, direction: Direction::Read, requests: SCENARIO_REQUESTS };
-            let rates = site.all_mb_per_s(&ior, seed)?;
-            let requests = ior.bytes() / request.0 as f64;
-            let costs = site.costs_s(ior.class(), site.network.concurrency(processes), TableForm::Corrected);
-            Ok((ior.bytes(), rates.map(|rate| ior.bytes() / 1e6 / rate), costs.map(|cost| cost * requests)))
+            (ior.bytes(), request.0, ior.class(), processes, site.all_mb_per_s(&ior, stripes, seed)?)
         }
         Run::Tiles(tile) => {
-            // A tile is one request; a layout that is meant for processes is one of stripes here (section 4).
-            let rates = tile.all_mb_per_s(site, tile.process_stripes(site.network.servers), seed)?;
-            // As many bytes as an IOR of these processes moves.
-            let bytes = f64::from(tile.processes) * (FILE.0 / MIB * MIB) as f64;
-            let costs = site.costs_s(tile.class(), site.network.concurrency(tile.processes), TableForm::Corrected);
-            let requests = bytes / tile.bytes() as f64;
-            Ok((bytes, rates.map(|rate| bytes / 1e6 / rate), costs.map(|cost| cost * requests)))
+            // As many bytes as an IOR of these processes moves. In a shared file a layout of processes is one of stripes (section 4): those
+            // of figure 8.
+            let bytes = f64::from(tile.processes) * FILE.0 as f64;
+            (bytes, tile.bytes(), tile.class(), tile.processes, tile.all_mb_per_s(site, false, seed)?)
+        }
+    };
+    let requests = bytes / request_bytes as f64;
+    let costs_s = site.costs_s(class, site.network.concurrency(processes), TableForm::Corrected);
+    Ok(Tried { bytes, seconds: rates.map(|rate| bytes / 1e6 / rate), costs_s: costs_s.map(|cost_s| cost_s * requests) })
+}
+
+/// All runs of a scenario under one layout, that of the least overall cost among them.
+fn try_scenario(site: &Site, runs: &[Run], order: Order, stripes: Stripes, seed: u64) -> Result<(Tried, usize)> {
+    let mut sum = Tried::default();
+    for run in runs {
+        let tried = try_run(site, *run, order, stripes, seed)?;
+        sum.bytes += tried.bytes;
+        for layout in 0..LAYOUTS.len() {
+            sum.seconds[layout] += tried.seconds[layout];
+            sum.costs_s[layout] += tried.costs_s[layout];
         }
     }
+    Ok((sum, least(&sum.costs_s)))
+}
+
+/// Gains of the choice over each layout and of the best over the choice, for all groups of a panel.
+fn gain_rows(panel: &Panel, name: &str, published: Published) -> Vec<Row> {
+    let of_group = |group: &String| {
+        let case = format!("{} {group}", panel.title);
+        let gain = |series, base| panel.gain_percent(group, series, base).unwrap_or(f64::NAN);
+        let over_static = LAYOUTS.map(|base| (format!("{name} over {base}"), published, gain(CHOSEN, base)));
+        let over_choice = (format!("{BEST} over {name}"), Published::NotPrinted, gain(BEST, CHOSEN));
+        over_static
+            .into_iter()
+            .chain([over_choice])
+            .map(move |(what, published, ours)| Row::new(case.clone(), what, Unit::Percent, published, ours))
+    };
+    panel.groups.iter().flat_map(of_group).collect()
 }
 
 pub(super) fn figure_6(setting: &Setting<'_>, scenarios: usize) -> Result<Findings> {
@@ -109,43 +114,40 @@ pub(super) fn figure_6(setting: &Setting<'_>, scenarios: usize) -> Result<Findin
         let site = network.site()?;
         let mut random = StdRng::seed_from_u64(setting.seed);
         let scenarios: Vec<Vec<Run>> = (0..scenarios).map(|_| scenario(network, &mut random)).collect();
-        let mut groups = Vec::new();
-        let mut both = Total::default();
-        for order in [Order::Sequential, Order::Random] {
-            let totals = setting.map(&scenarios, |runs| {
-                let (mut bytes, mut seconds, mut costs) = (0.0, [0.0; 3], [0.0; 3]);
-                for run in runs {
-                    let (run_bytes, run_s, run_costs) = try_run(&site, *run, order, setting.seed)?;
-                    bytes += run_bytes;
-                    for layout in 0..LAYOUTS.len() {
-                        seconds[layout] += run_s[layout];
-                        costs[layout] += run_costs[layout];
-                    }
+        for stripes in Stripes::ALL {
+            let mut groups = Vec::new();
+            let mut both = Total::default();
+            for order in [Order::Sequential, Order::Random] {
+                let tried = setting.map(&scenarios, |runs| try_scenario(&site, runs, order, stripes, setting.seed))?;
+                let mut total = Total::default();
+                for (sum, chosen) in tried {
+                    total.add(sum.bytes, sum.seconds, chosen);
+                    both.add(sum.bytes, sum.seconds, chosen);
                 }
-                Ok((bytes, seconds, least(&costs)))
-            })?;
-            let mut total = Total::default();
-            for (bytes, seconds, chosen) in totals {
-                total.add(bytes, seconds, chosen);
-                both.add(bytes, seconds, chosen);
+                groups.push((order_name(order).to_owned(), total.mb_per_s()));
             }
-            groups.push((order_name(order).to_owned(), total.mb_per_s()));
+            groups.push(("total".to_owned(), both.mb_per_s()));
+            let title = format!("{}, {}", network.name, stripes.name());
+            let panel = Panel::new(title.clone(), Unit::MbPerS, "access", series(), groups);
+            let most = panel.most_gain_percent(CHOSEN, "1-DH").unwrap_or(f64::NAN);
+            findings.rows.push(Row::new(title, "cost over 1-DH", Unit::Percent, Published::UpTo(up_to), most));
+            findings.rows.extend(gain_rows(&panel, CHOSEN, Published::NotPrinted));
+            findings.panels.push(panel);
         }
-        groups.push(("total".to_owned(), both.mb_per_s()));
-        let panel = Panel::new(network.name, Unit::MbPerS, "access", series(), groups);
-        let most = panel.most_gain_percent(CHOSEN, "1-DH").unwrap_or(f64::NAN);
-        findings.rows.push(Row::new(network.name, "cost over 1-DH", Unit::Percent, Published::UpTo(up_to), most));
-        for group in &panel.groups {
-            for base in LAYOUTS {
-                let gain = panel.gain_percent(group, CHOSEN, base).unwrap_or(f64::NAN);
-                let case = format!("{} {group}", network.name);
-                let what = format!("cost over {base}");
-                findings.rows.push(Row::new(case, what, Unit::Percent, Published::NotPrinted, gain));
-            }
-        }
-        findings.panels.push(panel);
     }
     Ok(findings)
+}
+
+/// Every combination of the figure in one order.
+fn combinations(network: Network, order: Order, requests: u64) -> Vec<Ior> {
+    let of_size = |processes: u32, request| {
+        [Direction::Write, Direction::Read].map(|direction| Ior { processes, request, order, direction, requests })
+    };
+    let of_count = |processes: &u32| {
+        let processes = *processes;
+        sizes().flat_map(move |request| of_size(processes, request))
+    };
+    process_counts(network).iter().flat_map(of_count).collect()
 }
 
 /// `requests`: of each process, at most.
@@ -153,39 +155,22 @@ pub(super) fn figure_7(setting: &Setting<'_>, requests: u64) -> Result<Findings>
     let mut findings = Findings::default();
     for network in NETWORKS {
         let site = network.site()?;
-        let mut groups = Vec::new();
-        for order in [Order::Sequential, Order::Random] {
-            let of_count = |processes: &u32| {
-                let processes = *processes;
-                let of_size = move |request| {
-                    [Direction::Write, Direction::Read].map(|direction| Ior {
-                        processes,
-                        request,
-                        order,
-                        direction,
-                        requests,
-                    })
-                };
-                sizes().flat_map(of_size).collect::<Vec<_>>()
-            };
-            let cases: Vec<Ior> = process_counts(network).iter().flat_map(of_count).collect();
-            let rates = setting.map(&cases, |ior| site.all_mb_per_s(ior, setting.seed))?;
-            let mut total = Total::default();
-            for (ior, rates) in cases.iter().zip(rates) {
-                total.add(ior.bytes(), rates.map(|rate| ior.bytes() / 1e6 / rate), site.choice(ior));
+        for stripes in Stripes::ALL {
+            let mut groups = Vec::new();
+            for order in [Order::Sequential, Order::Random] {
+                let cases = combinations(network, order, requests);
+                let rates = setting.map(&cases, |ior| site.all_mb_per_s(ior, stripes, setting.seed))?;
+                let mut total = Total::default();
+                for (ior, rates) in cases.iter().zip(rates) {
+                    total.add(ior.bytes(), rates.map(|rate| ior.bytes() / 1e6 / rate), site.choice(ior));
+                }
+                groups.push((order_name(order).to_owned(), total.mb_per_s()));
             }
-            groups.push((order_name(order).to_owned(), total.mb_per_s()));
+            let title = format!("{}, {}", network.name, stripes.name());
+            let panel = Panel::new(title, Unit::MbPerS, "access", series(), groups);
+            findings.rows.extend(gain_rows(&panel, "hybrid replication", Published::Range(20.0, 74.0)));
+            findings.panels.push(panel);
         }
-        let panel = Panel::new(network.name, Unit::MbPerS, "access", series(), groups);
-        for group in &panel.groups {
-            for base in LAYOUTS {
-                let gain = panel.gain_percent(group, CHOSEN, base).unwrap_or(f64::NAN);
-                let case = format!("{} {group}", network.name);
-                let what = format!("hybrid replication over {base}");
-                findings.rows.push(Row::new(case, what, Unit::Percent, Published::Range(20.0, 74.0), gain));
-            }
-        }
-        findings.panels.push(panel);
     }
     Ok(findings)
 }

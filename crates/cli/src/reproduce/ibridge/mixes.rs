@@ -11,7 +11,7 @@ use stripewise_trace::{Program, SMALL_REQUEST, Step};
 
 /// Of each process.
 pub(super) const REQUESTS: u64 = 2_000;
-const PROCESSES: u32 = 32;
+const PROCESSES: u32 = 8;
 /// The longest request, in stripes.
 const STRIPES: u64 = 4;
 

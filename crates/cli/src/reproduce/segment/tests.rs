@@ -31,6 +31,6 @@ fn the_poster_is_complete() {
     for sigma in [0.0, 0.2] {
         let mixed = with_setting(|setting| mixed::mixed_ior(setting, sigma));
         // The ends of two ranges, and the imbalance that is asked for.
-        assert_eq!(mixed.rows.iter().filter(|row| row.difference().is_some()).count(), 5);
+        assert_eq!(mixed.rows.iter().filter(|row| row.difference().is_some()).count(), 9);
     }
 }
