@@ -10,6 +10,7 @@ mod target;
 
 use crate::context::{Context, absolute};
 use crate::figures::{bytes, counted, duration, number};
+use crate::launch::signals::Relay;
 use crate::output::Verdict;
 use crate::programs::{self, Compiler};
 use crate::progress::Waiting;
@@ -57,6 +58,10 @@ pub(crate) struct ReplayArgs {
     /// List the benchmarks with their parameters
     #[arg(long, conflicts_with = "workload")]
     list: bool,
+
+    /// Of a trace, only the requests on this file; may be given several times
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
 
     /// Put the workload's files into this directory rather than where they name themselves
     #[arg(long, value_name = "DIR")]
@@ -179,6 +184,7 @@ pub(crate) fn run(context: &Context, arguments: ReplayArgs) -> Result<Verdict> {
         true => context.cluster()?.servers.iter().any(|server| matches!(server.url, ServerUrl::Emulated { .. })),
         false => false,
     };
+    start_readers()?;
     let work = Work::make()?;
     let ranks = prepare(&arguments, workload, &work.script())?;
     let (measured, good) = launch(context, &arguments, &work, ranks)?;
@@ -200,6 +206,15 @@ pub(crate) fn run(context: &Context, arguments: ReplayArgs) -> Result<Verdict> {
     Ok(if good { Verdict::Done } else { Verdict::Finding })
 }
 
+/// Starts the threads that read traces with those signals blocked that a relay waits for. A relay comes before all other threads, as one
+/// that has the signals open would take them from it; but the program that signals are passed on to starts after the trace was read.
+fn start_readers() -> Result<()> {
+    let relay = Relay::start()?;
+    let _ = rayon::ThreadPoolBuilder::new().build_global();
+    relay.stop();
+    Ok(())
+}
+
 /// Writes the script; returns the number of ranks.
 fn prepare(arguments: &ReplayArgs, workload: &str, script_path: &Path) -> Result<u32> {
     let _waiting = Waiting::start("writing what each process does");
@@ -207,12 +222,13 @@ fn prepare(arguments: &ReplayArgs, workload: &str, script_path: &Path) -> Result
     let scale = if arguments.no_think { 0.0 } else { arguments.scale_time };
     let pacing = if arguments.own_times { Pacing::OwnTimes { scale: 1.0 } } else { Pacing::Gaps { scale: 1.0 } };
     let options = RecordedOptions { pacing, window_s: arguments.window, files: None };
-    if matches!(source, Source::Benchmark(_)) && (arguments.own_times || arguments.window.is_some()) {
+    let for_traces = arguments.own_times || arguments.window.is_some() || !arguments.file.is_empty();
+    if matches!(source, Source::Benchmark(_)) && for_traces {
         bail!(
-            "--own-times and --window are for traces; {workload} is a benchmark and has its phases in its parameters"
+            "--own-times, --window and --file are for traces; {workload} is a benchmark and has parameters of its own"
         );
     }
-    let program = source.program(&options)?;
+    let program = source.program(&options, &arguments.file)?;
     let ranks = arguments.processes.unwrap_or(program.processes());
     ensure!(
         ranks <= program.processes(),

@@ -150,21 +150,40 @@ fn a_traced_run_is_replayed() {
     let own = env!("CARGO_BIN_EXE_stripewise");
     let workload = "ior:pattern=random,size=256KiB,transfer=4KiB,processes=4,op=both,seed=3";
     place.done(&["trace", "-o", "first", "--", own, "replay", workload, "--posix", "--directory", "data"]);
-    let replayed = replay(&place, &["first", "--posix", "--no-think", "--directory", "copy", "--verify"]);
+    // The compiler's own files are in the trace too.
+    let replayed =
+        replay(&place, &["first", "--file", "data/shared", "--posix", "--no-think", "--directory", "copy", "--verify"]);
     assert_eq!((moved(&replayed), replayed["ranks"].as_u64()), ((256 << 10, 256 << 10), Some(4)));
-    place.done(&["trace", "-o", "second", "--", own, "replay", "first", "--posix", "--directory", "copy"]);
+    place.done(&[
+        "trace",
+        "-o",
+        "second",
+        "--",
+        own,
+        "replay",
+        "first",
+        "--file",
+        "data/shared",
+        "--posix",
+        "--directory",
+        "copy",
+    ]);
     let facts = |trace: &str, directory: &str| {
         let shown = place.json(&["trace", "show", trace]);
         let files = shown["files"].as_array().unwrap().clone();
-        let path = place.path(directory).join("shared");
-        let file = files.into_iter().find(|file| file["path"] == path.to_str().unwrap());
-        let file = file.unwrap_or_else(|| panic!("{shown}"));
+        let path = format!("HERE/{directory}/shared");
+        let file = files.into_iter().find(|file| file["path"] == path.as_str());
+        let file = file.unwrap_or_else(|| panic!("{trace} does not show {path}"));
         ["read_requests", "write_requests", "read_bytes", "write_bytes"].map(|key| file[key].clone())
     };
     assert_eq!(facts("first", "data"), facts("second", "copy"));
-    let said = place.say(&["replay", "first", "--posix", "--processes", "5", "--directory", "copy"]);
+    let said =
+        place.say(&["replay", "first", "--file", "data/shared", "--posix", "--processes", "5", "--directory", "copy"]);
     assert!(said.err.contains("--processes 5: the trace has 4 processes"), "{}", said.err);
-    let half = replay(&place, &["first", "--posix", "--processes", "2", "--own-times", "--directory", "copy"]);
+    let said = place.say(&["replay", "first", "--file", "data/other", "--posix", "--directory", "copy"]);
+    assert!(said.err.contains("the trace names no file HERE/data/other"), "{}", said.err);
+    let words = ["first", "--file", "data/shared", "--posix", "--processes", "2", "--own-times", "--directory", "copy"];
+    let half = replay(&place, &words);
     assert_eq!((moved(&half), half["ranks"].as_u64()), ((128 << 10, 128 << 10), Some(2)));
 }
 

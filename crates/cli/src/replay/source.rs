@@ -2,7 +2,7 @@
 
 use crate::data_files::is_data;
 use anyhow::{Context as _, Result, bail, ensure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use stripewise_trace::trace::FileIndex;
 use stripewise_trace::{Benchmark, Program, RecordedOptions, Trace, TraceProgram};
 
@@ -35,15 +35,25 @@ impl Source {
         Ok(Self::Benchmark(text.parse()?))
     }
 
-    /// The program; of a trace the files that hold data, by `pacing` and in windows as `options` say.
-    pub(crate) fn program(&self, options: &RecordedOptions) -> Result<Box<dyn Program + '_>> {
+    /// The program; of a trace the files that hold data, or those that `only` names unless it is empty.
+    pub(crate) fn program(&self, options: &RecordedOptions, only: &[PathBuf]) -> Result<Box<dyn Program + '_>> {
         match self {
             Self::Benchmark(benchmark) => Ok(benchmark.program()?),
             Self::Trace(trace) => {
+                let only = only.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
+                for path in &only {
+                    ensure!(
+                        trace.files.iter().any(|file| Path::new(&file.path) == path),
+                        "the trace names no file {}; `stripewise trace show` lists its files",
+                        path.display()
+                    );
+                }
                 let indices = (0..trace.files.len() as u32).map(FileIndex);
                 let is_wanted = |index: &FileIndex| {
                     let file = trace.file(*index);
-                    file.data_level().is_some() && is_data(Path::new(&file.path))
+                    let path = Path::new(&file.path);
+                    let is_meant = if only.is_empty() { is_data(path) } else { only.iter().any(|named| named == path) };
+                    is_meant && file.data_level().is_some()
                 };
                 let files = Some(indices.filter(is_wanted).collect());
                 let program = TraceProgram::new(trace, &RecordedOptions { files, ..options.clone() });
