@@ -79,6 +79,10 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pace: Pace,
 
+    /// Of a trace, only the requests on this file; may be given several times
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
     /// Cut a trace into phases of this length, at which all processes meet and windows of plans begin
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
     window: Option<f64>,
@@ -201,11 +205,18 @@ pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict>
     let machines = Machines::choose(context, &arguments)?;
     let source = Source::open(&arguments.workload, arguments.processes)?;
     let recorded = RecordedOptions { pacing: arguments.pace.pacing(), window_s: arguments.window, files: None };
-    let program = source.program(&recorded)?;
+    let program = source.program(&recorded, &arguments.files)?;
     let lab = &machines.lab;
     let files = lab.count(program.as_ref());
     let plans = plans(&arguments, lab, program.as_ref(), &files)?;
     let options = options(&arguments, &machines)?;
+    let has_replicas = |planned: &&Planned| {
+        let mut windows = planned.plan.files.iter().flat_map(|file| &file.windows);
+        windows.any(|window| !window.replicas.is_empty())
+    };
+    if let Some(planned) = plans.iter().find(has_replicas) {
+        context.say(format_args!("{}: replicas are not simulated, all reads go to the first copy", planned.name));
+    }
     let window_s = match &source {
         Source::Trace(_) => arguments.window,
         Source::Benchmark(_) => None,
@@ -245,7 +256,7 @@ pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict>
         processes: program.processes(),
         nodes: program.nodes(),
         servers: machines.rows(&options),
-        options,
+        options: serde_json::to_value(&options).context("writing JSON")?,
         runs: runs.collect::<Result<Vec<_>>>()?,
     };
     finish(context, &simulation, arguments.output.as_deref())?;

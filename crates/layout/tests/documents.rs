@@ -111,9 +111,14 @@ fn other_documents_name_tests_that_exist() {
     let is_sentence = |word: &&str| {
         word.matches('_').count() >= 3 && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
-    for document in
-        ["docs/broker.md", "docs/trace-format.md", "docs/profile.md", "docs/policies.md", "docs/equations.md"]
-    {
+    for document in [
+        "docs/broker.md",
+        "docs/trace-format.md",
+        "docs/profile.md",
+        "docs/policies.md",
+        "docs/equations.md",
+        "docs/simulator.md",
+    ] {
         let text = read(document);
         let wrong: Vec<&str> =
             text.lines().flat_map(quoted).filter(is_sentence).filter(|word| !names.contains(word)).collect();

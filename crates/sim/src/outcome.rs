@@ -1,9 +1,9 @@
 //! What a simulated run did.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Percentiles of the time from issue to completion of requests, in seconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
     pub mean_s: f64,
     pub p50_s: f64,
@@ -13,7 +13,7 @@ pub struct Latency {
 }
 
 /// The requests of one direction.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct DirectionOutcome {
     pub requests: u64,
     pub bytes: u64,
@@ -22,7 +22,7 @@ pub struct DirectionOutcome {
     pub latency: Latency,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerOutcome {
     /// Seconds that the device and the link were busy, of the program's requests and of migration together. A device of several stages is as
     /// busy as its busiest: an SSD's channels count with their mean.
@@ -40,7 +40,7 @@ pub struct ServerOutcome {
 }
 
 /// One phase of the program.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PhaseOutcome {
     pub start_s: f64,
     pub end_s: f64,
@@ -49,7 +49,7 @@ pub struct PhaseOutcome {
 }
 
 /// One slice of the time line.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TimeSlice {
     pub start_s: f64,
     pub read_bytes: u64,
@@ -59,7 +59,7 @@ pub struct TimeSlice {
     pub device_busy: Vec<f64>,
 }
 
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// From the start to the completion of the last request, in seconds.
     pub time_s: f64,

@@ -1,18 +1,18 @@
 //! `sim.json`: what `stripewise simulate` found, for the report and for other programs.
 
-use anyhow::{Context as _, Result};
-use serde::Serialize;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use stripewise_layout::ServerClass;
-use stripewise_sim::{Outcome, SimOptions, TimeSlice};
+use stripewise_sim::{Outcome, TimeSlice};
 
-/// The version that is written.
+/// The version that is written and read.
 pub(crate) const SIMULATION_VERSION: u32 = 1;
 
 /// Slices of a time line that are kept, at most.
 const SLICES: usize = 120;
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Simulation {
     pub(crate) version: u32,
     pub(crate) simulated: bool,
@@ -20,11 +20,12 @@ pub(crate) struct Simulation {
     pub(crate) processes: u32,
     pub(crate) nodes: u32,
     pub(crate) servers: Vec<SimulatedServer>,
-    pub(crate) options: SimOptions,
+    /// [`stripewise_sim::SimOptions`], for people: nothing reads them again.
+    pub(crate) options: serde_json::Value,
     pub(crate) runs: Vec<SimulatedRun>,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct SimulatedServer {
     pub(crate) name: String,
     pub(crate) class: ServerClass,
@@ -33,7 +34,7 @@ pub(crate) struct SimulatedServer {
     pub(crate) link: Option<String>,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct SimulatedRun {
     pub(crate) name: String,
     pub(crate) plan: Option<PathBuf>,
@@ -66,6 +67,26 @@ impl Simulation {
         let text = serde_json::to_string_pretty(self).context("writing JSON")?;
         std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
+
+    /// # Errors
+    /// When the file cannot be read or is of another version, which is named.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the report, which does not show simulations yet"))]
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let what = || format!("{} is not what `stripewise simulate` writes", path.display());
+        let Versioned { version } = serde_json::from_str(&text).with_context(what)?;
+        if version != SIMULATION_VERSION {
+            bail!(
+                "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
+                path.display()
+            );
+        }
+        serde_json::from_str(&text).with_context(what)
+    }
 }
 
 /// Neighbours joined; a server's share is weighted by length, as the last slice may be shorter.
@@ -90,6 +111,27 @@ fn halved(timeline: &[TimeSlice], time_s: f64) -> Vec<TimeSlice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_other_versions_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sim.json");
+        let outcome = Outcome { time_s: 0.1 + 0.2, timeline: vec![TimeSlice::default()], ..Outcome::default() };
+        let simulation = Simulation {
+            version: SIMULATION_VERSION,
+            simulated: true,
+            workload: "ior".into(),
+            processes: 4,
+            nodes: 1,
+            servers: Vec::new(),
+            options: serde_json::json!({"seed": 1}),
+            runs: vec![SimulatedRun::new("def".into(), None, Some(1.0 / 3.0), outcome)],
+        };
+        simulation.save(&path).unwrap();
+        assert_eq!(Simulation::load(&path).unwrap(), simulation);
+        std::fs::write(&path, "{\"version\": 9}").unwrap();
+        assert!(Simulation::load(&path).unwrap_err().to_string().contains("version 9 is not supported"));
+    }
 
     #[test]
     fn joined_slices_keep_bytes_and_busy_time() {
