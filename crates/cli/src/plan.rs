@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_layout::ByteCount;
 use stripewise_model::StripePair;
-use stripewise_planner::{
+use stripewise_planner::{Online, 
     Comparison, Gains, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
 };
 
@@ -97,6 +97,18 @@ pub(crate) struct PlanArgs {
     /// cost: plan replicas that take at most this much on all servers together
     #[arg(long, value_name = "SIZE")]
     replica_room: Option<ByteCount>,
+
+    /// opt: end the search after this time with what it has
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    time_limit: Option<f64>,
+
+    /// opt: plan every window from the ones before it only
+    #[arg(long)]
+    online: bool,
+
+    /// opt: weight of a window relative to the next one, with --online
+    #[arg(long, value_name = "NUMBER", default_value_t = Online::default().decay, requires = "online")]
+    decay: f64,
 
     /// H2DP: cost requests at their true offsets
     #[arg(long)]
@@ -179,6 +191,8 @@ fn options(arguments: &PlanArgs) -> PlanOptions {
         group_servers: arguments.group_servers,
         imbalance: arguments.imbalance,
         replica_room: arguments.replica_room,
+        time_limit_s: arguments.time_limit,
+        online: arguments.online.then_some(Online { decay: arguments.decay }),
     }
 }
 

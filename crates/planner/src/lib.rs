@@ -23,8 +23,9 @@ pub use plan::{
     Gain, Gains, InputPaths, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey,
     PlannedFile, PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
 };
+pub use policy::online::{History, OnlineWindow, online_step};
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
-pub use request::{MAX_REGIONS, PlanOptions, PlanRequest, RequestError};
+pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
 pub use room::Room;

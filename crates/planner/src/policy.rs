@@ -18,6 +18,7 @@ mod segment;
 mod selection;
 mod tiers;
 
+pub use opt::online;
 pub(crate) use opt::optimize;
 
 use crate::plan::{Plan, Replica};

@@ -78,6 +78,16 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
             )?;
         }
     }
+    if let Some(optimum) = plan.optimum.as_ref().filter(|optimum| optimum.bound_s > 0.0) {
+        writeln!(
+            text,
+            "bound      no plan takes less than {}; this one {}, {:.1} % more{}",
+            seconds(optimum.bound_s),
+            seconds(optimum.value_s),
+            optimum.gap * 100.0,
+            if optimum.time_limited { ", when the time limit ended the search" } else { "" }
+        )?;
+    }
     writeln!(text, "servers    class      holds       room    serves")?;
     for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
         let room = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);

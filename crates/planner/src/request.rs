@@ -44,6 +44,26 @@ pub struct PlanOptions {
     /// `cost`: bytes on all servers together that replicas may take. None are planned without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_room: Option<ByteCount>,
+    /// `opt`: seconds after which the search ends with what it has. Without, the same input gives the same plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<f64>,
+    /// `opt`: plan every window from the ones before it only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub online: Option<Online>,
+}
+
+/// How a window is guessed from the ones before it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Online {
+    /// Weight of a window relative to the next one, 0 to 1: 0 looks at the last window alone.
+    pub decay: f64,
+}
+
+impl Default for Online {
+    fn default() -> Self {
+        Self { decay: 0.5 }
+    }
 }
 
 fn group_servers() -> u32 {
@@ -77,6 +97,8 @@ impl Default for PlanOptions {
             group_servers: group_servers(),
             imbalance: imbalance(),
             replica_room: None,
+            time_limit_s: None,
+            online: None,
         }
     }
 }
@@ -139,6 +161,10 @@ pub enum RequestError {
     GroupServers { servers: u32 },
     #[error("an imbalance of {imbalance} cannot be kept; use a number from 0 on, for example 0.2")]
     Imbalance { imbalance: f64 },
+    #[error("a time limit of {seconds} s leaves no time to plan; use a positive number, for example 60")]
+    TimeLimit { seconds: f64 },
+    #[error("a decay of {decay} is not a weight; use a number from 0 to 1, for example 0.5")]
+    Decay { decay: f64 },
     #[error("no accesses to plan for; trace a run that reads or writes files")]
     Nothing,
     #[error("profile and cluster do not belong together: {message} (run `stripewise calibrate` for this cluster)")]
@@ -221,6 +247,12 @@ impl PlanRequest<'_> {
         }
         if !options.imbalance.is_finite() || options.imbalance < 0.0 {
             return Err(RequestError::Imbalance { imbalance: options.imbalance });
+        }
+        if let Some(seconds) = options.time_limit_s.filter(|seconds| !(seconds.is_finite() && *seconds > 0.0)) {
+            return Err(RequestError::TimeLimit { seconds });
+        }
+        if let Some(decay) = options.online.map(|online| online.decay).filter(|decay| !(0.0..=1.0).contains(decay)) {
+            return Err(RequestError::Decay { decay });
         }
         Ok(())
     }

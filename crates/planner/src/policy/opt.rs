@@ -15,27 +15,35 @@
 //!
 //! **Complexity.** O(regions x options x kinds) for each response to prices; some tens of responses for each of some tens of aims.
 
+mod block;
+mod budget;
 mod closed_loop;
 mod demand;
 mod dual;
 mod kinds;
+pub mod online;
+mod paths;
+mod periods;
+mod placing;
 mod program;
 mod rounding;
 mod search;
 mod shapes;
+#[cfg(test)]
+mod tests;
 
-use super::{FileChoice, PolicyName, Task, region_bytes, region_count};
+use super::{FileChoice, PolicyName, Task};
 use crate::plan::{Optimum, ServerPrices};
-use closed_loop::Sample;
-use program::{Item, Program};
-use std::collections::HashMap;
-use stripewise_layout::{Layout, RegionIndex};
-use stripewise_trace::{AccessClass, Company};
+use block::Block;
+use budget::Budget;
+use paths::Prices;
+use program::Program;
+use std::ops::Range;
 
 pub(crate) struct Opt;
 
-/// Distinct layouts of other policies that become shapes, at most: those of most regions.
-const MOST_BORROWED: usize = 24;
+/// Windows that are planned together. More are planned in blocks of so many, each from where the one before left the data.
+const BLOCK_WINDOWS: usize = 6;
 
 impl super::Policy for Opt {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
@@ -45,166 +53,145 @@ impl super::Policy for Opt {
 
 /// The layouts, and how far they are from what is possible.
 pub(crate) fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
+    let budget = Budget::new(task.request.options.time_limit_s);
+    if let Some(online) = task.request.options.online {
+        return online::plan_windows(task, online, &budget);
+    }
     let others: Vec<Vec<FileChoice>> = PolicyName::ALL
         .into_iter()
         .filter(|policy| *policy != PolicyName::Opt)
         .map(|policy| task.choose(policy))
         .collect();
-    let window = Window::of_run(task, &others);
-    let found = search::search(&window, others);
-    let value_s = found.best.time_s;
-    let optimum = Optimum {
-        bound_s: found.bound_s,
-        value_s,
-        gap: if found.bound_s > 0.0 { value_s / found.bound_s - 1.0 } else { 0.0 },
+    let windows = task.windows.len().max(1);
+    let mut choices: Option<Vec<FileChoice>> = None;
+    let mut optimum = Optimum {
+        bound_s: 0.0,
+        value_s: 0.0,
+        gap: 0.0,
         time_limited: false,
-        prices: server_prices(&window.program, &found.prices, task.groups.count),
+        prices: vec![ServerPrices { room_s_per_gib: 0.0, device: 0.0, link: 0.0 }; task.groups.count],
     };
-    (found.best.choices, optimum)
+    for first in (0..windows).step_by(BLOCK_WINDOWS) {
+        let block = first..(first + BLOCK_WINDOWS).min(windows);
+        let of_block = others.iter().map(|choices| cut_out(choices, &block)).collect();
+        let planned = plan_block(task, block, of_block, choices.as_deref(), &budget);
+        optimum.bound_s += planned.bound_s;
+        optimum.value_s += planned.time_s;
+        optimum.time_limited |= planned.time_limited;
+        for (sum, one) in optimum.prices.iter_mut().zip(planned.prices) {
+            sum.room_s_per_gib += one.room_s_per_gib;
+            sum.device += one.device / windows as f64;
+            sum.link += one.link / windows as f64;
+        }
+        choices = Some(match choices {
+            Some(known) => joined(known, planned.choices),
+            None => planned.choices,
+        });
+    }
+    // A sample can be luckier than the bound.
+    optimum.value_s = optimum.value_s.max(optimum.bound_s);
+    optimum.gap = if optimum.bound_s > 0.0 { optimum.value_s / optimum.bound_s - 1.0 } else { 0.0 };
+    (choices.expect("there is at least one window"), optimum)
+}
+
+/// What is planned for some windows.
+struct Planned {
+    choices: Vec<FileChoice>,
+    time_s: f64,
+    bound_s: f64,
+    /// Row prices summed over the block's periods' windows.
+    prices: Vec<ServerPrices>,
+    time_limited: bool,
+}
+
+/// Plans some windows together. `before` is where the data is then, if that is not free to choose.
+fn plan_block(
+    task: &Task<'_>,
+    windows: Range<usize>,
+    others: Vec<Vec<FileChoice>>,
+    before: Option<&[FileChoice]>,
+    budget: &Budget,
+) -> Planned {
+    let block = Block::new(task, windows.clone(), &others, before, None);
+    let mut found = search::search(&block, others.clone(), budget);
+    let mut prices = server_prices(block.program(), &found.prices, task.groups.count);
+    // How many streams meet on a disk is known only now: plan again with that.
+    if block.has_streams() && !budget.is_spent() {
+        let presence = block.presence(&found.best.choices);
+        let mut others = others.clone();
+        others.push(found.best.choices.clone());
+        let again = Block::new(task, windows.clone(), &others, before, Some(&presence));
+        let second = search::search(&again, others, budget);
+        // Whichever the streams, the smaller bound is one.
+        let bound_s = found.bound_s.min(second.bound_s);
+        if second.best.time_s <= found.best.time_s {
+            prices = server_prices(again.program(), &second.prices, task.groups.count);
+            found = second;
+        }
+        found.bound_s = bound_s;
+    }
+    // Where the data was before is a choice of ours: the bound of the run does not count it.
+    if before.is_some() {
+        let free = Block::new(task, windows, &others, None, None);
+        let program = free.program();
+        let relaxed = dual::relax(program, &dual::Aim::plain(program), search::reference_s(program), None, budget);
+        found.bound_s = found.bound_s.min(relaxed.bound_s);
+    }
+    let time_limited = found.time_limited;
+    Planned { choices: found.best.choices, time_s: found.best.time_s, bound_s: found.bound_s, prices, time_limited }
+}
+
+/// The part of choices for some windows; a choice without moves is the same in all.
+fn cut_out(choices: &[FileChoice], windows: &Range<usize>) -> Vec<FileChoice> {
+    let of_window = |choice: &FileChoice, window: usize| choice.windows[window.min(choice.windows.len() - 1)].clone();
+    let cut = |choice: &FileChoice| FileChoice {
+        layouts: choice.layouts.clone(),
+        windows: windows.clone().map(|window| of_window(choice, window)).collect(),
+        fallback: choice.fallback,
+    };
+    choices.iter().map(cut).collect()
+}
+
+/// The windows of `next` behind those of `known`.
+fn joined(mut known: Vec<FileChoice>, next: Vec<FileChoice>) -> Vec<FileChoice> {
+    for (known, next) in known.iter_mut().zip(next) {
+        let numbers: Vec<u32> = next
+            .layouts
+            .into_iter()
+            .map(|layout| match known.layouts.iter().position(|other| *other == layout) {
+                Some(number) => number as u32,
+                None => {
+                    known.layouts.push(layout);
+                    known.layouts.len() as u32 - 1
+                }
+            })
+            .collect();
+        let renumbered =
+            next.windows.into_iter().map(|regions| regions.into_iter().map(|r| numbers[r as usize]).collect());
+        known.windows.extend(renumbered);
+    }
+    known
 }
 
 /// The prices of kinds, for each of their servers. A kind's row prices are for a second on all of its servers.
-fn server_prices(program: &Program, prices: &program::Prices, servers: usize) -> Vec<ServerPrices> {
+fn server_prices(program: &Program, prices: &Prices, servers: usize) -> Vec<ServerPrices> {
     let mut of_servers = vec![ServerPrices { room_s_per_gib: 0.0, device: 0.0, link: 0.0 }; servers];
+    let kinds = program.kinds.len();
     for (number, kind) in program.kinds.iter().enumerate() {
         let count = kind.servers.len() as f64;
+        let room: f64 = prices.room.iter().skip(number).step_by(kinds).sum();
+        // Periods of a window share it.
+        let row = |row: usize| -> f64 {
+            let of_period = |period: usize| program.period_share(period) * prices.rows[period * program.rows + row];
+            (0..program.periods()).map(of_period).sum()
+        };
         for server in &kind.servers {
             of_servers[*server] = ServerPrices {
-                room_s_per_gib: prices.room[number] / count * f64::from(1 << 30),
-                device: prices.rows[2 * number] / count,
-                link: prices.rows[2 * number + 1] / count,
+                room_s_per_gib: room / count * f64::from(1 << 30),
+                device: row(2 * number) / count,
+                link: row(2 * number + 1) / count,
             };
         }
     }
     of_servers
-}
-
-/// What is planned at once.
-pub(crate) struct Window<'a> {
-    task: &'a Task<'a>,
-    program: Program,
-    crowd: Sample,
-    march: Sample,
-    /// Share of the time in which all requests are in one region.
-    same_region: f64,
-}
-
-impl<'a> Window<'a> {
-    /// All windows of the run as one.
-    fn of_run(task: &'a Task<'a>, others: &[Vec<FileChoice>]) -> Self {
-        let (classes, items) = items(task);
-        let mut bytes = vec![0.0; classes.len()];
-        for (class, count) in items.iter().flat_map(|item| &item.counts) {
-            bytes[usize::from(*class)] += *count as f64 * classes[usize::from(*class)].request_bytes as f64;
-        }
-        let weighted: Vec<(AccessClass, f64)> = classes.iter().copied().zip(bytes).collect();
-        let kinds = kinds::kinds(task);
-        let servers = task.groups.count;
-        let region_bytes = task.request.cluster.region_size.0;
-        let shapes =
-            shapes::shapes(&kinds, servers, &weighted, borrowed(others).into_iter(), task.step_bytes, region_bytes);
-        let company = company(task);
-        let (profile, processes) = (task.request.profile, task.concurrency.processes);
-        let seed = task.request.options.seed;
-        let sample = |march: bool| Sample::draw(profile, &items, &classes, processes, seed, march);
-        let (crowd, march) = (sample(false), sample(true));
-        let p = task.concurrency.factors().0;
-        let same_region = company.same_region;
-        let program = Program::new(profile, kinds, shapes, items, &classes, p, company);
-        Self { task, program, crowd, march, same_region }
-    }
-
-    /// The sampled time of a plan.
-    fn time_s(&self, choices: &[FileChoice]) -> f64 {
-        let layout_of = |item: usize| {
-            let item = &self.program.items[item];
-            search::layout_of(choices, item.file, item.regions[0])
-        };
-        let crowd_s = if self.same_region < 1.0 { self.crowd.seconds(layout_of) } else { 0.0 };
-        let march_s = if self.same_region > 0.0 { self.march.seconds(layout_of) } else { 0.0 };
-        (1.0 - self.same_region) * crowd_s + self.same_region * march_s
-    }
-
-    /// The time of a plan that looks at no station: a scale.
-    fn reference_s(&self) -> f64 {
-        let program = &self.program;
-        let prices = program::Prices {
-            rows: vec![1.0 / program.rows as f64; program.rows],
-            room: vec![0.0; program.kinds.len()],
-            haste: 0.0,
-        };
-        let aim = dual::Aim::plain(program);
-        rounding::aimed_s(&program.respond(&prices, &aim.allowed), &aim).max(1e-9)
-    }
-}
-
-/// The classes of all files, and the regions of all files: accessed ones each an item, the others of one size together.
-fn items(task: &Task<'_>) -> (Vec<AccessClass>, Vec<Item>) {
-    let mut classes: Vec<AccessClass> = Vec::new();
-    let mut numbers: HashMap<AccessClass, u16> = HashMap::new();
-    let mut items: Vec<Item> = Vec::new();
-    for (file_number, file) in task.request.files.iter().enumerate() {
-        let class_numbers: Vec<u16> = file
-            .classes
-            .iter()
-            .map(|class| {
-                *numbers.entry(*class).or_insert_with(|| {
-                    classes.push(*class);
-                    classes.len() as u16 - 1
-                })
-            })
-            .collect();
-        let mut counts: Vec<Vec<(u16, u64)>> = vec![Vec::new(); region_count(file) as usize];
-        for access in file.windows.iter().flat_map(|window| &window.regions) {
-            let of_region = &mut counts[access.region.0 as usize];
-            for (class, count) in &access.counts {
-                let number = class_numbers[usize::from(class.0)];
-                match of_region.iter_mut().find(|(known, _)| *known == number) {
-                    Some((_, sum)) => *sum += count,
-                    None => of_region.push((number, *count)),
-                }
-            }
-        }
-        let mut idle: HashMap<u64, usize> = HashMap::new();
-        for (region, counts) in counts.into_iter().enumerate() {
-            let bytes = region_bytes(file, RegionIndex(region as u32));
-            let item = |counts| Item { file: file_number, regions: vec![region as u32], region_bytes: bytes, counts };
-            if !counts.is_empty() {
-                items.push(item(counts));
-            } else if let Some(known) = idle.get(&bytes) {
-                items[*known].regions.push(region as u32);
-            } else {
-                idle.insert(bytes, items.len());
-                items.push(item(counts));
-            }
-        }
-    }
-    (classes, items)
-}
-
-/// Company of all windows, by requests.
-fn company(task: &Task<'_>) -> Company {
-    let (mut requests, mut same, mut adjoining) = (0.0, 0.0, 0.0);
-    for window in task.request.files.iter().flat_map(|file| &file.windows) {
-        let count: u64 = window.regions.iter().flat_map(|region| &region.counts).map(|(_, count)| count).sum();
-        requests += count as f64;
-        same += count as f64 * window.company.same_region;
-        adjoining += count as f64 * window.company.adjoining;
-    }
-    let mean = |sum: f64| if requests > 0.0 { sum / requests } else { 0.0 };
-    Company { same_region: mean(same), adjoining: mean(adjoining) }
-}
-
-/// The layouts of other policies, those of most regions first.
-fn borrowed(others: &[Vec<FileChoice>]) -> Vec<Layout> {
-    let mut uses: HashMap<&Layout, u64> = HashMap::new();
-    for choice in others.iter().flatten() {
-        for number in choice.windows.iter().flatten() {
-            *uses.entry(&choice.layouts[*number as usize]).or_insert(0) += 1;
-        }
-    }
-    let mut uses: Vec<(&Layout, u64)> = uses.into_iter().collect();
-    let text = |layout: &Layout| layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect::<Vec<_>>();
-    uses.sort_by_cached_key(|(layout, count)| (std::cmp::Reverse(*count), text(layout)));
-    uses.into_iter().take(MOST_BORROWED).map(|(layout, _)| layout.clone()).collect()
 }

@@ -156,8 +156,7 @@ asked for  700 reads of 256KiB at random\n\
 window     0 s to 600 s: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
 layouts of this region with everything else in place\n\
 \x20     window   against the plan  layout\n\
-\x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, spread over all ssd)\n\
-\x20     959 ms           the same  <0B,64KiB> (opt)\n\
+\x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, opt, spread over all ssd)\n\
 \x20      1.6 s            +663 ms  <128KiB,128KiB> (2-d)\n\
 \x20      1.7 s            +734 ms  ssd0 1MiB (whole on one ssd); no room: ssd0 lacks 36KiB\n\
 \x20      2.4 s             +1.4 s  <252KiB,252KiB> (1-dv, cost)\n\

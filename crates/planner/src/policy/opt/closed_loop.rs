@@ -1,27 +1,44 @@
-//! How long a sample of the window's requests takes on a placement: p processes, each with one request in flight.
+//! How long a sample of a period's requests takes on a placement: p processes, each with one request in flight.
 //!
 //! Every server is two stations in a row, device and link, that serve in order of arrival; a request's sub-requests run side by side, and the
 //! process issues its next request when the last is done. For such servers the time at which a sub-request will be done is known when
 //! it is issued, so a sample costs one pass without events. Mean value analysis with a fork-join correction, which the design names
-//! for ranking, assumes exponential services and independent queues and misses by more than near-equal candidates differ; a sample
-//! of 16,000 requests takes about 2 ms and has neither fault. All candidates see the same requests in the same order.
+//! for ranking, misses by more than near-equal candidates differ; a sample of 16,000 requests takes a few milliseconds and is
+//! exact but for its draws. All candidates see the same requests in the same order.
+//!
+//! Moves go on beside the requests, as the live mover does them: one region after the other, read and then written in chunks; requests find the
+//! old layout until the region is copied. The sample stands for many requests each, so only that part of each region is copied.
 
+use super::demand::SeenClass;
 use super::program::Item;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use stripewise_layout::{Direction, Layout, Order, RegionOffset};
+use stripewise_layout::{Direction, Layout, RegionOffset};
 use stripewise_model::Profile;
-use stripewise_trace::AccessClass;
 
-/// Requests of a sample.
-const SAMPLE: usize = 16_000;
+/// Requests of a sample: twice as many as there are, in these limits.
+const SAMPLE: (usize, usize) = (256, 16_000);
+
+/// Processes of a sample, at most: more keep every station busy as well.
+const MOST_PROCESSES: u32 = 512;
+
+/// Bytes that the mover copies at a time.
+const CHUNK_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]
 struct Draw {
     item: u32,
+    class: u16,
     offset: u64,
     bytes: u64,
-    kind: u8,
+}
+
+/// A region that changes its layout while the requests go on.
+pub(crate) struct Moving<'a> {
+    pub(crate) item: usize,
+    pub(crate) from: &'a Layout,
+    pub(crate) to: &'a Layout,
+    pub(crate) bytes: u64,
 }
 
 /// The requests that candidates are tried with.
@@ -31,104 +48,205 @@ pub(crate) struct Sample {
     /// Requests that each draw stands for.
     weight: f64,
     processes: usize,
-    /// Nanoseconds of startup and per byte, by server and kind of request.
-    device: Vec<[(f64, f64); 4]>,
+    /// Nanoseconds of startup and per byte, by class and server.
+    devices: Vec<Vec<(f64, f64)>>,
+    /// As `devices`, for reading and writing regions in moves.
+    moving: [Vec<(f64, f64)>; 2],
     link: (f64, f64),
 }
 
-fn slot(direction: Direction, order: Order) -> u8 {
-    match (direction, order) {
-        (Direction::Read, Order::Sequential) => 0,
-        (Direction::Read, Order::Random) => 1,
-        (Direction::Write, Order::Sequential) => 2,
-        (Direction::Write, Order::Random) => 3,
-    }
+/// What a sample is drawn from.
+pub(crate) struct Drawn<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) items: &'a [Item],
+    pub(crate) window: usize,
+    pub(crate) period: usize,
+    pub(crate) classes: &'a [SeenClass],
+    pub(crate) processes: u32,
+    pub(crate) seed: u64,
+    /// Requests of a march instead of a crowd.
+    pub(crate) march: bool,
 }
 
 impl Sample {
-    /// Requests in proportion to the counts, shuffled; or, in a march, runs of 4 p requests one behind the other within a region, the
-    /// regions in order.
-    pub(crate) fn draw(
-        profile: &Profile,
-        items: &[Item],
-        classes: &[AccessClass],
-        processes: u32,
-        seed: u64,
-        march: bool,
-    ) -> Self {
-        let ends: Vec<(u64, u32, u16)> = items
+    /// Of the part of an item's requests that falls into the period and keeps company (`march`) or none: requests in proportion, shuffled; or, in
+    /// a march, runs of 4 p requests one behind the other within a region, the regions in order.
+    pub(crate) fn draw(drawn: &Drawn<'_>) -> Self {
+        let part = |item: &Item| {
+            let together = item.same_region[drawn.window];
+            item.shares[drawn.period] * if drawn.march { together } else { 1.0 - together }
+        };
+        let ends: Vec<(f64, u32, u16)> = drawn
+            .items
             .iter()
             .enumerate()
-            .flat_map(|(number, item)| item.counts.iter().map(move |(class, count)| (*count, number as u32, *class)))
-            .scan(0u64, |sum, (count, item, class)| {
+            .flat_map(|(number, item)| {
+                let part = part(item);
+                let counts = item.counts[drawn.window].iter().filter(move |_| part > 0.0);
+                counts.map(move |(class, count)| (*count as f64 * part, number as u32, *class))
+            })
+            .scan(0.0, |sum, (count, item, class)| {
                 *sum += count;
                 Some((*sum, item, class))
             })
             .collect();
-        let total = ends.last().map_or(0, |(end, _, _)| *end);
-        let mut random = SplitMix(seed);
-        let run = if march { 4 * processes.max(1) as usize } else { 1 };
-        let runs = if total == 0 { 0 } else { SAMPLE.div_ceil(run).max(if march { 8 } else { 1 }) };
+        let total = ends.last().map_or(0.0, |(end, _, _)| *end);
+        let mut random = SplitMix(drawn.seed);
+        let run = if drawn.march { 4 * processes(drawn) } else { 1 };
+        let wanted = ((2.0 * total) as usize).clamp(SAMPLE.0, SAMPLE.1);
+        let runs = if total == 0.0 { 0 } else { wanted.div_ceil(run).max(4) };
         let mut draws = Vec::with_capacity(runs * run);
         for number in 0..runs {
-            let point = ((number as f64 + 0.5) / runs as f64 * total as f64) as u64;
+            let point = (number as f64 + 0.5) / runs as f64 * total;
             let (_, item, class) = ends[ends.partition_point(|(end, _, _)| *end <= point).min(ends.len() - 1)];
-            let class = classes[usize::from(class)];
-            let slots = (items[item as usize].region_bytes / class.request_bytes).max(1);
+            let bytes = drawn.classes[usize::from(class)].class.request_bytes;
+            let slots = (drawn.items[item as usize].region_bytes / bytes).max(1);
             let first = random.below(slots);
             for step in 0..run as u64 {
-                let offset = (first + step) % slots * class.request_bytes;
-                draws.push(Draw { item, offset, bytes: class.request_bytes, kind: slot(class.direction, class.order) });
+                draws.push(Draw { item, class, offset: (first + step) % slots * bytes, bytes });
             }
         }
-        if !march {
+        if !drawn.march {
             for last in (1..draws.len()).rev() {
                 draws.swap(last, random.below(last as u64 + 1) as usize);
             }
         }
-        let line = |server: &stripewise_model::ServerProfile| {
-            [
-                (Direction::Read, Order::Sequential),
-                (Direction::Read, Order::Random),
-                (Direction::Write, Order::Sequential),
-                (Direction::Write, Order::Random),
-            ]
-            .map(|(direction, order)| {
-                let line = server.line(direction, order);
-                (line.alpha_s * 1e9, line.beta_s_per_byte * 1e9)
-            })
-        };
+        Self::of(drawn, draws, total)
+    }
+
+    fn of(drawn: &Drawn<'_>, draws: Vec<Draw>, total: f64) -> Self {
+        let servers = 0..drawn.profile.servers.len();
+        let moving = [Direction::Read, Direction::Write].map(|direction| {
+            let line =
+                |server: usize| drawn.profile.servers[server].line(direction, stripewise_layout::Order::Sequential);
+            servers.clone().map(|s| nanoseconds((line(s).alpha_s, line(s).beta_s_per_byte))).collect()
+        });
         Self {
-            weight: total as f64 / draws.len().max(1) as f64,
+            weight: if draws.is_empty() { 0.0 } else { total / draws.len() as f64 },
             draws,
-            processes: processes.max(1) as usize,
-            device: profile.servers.iter().map(line).collect(),
-            link: (profile.network.e_s * 1e9, profile.network.t_s_per_byte * 1e9),
+            processes: processes(drawn),
+            devices: devices(drawn.profile, drawn.classes),
+            moving,
+            link: nanoseconds((drawn.profile.network.e_s, drawn.profile.network.t_s_per_byte)),
         }
     }
 
-    /// Seconds that all requests of the window take when items have these layouts.
-    pub(crate) fn seconds<'a>(&self, layout_of: impl Fn(usize) -> &'a Layout) -> f64 {
-        let mut free: Vec<(f64, f64)> = vec![(0.0, 0.0); self.device.len()];
-        let mut idle: BinaryHeap<Reverse<u64>> = (0..self.processes).map(|_| Reverse(0)).collect();
+    pub(crate) fn is_empty(&self) -> bool {
+        self.draws.is_empty()
+    }
+
+    /// Seconds that all requests take when items have these layouts, and disks see the classes as in `seen` where that is not how the sample was
+    /// drawn. With `moves`, their regions go from their old layouts to these meanwhile.
+    pub(crate) fn seconds<'a>(
+        &self,
+        profile: &Profile,
+        seen: Option<&[SeenClass]>,
+        layouts: &[&'a Layout],
+        moves: &[Moving<'a>],
+    ) -> f64 {
+        let other = seen.map(|seen| devices(profile, seen));
+        let devices = other.as_ref().unwrap_or(&self.devices);
+        let mut current: Vec<&Layout> = layouts.to_vec();
+        moves.iter().for_each(|one| current[one.item] = one.from);
+        let mut servers: Vec<(f64, f64)> = vec![(0.0, 0.0); self.moving[0].len()];
+        // (when idle again, 1 for the mover).
+        let mut idle: BinaryHeap<Reverse<(u64, u8)>> = (0..self.processes).map(|_| Reverse((0, 0))).collect();
+        if !moves.is_empty() && self.weight > 0.0 {
+            idle.push(Reverse((0, 1)));
+        }
+        let mut mover = Mover { next: 0, copied: 0, writing: false };
+        let mut draws = self.draws.iter();
         let mut end_ns = 0u64;
-        for draw in &self.draws {
-            let Some(Reverse(now)) = idle.pop() else { break };
-            let mut done = now as f64;
-            for part in layout_of(draw.item as usize).view().split(RegionOffset(draw.offset), draw.bytes) {
-                let server = usize::from(part.server.0);
-                let (startup, per_byte) = self.device[server][usize::from(draw.kind)];
-                let bytes = part.length as f64;
-                let (device, link) = &mut free[server];
-                *device = device.max(now as f64) + startup + bytes * per_byte;
-                *link = link.max(*device) + self.link.0 + bytes * self.link.1;
-                done = done.max(*link);
+        let mut left = draws.len();
+        while left > 0 {
+            let Some(Reverse((now, who))) = idle.pop() else { break };
+            if who == 1 {
+                if let Some(done) = mover.step(self, moves, now, &mut servers, &mut current) {
+                    idle.push(Reverse((done, 1)));
+                }
+                continue;
             }
-            let done = done.ceil() as u64;
+            let Some(draw) = draws.next() else { break };
+            left -= 1;
+            let lines = &devices[usize::from(draw.class)];
+            let layout = current[draw.item as usize];
+            let done = self.serve(layout, draw.offset, draw.bytes, now, lines, &mut servers);
             end_ns = end_ns.max(done);
-            idle.push(Reverse(done));
+            idle.push(Reverse((done, 0)));
         }
         end_ns as f64 * 1e-9 * self.weight
+    }
+
+    fn serve(
+        &self,
+        layout: &Layout,
+        offset: u64,
+        bytes: u64,
+        now: u64,
+        lines: &[(f64, f64)],
+        servers: &mut [(f64, f64)],
+    ) -> u64 {
+        let mut done = now as f64;
+        for part in layout.view().split(RegionOffset(offset), bytes) {
+            let server = usize::from(part.server.0);
+            let (startup, per_byte) = lines[server];
+            let length = part.length as f64;
+            let (device, link) = &mut servers[server];
+            *device = device.max(now as f64) + startup + length * per_byte;
+            *link = link.max(*device) + self.link.0 + length * self.link.1;
+            done = done.max(*link);
+        }
+        done.ceil() as u64
+    }
+}
+
+fn processes(drawn: &Drawn<'_>) -> usize {
+    drawn.processes.clamp(1, MOST_PROCESSES) as usize
+}
+
+fn nanoseconds((alpha_s, beta_s_per_byte): (f64, f64)) -> (f64, f64) {
+    (alpha_s * 1e9, beta_s_per_byte * 1e9)
+}
+
+/// By class and server.
+fn devices(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<(f64, f64)>> {
+    let of_class =
+        |class: &SeenClass| (0..profile.servers.len()).map(|server| nanoseconds(class.line(profile, server))).collect();
+    classes.iter().map(of_class).collect()
+}
+
+/// The process that copies regions.
+struct Mover {
+    next: usize,
+    copied: u64,
+    writing: bool,
+}
+
+impl Mover {
+    /// Does the next half of a chunk; tells when it is done, or `None` after the last region.
+    fn step<'a>(
+        &mut self,
+        sample: &Sample,
+        moves: &[Moving<'a>],
+        now: u64,
+        servers: &mut [(f64, f64)],
+        current: &mut [&'a Layout],
+    ) -> Option<u64> {
+        let one = moves.get(self.next)?;
+        let bytes = ((one.bytes as f64 / sample.weight) as u64).max(1);
+        let chunk = CHUNK_BYTES.min(bytes - self.copied);
+        let (layout, lines) = if self.writing { (one.to, &sample.moving[1]) } else { (one.from, &sample.moving[0]) };
+        let done = sample.serve(layout, self.copied, chunk, now, lines, servers);
+        if self.writing {
+            self.copied += chunk;
+            if self.copied >= bytes {
+                current[one.item] = one.to;
+                self.next += 1;
+                self.copied = 0;
+            }
+        }
+        self.writing = !self.writing;
+        Some(done)
     }
 }
 

@@ -1,29 +1,36 @@
 //! The bound, and the prices that lead to good assignments, by cutting planes on the Lagrangian dual.
 //!
-//! Prices of a second on the rows (they sum to 1) and of room give a lower bound of the window's time whatever they are: the sum over items of
-//! the least priced option, less the price of all room. This bound is rigorous over the set of shapes, whatever the tolerance of
-//! the solver. The best prices are found with Kelley's cutting planes: every response of the items to prices is a cut; a small linear
-//! program over the cuts (variables: the prices) gives the next prices. Queries lie halfway between those and the best so far, which
-//! damps the swings of the bare method. The same cuts, weighted by the program's other side, give the fractional optimum.
+//! Prices of a second on the rows (they sum to 1 in each period) and of room give a lower bound of the run's time whatever they are: the sum over
+//! items of the least priced path, less the price of all room. This bound is rigorous over the set of shapes, whatever the tolerance of
+//! the solver. The best prices are found with Kelley's cutting planes: every response of the items to prices is a cut (several, when there are many
+//! prices: one for each group of items); a small linear program over the cuts, whose variables are the prices, gives the next prices. Queries
+//! lie halfway between those and the best so far, which damps the swings of the bare method. The same cuts, weighted by the program's other
+//! side, give the fractional optimum.
 //!
 //! This needs a solver for tens of variables and rows only, whatever the number of regions; `microlp` is small and pure Rust, where HiGHS, which
 //! the design names, takes minutes of every clean build.
 
-use super::program::{Assignment, Prices, Program};
+use super::budget::Budget;
+use super::paths::Prices;
+use super::program::{Assignment, Program};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, Variable};
 
-/// Cuts at most.
-const ROUNDS: usize = 120;
+/// Responses at most, for the bound and for other aims.
+const ROUNDS: (usize, usize) = (150, 60);
 
 /// Relative distance of upper and lower bound at which to stop.
 const CLOSE: f64 = 2e-4;
 
-/// Highest price of all room of a kind, in multiples of the reference time.
+/// Highest price of all room of a kind in a window, in multiples of the reference time.
 const DEAREST: f64 = 50.0;
+
+/// Groups of items with cuts of their own, where there is more than one period.
+const GROUPS: usize = 8;
 
 /// What is minimised: rows are multiplied by their weights before the largest decides, and latency costs `haste` besides.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Aim {
+    /// For the rows of a period, the same in all of them.
     pub(crate) weights: Vec<f64>,
     pub(crate) haste: f64,
     /// Shapes that may be used.
@@ -35,6 +42,21 @@ impl Aim {
     pub(crate) fn plain(program: &Program) -> Self {
         Self { weights: vec![1.0; program.rows], haste: 0.0, allowed: vec![true; program.shapes.len()] }
     }
+
+    /// Seconds that an assignment takes by the aim.
+    pub(crate) fn seconds(&self, program: &Program, sum: &Assignment) -> f64 {
+        let period = |load_s: &[f64]| {
+            let slowest = load_s.iter().zip(&self.weights).map(|(load, weight)| load * weight).fold(0.0, f64::max);
+            slowest + self.haste * load_s[program.rows - 1]
+        };
+        sum.load_s.chunks(program.rows).map(period).sum::<f64>() + sum.fixed_s
+    }
+
+    /// Seconds that do not depend on prices.
+    fn outright_s(&self, program: &Program, sum: &Assignment) -> f64 {
+        let latency: f64 = sum.load_s.chunks(program.rows).map(|load_s| load_s[program.rows - 1]).sum();
+        sum.fixed_s + self.haste * latency
+    }
 }
 
 /// The result of the cutting planes.
@@ -42,59 +64,70 @@ impl Aim {
 pub(crate) struct Relaxed {
     /// No mix of the allowed shapes has a lower aim.
     pub(crate) bound_s: f64,
+    /// With the aim's weights in them.
     pub(crate) prices: Prices,
-    /// Assignments with weights that sum to 1: the fractional optimum.
-    pub(crate) mix: Vec<(Assignment, f64)>,
+    /// Responses, each with its weight in every group of items: the fractional optimum.
+    pub(crate) mix: Vec<(Assignment, Vec<f64>)>,
+    pub(crate) groups: usize,
 }
 
-struct Cuts {
-    assignments: Vec<Assignment>,
+/// The sums of one response, by group of items.
+struct Cut {
+    response: Assignment,
+    groups: Vec<Assignment>,
 }
 
-/// Solves the relaxed program. `reference_s` is the time of any sensible plan; it scales the numbers.
-pub(crate) fn relax(program: &Program, aim: &Aim, reference_s: f64) -> Relaxed {
-    let rows = program.rows;
-    let rooms: Vec<Option<f64>> = program.kinds.iter().map(|kind| kind.room_bytes.map(|room| room as f64)).collect();
-    let total: f64 = aim.weights.iter().sum();
-    let mut best = Prices { rows: vec![1.0 / total; rows], room: vec![0.0; rooms.len()], haste: aim.haste };
-    let mut best_s = f64::NEG_INFINITY;
-    let mut cuts = Cuts { assignments: Vec::new() };
+/// The parts of the relaxation that do not change.
+struct Setting<'a> {
+    program: &'a Program,
+    aim: &'a Aim,
+    reference_s: f64,
+    groups: usize,
+    /// Bytes on each server of each kind in each window, where bounded.
+    rooms: Vec<Option<f64>>,
+}
+
+/// Solves the relaxed program. `reference_s` is the time of any sensible plan; it scales the numbers. `hint` are prices to start from.
+pub(crate) fn relax(program: &Program, aim: &Aim, reference_s: f64, hint: Option<&Prices>, budget: &Budget) -> Relaxed {
+    let of_window = program.kinds.iter().map(|kind| kind.room_bytes.map(|room| room as f64));
+    let rooms: Vec<Option<f64>> = (0..program.windows).flat_map(|_| of_window.clone()).collect();
+    let groups = if program.periods() == 1 { 1 } else { GROUPS.min(program.items.len().max(1)) };
+    let setting = Setting { program, aim, reference_s, groups, rooms };
+    let mut best = setting.start(hint);
+    let (mut best_s, mut upper_s) = (f64::NEG_INFINITY, f64::INFINITY);
+    let mut cuts: Vec<Cut> = Vec::new();
     let mut query = best.clone();
-    let mut master = Master::new(program, aim, &rooms, reference_s);
-    let mut upper_s = f64::INFINITY;
+    let mut master = Master::new(&setting);
     let mut at_master = true;
-    for _ in 0..ROUNDS {
-        let response = program.respond(&priced(&query, aim), &aim.allowed);
-        let value_s = dual_value_s(&response, &query, aim, &rooms, rows);
+    let rounds = if hint.is_none() { ROUNDS.0 } else { ROUNDS.1 };
+    for _ in 0..rounds {
+        let response = program.respond(&setting.weighted(&query), &aim.allowed);
+        let value_s = setting.value_s(&response, &query);
         let improved = value_s > best_s;
         if improved {
-            best_s = value_s;
-            best = query.clone();
+            (best_s, best) = (value_s, query.clone());
         }
-        let known = cuts.assignments.iter().any(|cut| cut.chosen == response.chosen);
+        let known = cuts.iter().any(|cut| cut.response.chosen == response.chosen);
+        if known && at_master {
+            break;
+        }
         if !known {
-            let Some(next) = master.cut(&response) else { break };
+            let cut = setting.cut(response);
+            let next = master.cut(&setting, &cut);
+            cuts.push(cut);
+            let Some(next) = next else { break };
             master = next;
-            upper_s = master.upper_s(reference_s);
-            cuts.assignments.push(response);
-        } else if at_master {
+            upper_s = master.upper_s(&setting);
+        }
+        if upper_s - best_s <= CLOSE * upper_s.abs() || budget.is_spent() {
             break;
         }
-        if upper_s - best_s <= CLOSE * upper_s.abs() {
-            break;
-        }
-        let outer = master.prices(aim.haste);
-        at_master = !improved && !at_master || known;
+        let outer = master.prices(&setting);
+        at_master = known || !(improved || at_master);
         query = if at_master { outer } else { halfway(&best, &outer) };
     }
-    let mix = mix(program, aim, &rooms, reference_s, cuts.assignments);
-    Relaxed { bound_s: best_s.max(0.0), prices: priced(&best, aim), mix }
-}
-
-/// Row prices with the aim's weights in them.
-fn priced(prices: &Prices, aim: &Aim) -> Prices {
-    let rows = prices.rows.iter().zip(&aim.weights).map(|(price, weight)| price * weight).collect();
-    Prices { rows, room: prices.room.clone(), haste: aim.haste }
+    let prices = setting.weighted(&best);
+    Relaxed { bound_s: best_s.max(0.0), prices, mix: setting.mix(cuts), groups }
 }
 
 fn halfway(a: &Prices, b: &Prices) -> Prices {
@@ -102,129 +135,191 @@ fn halfway(a: &Prices, b: &Prices) -> Prices {
     Prices { rows: mean(&a.rows, &b.rows), room: mean(&a.room, &b.room), haste: a.haste }
 }
 
-fn dual_value_s(response: &Assignment, prices: &Prices, aim: &Aim, rooms: &[Option<f64>], rows: usize) -> f64 {
-    let stations: f64 = (0..rows).map(|row| response.load_s[row] * aim.weights[row] * prices.rows[row]).sum();
-    let room: f64 = (0..rooms.len())
-        .filter_map(|kind| rooms[kind].map(|room| prices.room[kind] * (response.room_bytes[kind] - room)))
-        .sum();
-    stations + room + response.fixed_s + aim.haste * response.load_s[rows - 1]
+impl Setting<'_> {
+    /// Prices to begin with: given ones without their weights, or equal ones.
+    fn start(&self, hint: Option<&Prices>) -> Prices {
+        let (rows, weights) = (self.program.rows, &self.aim.weights);
+        let haste = self.aim.haste;
+        let Some(hint) = hint else {
+            let row = 1.0 / rows as f64;
+            return Prices { rows: vec![row; rows * self.program.periods()], room: vec![0.0; self.rooms.len()], haste };
+        };
+        let mut prices = Prices { haste, ..hint.clone() };
+        for period in prices.rows.chunks_mut(rows) {
+            period.iter_mut().zip(weights).for_each(|(price, weight)| *price /= weight);
+            let sum: f64 = period.iter().sum();
+            period.iter_mut().for_each(|price| *price /= sum);
+        }
+        prices
+    }
+
+    /// Row prices with the aim's weights in them.
+    fn weighted(&self, prices: &Prices) -> Prices {
+        let weights = self.aim.weights.iter().cycle();
+        let rows = prices.rows.iter().zip(weights).map(|(price, weight)| price * weight).collect();
+        Prices { rows, room: prices.room.clone(), haste: self.aim.haste }
+    }
+
+    fn value_s(&self, response: &Assignment, prices: &Prices) -> f64 {
+        let weights = self.aim.weights.iter().cycle();
+        let stations: f64 = response
+            .load_s
+            .iter()
+            .zip(&prices.rows)
+            .zip(weights)
+            .map(|((load, price), weight)| load * price * weight)
+            .sum();
+        let room: f64 = (0..self.rooms.len())
+            .filter_map(|at| self.rooms[at].map(|room| prices.room[at] * (response.room_bytes[at] - room)))
+            .sum();
+        stations + room + self.aim.outright_s(self.program, response)
+    }
+
+    fn cut(&self, response: Assignment) -> Cut {
+        if self.groups == 1 {
+            let mut alone = response.clone();
+            alone.chosen = Vec::new();
+            return Cut { response, groups: vec![alone] };
+        }
+        let mut groups = vec![self.program.nothing(); self.groups];
+        for item in 0..self.program.items.len() {
+            self.program.book(&mut groups[item % self.groups], item, self.program.path(&response, item), 1.0);
+        }
+        Cut { response, groups }
+    }
+
+    /// Weights of the cuts with the least aim under the rooms. Missing room is paid at the dearest price, so that there always are some.
+    fn mix(&self, cuts: Vec<Cut>) -> Vec<(Assignment, Vec<f64>)> {
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        let rows = self.program.rows;
+        let times: Vec<Variable> =
+            (0..self.program.periods()).map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
+        let weights: Vec<Vec<Variable>> = cuts
+            .iter()
+            .map(|cut| {
+                let of_group = |group| self.aim.outright_s(self.program, group) / self.reference_s;
+                cut.groups.iter().map(|group| problem.add_var(of_group(group), (0.0, 1.0))).collect()
+            })
+            .collect();
+        for group in 0..self.groups {
+            let mut one = LinearExpr::empty();
+            weights.iter().for_each(|weights| one.add(weights[group], 1.0));
+            problem.add_constraint(one, ComparisonOp::Eq, 1.0);
+        }
+        let sum = |of: &dyn Fn(&Assignment) -> f64| {
+            let mut expression = LinearExpr::empty();
+            for (cut, weights) in cuts.iter().zip(&weights) {
+                for (group, weight) in cut.groups.iter().zip(weights) {
+                    expression.add(*weight, clean(of(group)));
+                }
+            }
+            expression
+        };
+        for at in 0..rows * self.program.periods() {
+            let mut expression = sum(&|group| group.load_s[at] * self.aim.weights[at % rows] / self.reference_s);
+            expression.add(times[at / rows], -1.0);
+            problem.add_constraint(expression, ComparisonOp::Le, 0.0);
+        }
+        for (at, room) in self.rooms.iter().enumerate() {
+            if let Some(room) = room {
+                let missing = problem.add_var(DEAREST, (0.0, f64::INFINITY));
+                let mut expression = sum(&|group| group.room_bytes[at] / room.max(1.0));
+                expression.add(missing, -1.0);
+                problem.add_constraint(expression, ComparisonOp::Le, 1.0);
+            }
+        }
+        let solution = problem.solve().ok().and_then(|outcome| outcome.into_solution().ok());
+        let Some(solution) = solution else {
+            return cuts.into_iter().last().map(|cut| (cut.response, vec![1.0; self.groups])).into_iter().collect();
+        };
+        let values = weights.iter().map(|of_cut| of_cut.iter().map(|weight| solution.var_value(*weight)).collect());
+        let values: Vec<Vec<f64>> = values.collect();
+        let used = |weights: &[f64]| weights.iter().any(|weight| *weight > 1e-7);
+        cuts.into_iter()
+            .zip(values)
+            .filter(|(_, weights)| used(weights))
+            .map(|(cut, weights)| (cut.response, weights))
+            .collect()
+    }
 }
 
 /// The linear program over the cuts: prices in, the highest value that all cuts admit out. Times are in units of the reference, room in
 /// shares of a kind's room.
-struct Master<'a> {
-    aim: &'a Aim,
-    rooms: &'a [Option<f64>],
-    reference_s: f64,
-    value: Variable,
+struct Master {
+    values: Vec<Variable>,
     rows: Vec<Variable>,
     room: Vec<Option<Variable>>,
     problem: Problem,
     solved: Option<microlp::Solution>,
 }
 
-impl<'a> Master<'a> {
-    fn new(program: &Program, aim: &'a Aim, rooms: &'a [Option<f64>], reference_s: f64) -> Self {
+impl Master {
+    fn new(setting: &Setting<'_>) -> Self {
         let mut problem = Problem::new(OptimizationDirection::Maximize);
-        let value = problem.add_var(1.0, (-1e4, 1e4));
-        let rows: Vec<Variable> = (0..program.rows).map(|_| problem.add_var(0.0, (0.0, 1.0))).collect();
-        let room: Vec<Option<Variable>> =
-            rooms.iter().map(|room| room.map(|_| problem.add_var(0.0, (0.0, DEAREST)))).collect();
-        let mut one = LinearExpr::empty();
-        rows.iter().for_each(|row| one.add(*row, 1.0));
-        problem.add_constraint(one, ComparisonOp::Eq, 1.0);
-        Self { aim, rooms, reference_s, value, rows, room, problem, solved: None }
+        let values: Vec<Variable> = (0..setting.groups).map(|_| problem.add_var(1.0, (-1e4, 1e4))).collect();
+        let count = setting.program.rows;
+        let rows: Vec<Variable> =
+            (0..count * setting.program.periods()).map(|_| problem.add_var(0.0, (0.0, 1.0))).collect();
+        let room = setting.rooms.iter().map(|room| room.map(|_| problem.add_var(-1.0, (0.0, DEAREST)))).collect();
+        for of_period in rows.chunks(count) {
+            let mut one = LinearExpr::empty();
+            of_period.iter().for_each(|row| one.add(*row, 1.0));
+            problem.add_constraint(one, ComparisonOp::Eq, 1.0);
+        }
+        Self { values, rows, room, problem, solved: None }
     }
 
     /// With one cut more; `None` when the solver gives up.
-    fn cut(mut self, response: &Assignment) -> Option<Self> {
-        let last = self.rows.len() - 1;
-        let fixed = (response.fixed_s + self.aim.haste * response.load_s[last]) / self.reference_s;
-        let mut expression = LinearExpr::empty();
-        expression.add(self.value, 1.0);
-        for (row, variable) in self.rows.iter().enumerate() {
-            expression.add(*variable, -clean(response.load_s[row] * self.aim.weights[row] / self.reference_s));
-        }
-        for (kind, variable) in self.room.iter().enumerate() {
-            if let (Some(variable), Some(room)) = (variable, self.rooms[kind]) {
-                expression.add(*variable, -clean(response.room_bytes[kind] / room.max(1.0) - 1.0));
+    fn cut(mut self, setting: &Setting<'_>, cut: &Cut) -> Option<Self> {
+        let count = setting.program.rows;
+        for (group, sums) in cut.groups.iter().enumerate() {
+            let mut expression = LinearExpr::empty();
+            expression.add(self.values[group], 1.0);
+            for (at, variable) in self.rows.iter().enumerate() {
+                let weight = setting.aim.weights[at % count];
+                expression.add(*variable, -clean(sums.load_s[at] * weight / setting.reference_s));
+            }
+            for (at, variable) in self.room.iter().enumerate() {
+                if let (Some(variable), Some(room)) = (variable, setting.rooms[at]) {
+                    expression.add(*variable, -clean(sums.room_bytes[at] / room.max(1.0)));
+                }
+            }
+            let outright = setting.aim.outright_s(setting.program, sums) / setting.reference_s;
+            match self.solved.take() {
+                Some(solution) => {
+                    let outcome = solution.add_constraint(expression, ComparisonOp::Le, outright);
+                    self.solved = Some(outcome.ok()?.into_solution().ok()?);
+                }
+                None => self.problem.add_constraint(expression, ComparisonOp::Le, outright),
             }
         }
-        let outcome = match self.solved.take() {
-            Some(solution) => solution.add_constraint(expression, ComparisonOp::Le, fixed),
-            None => {
-                self.problem.add_constraint(expression, ComparisonOp::Le, fixed);
-                self.problem.solve()
-            }
-        };
-        self.solved = Some(outcome.ok()?.into_solution().ok()?);
+        if self.solved.is_none() {
+            self.solved = Some(self.problem.solve().ok()?.into_solution().ok()?);
+        }
         Some(self)
     }
 
-    fn upper_s(&self, reference_s: f64) -> f64 {
-        self.solved.as_ref().map_or(f64::INFINITY, |solution| solution.objective() * reference_s)
+    fn upper_s(&self, setting: &Setting<'_>) -> f64 {
+        self.solved.as_ref().map_or(f64::INFINITY, |solution| solution.objective() * setting.reference_s)
     }
 
-    fn prices(&self, haste: f64) -> Prices {
+    fn prices(&self, setting: &Setting<'_>) -> Prices {
         let solution = self.solved.as_ref();
         let of = |variable: &Variable| solution.map_or(0.0, |solution| solution.var_value(*variable).max(0.0));
-        let rows: Vec<f64> = self.rows.iter().map(of).collect();
-        let sum: f64 = rows.iter().sum();
-        let per_byte = |(kind, variable): (usize, &Option<Variable>)| {
-            let room = self.rooms[kind].map_or(1.0, |room| room.max(1.0));
-            variable.as_ref().map_or(0.0, |variable| of(variable) * self.reference_s / room)
-        };
-        Prices {
-            rows: rows.into_iter().map(|price| price / sum.max(1e-12)).collect(),
-            room: self.room.iter().enumerate().map(per_byte).collect(),
-            haste,
+        let mut rows: Vec<f64> = self.rows.iter().map(of).collect();
+        for period in rows.chunks_mut(setting.program.rows) {
+            let sum: f64 = period.iter().sum();
+            period.iter_mut().for_each(|price| *price /= sum.max(1e-12));
         }
+        let per_byte = |(at, variable): (usize, &Option<Variable>)| {
+            let room = setting.rooms[at].map_or(1.0, |room| room.max(1.0));
+            variable.as_ref().map_or(0.0, |variable| of(variable) * setting.reference_s / room)
+        };
+        Prices { rows, room: self.room.iter().enumerate().map(per_byte).collect(), haste: setting.aim.haste }
     }
 }
 
 /// Coefficients that are nothing but rounding confuse the solver.
 fn clean(value: f64) -> f64 {
     if value.abs() < 1e-9 { 0.0 } else { value }
-}
-
-/// Weights of the cuts with the least aim under the rooms. Missing room is paid at the dearest price, so that there always is one.
-fn mix(
-    program: &Program,
-    aim: &Aim,
-    rooms: &[Option<f64>],
-    reference_s: f64,
-    cuts: Vec<Assignment>,
-) -> Vec<(Assignment, f64)> {
-    let mut problem = Problem::new(OptimizationDirection::Minimize);
-    let time = problem.add_var(1.0, (0.0, f64::INFINITY));
-    let last = program.rows - 1;
-    let weights: Vec<Variable> = cuts
-        .iter()
-        .map(|cut| problem.add_var((cut.fixed_s + aim.haste * cut.load_s[last]) / reference_s, (0.0, 1.0)))
-        .collect();
-    let weighted = |of: &dyn Fn(&Assignment) -> f64| {
-        let mut expression = LinearExpr::empty();
-        cuts.iter().zip(&weights).for_each(|(cut, weight)| expression.add(*weight, clean(of(cut))));
-        expression
-    };
-    problem.add_constraint(weighted(&|_| 1.0), ComparisonOp::Eq, 1.0);
-    for row in 0..program.rows {
-        let mut expression = weighted(&|cut| cut.load_s[row] * aim.weights[row] / reference_s);
-        expression.add(time, -1.0);
-        problem.add_constraint(expression, ComparisonOp::Le, 0.0);
-    }
-    for (kind, room) in rooms.iter().enumerate() {
-        if let Some(room) = room {
-            let missing = problem.add_var(DEAREST, (0.0, f64::INFINITY));
-            let mut expression = weighted(&|cut| cut.room_bytes[kind] / room.max(1.0));
-            expression.add(missing, -1.0);
-            problem.add_constraint(expression, ComparisonOp::Le, 1.0);
-        }
-    }
-    let solution = problem.solve().ok().and_then(|outcome| outcome.into_solution().ok());
-    let Some(solution) = solution else {
-        return cuts.into_iter().last().map(|cut| (cut, 1.0)).into_iter().collect();
-    };
-    let values: Vec<f64> = weights.iter().map(|weight| solution.var_value(*weight)).collect();
-    cuts.into_iter().zip(values).filter(|(_, weight)| *weight > 1e-7).collect()
 }

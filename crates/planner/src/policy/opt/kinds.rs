@@ -5,13 +5,13 @@
 
 use super::super::Task;
 use std::ops::Range;
-use stripewise_layout::{Direction, Order, ServerClass};
+use stripewise_layout::{Direction, MAX_SERVERS_PER_LAYOUT, Order, ServerClass};
 use stripewise_model::ServerProfile;
 
 /// Lines whose startup and transfer differ by no more than this are alike: calibration does not tell closer.
 const ALIKE: f64 = 0.05;
 
-/// Servers of one class, with lines alike and equal room, in cluster order.
+/// Servers of one class, with lines alike and equal room, in cluster order; no more than a layout can name.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Kind {
     pub(crate) class: ServerClass,
@@ -30,6 +30,7 @@ pub(crate) fn kinds(task: &Task<'_>) -> Vec<Kind> {
         let room_bytes = task.room.bytes(server);
         let found = kinds.iter_mut().find(|kind| {
             kind.class == class
+                && kind.servers.len() < MAX_SERVERS_PER_LAYOUT
                 && kind.room_bytes == room_bytes
                 && alike(&profile.servers[kind.servers[0]], &profile.servers[server])
         });

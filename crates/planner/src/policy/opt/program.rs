@@ -1,15 +1,15 @@
-//! The linear program of a window: items, their options, and the oracle that prices them.
+//! The linear program of a run: items, their options, and what each asks of every station in every period.
 //!
-//! An *item* is a region (or a set of regions that nobody accesses, of one size). An *option* of an item is a shape with the seconds that the
-//! item's requests then ask of every row: device and link of each kind, then latency. Options that another one beats in every row
-//! are left out: no prices would ever choose them.
+//! An *item* is a region (or all regions of one size that nobody accesses). An *option* of an item is a shape that it may have; a *path* is one
+//! option for each window, and changing the shape between windows costs the reading and writing of the region, on the stations of the
+//! later window. A window's requests fall into *periods* (`periods.rs`) whose times add up. Rows are the stations of a period: device and link
+//! of each kind, then latency over p. Options that another beats in every row and window are left out: no prices would ever choose them.
 
-use super::demand::{demand, rows};
+use super::demand::{Demands, rows};
 use super::kinds::Kind;
 use super::shapes::Shape;
 use rayon::prelude::*;
 use stripewise_model::Profile;
-use stripewise_trace::{AccessClass, Company};
 
 /// A region, or several that nobody accesses.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,14 +19,24 @@ pub(crate) struct Item {
     pub(crate) regions: Vec<u32>,
     /// Bytes in each of its regions.
     pub(crate) region_bytes: u64,
-    /// Requests by class (position in the program's classes).
-    pub(crate) counts: Vec<(u16, u64)>,
+    /// Requests by class (position in the classes of all files), for each window.
+    pub(crate) counts: Vec<Vec<(u16, u64)>>,
+    /// For each period the share of its window's requests that falls there.
+    pub(crate) shares: Vec<f64>,
+    /// For each window the share of the time in which the requests of all processes are in one region.
+    pub(crate) same_region: Vec<f64>,
+    /// The shape that it has before the first window, if changing it costs a move.
+    pub(crate) before: Option<u16>,
 }
 
 impl Item {
     /// Bytes in all its regions.
     pub(crate) fn bytes(&self) -> f64 {
         self.region_bytes as f64 * self.regions.len() as f64
+    }
+
+    pub(crate) fn is_accessed(&self) -> bool {
+        self.counts.iter().any(|counts| !counts.is_empty())
     }
 }
 
@@ -36,77 +46,93 @@ pub(crate) struct Program {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) shapes: Vec<Shape>,
     pub(crate) items: Vec<Item>,
-    /// Rows of one option.
+    /// Rows of one period.
     pub(crate) rows: usize,
+    pub(crate) windows: usize,
+    /// The window of each period, ascending.
+    pub(crate) window_of: Vec<usize>,
     /// Item i has options `first[i]..first[i + 1]`.
     first: Vec<usize>,
     shape_of: Vec<u16>,
-    /// `rows` seconds for each option: what it asks of the stations in the part of the time in which requests do not march together.
+    /// For each option and window `rows` seconds that it asks of the stations while requests do not march together, and the seconds that it
+    /// costs outright: while all requests are in its region.
     load_s: Vec<f32>,
-    /// Seconds of the run that the option costs outright: the part of the time in which all requests are in its region.
-    fixed_s: Vec<f32>,
+    /// Seconds per byte on the stations for reading a region of a shape in a move, and for writing it.
+    read_s: Vec<Vec<f64>>,
+    write_s: Vec<Vec<f64>>,
+    /// For each period its share of its window: where moves go.
+    period_share: Vec<f64>,
 }
 
-/// What the prices are: of a second on each row, of a byte on each server of a kind, and of the fixed part.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Prices {
-    pub(crate) rows: Vec<f64>,
-    pub(crate) room: Vec<f64>,
-    /// Weight of latency beside its row; 0 for the bound.
-    pub(crate) haste: f64,
-}
-
-/// One option of every item, with its sums.
+/// One option of every item in every window, with the sums.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Assignment {
-    /// Options, counted within their item.
+    /// For each item `windows` options, counted within their item.
     pub(crate) chosen: Vec<u16>,
+    /// `rows` for each period.
     pub(crate) load_s: Vec<f64>,
     pub(crate) fixed_s: f64,
-    /// Bytes on each server of a kind.
+    /// Bytes on each server of a kind, for each window.
     pub(crate) room_bytes: Vec<f64>,
 }
 
 impl Program {
+    /// `window_of` names the window of each period.
     pub(crate) fn new(
         profile: &Profile,
         kinds: Vec<Kind>,
         shapes: Vec<Shape>,
         items: Vec<Item>,
-        classes: &[AccessClass],
-        processes: f64,
-        company: Company,
+        demands: &Demands,
+        window_of: Vec<usize>,
     ) -> Self {
         let rows = rows(kinds.len());
-        // Seconds of one request by shape and class; the row of the fixed part comes last.
-        let table: Vec<Vec<Vec<f64>>> = shapes
-            .par_iter()
-            .map(|shape| {
-                let of_class = |class: &AccessClass| demand(profile, &kinds, shape, *class, processes);
-                classes.iter().map(of_class).collect()
-            })
-            .collect();
+        let windows = window_of.last().map_or(0, |last| last + 1);
         let options: Vec<Vec<(u16, Vec<f32>)>> =
-            items.par_iter().map(|item| options_of(item, &shapes, &table, rows, company.same_region)).collect();
+            items.par_iter().map(|item| options_of(item, &shapes, demands, rows, windows)).collect();
+        let moving = |direction| shapes.iter().map(|shape| demands.moving(profile, &kinds, shape, direction)).collect();
+        let mut requests = vec![0.0; window_of.len()];
+        for item in &items {
+            for (period, window) in window_of.iter().enumerate() {
+                let count: f64 = item.counts[*window].iter().map(|(_, count)| *count as f64).sum();
+                requests[period] += item.shares[period] * count;
+            }
+        }
+        let in_window = |period: usize| {
+            let same = || (0..window_of.len()).filter(|other| window_of[*other] == window_of[period]);
+            let sum: f64 = same().map(|other| requests[other]).sum();
+            if sum > 0.0 { requests[period] / sum } else { 1.0 / same().count() as f64 }
+        };
         let mut program = Self {
-            kinds,
-            shapes,
-            items,
             rows,
+            windows,
             first: vec![0],
             shape_of: Vec::new(),
             load_s: Vec::new(),
-            fixed_s: Vec::new(),
+            read_s: moving(stripewise_layout::Direction::Read),
+            write_s: moving(stripewise_layout::Direction::Write),
+            period_share: (0..window_of.len()).map(in_window).collect(),
+            window_of,
+            kinds,
+            shapes,
+            items,
         };
         for of_item in options {
             for (shape, row) in of_item {
                 program.shape_of.push(shape);
-                program.load_s.extend(&row[..rows]);
-                program.fixed_s.push(row[rows]);
+                program.load_s.extend(row);
             }
             program.first.push(program.shape_of.len());
         }
         program
+    }
+
+    pub(crate) fn periods(&self) -> usize {
+        self.window_of.len()
+    }
+
+    pub(crate) fn periods_of(&self, window: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.periods()).filter(move |period| self.window_of[*period] == window)
     }
 
     pub(crate) fn options(&self, item: usize) -> usize {
@@ -117,106 +143,135 @@ impl Program {
         usize::from(self.shape_of[self.first[item] + usize::from(option)])
     }
 
-    pub(crate) fn load_s(&self, item: usize, option: u16) -> &[f32] {
-        let at = (self.first[item] + usize::from(option)) * self.rows;
+    /// The option of a shape, if the item has it.
+    pub(crate) fn option_of(&self, item: usize, shape: u16) -> Option<u16> {
+        let shapes = &self.shape_of[self.first[item]..self.first[item + 1]];
+        shapes.iter().position(|known| *known == shape).map(|option| option as u16)
+    }
+
+    /// `rows` seconds of an option in a window.
+    pub(crate) fn load_s(&self, item: usize, option: u16, window: usize) -> &[f32] {
+        let at = self.at(item, option, window);
         &self.load_s[at..at + self.rows]
     }
 
-    pub(crate) fn fixed_s(&self, item: usize, option: u16) -> f64 {
-        f64::from(self.fixed_s[self.first[item] + usize::from(option)])
+    pub(crate) fn fixed_s(&self, item: usize, option: u16, window: usize) -> f64 {
+        f64::from(self.load_s[self.at(item, option, window) + self.rows])
     }
 
-    /// What an option costs at these prices, in seconds.
-    pub(crate) fn priced_s(&self, item: usize, option: u16, prices: &Prices) -> f64 {
-        let load_s = self.load_s(item, option);
-        let stations: f64 = load_s.iter().zip(&prices.rows).map(|(load, price)| f64::from(*load) * price).sum();
-        let share = &self.shapes[self.shape(item, option)].room_share;
-        let room: f64 = share.iter().zip(&prices.room).map(|(share, price)| share * price).sum();
-        stations
-            + room * self.items[item].bytes()
-            + self.fixed_s(item, option)
-            + prices.haste * f64::from(load_s[self.rows - 1])
+    fn at(&self, item: usize, option: u16, window: usize) -> usize {
+        ((self.first[item] + usize::from(option)) * self.windows + window) * (self.rows + 1)
     }
 
-    /// The option of least priced cost among those that `allowed` admits (by shape); all where it admits none.
-    pub(crate) fn best(&self, item: usize, prices: &Prices, allowed: &[bool]) -> u16 {
-        let least = |admits: &dyn Fn(u16) -> bool| {
-            (0..self.options(item) as u16)
-                .filter(|option| admits(*option))
-                .map(|option| (self.priced_s(item, option, prices), option))
-                .min_by(|a, b| a.0.total_cmp(&b.0))
-        };
-        let admitted = |option: u16| allowed[self.shape(item, option)];
-        least(&admitted).or_else(|| least(&|_| true)).map_or(0, |(_, option)| option)
+    /// Seconds per byte on the stations for reading a region of a shape in a move.
+    pub(crate) fn read_s(&self, shape: usize) -> &[f64] {
+        &self.read_s[shape]
     }
 
-    /// Every item's best option at these prices.
-    pub(crate) fn respond(&self, prices: &Prices, allowed: &[bool]) -> Assignment {
-        let chosen: Vec<u16> = (0..self.items.len())
-            .into_par_iter()
-            .with_min_len(256)
-            .map(|item| self.best(item, prices, allowed))
-            .collect();
-        self.sum(chosen)
+    /// As [`Self::read_s`], for writing.
+    pub(crate) fn write_s(&self, shape: usize) -> &[f64] {
+        &self.write_s[shape]
+    }
+
+    /// The part of a window's moves that a period gets.
+    pub(crate) fn period_share(&self, period: usize) -> f64 {
+        self.period_share[period]
+    }
+
+    pub(crate) fn path<'a>(&self, sum: &'a Assignment, item: usize) -> &'a [u16] {
+        &sum.chosen[item * self.windows..(item + 1) * self.windows]
+    }
+
+    /// The shape before the first window, as an option.
+    pub(crate) fn before(&self, item: usize) -> Option<u16> {
+        self.items[item].before.and_then(|shape| self.option_of(item, shape))
     }
 
     pub(crate) fn sum(&self, chosen: Vec<u16>) -> Assignment {
-        let mut sum = Assignment {
-            chosen: Vec::new(),
-            load_s: vec![0.0; self.rows],
-            fixed_s: 0.0,
-            room_bytes: vec![0.0; self.kinds.len()],
-        };
-        for (item, option) in chosen.iter().enumerate() {
-            self.book(&mut sum, item, *option, 1.0);
+        let mut sum = self.nothing();
+        for item in 0..self.items.len() {
+            self.book(&mut sum, item, &chosen[item * self.windows..(item + 1) * self.windows], 1.0);
         }
         sum.chosen = chosen;
         sum
     }
 
-    /// Adds an option to the sums, or takes it off with `sign` -1.
-    pub(crate) fn book(&self, sum: &mut Assignment, item: usize, option: u16, sign: f64) {
-        for (sum, load) in sum.load_s.iter_mut().zip(self.load_s(item, option)) {
-            *sum += sign * f64::from(*load);
+    pub(crate) fn nothing(&self) -> Assignment {
+        Assignment {
+            chosen: Vec::new(),
+            load_s: vec![0.0; self.periods() * self.rows],
+            fixed_s: 0.0,
+            room_bytes: vec![0.0; self.windows * self.kinds.len()],
         }
-        sum.fixed_s += sign * self.fixed_s(item, option);
-        let bytes = self.items[item].bytes();
-        for (sum, share) in sum.room_bytes.iter_mut().zip(&self.shapes[self.shape(item, option)].room_share) {
-            *sum += sign * share * bytes;
+    }
+
+    /// Adds a path to the sums, or takes it off with `sign` -1.
+    pub(crate) fn book(&self, sum: &mut Assignment, item: usize, path: &[u16], sign: f64) {
+        let of_item = &self.items[item];
+        let bytes = of_item.bytes();
+        let mut previous = self.before(item);
+        for (window, option) in path.iter().enumerate() {
+            let load_s = self.load_s(item, *option, window);
+            for period in self.periods_of(window) {
+                let share = sign * of_item.shares[period];
+                for (sum, load) in sum.load_s[period * self.rows..].iter_mut().zip(load_s) {
+                    *sum += share * f64::from(*load);
+                }
+            }
+            sum.fixed_s += sign * self.fixed_s(item, *option, window);
+            let shape = self.shape(item, *option);
+            let room = &mut sum.room_bytes[window * self.kinds.len()..];
+            for (sum, share) in room.iter_mut().zip(&self.shapes[shape].room_share) {
+                *sum += sign * share * bytes;
+            }
+            if let Some(previous) = previous.filter(|previous| previous != option) {
+                let from = self.shape(item, previous);
+                for period in self.periods_of(window) {
+                    let moved = sign * self.period_share[period] * bytes;
+                    for row in 0..self.rows {
+                        sum.load_s[period * self.rows + row] +=
+                            moved * (self.read_s[from][row] + self.write_s[shape][row]);
+                    }
+                }
+            }
+            previous = Some(*option);
         }
     }
 }
 
-/// The options of one item that no other beats, each with its rows and, last, its fixed part.
-fn options_of(
-    item: &Item,
-    shapes: &[Shape],
-    table: &[Vec<Vec<f64>>],
-    rows: usize,
-    same_region: f64,
-) -> Vec<(u16, Vec<f32>)> {
+/// The options of one item that no other beats in all windows, each with its rows and fixed part window by window; always the one
+/// that it has.
+fn options_of(item: &Item, shapes: &[Shape], demands: &Demands, rows: usize, windows: usize) -> Vec<(u16, Vec<f32>)> {
     let mut options: Vec<(u16, Vec<f32>)> = Vec::new();
+    let beats = |a: (&[f32], &Shape), b: (&[f32], &Shape)| {
+        a.0.iter().zip(b.0).all(|(a, b)| a <= b)
+            && a.1.room_share.iter().zip(&b.1.room_share).all(|(a, b)| *a <= *b * (1.0 + 1e-9))
+    };
     for number in 0..shapes.len() {
-        let mut row = vec![0.0f64; rows + 1];
-        for (class, count) in &item.counts {
-            for (sum, seconds) in row.iter_mut().zip(&table[number][usize::from(*class)]) {
-                *sum += *count as f64 * seconds;
+        let mut load = vec![0.0f32; windows * (rows + 1)];
+        for (window, counts) in item.counts.iter().enumerate() {
+            let mut row = vec![0.0f64; rows];
+            for (class, count) in counts {
+                for (sum, seconds) in row.iter_mut().zip(demands.of(window, number, usize::from(*class))) {
+                    *sum += *count as f64 * seconds;
+                }
             }
+            // All requests in one region: the busiest of its stations decides.
+            let together = item.same_region[window];
+            let busiest = row.iter().copied().fold(0.0, f64::max);
+            let to = &mut load[window * (rows + 1)..];
+            to.iter_mut().zip(&row).for_each(|(to, seconds)| *to = ((1.0 - together) * seconds) as f32);
+            to[rows] = (together * busiest) as f32;
         }
-        // All requests in one region: the busiest of its stations decides.
-        row[rows] = same_region * row[..rows].iter().copied().fold(0.0, f64::max);
-        row[..rows].iter_mut().for_each(|seconds| *seconds *= 1.0 - same_region);
-        let row: Vec<f32> = row.into_iter().map(|seconds| seconds as f32).collect();
-        let beats = |a: (&[f32], &Shape), b: (&[f32], &Shape)| {
-            a.0.iter().zip(b.0).all(|(a, b)| a <= b)
-                && a.1.room_share.iter().zip(&b.1.room_share).all(|(a, b)| *a <= *b * (1.0 + 1e-9))
-        };
         let own = &shapes[number];
-        if options.iter().any(|(other, load)| beats((load, &shapes[usize::from(*other)]), (&row, own))) {
+        let kept = |shape: u16| item.before == Some(shape);
+        if !kept(number as u16)
+            && options.iter().any(|(other, known)| beats((known, &shapes[usize::from(*other)]), (&load, own)))
+        {
             continue;
         }
-        options.retain(|(other, load)| !beats((&row, own), (load, &shapes[usize::from(*other)])));
-        options.push((number as u16, row));
+        options.retain(|(other, known)| kept(*other) || !beats((&load, own), (known, &shapes[usize::from(*other)])));
+        options.push((number as u16, load));
     }
     options
 }

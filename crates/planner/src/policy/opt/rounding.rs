@@ -1,147 +1,159 @@
-//! From the fractional optimum to one option for every item, and from options to layouts on servers.
+//! From the fractional optimum to one path for every item.
 //!
-//! The mix gives every item weights of its options; nearly all items have one option of weight 1. The others are rounded in order of heat, each to
-//! the option that is owed most, so that every option gets its share of hot and cold items alike. Then items leave a kind that is too full, those
+//! The mix gives every item weights of its paths; nearly all items have one path of weight 1. The others are rounded in order of heat, each to
+//! the path that is owed most, so that every path gets its share of hot and cold items alike. Then items leave kinds that are too full, those
 //! first that lose least per byte, and single changes that lower the aim are made until there are none.
-//!
-//! On servers, a region's layout is its shape begun at the turn where the one before left off, hottest regions first, so that regions that
-//! do not fill a whole number of cycles load all servers of the set equally. Room is booked to the byte, server by server.
 
-use super::super::{FileChoice, Task, file_request_bytes, region_count};
 use super::dual::{Aim, Relaxed};
-use super::program::{Assignment, Prices, Program};
-use crate::room::Ledger;
-use crate::servers::ceil_to;
+use super::paths::Prices;
+use super::program::{Assignment, Program};
 use std::collections::HashMap;
-use stripewise_layout::{Layout, ServerId};
 
 /// Passes over all items in search of single changes that lower the aim.
 const PASSES: usize = 4;
 
-/// Seconds that an assignment takes by the aim.
-pub(crate) fn aimed_s(sum: &Assignment, aim: &Aim) -> f64 {
-    let slowest = sum.load_s.iter().zip(&aim.weights).map(|(load, weight)| load * weight).fold(0.0, f64::max);
-    slowest + sum.fixed_s + aim.haste * sum.load_s.last().copied().unwrap_or(0.0)
-}
+/// With so few items, all combinations are looked at (but those that the prices rule out), up to so many steps.
+const FEW_ITEMS: usize = 24;
+const MOST_STEPS: usize = 20_000;
 
-/// One option for every item.
+/// A price of room that no gain in time is worth, in multiples of the dearest found.
+const PROHIBITIVE: f64 = 1e6;
+
+/// One path for every item.
 pub(crate) fn round(program: &Program, aim: &Aim, relaxed: &Relaxed) -> Assignment {
     let heat = by_heat(program, &relaxed.prices);
-    let mut owed = vec![0.0f64; program.shapes.len()];
-    let mut chosen = vec![0u16; program.items.len()];
-    let mut shares: Vec<(u16, f64)> = Vec::new();
+    let mut owed: HashMap<Vec<usize>, f64> = HashMap::new();
+    let mut chosen = vec![0u16; program.items.len() * program.windows];
     for item in &heat {
-        shares.clear();
-        for (cut, weight) in &relaxed.mix {
-            match shares.iter_mut().find(|(option, _)| *option == cut.chosen[*item]) {
+        let mut shares: Vec<(&[u16], f64)> = Vec::new();
+        for (response, weights) in &relaxed.mix {
+            let (path, weight) = (program.path(response, *item), weights[*item % relaxed.groups]);
+            match shares.iter_mut().find(|(known, _)| *known == path) {
                 Some((_, sum)) => *sum += weight,
-                None => shares.push((cut.chosen[*item], *weight)),
+                None => shares.push((path, weight)),
             }
         }
-        for (option, weight) in &shares {
-            owed[program.shape(*item, *option)] += weight;
-        }
-        let most = |a: &&(u16, f64), b: &&(u16, f64)| {
-            owed[program.shape(*item, a.0)].total_cmp(&owed[program.shape(*item, b.0)]).then(b.0.cmp(&a.0))
+        let whole = shares.iter().find(|(_, weight)| *weight > 1.0 - 1e-6);
+        let path = match whole {
+            Some((path, _)) => *path,
+            None => owed_most(program, *item, &shares, &mut owed),
         };
-        let option = shares.iter().max_by(most).map_or(0, |(option, _)| *option);
-        owed[program.shape(*item, option)] -= 1.0;
-        chosen[*item] = option;
+        chosen[*item * program.windows..(*item + 1) * program.windows].copy_from_slice(path);
     }
     let mut sum = program.sum(chosen);
-    make_room(program, &relaxed.prices, &aim.allowed, &mut sum);
-    improve(program, aim, &heat, &mut sum);
+    make_room(program, aim, &relaxed.prices, &mut sum);
+    if program.windows == 1 {
+        improve(program, aim, &heat, &mut sum);
+        if program.items.len() <= FEW_ITEMS && *aim == Aim::plain(program) {
+            return Exact::new(program, aim, &relaxed.prices, &heat).search(sum);
+        }
+    }
     sum
 }
 
+/// Pays every path its weight and takes 1 off the richest.
+fn owed_most<'a>(
+    program: &Program,
+    item: usize,
+    shares: &[(&'a [u16], f64)],
+    owed: &mut HashMap<Vec<usize>, f64>,
+) -> &'a [u16] {
+    let key = |path: &[u16]| -> Vec<usize> { path.iter().map(|option| program.shape(item, *option)).collect() };
+    let mut most: Option<(f64, usize)> = None;
+    for (number, (path, weight)) in shares.iter().enumerate() {
+        let account = owed.entry(key(path)).or_insert(0.0);
+        *account += weight;
+        if most.is_none_or(|(known, _)| *account > known) {
+            most = Some((*account, number));
+        }
+    }
+    let (path, _) = shares[most.map_or(0, |(_, number)| number)];
+    owed.entry(key(path)).and_modify(|account| *account -= 1.0);
+    path
+}
+
 /// Items by what their requests cost, the hottest first; of equals the first.
-fn by_heat(program: &Program, prices: &Prices) -> Vec<usize> {
+pub(crate) fn by_heat(program: &Program, prices: &Prices) -> Vec<usize> {
+    let free = Prices { room: vec![0.0; prices.room.len()], ..prices.clone() };
     let heat: Vec<f64> = (0..program.items.len())
-        .map(|item| {
-            let load_s = program.load_s(item, 0);
-            load_s.iter().zip(&prices.rows).map(|(load, price)| f64::from(*load) * price).sum()
-        })
+        .map(|item| (0..program.windows).map(|window| program.priced_s(item, 0, window, &free)).sum())
         .collect();
     let mut order: Vec<usize> = (0..program.items.len()).collect();
     order.sort_by(|a, b| heat[*b].total_cmp(&heat[*a]).then(a.cmp(b)));
     order
 }
 
-/// Moves items out of kinds that hold more than their room.
-fn make_room(program: &Program, prices: &Prices, allowed: &[bool], sum: &mut Assignment) {
-    let free = Prices { room: vec![0.0; prices.room.len()], ..prices.clone() };
-    for kind in 0..program.kinds.len() {
-        let Some(room) = program.kinds[kind].room_bytes.map(|room| room as f64) else { continue };
-        if sum.room_bytes[kind] <= room {
+fn room_of(program: &Program, at: usize) -> f64 {
+    program.kinds[at % program.kinds.len()].room_bytes.map_or(f64::INFINITY, |room| room as f64)
+}
+
+/// Moves items out of kinds that hold more than their room: those with the cheapest path per byte that avoids the kind in that window, at
+/// prices at which no other full kind is an alternative.
+fn make_room(program: &Program, aim: &Aim, prices: &Prices, sum: &mut Assignment) {
+    let dearest = prices.room.iter().copied().fold(1e-30, f64::max);
+    for at in 0..sum.room_bytes.len() {
+        if sum.room_bytes[at] <= room_of(program, at) {
             continue;
         }
-        // Every change to an option that needs less of this kind and nothing of other full ones, the cheapest per byte first.
-        let mut changes: Vec<(f64, usize, u16)> = Vec::new();
+        let (window, kind) = (at / program.kinds.len(), at % program.kinds.len());
+        let mut avoiding = prices.clone();
+        avoiding.room[at] = dearest * PROHIBITIVE;
+        let mut changes: Vec<(f64, usize, Vec<u16>)> = Vec::new();
         for item in 0..program.items.len() {
-            let own = &program.shapes[program.shape(item, sum.chosen[item])].room_share;
-            if own[kind] <= 0.0 {
+            let path = program.path(sum, item);
+            let share = |path: &[u16]| program.shapes[program.shape(item, path[window])].room_share[kind];
+            let own = share(path);
+            if own <= 0.0 {
                 continue;
             }
-            let own_s = program.priced_s(item, sum.chosen[item], &free);
-            let cheapest = (0..program.options(item) as u16)
-                .filter(|option| {
-                    let shape = program.shape(item, *option);
-                    let share = &program.shapes[shape].room_share;
-                    allowed[shape]
-                        && share[kind] < own[kind]
-                        && (0..share.len())
-                            .all(|other| other == kind || prices.room[other] <= 0.0 || share[other] <= own[other])
-                })
-                .map(|option| {
-                    let saved = own[kind] - program.shapes[program.shape(item, option)].room_share[kind];
-                    (
-                        (program.priced_s(item, option, &free) - own_s)
-                            / (saved * program.items[item].bytes()).max(1.0),
-                        option,
-                    )
-                })
-                .min_by(|a, b| a.0.total_cmp(&b.0));
-            changes.extend(cheapest.map(|(per_byte, option)| (per_byte, item, option)));
+            let (_, other) = program.best_path(item, &avoiding, &aim.allowed);
+            let saved = (own - share(&other)) * program.items[item].bytes();
+            if saved > 0.0 {
+                let lost_s = program.priced_path_s(item, &other, prices) - program.priced_path_s(item, path, prices);
+                changes.push((lost_s / saved, item, other));
+            }
         }
         changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        for (_, item, option) in changes {
-            if sum.room_bytes[kind] <= room {
+        for (_, item, path) in changes {
+            if sum.room_bytes[at] <= room_of(program, at) {
                 break;
             }
-            change(program, sum, item, option);
+            change(program, sum, item, &path);
         }
     }
 }
 
-fn change(program: &Program, sum: &mut Assignment, item: usize, option: u16) {
-    let old = std::mem::replace(&mut sum.chosen[item], option);
-    program.book(sum, item, old, -1.0);
-    program.book(sum, item, option, 1.0);
+fn change(program: &Program, sum: &mut Assignment, item: usize, path: &[u16]) {
+    let old: Vec<u16> = program.path(sum, item).to_vec();
+    program.book(sum, item, &old, -1.0);
+    program.book(sum, item, path, 1.0);
+    sum.chosen[item * program.windows..(item + 1) * program.windows].copy_from_slice(path);
 }
 
-/// Single changes that lower the aim.
+/// Bytes for which there is no room.
+fn excess(program: &Program, sum: &Assignment) -> f64 {
+    sum.room_bytes.iter().enumerate().map(|(at, used)| (used - room_of(program, at)).max(0.0)).sum()
+}
+
+/// Single changes of one item that lower the aim and keep to the room. (With several windows the paths leave less to improve, and the
+/// time that this takes is better spent on other aims.)
 fn improve(program: &Program, aim: &Aim, order: &[usize], sum: &mut Assignment) {
-    let fits = |sum: &Assignment| {
-        sum.room_bytes
-            .iter()
-            .zip(&program.kinds)
-            .all(|(used, kind)| kind.room_bytes.is_none_or(|room| *used <= room as f64))
-    };
     for _ in 0..PASSES {
         let mut changed = false;
-        for item in order {
-            let mut least_s = aimed_s(sum, aim);
+        let mut least_s = aim.seconds(program, sum);
+        let mut full = excess(program, sum);
+        for item in order.iter().filter(|item| program.items[**item].is_accessed()) {
             for option in 0..program.options(*item) as u16 {
                 let old = sum.chosen[*item];
                 if option == old || !aim.allowed[program.shape(*item, option)] {
                     continue;
                 }
-                change(program, sum, *item, option);
-                let now_s = aimed_s(sum, aim);
-                if now_s < least_s * (1.0 - 1e-9) && fits(sum) {
-                    (least_s, changed) = (now_s, true);
+                change(program, sum, *item, &[option]);
+                let (now_s, now_full) = (aim.seconds(program, sum), excess(program, sum));
+                if now_s < least_s * (1.0 - 1e-9) && now_full <= full {
+                    (least_s, full, changed) = (now_s, now_full, true);
                 } else {
-                    change(program, sum, *item, old);
+                    change(program, sum, *item, &[old]);
                 }
             }
         }
@@ -151,95 +163,84 @@ fn improve(program: &Program, aim: &Aim, order: &[usize], sum: &mut Assignment) 
     }
 }
 
-/// Layouts on servers.
-pub(crate) fn place(task: &Task<'_>, program: &Program, prices: &Prices, chosen: &[u16]) -> Vec<FileChoice> {
-    let all: Vec<ServerId> = (0..task.groups.count).map(|server| ServerId(server as u16)).collect();
-    let mut files: Vec<PlacedFile> = task.request.files.iter().map(|file| PlacedFile::new(task, file)).collect();
-    let mut ledger = Ledger::new(task.room);
-    let mut turns = vec![0usize; program.shapes.len()];
-    for item in by_heat(program, prices) {
-        let of_item = &program.items[item];
-        // Its own option first, then the others from the cheapest on.
-        let mut order: Vec<(f64, u16)> = (0..program.options(item) as u16)
-            .filter(|option| *option != chosen[item])
-            .map(|option| (program.priced_s(item, option, prices), option))
+/// Branch and bound over the options of few items in one window. A branch ends where the priced cost of what is chosen and of the cheapest rest is
+/// no less than the best found: at any prices that is a lower bound.
+struct Exact<'a> {
+    program: &'a Program,
+    aim: &'a Aim,
+    order: &'a [usize],
+    /// By position in the order: options from the cheapest on, with their priced costs.
+    options: Vec<Vec<(f64, u16)>>,
+    /// Least priced cost of this item and all after it, less the price of all room.
+    rest_s: Vec<f64>,
+    steps: usize,
+    best: Option<(f64, Vec<u16>)>,
+}
+
+impl<'a> Exact<'a> {
+    fn new(program: &'a Program, aim: &'a Aim, prices: &Prices, order: &'a [usize]) -> Self {
+        let options: Vec<Vec<(f64, u16)>> = order
+            .iter()
+            .map(|item| {
+                let allowed = |option: &u16| aim.allowed[program.shape(*item, *option)];
+                let own = |option: u16| (program.priced_path_s(*item, &[option], prices), option);
+                let mut options: Vec<(f64, u16)> =
+                    (0..program.options(*item) as u16).filter(allowed).map(own).collect();
+                options.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                options
+            })
             .collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let order: Vec<usize> = std::iter::once(chosen[item])
-            .chain(order.into_iter().map(|(_, option)| option))
-            .map(|option| program.shape(item, option))
-            .collect();
-        for region in &of_item.regions {
-            let bytes = of_item.region_bytes;
-            let placed = order.iter().find_map(|shape| {
-                let layout = &program.shapes[*shape].layout;
-                let (count, step) = (layout.stripes().len(), left_over_turns(layout, bytes));
-                let tries = if step == 0 { 1 } else { count };
-                (0..tries).find_map(|attempt| {
-                    let turned = turned(layout, (turns[*shape] + attempt) % count);
-                    ledger.book(&turned, bytes, &all).then(|| {
-                        turns[*shape] = (turns[*shape] + attempt + step) % count;
-                        turned
-                    })
-                })
-            });
-            let file = &mut files[of_item.file];
-            let number = match placed {
-                Some(layout) => file.number(layout),
-                None => {
-                    ledger.add(&file.layouts[file.fallback as usize], bytes);
-                    file.fallback
-                }
-            };
-            file.regions[*region as usize] = number;
+        let room_s: f64 = prices
+            .room
+            .iter()
+            .enumerate()
+            .filter(|(_, price)| **price > 0.0)
+            .map(|(at, price)| price * room_of(program, at))
+            .sum();
+        let mut rest_s = vec![-room_s; order.len() + 1];
+        for (at, options) in options.iter().enumerate().rev() {
+            rest_s[at] = rest_s[at + 1] + options.first().map_or(0.0, |(cost_s, _)| *cost_s);
+        }
+        Self { program, aim, order, options, rest_s, steps: 0, best: None }
+    }
+
+    /// The best assignment; `known` unless there is a better one.
+    fn search(mut self, known: Assignment) -> Assignment {
+        if excess(self.program, &known) <= 0.0 {
+            self.best = Some((self.aim.seconds(self.program, &known), known.chosen.clone()));
+        }
+        let mut sum = self.program.nothing();
+        let mut chosen = vec![0; self.order.len()];
+        self.branch(0, 0.0, &mut sum, &mut chosen);
+        match self.best {
+            Some((_, chosen)) => self.program.sum(chosen),
+            None => known,
         }
     }
-    files
-        .into_iter()
-        .map(|file| FileChoice { layouts: file.layouts, windows: vec![file.regions], fallback: file.fallback })
-        .collect()
-}
 
-struct PlacedFile {
-    layouts: Vec<Layout>,
-    numbers: HashMap<Layout, u32>,
-    regions: Vec<u32>,
-    fallback: u32,
-}
-
-impl PlacedFile {
-    fn new(task: &Task<'_>, file: &stripewise_trace::FileAccess) -> Self {
-        let request_bytes = file_request_bytes(file, task.step_bytes);
-        let fallback = task.groups.pure_layout(ceil_to(request_bytes.max(1), task.step_bytes));
-        let mut placed = Self { layouts: Vec::new(), numbers: HashMap::new(), regions: Vec::new(), fallback: 0 };
-        placed.fallback = placed.number(fallback);
-        placed.regions = vec![placed.fallback; region_count(file) as usize];
-        placed
-    }
-
-    fn number(&mut self, layout: Layout) -> u32 {
-        if let Some(number) = self.numbers.get(&layout) {
-            return *number;
+    fn branch(&mut self, at: usize, priced_s: f64, sum: &mut Assignment, chosen: &mut Vec<u16>) {
+        self.steps += 1;
+        if self.steps > MOST_STEPS || excess(self.program, sum) > 0.0 {
+            return;
         }
-        self.layouts.push(layout.clone());
-        self.numbers.insert(layout, self.layouts.len() as u32 - 1);
-        self.layouts.len() as u32 - 1
+        let Some(item) = self.order.get(at).copied() else {
+            let time_s = self.aim.seconds(self.program, sum);
+            if self.best.as_ref().is_none_or(|(best_s, _)| time_s < *best_s) {
+                self.best = Some((time_s, chosen.clone()));
+            }
+            return;
+        };
+        for number in 0..self.options[at].len() {
+            let (cost_s, option) = self.options[at][number];
+            let least_s = priced_s + cost_s + self.rest_s[at + 1];
+            // Options come with ascending cost: none of the rest does better.
+            if self.best.as_ref().is_some_and(|(best_s, _)| least_s >= *best_s * (1.0 - 1e-12)) {
+                return;
+            }
+            chosen[item] = option;
+            self.program.book(sum, item, &[option], 1.0);
+            self.branch(at + 1, priced_s + cost_s, sum, chosen);
+            self.program.book(sum, item, &[option], -1.0);
+        }
     }
-}
-
-/// Turns of the last, unfinished cycle of a region: 0 where it is a thousandth of the region or less.
-fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
-    let view = layout.view();
-    let rest = region_bytes % view.cycle_bytes();
-    if rest == 0 || layout.stripes().len() == 1 || rest * 1000 <= region_bytes {
-        return 0;
-    }
-    view.locate(stripewise_layout::RegionOffset(rest - 1)).turn + 1
-}
-
-/// The same cycle, begun at another turn.
-pub(crate) fn turned(layout: &Layout, turn: usize) -> Layout {
-    let stripes = layout.stripes();
-    let pairs = stripes[turn..].iter().chain(&stripes[..turn]).map(|stripe| (stripe.server, stripe.size_bytes));
-    Layout::new(pairs).expect("the same stripes in another order")
 }

@@ -2,20 +2,30 @@
 //!
 //! The program's optimum is that of infinitely many processes. With 32 on 16 servers some servers always idle, requests wait for the slowest of
 //! their parts, and latency counts. So the program is solved again under other aims: with latency charged beside the busiest station (`haste`), and with
-//! the rows of the SServers (or of each kind) weighted up or down, which shifts load between kinds. The aims are searched by coordinates under
-//! the sampled time. Every other policy's plan is a candidate too.
+//! the rows of each kind weighted up or down, which shifts load between kinds. The aims are searched by coordinates under the sampled
+//! time. Every other policy's plan is a candidate too.
 
 use super::super::FileChoice;
-use super::Window;
+use super::block::Block;
+use super::budget::Budget;
 use super::dual::{Aim, relax};
-use super::program::Prices;
-use super::rounding::{place, round};
-use stripewise_layout::{Layout, ServerClass};
+use super::paths::Prices;
+use super::placing::place;
+use super::program::Program;
+use super::rounding::round;
+use stripewise_layout::ServerClass;
 
 /// Latency beside the busiest station, at first.
 const HASTES: [f64; 5] = [0.0, 0.1, 0.3, 1.0, 3.0];
 
-/// A plan for the window with the time that the sample says.
+/// Steps of the coordinate search; a step that moves nowhere halves the next.
+const STEPS: usize = 5;
+
+/// The same with several windows, where a solution costs so much more that fewer aims are tried.
+const HASTES_OF_WINDOWS: [f64; 3] = [0.0, 0.3, 1.0];
+const STEPS_OF_WINDOWS: usize = 2;
+
+/// A plan with the time that the sample says.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) choices: Vec<FileChoice>,
@@ -28,6 +38,7 @@ pub(crate) struct Found {
     pub(crate) best: Candidate,
     pub(crate) bound_s: f64,
     pub(crate) prices: Prices,
+    pub(crate) time_limited: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -37,16 +48,12 @@ struct Knobs {
     weights: Vec<f64>,
 }
 
-/// Searches the aims, starting from `others`.
-pub(crate) fn search(window: &Window<'_>, others: Vec<Vec<FileChoice>>) -> Found {
-    let program = &window.program;
-    let reference_s = window.reference_s();
-    let relaxed = relax(program, &Aim::plain(program), reference_s);
+/// Searches the aims; `others` are plans that the result must not be worse than.
+pub(crate) fn search(block: &Block<'_>, others: Vec<Vec<FileChoice>>, budget: &Budget) -> Found {
     let mut best: Option<Candidate> = None;
     let mut offer = |choices: Vec<FileChoice>| {
-        let time_s = window.time_s(&choices);
-        let better = best.as_ref().is_none_or(|best| time_s < best.time_s);
-        if better {
+        let time_s = block.time_s(&choices);
+        if best.as_ref().is_none_or(|best| time_s < best.time_s) {
             best = Some(Candidate { choices, time_s });
         }
         time_s
@@ -54,26 +61,39 @@ pub(crate) fn search(window: &Window<'_>, others: Vec<Vec<FileChoice>>) -> Found
     for choices in others {
         offer(choices);
     }
+    let program = block.program();
+    let reference_s = reference_s(program);
+    let plain = Aim::plain(program);
+    let relaxed = relax(program, &plain, reference_s, None, budget);
+    let hint = relaxed.prices.clone();
     let mut try_knobs = |knobs: &Knobs| {
-        let aim = knobs.aim(window);
-        let relaxed = relax(program, &aim, reference_s);
-        let sum = round(program, &aim, &relaxed);
-        offer(place(window.task, program, &relaxed.prices, &sum.chosen))
+        let aim = knobs.aim(program);
+        let found = if aim == plain { relaxed.clone() } else { relax(program, &aim, reference_s, Some(&hint), budget) };
+        let sum = round(program, &aim, &found);
+        offer(place(block.task, program, &found.prices, &sum.chosen, block.before))
     };
-    let kinds = program.kinds.len();
-    let start = |haste: f64| Knobs { haste, weights: vec![0.0; kinds] };
+    let start = |haste: f64| Knobs { haste, weights: vec![0.0; program.kinds.len()] };
     let mut center = (f64::INFINITY, start(0.0));
-    for haste in HASTES {
+    let (hastes, steps) =
+        if program.windows == 1 { (&HASTES[..], STEPS) } else { (&HASTES_OF_WINDOWS[..], STEPS_OF_WINDOWS) };
+    for haste in hastes.iter().copied() {
         let knobs = start(haste);
         let time_s = try_knobs(&knobs);
         if time_s < center.0 {
             center = (time_s, knobs);
         }
+        if budget.is_spent() {
+            break;
+        }
     }
+    let classes: Vec<ServerClass> = program.kinds.iter().map(|kind| kind.class).collect();
     let mut step = 0.2f64;
-    for _ in 0..5 {
+    for _ in 0..steps {
         let mut moved = false;
-        for neighbour in center.1.neighbours(step, program.kinds.iter().map(|kind| kind.class).collect()) {
+        for neighbour in center.1.neighbours(step, &classes) {
+            if budget.is_spent() {
+                break;
+            }
             let time_s = try_knobs(&neighbour);
             if time_s < center.0 * (1.0 - 1e-6) {
                 center = (time_s, neighbour);
@@ -85,12 +105,23 @@ pub(crate) fn search(window: &Window<'_>, others: Vec<Vec<FileChoice>>) -> Found
         }
     }
     let best = best.expect("the plain aim gives a candidate");
-    Found { best, bound_s: relaxed.bound_s, prices: relaxed.prices }
+    Found { best, bound_s: relaxed.bound_s, prices: relaxed.prices, time_limited: budget.is_spent() }
+}
+
+/// The time of a plan that looks at no station: a scale.
+pub(crate) fn reference_s(program: &Program) -> f64 {
+    let aim = Aim::plain(program);
+    let prices = Prices {
+        rows: vec![1.0 / program.rows as f64; program.rows * program.periods()],
+        room: vec![0.0; program.kinds.len() * program.windows],
+        haste: 0.0,
+    };
+    aim.seconds(program, &program.respond(&prices, &aim.allowed)).max(1e-9)
 }
 
 impl Knobs {
-    fn aim(&self, window: &Window<'_>) -> Aim {
-        let mut aim = Aim::plain(&window.program);
+    fn aim(&self, program: &Program) -> Aim {
+        let mut aim = Aim::plain(program);
         aim.haste = self.haste;
         for (kind, weight) in self.weights.iter().enumerate() {
             aim.weights[2 * kind] = weight.exp();
@@ -99,7 +130,7 @@ impl Knobs {
         aim
     }
 
-    fn neighbours(&self, step: f64, classes: Vec<ServerClass>) -> Vec<Knobs> {
+    fn neighbours(&self, step: f64, classes: &[ServerClass]) -> Vec<Knobs> {
         let mut neighbours = Vec::new();
         for sign in [1.0, -1.0] {
             let haste = if self.haste == 0.0 { 0.05 } else { self.haste * (sign * 3.0 * step).exp() };
@@ -111,18 +142,11 @@ impl Knobs {
             if classes.len() > 4 {
                 neighbours.push(Knobs { haste: self.haste, weights: shift(&|kind| classes[kind] == ServerClass::Ssd) });
             } else {
-                for kind in 1..classes.len() {
-                    neighbours.push(Knobs { haste: self.haste, weights: shift(&|other| other == kind) });
-                }
+                let kinds = 1..classes.len();
+                neighbours
+                    .extend(kinds.map(|kind| Knobs { haste: self.haste, weights: shift(&|other| other == kind) }));
             }
         }
         neighbours
     }
-}
-
-/// The layout that a choice gives a region in its first window.
-pub(crate) fn layout_of(choices: &[FileChoice], file: usize, region: u32) -> &Layout {
-    let choice = &choices[file];
-    let number = choice.windows[0].get(region as usize).copied().unwrap_or(choice.fallback);
-    &choice.layouts[number as usize]
 }

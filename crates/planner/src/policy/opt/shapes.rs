@@ -7,7 +7,7 @@
 use super::kinds::{Kind, spans};
 use crate::servers::ceil_to;
 use std::collections::HashSet;
-use stripewise_layout::{Layout, MAX_SERVERS_PER_LAYOUT, ServerClass, ServerId};
+use stripewise_layout::{Layout, ServerClass, ServerId};
 use stripewise_trace::AccessClass;
 
 /// Servers that a request is spread over.
@@ -50,8 +50,8 @@ pub(crate) fn kind_of_servers(kinds: &[Kind], servers: usize) -> Vec<usize> {
     kind_of
 }
 
-/// Shapes for requests of these classes (with the bytes that each carries), and `extra` layouts of other policies; no layout twice, none
-/// on servers without room.
+/// Shapes for requests of these classes (with the bytes that each carries), and `extra` layouts; no layout twice, none on servers without
+/// room. With `whole`, regions may lie on one server each.
 pub(crate) fn shapes(
     kinds: &[Kind],
     servers: usize,
@@ -59,10 +59,13 @@ pub(crate) fn shapes(
     extra: impl Iterator<Item = Layout>,
     step_bytes: u64,
     region_bytes: u64,
+    whole: bool,
 ) -> Vec<Shape> {
     let kind_of = kind_of_servers(kinds, servers);
     let mut layouts: Vec<Layout> = Vec::new();
-    for grain in grains(classes, step_bytes, region_bytes) {
+    // A stripe as large as a region puts it on one server whole, where few streams meet.
+    let regions = whole.then_some(region_bytes);
+    for grain in grains(classes, step_bytes, region_bytes).into_iter().chain(regions) {
         for span in spans(kinds) {
             let both = kinds[span.start].class != kinds[span.end - 1].class;
             let weights = if both { &WEIGHTS[..] } else { &WEIGHTS[..1] };
@@ -88,9 +91,10 @@ pub(crate) fn shapes(
     layouts.into_iter().map(|layout| Shape::of(layout, kinds, &kind_of)).collect()
 }
 
+/// `None` for more servers than a layout can name, or stripes larger than it can hold.
 fn layout_of(stripes: impl Iterator<Item = (ServerId, u64)>) -> Option<Layout> {
     let pairs: Option<Vec<(ServerId, u32)>> =
-        stripes.take(MAX_SERVERS_PER_LAYOUT).map(|(id, bytes)| Some((id, u32::try_from(bytes).ok()?))).collect();
+        stripes.map(|(id, bytes)| Some((id, u32::try_from(bytes).ok()?))).collect();
     Layout::new(pairs?).ok()
 }
 

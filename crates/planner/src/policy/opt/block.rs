@@ -1,0 +1,204 @@
+//! Some windows that are planned together: their program, and the sampled time of any plan for them.
+
+use super::super::{FileChoice, Task, mean_request_bytes};
+use super::closed_loop::{Drawn, Moving, Sample};
+use super::demand::{Demands, SeenClass};
+use super::kinds::{Kind, kinds};
+use super::periods::Accesses;
+use super::placing::{last_layout, layout_in, unturned};
+use super::program::Program;
+use super::shapes::{Shape, kind_of_servers, shapes};
+use std::collections::HashMap;
+use std::ops::Range;
+use stripewise_layout::Layout;
+use stripewise_trace::AccessClass;
+
+/// Distinct layouts of other policies that become shapes, at most: those of most regions.
+const MOST_BORROWED: usize = 24;
+
+pub(crate) struct Block<'a> {
+    pub(crate) task: &'a Task<'a>,
+    /// Choices whose last window holds before the first one of the block; leaving it costs moves.
+    pub(crate) before: Option<&'a [FileChoice]>,
+    accesses: Accesses,
+    kind_of: Vec<usize>,
+    program: Program,
+    /// By period: requests that keep no company, and those that march.
+    samples: Vec<[Sample; 2]>,
+}
+
+impl<'a> Block<'a> {
+    /// `presence` is the share of a window's requests to regions that lie on one disk, as far as known.
+    pub(crate) fn new(
+        task: &'a Task<'a>,
+        windows: Range<usize>,
+        others: &[Vec<FileChoice>],
+        before: Option<&'a [FileChoice]>,
+        presence: Option<&[f64]>,
+    ) -> Self {
+        let mut accesses = Accesses::of(task, windows);
+        let kinds = kinds(task);
+        let kind_of = kind_of_servers(&kinds, task.groups.count);
+        let present: Vec<Layout> = before.map(|before| distinct(&mut accesses, before)).unwrap_or_default();
+        let shapes = known_shapes(task, &accesses, &kinds, others, &present);
+        if let Some(before) = before {
+            remember(&mut accesses, &shapes, before);
+        }
+        // At first regions are taken to lie on one server each.
+        let alone = vec![1.0 / task.groups.count as f64; accesses.windows.len()];
+        let seen = accesses.seen(presence.unwrap_or(&alone));
+        let processes: Vec<f64> = accesses.processes.iter().map(|processes| f64::from(*processes.max(&1))).collect();
+        let demands = Demands::new(task.request.profile, &kinds, &shapes, &seen, &processes);
+        let samples = samples(task, &accesses, &seen);
+        let (items, window_of) = (std::mem::take(&mut accesses.items), accesses.window_of.clone());
+        let program = Program::new(task.request.profile, kinds, shapes, items, &demands, window_of);
+        Self { task, before, accesses, kind_of, program, samples }
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The share of each window's requests that goes to regions which lie on one disk.
+    pub(crate) fn presence(&self, choices: &[FileChoice]) -> Vec<f64> {
+        self.accesses.presence(&self.program.items, &self.program.kinds, &self.kind_of, choices)
+    }
+
+    /// Whether it matters how many streams meet on a disk.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.accesses.has_streams()
+    }
+
+    /// The sampled time of a plan for the block's windows.
+    pub(crate) fn time_s(&self, choices: &[FileChoice]) -> f64 {
+        let streams = self.has_streams();
+        let seen: Option<Vec<Vec<SeenClass>>> = streams.then(|| self.accesses.seen(&self.presence(choices)));
+        let mut sum_s = 0.0;
+        let mut begun = None;
+        for (period, window) in self.program.window_of.iter().enumerate() {
+            let items = &self.program.items;
+            let layouts: Vec<&Layout> =
+                items.iter().map(|item| layout_in(choices, *window, item.file, item.regions[0])).collect();
+            // Moves go on at the begin of a window.
+            let moves = if begun == Some(*window) { Vec::new() } else { self.moves(choices, *window, &layouts) };
+            begun = Some(*window);
+            for sample in self.samples[period].iter().filter(|sample| !sample.is_empty()) {
+                let seen = seen.as_ref().map(|seen| seen[*window].as_slice());
+                sum_s += sample.seconds(self.task.request.profile, seen, &layouts, &moves);
+            }
+        }
+        sum_s
+    }
+
+    /// The regions that change their layout at the begin of a window, in the order of the plan: those that leave SServers first.
+    fn moves<'b>(&'b self, choices: &'b [FileChoice], window: usize, layouts: &[&'b Layout]) -> Vec<Moving<'b>> {
+        let mut moves = Vec::new();
+        for (number, item) in self.program.items.iter().enumerate() {
+            let from = match (window, self.before) {
+                (0, None) => return moves,
+                (0, Some(before)) => last_layout(before, item.file, item.regions[0]),
+                _ => layout_in(choices, window - 1, item.file, item.regions[0]),
+            };
+            if from != layouts[number] {
+                let bytes = item.region_bytes * item.regions.len() as u64;
+                moves.push(Moving { item: number, from, to: layouts[number], bytes });
+            }
+        }
+        let uses_ssd = |layout: &Layout| self.task.groups.uses_ssd(layout);
+        moves.sort_by_key(|one| match (uses_ssd(one.from), uses_ssd(one.to)) {
+            (true, false) => 0,
+            (false, true) => 2,
+            _ => 1,
+        });
+        moves
+    }
+}
+
+fn samples(task: &Task<'_>, accesses: &Accesses, seen: &[Vec<SeenClass>]) -> Vec<[Sample; 2]> {
+    let of_period = |(period, window): (usize, &usize)| {
+        [false, true].map(|march| {
+            Sample::draw(&Drawn {
+                profile: task.request.profile,
+                items: &accesses.items,
+                window: *window,
+                period,
+                classes: &seen[*window],
+                processes: accesses.processes[*window],
+                seed: task.request.options.seed,
+                march,
+            })
+        })
+    };
+    accesses.window_of.iter().enumerate().map(of_period).collect()
+}
+
+/// Shapes for the classes of the block, the layouts of other policies and those that the data has.
+fn known_shapes(
+    task: &Task<'_>,
+    accesses: &Accesses,
+    kinds: &[Kind],
+    others: &[Vec<FileChoice>],
+    present: &[Layout],
+) -> Vec<Shape> {
+    let mut bytes = vec![0.0; accesses.classes.len()];
+    for (class, count) in accesses.items.iter().flat_map(|item| &item.counts).flatten() {
+        bytes[usize::from(*class)] += *count as f64 * accesses.classes[usize::from(*class)].request_bytes as f64;
+    }
+    let mut weighted: Vec<(AccessClass, f64)> = accesses.classes.iter().copied().zip(bytes).collect();
+    if mean_request_bytes(weighted.iter().map(|(class, bytes)| (*class, *bytes as u64))).is_none() {
+        // Nobody accesses anything: any size will do.
+        let class = AccessClass {
+            direction: stripewise_layout::Direction::Read,
+            request_bytes: 1 << 20,
+            order: stripewise_layout::Order::Random,
+        };
+        weighted.push((class, 1.0));
+    }
+    let extra = borrowed(others).into_iter().chain(present.iter().cloned());
+    let region_bytes = task.request.cluster.region_size.0;
+    shapes(kinds, task.groups.count, &weighted, extra, task.step_bytes, region_bytes, accesses.has_streams())
+}
+
+/// The shapes in which the data lies; idle regions that lie differently become items of their own.
+fn distinct(accesses: &mut Accesses, before: &[FileChoice]) -> Vec<Layout> {
+    let mut layouts: Vec<Layout> = Vec::new();
+    let mut numbers: HashMap<Layout, usize> = HashMap::new();
+    let mut number_of = |file: usize, region: u32| {
+        let layout = unturned(last_layout(before, file, region));
+        *numbers.entry(layout).or_insert_with_key(|layout| {
+            layouts.push(layout.clone());
+            layouts.len() - 1
+        })
+    };
+    for item in &accesses.items {
+        for region in &item.regions {
+            number_of(item.file, *region);
+        }
+    }
+    accesses.split_idle(number_of);
+    layouts
+}
+
+/// Tells items the shape that they have.
+fn remember(accesses: &mut Accesses, shapes: &[Shape], before: &[FileChoice]) {
+    let numbers: HashMap<Layout, u16> =
+        shapes.iter().enumerate().map(|(number, shape)| (unturned(&shape.layout), number as u16)).collect();
+    for item in &mut accesses.items {
+        let layout = unturned(last_layout(before, item.file, item.regions[0]));
+        item.before = numbers.get(&layout).copied();
+    }
+}
+
+/// The layouts of other policies, those of most regions first.
+fn borrowed(others: &[Vec<FileChoice>]) -> Vec<Layout> {
+    let mut uses: HashMap<&Layout, u64> = HashMap::new();
+    for choice in others.iter().flatten() {
+        for number in choice.windows.iter().flatten() {
+            *uses.entry(&choice.layouts[*number as usize]).or_insert(0) += 1;
+        }
+    }
+    let mut uses: Vec<(&Layout, u64)> = uses.into_iter().collect();
+    let text = |layout: &Layout| layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect::<Vec<_>>();
+    uses.sort_by_cached_key(|(layout, count)| (std::cmp::Reverse(*count), text(layout)));
+    uses.into_iter().take(MOST_BORROWED).map(|(layout, _)| layout.clone()).collect()
+}

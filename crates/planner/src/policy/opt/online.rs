@@ -1,0 +1,287 @@
+//! `opt --online`: every window planned from the windows before it, with the data where it is.
+//!
+//! The window to come is guessed as the mean of those seen, weighted by powers of the decay. How far the guess can be relied on is learned from
+//! the run: the part of each window's requests that the guess for it had in the right regions, decayed alike. The rest of the requests is
+//! taken to fall on all regions seen, evenly, so that where the past says nothing of the future nothing is moved for it. Moves count
+//! against the window that they are for. Before anything is known, regions are striped 1 MiB wide over all servers while the SSDs
+//! have room: most requests then meet one server, and all servers share the load.
+
+use super::super::fill::{FileLayouts, fill_at_random};
+use super::super::{FileChoice, Task, region_bytes, region_count};
+use super::budget::Budget;
+use super::{Planned, plan_block};
+use crate::moves::moves_between;
+use crate::plan::{Move, Optimum, ServerPrices};
+use crate::request::{Online, PlanRequest, RequestError};
+use std::collections::HashMap;
+use stripewise_layout::{Layout, Placement, RegionIndex};
+use stripewise_model::StripePair;
+use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+
+/// Stripe of regions of which nothing is known.
+const BLIND_STRIPE_BYTES: u64 = 1 << 20;
+
+/// Requests that a guess is scaled to, at least, so that rounding to whole requests loses nothing.
+const LEAST_REQUESTS: f64 = 100_000.0;
+
+/// What one file's window looked like, region by region and class by class, as weights that sum to its mean requests.
+type Weights = HashMap<(u32, AccessClass), f64>;
+
+/// The decayed past of some files.
+#[derive(Clone, Debug)]
+pub struct History {
+    decay: f64,
+    files: Vec<Past>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Past {
+    weights: Weights,
+    /// Sum of the windows' weights.
+    windows: f64,
+    processes: u32,
+    processes_per_node: u32,
+    same_region: f64,
+    adjoining: f64,
+    /// Decayed sums of what guesses had right, and of windows that were guessed.
+    right: f64,
+    guessed: f64,
+}
+
+impl History {
+    /// Nothing seen yet of `files` files.
+    #[must_use]
+    pub fn new(online: Online, files: usize) -> Self {
+        Self { decay: online.decay, files: vec![Past::default(); files] }
+    }
+
+    /// Adds window `window` of every file, which must be as many as the history is of and always in the same order.
+    pub fn see(&mut self, files: &[FileAccess], window: usize) {
+        for (past, file) in self.files.iter_mut().zip(files) {
+            match file.windows.get(window) {
+                Some(seen) => past.see(file, seen, self.decay),
+                None => past.see(file, &empty(window), self.decay),
+            }
+        }
+    }
+
+    /// The guess for the window to come: each file with one window. `None` while nothing was seen.
+    #[must_use]
+    pub fn guess(&self, files: &[FileAccess]) -> Option<Vec<FileAccess>> {
+        let seen = self.files.iter().any(|past| !past.weights.is_empty());
+        seen.then(|| self.files.iter().zip(files).map(|(past, file)| past.guess(file)).collect())
+    }
+}
+
+fn empty(window: usize) -> WindowAccess {
+    WindowAccess { start_s: window as f64, end_s: window as f64, company: Company::default(), regions: Vec::new() }
+}
+
+impl Past {
+    fn see(&mut self, file: &FileAccess, window: &WindowAccess, decay: f64) {
+        let mut now: Weights = HashMap::new();
+        for region in &window.regions {
+            for (class, count) in &region.counts {
+                *now.entry((region.region.0, file.class(*class))).or_insert(0.0) += *count as f64;
+            }
+        }
+        let total: f64 = now.values().sum();
+        if !self.weights.is_empty() && total > 0.0 {
+            self.right = decay * self.right + overlap(&self.weights, &now);
+            self.guessed = decay * self.guessed + 1.0;
+        }
+        self.weights.retain(|_, weight| {
+            *weight *= decay;
+            *weight > 1e-9
+        });
+        for (key, count) in now {
+            *self.weights.entry(key).or_insert(0.0) += count;
+        }
+        let before = decay * self.windows;
+        self.windows = before + 1.0;
+        let mean = |known: f64, seen: f64| (before * known + seen) / (before + 1.0);
+        self.same_region = mean(self.same_region, window.company.same_region);
+        self.adjoining = mean(self.adjoining, window.company.adjoining);
+        self.processes = window.regions.iter().map(|region| region.processes).fold(self.processes, u32::max);
+        let per_node = window.regions.iter().map(|region| region.processes_per_node);
+        self.processes_per_node = per_node.fold(self.processes_per_node, u32::max);
+    }
+
+    /// How far guesses were right, 0 to 1; 1 while there was none.
+    fn reliance(&self) -> f64 {
+        if self.guessed > 0.0 { (self.right / self.guessed).clamp(0.0, 1.0) } else { 1.0 }
+    }
+
+    fn guess(&self, file: &FileAccess) -> FileAccess {
+        let mut keys: Vec<(u32, AccessClass)> = self.weights.keys().copied().collect();
+        keys.sort_unstable();
+        let mut classes: Vec<AccessClass> = keys.iter().map(|(_, class)| *class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let total: f64 = keys.iter().map(|key| self.weights[key]).sum();
+        let mut regions: Vec<u32> = keys.iter().map(|(region, _)| *region).collect();
+        regions.dedup();
+        let even = 1.0 / regions.len().max(1) as f64;
+        let mut by_class: HashMap<AccessClass, f64> = HashMap::new();
+        for key in &keys {
+            *by_class.entry(key.1).or_insert(0.0) += self.weights[key];
+        }
+        let requests = f64::max(total / self.windows.max(1e-9), LEAST_REQUESTS);
+        let (reliance, scale) = (self.reliance(), requests / total.max(1e-9));
+        let count = |region: u32, class: &AccessClass| {
+            let own = self.weights.get(&(region, *class)).copied().unwrap_or(0.0);
+            (scale * (reliance * own + (1.0 - reliance) * even * by_class[class])).round() as u64
+        };
+        let accesses = regions.iter().map(|region| {
+            let counts =
+                classes.iter().enumerate().map(|(number, class)| (ClassIndex(number as u16), count(*region, class)));
+            RegionAccess {
+                region: RegionIndex(*region),
+                counts: counts.filter(|(_, count)| *count > 0).collect(),
+                processes: self.processes.max(1),
+                processes_per_node: self.processes_per_node.max(1),
+                slices: Slices::ALL,
+            }
+        });
+        let window = WindowAccess {
+            regions: accesses.filter(|access| !access.counts.is_empty()).collect(),
+            company: Company { same_region: self.same_region, adjoining: self.adjoining },
+            ..empty(0)
+        };
+        FileAccess {
+            path: file.path.clone(),
+            size_bytes: file.size_bytes,
+            region_size: file.region_size,
+            windows: vec![window],
+            classes,
+        }
+    }
+}
+
+/// The part of the requests that two windows have in the same places, 0 to 1.
+fn overlap(a: &Weights, b: &Weights) -> f64 {
+    let (all_a, all_b): (f64, f64) = (a.values().sum(), b.values().sum());
+    let mut common: Vec<f64> =
+        b.iter().filter_map(|(key, weight)| Some((weight / all_b).min(a.get(key)? / all_a))).collect();
+    // Sums must not depend on the order of a hash table.
+    common.sort_by(f64::total_cmp);
+    common.into_iter().sum()
+}
+
+/// What [`online_step`] says of one file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OnlineWindow {
+    pub placement: Placement,
+    /// From where the data is, to be done in this order.
+    pub moves: Vec<Move>,
+}
+
+/// The placement for the window to come, from the accesses that are expected of it (`request.files`, one window each, as [`History::guess`] gives
+/// them) and from where each file's data is now. Options are those of the request; other policies' plans are not looked at, so a step is fast.
+pub fn online_step(request: &PlanRequest<'_>, now: &[Placement]) -> Result<Vec<OnlineWindow>, RequestError> {
+    request.check()?;
+    let room = request.room();
+    let task = Task::new(request, &room);
+    let before: Vec<FileChoice> =
+        request.files.iter().zip(now).map(|(file, placement)| choice_of(placement, region_count(file))).collect();
+    let planned = step(&task, &before, &Budget::new(request.options.time_limit_s));
+    let windows = request.files.iter().enumerate().map(|(number, file)| {
+        let (before, after) = (&before[number], &planned.choices[number]);
+        let joined = super::joined(vec![before.clone()], vec![after.clone()]).remove(0);
+        let [.., from, to] = joined.windows.as_slice() else { unreachable!("two windows were joined") };
+        OnlineWindow {
+            placement: placement(file, after, &after.windows[0]),
+            moves: moves_between(&joined.layouts, from, to, &task.groups.ssd, |region| region_bytes(file, region)),
+        }
+    });
+    Ok(windows.collect())
+}
+
+fn step(task: &Task<'_>, before: &[FileChoice], budget: &Budget) -> Planned {
+    // Staying as it is is a candidate.
+    plan_block(task, 0..1, vec![super::cut_out(before, &(usize::MAX - 1..usize::MAX))], Some(before), budget)
+}
+
+fn choice_of(placement: &Placement, regions: u32) -> FileChoice {
+    let mut numbers: Vec<u32> =
+        placement.runs.iter().flat_map(|run| std::iter::repeat_n(run.layout, run.regions as usize)).collect();
+    numbers.resize(regions as usize, placement.beyond);
+    FileChoice { layouts: placement.layouts.clone(), windows: vec![numbers], fallback: placement.fallback }
+}
+
+fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placement {
+    let layout = |number: u32| -> Layout { choice.layouts[number as usize].clone() };
+    let beyond = regions.last().copied().unwrap_or(choice.fallback);
+    Placement::from_regions(
+        file.region_size,
+        regions.iter().map(|number| layout(*number)),
+        layout(beyond),
+        layout(choice.fallback),
+    )
+}
+
+/// The placement before anything is known.
+fn blind(task: &Task<'_>) -> Vec<FileChoice> {
+    let stripe = BLIND_STRIPE_BYTES.min(task.request.cluster.region_size.0).max(task.step_bytes);
+    let tiers = task.tiers();
+    let layouts = task.request.files.iter().map(|_| {
+        let hybrid = tiers.iter().map(|tier| tier.groups.pair_layout(StripePair::new(stripe, stripe)));
+        FileLayouts::uniform(hybrid, task.groups.pure_layout(stripe))
+    });
+    fill_at_random(task, layouts.collect())
+}
+
+/// The windows of a recorded run planned as if it went on: each from those before it. The bound is not known, so it is 0.
+pub(crate) fn plan_windows(task: &Task<'_>, online: Online, budget: &Budget) -> (Vec<FileChoice>, Optimum) {
+    let files = task.request.files;
+    let mut history = History::new(online, files.len());
+    let mut choices = blind(task);
+    for window in 1..task.windows.len() {
+        history.see(files, window - 1);
+        let guess = history.guess(files).filter(|_| !budget.is_spent());
+        let next = match guess {
+            Some(guess) => {
+                let request = PlanRequest { files: &guess, ..task.request.clone() };
+                let guessed = Task { request: &request, windows: vec![task.concurrency], ..task.clone() };
+                step(&guessed, &choices, budget).choices
+            }
+            None => super::cut_out(&choices, &(window - 1..window)),
+        };
+        let next = padded(next, &choices);
+        choices = super::joined(choices, next);
+    }
+    let value_s = value_s(task, &choices);
+    let none = ServerPrices { room_s_per_gib: 0.0, device: 0.0, link: 0.0 };
+    let prices = vec![none; task.groups.count];
+    (choices, Optimum { bound_s: 0.0, value_s, gap: 0.0, time_limited: budget.is_spent(), prices })
+}
+
+/// A guess knows the regions of the past only; those that the whole run has besides stay where they are.
+fn padded(next: Vec<FileChoice>, known: &[FileChoice]) -> Vec<FileChoice> {
+    let pad = |(mut next, known): (FileChoice, &FileChoice)| {
+        let before = known.windows.last().expect("the blind window at least");
+        for window in &mut next.windows {
+            for number in &before[window.len().min(before.len())..] {
+                let layout = &known.layouts[*number as usize];
+                let found = next.layouts.iter().position(|other| other == layout);
+                window.push(found.unwrap_or_else(|| {
+                    next.layouts.push(layout.clone());
+                    next.layouts.len() - 1
+                }) as u32);
+            }
+        }
+        next
+    };
+    next.into_iter().zip(known).map(pad).collect()
+}
+
+/// The sampled time of the whole run.
+fn value_s(task: &Task<'_>, choices: &[FileChoice]) -> f64 {
+    let mut sum_s = 0.0;
+    for window in 0..task.windows.len() {
+        let own = super::cut_out(choices, &(window..window + 1));
+        let before = (window > 0).then(|| super::cut_out(choices, &(window - 1..window)));
+        sum_s += super::block::Block::new(task, window..window + 1, &[], before.as_deref(), None).time_s(&own);
+    }
+    sum_s
+}

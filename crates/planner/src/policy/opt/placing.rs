@@ -1,0 +1,192 @@
+//! From shapes to layouts on servers, window by window.
+//!
+//! A region's layout is its shape begun at the turn where the one before left off, hottest regions first, so that regions that do not fill a whole
+//! number of cycles load all servers of the set equally. A region that keeps its shape keeps its layout. Room is booked to the byte, server by
+//! server; a region that no longer fits takes the cheapest of its options that does.
+
+use super::super::{FileChoice, Task, file_request_bytes, region_count};
+use super::paths::Prices;
+use super::program::Program;
+use super::rounding::by_heat;
+use crate::room::Ledger;
+use crate::servers::ceil_to;
+use std::collections::HashMap;
+use stripewise_layout::{Layout, RegionOffset, ServerId};
+use stripewise_trace::FileAccess;
+
+/// Where the data is before the first window: for every file its layouts and the number of each region's.
+pub(crate) type Before<'a> = &'a [FileChoice];
+
+/// Layouts on servers for all windows of the program. `before` are choices whose last window holds before the first one.
+pub(crate) fn place(
+    task: &Task<'_>,
+    program: &Program,
+    prices: &Prices,
+    chosen: &[u16],
+    before: Option<Before<'_>>,
+) -> Vec<FileChoice> {
+    let all: Vec<ServerId> = (0..task.groups.count).map(|server| ServerId(server as u16)).collect();
+    let mut files: Vec<PlacedFile> = task.request.files.iter().map(|file| PlacedFile::new(task, file)).collect();
+    let order = by_heat(program, prices);
+    let mut turns = vec![0usize; program.shapes.len()];
+    for window in 0..program.windows {
+        let mut ledger = Ledger::new(task.room);
+        let mut waiting: Vec<(usize, u32)> = Vec::new();
+        // Those that stay first: their room is taken already.
+        for item in &order {
+            let of_item = &program.items[*item];
+            let option = chosen[item * program.windows + window];
+            let stays = match window {
+                0 => before.is_some() && program.before(*item) == Some(option),
+                _ => chosen[item * program.windows + window - 1] == option,
+            };
+            for region in &of_item.regions {
+                let known = match (stays, window) {
+                    (false, _) => None,
+                    (true, 0) => before.map(|before| last_layout(before, of_item.file, *region).clone()),
+                    (true, _) => Some(files[of_item.file].layout(*region).clone()),
+                };
+                match known.filter(|layout| ledger.book(layout, of_item.region_bytes, &all)) {
+                    Some(layout) => files[of_item.file].set(*region, layout),
+                    None => waiting.push((*item, *region)),
+                }
+            }
+        }
+        for (item, region) in waiting {
+            let of_item = &program.items[item];
+            let shapes = cheapest_first(program, prices, item, window, chosen[item * program.windows + window]);
+            let bytes = of_item.region_bytes;
+            let placed = shapes.iter().find_map(|shape| {
+                book_turned(&mut ledger, &program.shapes[*shape].layout, bytes, &all, &mut turns[*shape])
+            });
+            let file = &mut files[of_item.file];
+            match placed {
+                Some(layout) => file.set(region, layout),
+                None => {
+                    let fallback = file.layouts[file.fallback as usize].clone();
+                    ledger.add(&fallback, bytes);
+                    file.set(region, fallback);
+                }
+            }
+        }
+        files.iter_mut().for_each(|file| file.windows.push(file.current.clone()));
+    }
+    files
+        .into_iter()
+        .map(|file| FileChoice { layouts: file.layouts, windows: file.windows, fallback: file.fallback })
+        .collect()
+}
+
+/// The layout of a region in the last window of choices.
+pub(crate) fn last_layout(choices: &[FileChoice], file: usize, region: u32) -> &Layout {
+    layout_in(choices, usize::MAX, file, region)
+}
+
+/// The layout of a region in a window of choices; the last one holds on.
+pub(crate) fn layout_in(choices: &[FileChoice], window: usize, file: usize, region: u32) -> &Layout {
+    let choice = &choices[file];
+    let regions = &choice.windows[window.min(choice.windows.len() - 1)];
+    let number = regions.get(region as usize).copied().unwrap_or(choice.fallback);
+    &choice.layouts[number as usize]
+}
+
+fn cheapest_first(program: &Program, prices: &Prices, item: usize, window: usize, first: u16) -> Vec<usize> {
+    let mut others: Vec<(f64, u16)> = (0..program.options(item) as u16)
+        .filter(|option| *option != first)
+        .map(|option| (program.priced_s(item, option, window, prices), option))
+        .collect();
+    others.sort_by(|a, b| a.0.total_cmp(&b.0));
+    std::iter::once(first)
+        .chain(others.into_iter().map(|(_, option)| option))
+        .map(|option| program.shape(item, option))
+        .collect()
+}
+
+/// Books the layout begun at the next turn at which it fits.
+fn book_turned(
+    ledger: &mut Ledger<'_>,
+    layout: &Layout,
+    bytes: u64,
+    servers: &[ServerId],
+    turn: &mut usize,
+) -> Option<Layout> {
+    let (count, step) = (layout.stripes().len(), left_over_turns(layout, bytes));
+    let tries = if step == 0 { 1 } else { count };
+    (0..tries).find_map(|attempt| {
+        let turned = without_empty(turned(layout, (*turn + attempt) % count), bytes);
+        ledger.book(&turned, bytes, servers).then(|| {
+            *turn = (*turn + attempt + step) % count;
+            turned
+        })
+    })
+}
+
+struct PlacedFile {
+    layouts: Vec<Layout>,
+    numbers: HashMap<Layout, u32>,
+    current: Vec<u32>,
+    windows: Vec<Vec<u32>>,
+    fallback: u32,
+}
+
+impl PlacedFile {
+    fn new(task: &Task<'_>, file: &FileAccess) -> Self {
+        let request_bytes = file_request_bytes(file, task.step_bytes);
+        let fallback = task.groups.pure_layout(ceil_to(request_bytes.max(1), task.step_bytes));
+        let current = vec![0; region_count(file) as usize];
+        Self {
+            numbers: HashMap::from([(fallback.clone(), 0)]),
+            layouts: vec![fallback],
+            current,
+            windows: Vec::new(),
+            fallback: 0,
+        }
+    }
+
+    fn layout(&self, region: u32) -> &Layout {
+        &self.layouts[self.current[region as usize] as usize]
+    }
+
+    fn set(&mut self, region: u32, layout: Layout) {
+        let next = self.layouts.len() as u32;
+        let number = *self.numbers.entry(layout).or_insert_with_key(|layout| {
+            self.layouts.push(layout.clone());
+            next
+        });
+        self.current[region as usize] = number;
+    }
+}
+
+/// Turns of the last, unfinished cycle of a region: 0 where it is a thousandth of the region or less.
+fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
+    let view = layout.view();
+    let rest = region_bytes % view.cycle_bytes();
+    if rest == 0 || layout.stripes().len() == 1 || rest * 1000 <= region_bytes {
+        return 0;
+    }
+    view.locate(RegionOffset(rest - 1)).turn + 1
+}
+
+/// The same cycle, begun at another turn.
+fn turned(layout: &Layout, turn: usize) -> Layout {
+    let stripes = layout.stripes();
+    let pairs = stripes[turn..].iter().chain(&stripes[..turn]).map(|stripe| (stripe.server, stripe.size_bytes));
+    Layout::new(pairs).expect("the same stripes in another order")
+}
+
+/// The layout less the servers that a region of these bytes never comes to.
+fn without_empty(layout: Layout, bytes: u64) -> Layout {
+    if layout.view().cycle_bytes() <= bytes {
+        return layout;
+    }
+    let used = layout.stripes().iter().enumerate().filter(|(turn, _)| layout.view().object_bytes(*turn, bytes) > 0);
+    let pairs: Vec<(ServerId, u32)> = used.map(|(_, stripe)| (stripe.server, stripe.size_bytes)).collect();
+    Layout::new(pairs).unwrap_or(layout)
+}
+
+/// The cycle begun at its lowest server: the same for all turns of a shape.
+pub(crate) fn unturned(layout: &Layout) -> Layout {
+    let stripes = layout.stripes();
+    let first = (0..stripes.len()).min_by_key(|turn| stripes[*turn].server.0).unwrap_or(0);
+    turned(layout, first)
+}

@@ -1,0 +1,189 @@
+//! The program, its bound and its rounding against enumeration of everything.
+
+use super::budget::Budget;
+use super::demand::{Demands, SeenClass};
+use super::dual::{Aim, relax};
+use super::kinds::Kind;
+use super::paths::Prices;
+use super::program::{Assignment, Item, Program};
+use super::rounding::round;
+use super::search::reference_s;
+use super::shapes::shapes;
+use proptest::prelude::*;
+use stripewise_layout::{Direction, Order, ServerClass};
+use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_trace::AccessClass;
+
+const REGION_BYTES: u64 = 1 << 20;
+
+fn profile(alphas_s: &[f64]) -> Profile {
+    let server = |(number, alpha_s): (usize, &f64)| {
+        let line =
+            |factor: f64| Line { alpha_s: alpha_s * factor, beta_s_per_byte: 8e-9, r2: 1.0, spread: 0.0, samples: 9 };
+        ServerProfile {
+            name: format!("server{number}"),
+            class: ServerClass::Hdd,
+            read_sequential: line(0.1),
+            read_random: line(1.0),
+            write_sequential: line(0.2),
+            write_random: line(1.5),
+        }
+    };
+    Profile {
+        version: PROFILE_VERSION,
+        cluster: "c".to_owned(),
+        emulated: false,
+        measured_at: String::new(),
+        servers: alphas_s.iter().enumerate().map(server).collect(),
+        network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8e-9, source: NetworkSource::Given },
+    }
+}
+
+/// Two disks and one SSD with room for `room` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
+fn program(counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
+    let profile = profile(&[5e-3, 5e-3, 1e-4]);
+    let kinds = vec![
+        Kind { class: ServerClass::Hdd, servers: vec![0, 1], room_bytes: None },
+        Kind { class: ServerClass::Ssd, servers: vec![2], room_bytes: Some(room * REGION_BYTES) },
+    ];
+    let classes = [64 << 10, 256 << 10].map(|request_bytes| AccessClass {
+        direction: Direction::Read,
+        request_bytes,
+        order: Order::Random,
+    });
+    let windows = counts[0].len();
+    let items = counts.iter().enumerate().map(|(region, counts)| Item {
+        file: 0,
+        regions: vec![region as u32],
+        region_bytes: REGION_BYTES,
+        counts: counts
+            .iter()
+            .map(|of| of.iter().enumerate().filter(|(_, n)| **n > 0).map(|(c, n)| (c as u16, *n)).collect())
+            .collect(),
+        shares: vec![1.0; windows],
+        same_region: vec![same_region; windows],
+        before: None,
+    });
+    let weighted: Vec<(AccessClass, f64)> = classes.iter().map(|class| (*class, 1.0)).collect();
+    let shapes = shapes(&kinds, 3, &weighted, std::iter::empty(), 4096, REGION_BYTES, false);
+    let seen: Vec<SeenClass> = classes.iter().map(|class| SeenClass { class: *class, continuing: 0.0 }).collect();
+    let demands = Demands::new(&profile, &kinds, &shapes, &vec![seen; windows], &vec![processes; windows]);
+    Program::new(&profile, kinds, shapes, items.collect(), &demands, (0..windows).collect())
+}
+
+fn fits(program: &Program, sum: &Assignment) -> bool {
+    let kinds = program.kinds.len();
+    sum.room_bytes
+        .iter()
+        .enumerate()
+        .all(|(at, used)| program.kinds[at % kinds].room_bytes.is_none_or(|room| *used <= room as f64 + 1e-3))
+}
+
+/// Every combination of options of every item in every window that fits, and the least time.
+fn least_of_all(program: &Program, aim: &Aim) -> f64 {
+    let places = program.items.len() * program.windows;
+    let options: Vec<u16> = (0..places).map(|at| program.options(at / program.windows) as u16).collect();
+    let mut chosen = vec![0u16; places];
+    let mut least_s = f64::INFINITY;
+    loop {
+        let sum = program.sum(chosen.clone());
+        if fits(program, &sum) {
+            least_s = least_s.min(aim.seconds(program, &sum));
+        }
+        let Some(at) = (0..places).find(|at| chosen[*at] + 1 < options[*at]) else { return least_s };
+        chosen[..at].fill(0);
+        chosen[at] += 1;
+    }
+}
+
+fn counts(windows: usize, items: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Vec<Vec<[u64; 2]>>> {
+    let of_window = prop_oneof![3 => (0u64..40, 0u64..12).prop_map(|(a, b)| [a, b]), 1 => Just([0, 0])];
+    proptest::collection::vec(proptest::collection::vec(of_window, windows), items)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_rounded_optimum_of_one_window_is_that_of_all_combinations(
+        counts in counts(1, 1..=3), room in 0u64..3, processes in 1u32..40, same_region in prop_oneof![Just(0.0), 0.0..1.0f64],
+    ) {
+        let program = program(&counts, room, f64::from(processes), same_region);
+        prop_assume!((0..program.items.len()).map(|item| program.options(item)).product::<usize>() < 20_000);
+        let aim = Aim::plain(&program);
+        let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
+        let found = round(&program, &aim, &relaxed);
+        let (found_s, least_s) = (aim.seconds(&program, &found), least_of_all(&program, &aim));
+        prop_assert!(fits(&program, &found));
+        prop_assert!((found_s - least_s).abs() <= 1e-6 * least_s.max(1e-12), "{found_s} found, {least_s} possible");
+        prop_assert!(relaxed.bound_s <= least_s * (1.0 + 1e-6), "bound {} above {least_s}", relaxed.bound_s);
+    }
+
+    /// With moves between windows the rounding is no enumeration any more, but the bound must hold.
+    #[test]
+    fn no_combination_with_moves_beats_the_bound_and_the_rounding_fits(
+        counts in counts(2, 1..=2), room in 0u64..2, processes in 1u32..40,
+    ) {
+        let program = program(&counts, room, f64::from(processes), 0.0);
+        let all: usize = (0..program.items.len()).map(|item| program.options(item).pow(2)).product();
+        prop_assume!(all < 40_000);
+        let aim = Aim::plain(&program);
+        let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
+        let found = round(&program, &aim, &relaxed);
+        let least_s = least_of_all(&program, &aim);
+        prop_assert!(fits(&program, &found));
+        prop_assert!(relaxed.bound_s <= least_s * (1.0 + 1e-6), "bound {} above {least_s}", relaxed.bound_s);
+        prop_assert!(aim.seconds(&program, &found) >= least_s * (1.0 - 1e-6));
+    }
+
+    #[test]
+    fn the_best_path_is_the_cheapest_of_all_paths(
+        counts in counts(3, 1..=1), rows in proptest::collection::vec(0.0..1.0f64, 15), room in proptest::collection::vec(0.0..1e-8f64, 6),
+        haste in 0.0..1.0f64,
+    ) {
+        let program = program(&counts, 1, 8.0, 0.0);
+        let prices = Prices { rows, room, haste };
+        let options = program.options(0) as u16;
+        let (cost_s, path) = program.best_path(0, &prices, &vec![true; program.shapes.len()]);
+        let mut least_s = f64::INFINITY;
+        for number in 0..usize::from(options).pow(3) {
+            let digits = [number, number / usize::from(options), number / usize::from(options).pow(2)];
+            let path = digits.map(|digit| (digit % usize::from(options)) as u16);
+            least_s = least_s.min(program.priced_path_s(0, &path, &prices));
+        }
+        prop_assert!((cost_s - least_s).abs() <= 1e-9 * least_s.max(1e-12));
+        prop_assert!((program.priced_path_s(0, &path, &prices) - least_s).abs() <= 1e-9 * least_s.max(1e-12));
+    }
+
+    #[test]
+    fn any_prices_bound_any_assignment(
+        counts in counts(2, 2..=5), raw in proptest::collection::vec(0.01..1.0f64, 10), room_price in 0.0..1e-8f64,
+        picks in proptest::collection::vec(any::<u16>(), 10),
+    ) {
+        let program = program(&counts, 4, 8.0, 0.0);
+        let aim = Aim::plain(&program);
+        let rows: Vec<f64> = raw.chunks(5).flat_map(|of| of.iter().map(|price| price / of.iter().sum::<f64>()).collect::<Vec<_>>()).collect();
+        let prices = Prices { rows, room: vec![0.0, room_price, 0.0, room_price], haste: 0.0 };
+        let chosen: Vec<u16> = (0..program.items.len() * 2).map(|at| picks[at % picks.len()] % program.options(at / 2) as u16).collect();
+        let sum = program.sum(chosen);
+        prop_assume!(fits(&program, &sum));
+        let all: f64 = (0..program.items.len()).map(|item| program.best_path(item, &prices, &aim.allowed).0).sum();
+        let room_s = 2.0 * room_price * 4.0 * REGION_BYTES as f64;
+        prop_assert!(all - room_s <= aim.seconds(&program, &sum) * (1.0 + 1e-6));
+    }
+}
+
+#[test]
+fn a_region_moves_when_what_it_gains_exceeds_its_move() {
+    // One region fits the SSD; the hot one changes. Requests of 64 KiB cost 5 ms more on a disk; a move of 1 MiB twice about 40 ms.
+    let of = |requests: u64| {
+        let counts = vec![vec![[requests, 0], [0, 0]], vec![[0, 0], [requests, 0]]];
+        let program = program(&counts, 1, 4.0, 0.0);
+        let aim = Aim::plain(&program);
+        let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
+        let sum = round(&program, &aim, &relaxed);
+        (0..2).filter(|item| program.path(&sum, *item)[0] != program.path(&sum, *item)[1]).count()
+    };
+    assert_eq!(of(2), 0);
+    assert!(of(2000) > 0);
+}
