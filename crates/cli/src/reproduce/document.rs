@@ -1,7 +1,7 @@
 //! `docs/reproduction.md` and its pictures, from a full run.
 
 use super::catalogue;
-use super::experiment::{Experiment, Published, Row, TestbedKind, Unit};
+use super::experiment::{Experiment, Panel, Published, Row, TestbedKind, Unit};
 use super::output::{Done, difference, figure, published, write_whole};
 use super::plot::picture;
 use anyhow::{Context as _, Result, ensure};
@@ -57,6 +57,7 @@ struct StoredExperiment {
     id: String,
     testbed: TestbedKind,
     rows: Vec<StoredRow>,
+    panels: Vec<StoredPanel>,
     notes: Vec<String>,
 }
 
@@ -67,6 +68,29 @@ struct StoredRow {
     unit: Unit,
     published: Option<Published>,
     ours: f64,
+}
+
+#[derive(Deserialize)]
+struct StoredPanel {
+    title: String,
+    unit: Unit,
+    axis: String,
+    series: Vec<String>,
+    groups: Vec<StoredGroup>,
+}
+
+#[derive(Deserialize)]
+struct StoredGroup {
+    group: String,
+    values: Vec<Option<f64>>,
+}
+
+impl From<StoredPanel> for Panel {
+    fn from(stored: StoredPanel) -> Self {
+        let StoredPanel { title, unit, axis, series, groups } = stored;
+        let (groups, values) = groups.into_iter().map(|StoredGroup { group, values }| (group, values)).unzip();
+        Self { title, unit, axis, groups, series, values }
+    }
 }
 
 impl From<StoredRow> for Row {
@@ -81,11 +105,11 @@ impl From<StoredRow> for Row {
 /// # Errors
 /// When an experiment has no file there, or one that was not made by this command.
 pub(super) fn stored(directory: &Path) -> Result<Vec<Section>> {
-    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let section = |experiment: &'static Experiment| -> Result<Section> {
         let path = directory.join(format!("{}.json", experiment.id));
-        let text =
-            read(&path).with_context(|| format!("run `stripewise reproduce {}` with --output", experiment.id))?;
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("cannot read {}; run `stripewise reproduce {}` with --output", path.display(), experiment.id)
+        })?;
         let parsed: Stored = serde_json::from_str(&text)
             .with_context(|| format!("{} was not written by `stripewise reproduce`", path.display()))?;
         let mut found = parsed.experiments.into_iter();
@@ -98,12 +122,12 @@ pub(super) fn stored(directory: &Path) -> Result<Vec<Section>> {
             stored.testbed,
             experiment.id
         );
-        let svg = path.with_extension("svg");
+        let panels: Vec<Panel> = stored.panels.into_iter().map(Panel::from).collect();
         Ok(Section {
             experiment,
             rows: stored.rows.into_iter().map(Row::from).collect(),
             notes: stored.notes,
-            picture: if svg.exists() { read(&svg)? } else { String::new() },
+            picture: picture(&panels, experiment.title),
         })
     };
     catalogue::all().map(section).collect()
@@ -176,7 +200,7 @@ fn add(text: &mut String, section: &Section) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::experiment::{Findings, Panel};
+    use crate::reproduce::experiment::Findings;
 
     #[test]
     fn a_document_of_stored_results_is_that_of_the_run() {
@@ -196,8 +220,10 @@ mod tests {
         let done = Done { experiment, testbed: TestbedKind::Simulated, seed: 1, findings };
         let results = crate::reproduce::Results::of(std::slice::from_ref(&done));
         let parsed: Stored = serde_json::from_value(serde_json::to_value(&results).unwrap()).unwrap();
-        let rows: Vec<Row> = parsed.experiments.into_iter().flat_map(|stored| stored.rows).map(Row::from).collect();
-        assert_eq!(rows, done.findings.rows);
+        let stored = parsed.experiments.into_iter().next().unwrap();
+        let rows: Vec<Row> = stored.rows.into_iter().map(Row::from).collect();
+        let panels: Vec<Panel> = stored.panels.into_iter().map(Panel::from).collect();
+        assert_eq!((&rows, &panels), (&done.findings.rows, &done.findings.panels));
         let text = text(&[Section::of(&done)]);
         assert!(text.contains("| 64KiB | h2dp over def | up to 219 % | 150 % | -69 points |"), "{text}");
         assert!(text.contains("| not printed | 0.5 % | - |") && text.contains("\nA note.\n"), "{text}");
