@@ -7,12 +7,16 @@
 //! other, as phases of a program do; where they go on side by side and load the same servers, the sum of the times is the same.
 //! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time.
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use stripewise_layout::{Direction, Layout, Placement};
 use stripewise_model::queueing::{Bottleneck, Network, RequestDemand, Splitting, Streaming};
 use stripewise_model::{Concurrency, Profile, striped};
 use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
+
+/// Layouts whose demands are worked out side by side before they are added up in order; a bound for what is held at once.
+const LAYOUTS_AT_ONCE: usize = 256;
 
 /// What one direction, or all requests together, is predicted to do.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -249,6 +253,24 @@ fn counts_by_layout<'a>(
     .collect()
 }
 
+/// What one request of each class asks of a layout's servers; classes of one size stand together.
+fn demands_of(
+    profile: &Profile,
+    layout: &Layout,
+    counts: &[(AccessClass, u64)],
+    region_bytes: u64,
+    streams: &[Streaming],
+) -> Vec<RequestDemand> {
+    let mut last: Option<(u64, Splitting)> = None;
+    let of_class = |(class, _): &(AccessClass, u64)| {
+        let bytes = class.request_bytes;
+        let known = last.take().filter(|(known, _)| *known == bytes);
+        let (_, splitting) = last.insert(known.unwrap_or_else(|| (bytes, Splitting::of(layout, bytes, region_bytes))));
+        splitting.demand(profile, *class, |server| streams[server])
+    };
+    counts.iter().map(of_class).collect()
+}
+
 impl WindowSum<'_> {
     /// For every file and server, what the disk sees of order: the streams of all files that are accessed in the same slices meet there.
     fn streams(&self, servers: usize) -> Vec<Vec<Streaming>> {
@@ -270,7 +292,9 @@ impl WindowSum<'_> {
     /// Reads and writes.
     fn directions(&self, profile: &Profile) -> [DirectionSum; 2] {
         let same_region = |file: &FileSum<'_>| file.company.same_region.clamp(0.0, 1.0);
-        self.mixes(profile, same_region).map(|mix| mix.finish(self.processes))
+        let [reads, writes] = self.mixes(profile, same_region);
+        let (reads, writes) = rayon::join(|| reads.finish(self.processes), || writes.finish(self.processes));
+        [reads, writes]
     }
 
     /// The mixes of reads and of writes; `together` says of a file for which share of the time its regions are on their own, which is in the time of
@@ -281,22 +305,22 @@ impl WindowSum<'_> {
         let mut mixes = [Direction::Read, Direction::Write].map(|direction| Mix::new(direction, servers));
         for (file, streams) in self.files.iter().zip(&streams) {
             let together = together(file);
-            for (layout, counts) in &file.counts {
-                let mut splitting = None;
-                let mut own = [Network::new(servers), Network::new(servers)];
-                for (class, count) in counts {
-                    let bytes = class.request_bytes;
-                    let known = splitting.take().filter(|(known, _)| *known == bytes);
-                    let (_, splitting) = splitting
-                        .insert(known.unwrap_or_else(|| (bytes, Splitting::of(layout, bytes, file.region_bytes))));
-                    let demand = splitting.demand(profile, *class, |server| streams[server]);
-                    let number = usize::from(class.direction == Direction::Write);
-                    mixes[number].count(profile, *class, *count, &demand);
-                    mixes[number].network.add(&demand, *count as f64 * (1.0 - together));
-                    own[number].add(&demand, *count as f64 * together);
-                }
-                for (mix, own) in mixes.iter_mut().zip(&own) {
-                    mix.sum.time_s += own.requests() / own.throughput(self.processes, 0.0);
+            for layouts in file.counts.chunks(LAYOUTS_AT_ONCE) {
+                let asked: Vec<Vec<RequestDemand>> = layouts
+                    .par_iter()
+                    .map(|(layout, counts)| demands_of(profile, layout, counts, file.region_bytes, streams))
+                    .collect();
+                for ((_, counts), demands) in layouts.iter().zip(&asked) {
+                    let mut own = [Network::new(servers), Network::new(servers)];
+                    for ((class, count), demand) in counts.iter().zip(demands) {
+                        let number = usize::from(class.direction == Direction::Write);
+                        mixes[number].count(profile, *class, *count, demand);
+                        mixes[number].network.add(demand, *count as f64 * (1.0 - together));
+                        own[number].add(demand, *count as f64 * together);
+                    }
+                    for (mix, own) in mixes.iter_mut().zip(&own) {
+                        mix.sum.time_s += own.requests() / own.throughput(self.processes, 0.0);
+                    }
                 }
             }
         }
