@@ -48,13 +48,14 @@ def main():
     parser.add_argument("--size", default="1GiB")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policies", default="def,h2dp")
+    parser.add_argument("--requests", default="64KiB,256KiB,1MiB,4MiB")
     parser.add_argument("--tolerance", type=float, default=0.10)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = options.results or pathlib.Path(scratch) / "results.json"
         if not options.results:
-            subprocess.run([options.stripewise, "demo", "--output", scratch, "--size", options.size, "--seed", str(options.seed),
-                            "--policies", options.policies], check=True)
+            subprocess.run([options.stripewise, "demo", "--out", scratch, "--size", options.size, "--seed", str(options.seed),
+                            "--policy", options.policies, "--request", options.requests], check=True, stdout=subprocess.DEVNULL)
         results = json.loads(path.read_text())
     ratios, worst = [], 0.0
     print(f"{'request':>10} {'op':<6} {'policy':<8} {'emulated':>10} {'simulated':>10} {'ratio':>7}")

@@ -63,9 +63,14 @@ impl SimulatedRun {
 }
 
 impl Simulation {
+    /// Writes `path` as a whole: a reader sees the old file or the new one.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("writing JSON")?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let written = std::fs::write(&temporary, text + "\n").and_then(|()| std::fs::rename(&temporary, path));
+        written.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// # Errors
