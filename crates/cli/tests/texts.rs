@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "init",
     "doctor",
     "trace",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 21] = [
     "unmanage",
     "broker",
     "report",
+    "simulate",
     "completions",
     "man",
     "",
