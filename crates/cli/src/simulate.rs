@@ -142,6 +142,10 @@ struct Pace {
 }
 
 impl Pace {
+    fn is_given(&self) -> bool {
+        self.closed || self.trace_times || self.no_think
+    }
+
     fn pacing(&self) -> Pacing {
         match (self.trace_times, self.no_think) {
             (true, _) => Pacing::OwnTimes { scale: 1.0 },
@@ -204,6 +208,16 @@ const SLICE_S: f64 = 1e-4;
 pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict> {
     let machines = Machines::choose(context, &arguments)?;
     let source = Source::open(&arguments.workload, arguments.processes)?;
+    let is_trace = matches!(source, Source::Trace(_));
+    ensure!(
+        !is_trace || arguments.processes.is_none(),
+        "--processes is for benchmarks; a trace has the processes that were traced"
+    );
+    ensure!(
+        is_trace || (arguments.window.is_none() && arguments.files.is_empty() && !arguments.pace.is_given()),
+        "--window, --file and the pace are for traces; {} is a benchmark and has parameters of its own",
+        arguments.workload
+    );
     let recorded = RecordedOptions { pacing: arguments.pace.pacing(), window_s: arguments.window, files: None };
     let program = source.program(&recorded, &arguments.files)?;
     let lab = &machines.lab;
@@ -217,10 +231,6 @@ pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict>
     if let Some(planned) = plans.iter().find(has_replicas) {
         context.say(format_args!("{}: replicas are not simulated, all reads go to the first copy", planned.name));
     }
-    let window_s = match &source {
-        Source::Trace(_) => arguments.window,
-        Source::Benchmark(_) => None,
-    };
     let total_bytes: u64 = total_bytes(&files) * plans.len() as u64;
     let bar = ByteProgress::new(total_bytes, "simulating");
     let all_done = AtomicU64::new(0);
@@ -228,10 +238,10 @@ pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict>
         .par_iter()
         .map(|planned| {
             let nominal_s = match planned.path {
-                Some(_) => window_s.unwrap_or(ProgramCountOptions::default().window_s),
+                Some(_) => arguments.window.unwrap_or(ProgramCountOptions::default().window_s),
                 None => ProgramCountOptions::default().window_s,
             };
-            let by_time = planned.path.is_some() && arguments.pace.trace_times && window_s.is_none();
+            let by_time = planned.path.is_some() && arguments.pace.trace_times && arguments.window.is_none();
             let borders = if by_time { Borders::Time } else { Borders::Phase };
             let placements = placements(&planned.plan, program.as_ref(), borders, nominal_s)?;
             let options = SimOptions { borders, ..options.clone() };

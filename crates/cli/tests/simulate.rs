@@ -125,6 +125,7 @@ fn what_cannot_be_simulated_is_said() {
         (&[ZIPF, "--servers", "nvme", "--order", "testbed", "--client-link", "gigabit"], "no client links"),
         (&[ZIPF, "--servers", "nvme", "--policy", "best"], "`best` is not a policy"),
         (&[ZIPF, "--servers", "nvme", "--plan", "gone.json"], "gone.json"),
+        (&[ZIPF, "--servers", "nvme", "--no-think"], "the pace are for traces"),
     ] {
         let said = fault(words);
         assert!(said.contains(expected), "{words:?}: {said}");
