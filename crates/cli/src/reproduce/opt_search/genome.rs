@@ -114,15 +114,16 @@ impl Genome {
 
 impl fmt::Display for Genome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut last = None;
-        for (place, shape) in self.shapes.iter().enumerate() {
-            let from = if place > 0 { self.limits[place - 1] } else { 0.0 };
-            if last != Some(shape) {
-                let comma = if last.is_some() { ", " } else { "" };
-                write!(f, "{comma}from {:.1} % of the regions on {shape}", from * 100.0)?;
-                last = Some(shape);
+        let mut parts: Vec<(Shape, f64)> = Vec::new();
+        for (shape, end) in self.shapes.iter().zip(self.limits.iter().chain([&1.0])) {
+            match parts.last_mut() {
+                Some((last, last_end)) if last == shape => *last_end = *end,
+                _ => parts.push((*shape, *end)),
             }
         }
+        let words: Vec<String> =
+            parts.iter().map(|(shape, end)| format!("{shape} up to {:.1} %", end * 100.0)).collect();
+        write!(f, "regions by their heat {}", words.join(", "))?;
         write!(f, "; an SSD gets {:.1} times the work of a disk", self.ssd_weight)
     }
 }
