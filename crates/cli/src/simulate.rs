@@ -92,8 +92,8 @@ pub(crate) struct SimulateArgs {
     disk: Disks,
 
     /// The order in which mechanical disks serve
-    #[arg(long, value_enum, default_value_t = Elevator::Elevator)]
-    disk_order: Elevator,
+    #[arg(long, value_enum, default_value_t = ServiceOrder::Elevator)]
+    disk_order: ServiceOrder,
 
     /// How SSDs are modelled
     #[arg(long, value_enum, default_value_t = Ssds::Mean)]
@@ -170,18 +170,18 @@ enum Disks {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Elevator {
+enum ServiceOrder {
     Fifo,
     Elevator,
     ShortestPositioning,
 }
 
-impl From<Elevator> for DiskOrder {
-    fn from(order: Elevator) -> Self {
+impl From<ServiceOrder> for DiskOrder {
+    fn from(order: ServiceOrder) -> Self {
         match order {
-            Elevator::Fifo => Self::Fifo,
-            Elevator::Elevator => Self::Elevator,
-            Elevator::ShortestPositioning => Self::ShortestPositioning,
+            ServiceOrder::Fifo => Self::Fifo,
+            ServiceOrder::Elevator => Self::Elevator,
+            ServiceOrder::ShortestPositioning => Self::ShortestPositioning,
         }
     }
 }
