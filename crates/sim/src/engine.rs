@@ -8,7 +8,7 @@ use crate::histogram::Histogram;
 use crate::outcome::{DirectionOutcome, Outcome, PhaseOutcome};
 use crate::places::{Part, Places};
 use crate::queue::EventQueue;
-use crate::scenario::{Borders, Migration, Scenario, ServerDetail, SimError, StationOrder};
+use crate::scenario::{Borders, FragmentService, Migration, Scenario, ServerDetail, SimError, StationOrder};
 use crate::server::{Device, Fifo, Server, capacity_bytes};
 use crate::timeline::{Moved, Timeline};
 use mover::Mover;
@@ -52,6 +52,13 @@ fn check(scenario: &Scenario<'_>) -> Result<(), SimError> {
     let (servers, detail) = (scenario.system.servers.len(), scenario.options.detail.len());
     if detail != 0 && detail != servers {
         return Err(SimError::Detail { servers, detail });
+    }
+    for (server, detail) in scenario.options.detail.iter().enumerate() {
+        if let Some(FragmentService { on, .. }) =
+            detail.fragments.filter(|service| usize::from(service.on.0) >= servers)
+        {
+            return Err(SimError::Fragments { server, on, servers });
+        }
     }
     if let Migration::Copied { bandwidth_bytes_per_s, chunk } = scenario.options.migration
         && (chunk.0 == 0 || bandwidth_bytes_per_s.is_some_and(|rate| rate.is_nan() || rate <= 0.0))
@@ -343,7 +350,7 @@ impl<'a> Engine<'a> {
             let extents = self.addresses.as_ref().and_then(|addresses| addresses.extents(file, region));
             let sending = Sending { owner: number, node, direction: request.direction, file, region, extents };
             for part in &parts {
-                self.send(&sending, *part);
+                self.send(&sending, self.on_its_device(cycle, &request, *part));
             }
             if request.direction == Direction::Write {
                 self.write_to_new_place(&piece, &sending);
@@ -351,6 +358,20 @@ impl<'a> Engine<'a> {
         }
         self.parts = parts;
         self.part_done(number, self.now);
+    }
+
+    /// The sub-request, sent to the SSD beside its server if it is a fragment that lies there.
+    #[inline]
+    fn on_its_device(&self, cycle: u32, request: &IoRequest, part: Part) -> Part {
+        let detail = self.scenario.options.detail.get(part.server as usize);
+        match detail.and_then(|detail| detail.fragments) {
+            Some(service)
+                if service.serves(request.bytes, self.places.cycle(cycle).stripe_bytes(part.turn), part.bytes) =>
+            {
+                Part { server: u32::from(service.on.0), ..part }
+            }
+            _ => part,
+        }
     }
 
     /// A sub-request of a process is through at `end`, now or later.

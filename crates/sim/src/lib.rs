@@ -19,6 +19,6 @@ mod timeline;
 pub use engine::{Progress, simulate};
 pub use outcome::{DirectionOutcome, Latency, Outcome, PhaseOutcome, ServerOutcome, TimeSlice};
 pub use scenario::{
-    Borders, FilePlacements, Migration, PlacedWindow, Scenario, ServerDetail, ServerModel, SimError, SimOptions,
-    StationOrder, System,
+    Borders, FilePlacements, FragmentService, Migration, PlacedWindow, Scenario, ServerDetail, ServerModel, SimError,
+    SimOptions, StationOrder, System,
 };

@@ -47,6 +47,10 @@ impl Cycle {
         on.sum::<u64>() as f64 / self.bytes as f64
     }
 
+    pub(crate) fn stripe_bytes(&self, turn: u32) -> u64 {
+        self.turns[turn as usize].size_bytes
+    }
+
     /// The servers, in order of the cycle.
     pub(crate) fn servers(&self) -> impl Iterator<Item = u32> + '_ {
         self.turns.iter().map(|turn| turn.server)

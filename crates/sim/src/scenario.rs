@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stripewise_device::{DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec};
-use stripewise_layout::{ByteCount, Placement};
+use stripewise_layout::{ByteCount, Placement, ServerId};
 use stripewise_trace::Program;
 
 /// One storage server.
@@ -91,6 +91,29 @@ pub enum StationOrder {
 pub struct ServerDetail {
     pub device: DeviceModel,
     pub cache: Option<PageCacheSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<FragmentService>,
+}
+
+/// What of a server's data lies on an SSD beside its device, as iBridge has it.
+///
+/// A fragment is a sub-request shorter than `below` and than half its stripe, of a request longer than a stripe. All of them lie on the SSD
+/// from the start: which are admitted, for how many there is room, and how a log of writes goes back to the disk is not modelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct FragmentService {
+    /// The server of the system that stands for the SSD; no layout should name it.
+    pub on: ServerId,
+    pub below: ByteCount,
+    /// Whether requests that are shorter than `below` as a whole lie there too.
+    pub small_requests: bool,
+}
+
+impl FragmentService {
+    /// Whether it serves a sub-request of `part_bytes` of a request, on a stripe of `stripe_bytes`.
+    pub(crate) fn serves(&self, request_bytes: u64, stripe_bytes: u64, part_bytes: u64) -> bool {
+        let is_fragment = request_bytes > stripe_bytes && part_bytes < self.below.0.min(stripe_bytes / 2);
+        is_fragment || (self.small_requests && request_bytes < self.below.0)
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -139,6 +162,8 @@ pub enum SimError {
     NoServers,
     #[error("{servers} servers but details of {detail}; give one for each server, or none")]
     Detail { servers: usize, detail: usize },
+    #[error("server {server} has its fragments on server {on}, but there are only {servers}; name one of them")]
+    Fragments { server: usize, on: ServerId, servers: usize },
     #[error("migration needs chunks of at least 1 byte and a bandwidth above 0")]
     Migration,
     #[error(

@@ -1,4 +1,4 @@
-//! iBridge: the patterns of figure 1, figures 2 and 3, tables 1 and 2, as far as they can be had without fragments on SSDs.
+//! iBridge: the patterns of figure 1, figures 2 and 3, tables 1 and 2, fragments on SSDs included.
 //!
 //! The article prints of its servers that there are eight, each with a 7,200 rpm disk, on InfiniBand; so they are `hdd-7200` and
 //! `infiniband` here, both by their published figures: the disk by its mechanics, in the elevator order of Linux's schedulers.
@@ -6,12 +6,12 @@
 mod mixes;
 
 use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
-use super::lab::{Lab, Machine};
+use super::lab::Lab;
 use anyhow::Result;
 use stripewise_device::{DeviceModel, DiskOrder, lookup_device, lookup_disk, lookup_link};
-use stripewise_layout::{ByteCount, Layout, Placement, ServerClass, ServerId};
-use stripewise_sim::{FilePlacements, Outcome, ServerDetail, SimOptions};
-use stripewise_trace::{Benchmark, Program};
+use stripewise_layout::{ByteCount, Layout, Placement, ServerId};
+use stripewise_sim::{FilePlacements, FragmentService, Outcome, ServerDetail, SimOptions};
+use stripewise_trace::{Benchmark, Program, SMALL_REQUEST};
 
 const PAPER: &str = "iBridge";
 
@@ -50,12 +50,16 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         place: "figure 3",
         title: "mpi-io-test bandwidth of 65 KiB requests by number of processes",
         testbeds: SIMULATED,
-        setup: "As figure 2, reads and writes, 16 to 512 processes on 8 nodes; the article does not print its numbers. The rows with iBridge come with \
-                fragments on SSDs, which Stripewise does not serve yet. What stands in for them is the bound that they cannot pass: the same data in aligned requests.",
-        discussion: "iBridge makes mpi-io-test more than twice as fast by the article. The bound here, all data in aligned requests of 64 \
-                KiB, is 1.3 to 1.6 times for reads and 1.7 to 8 times for writes, which no read-ahead of the disk helps. Reads of 512 \
-                processes are an exception: 65 KiB is ahead there. Why is not clear to us; the order in which so many requests reach a \
-                disk is not that of the file in either case.",
+        setup: "As figure 2, reads and writes, 16 to 512 processes on 8 nodes; the article does not print its numbers. With iBridge, sub-requests below 20 KiB (and \
+                half a stripe) of requests longer than a stripe are served by the SSD of their server, `sata-ssd-2012`. All of them lie there from the start: the \
+                simulation has no admission, no limit of room and no writing back, and each SSD has a link of its own.",
+        discussion: "The article's factor of more than two is not reached. For reads of up to 128 processes fragments on SSDs bring 1.1 to \
+                1.3, nearly all that aligned requests would bring (1.3 to 1.6): in the simulation unaligned access costs less than in \
+                the article to begin with, as figure 2 says. With 256 and 512 processes the disks seek whatever the requests are. For \
+                writes fragments on SSDs make it worse here, down to half: what stays on a disk then has holes of 1 to 20 KiB, a disk \
+                without a write cache loses a revolution at each, and whole runs of adjoining pieces become single accesses. iBridge \
+                itself would not have admitted those fragments, since it weighs what each saves its disk, and the servers' page caches \
+                would have filled many of the holes; neither is simulated.",
         run: |setting| figure_3(setting, FILE),
     },
     Experiment {
@@ -78,15 +82,15 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         title: "Service times when the applications' requests are replayed",
         testbeds: SIMULATED,
         setup: "The programs of table 1, 8 processes on 8 nodes that each wait for their request, reads of a file of 10 GB; neither the number of processes nor the pace of the \
-                article's replay is known. Mean time from issue to completion without iBridge; the rows with it come with fragments on SSDs. Beside it the same programs \
-                with every unaligned request moved to a stripe's border.",
-        discussion: "With 8 processes both ALEGRA traces come out at the published service times. That is less than it seems: the number of \
-                processes is not published, and the times are nearly proportional to it (with 32 they are four times as long); 8 makes \
-                them of the published size. What can be compared is the order. S3D, with most unaligned requests, is slowest here too, \
-                but 1.3 times ALEGRA's and not 2.2 times: its requests must have been larger than those drawn for all four alike. CTH, \
-                with many small random requests, is faster than ALEGRA here and slower in the article. Aligning all requests saves 15 \
-                to 20 %, where iBridge saved 14 to 30 %: it also serves the small random requests from SSDs, which explains CTH. The \
-                article's text says 13.9 % for ALEGRA-2744, its table gives 14.5 %.",
+                article's replay is known. Mean time from issue to completion, without iBridge and with it, as for figure 3 and requests below 20 KiB on the \
+                SSDs too. Beside them the same programs with every unaligned request moved to a stripe's border.",
+        discussion: "With 8 processes both ALEGRA traces come out at the published service times, without iBridge (16.9 and 17.1 ms) and \
+                with it (13.8 and 14.1 ms). The times are less than they seem: the number of processes is not published, they are \
+                nearly proportional to it (with 32 they are four times as long), and 8 makes them of the published size. The share \
+                saved does not depend on that choice so much: 18 % for ALEGRA, as published. S3D, with most unaligned requests, is \
+                slowest here too, but 1.3 times ALEGRA's time and not 2.2 times: its requests must have been larger than those drawn \
+                for all four alike. CTH, with many small random requests, is faster than ALEGRA here and slower in the article, and \
+                gains more by the SSDs (38 % instead of 26 %). The article's text says 13.9 % for ALEGRA-2744, its table gives 14.5 %.",
         run: |setting| mixes::table_2(setting, mixes::REQUESTS),
     },
 ];
@@ -100,19 +104,34 @@ const FILE: ByteCount = ByteCount(10_000_000_000);
 const HEADER: ByteCount = ByteCount(4 << 10);
 const PROCESSES: u32 = 64;
 
-fn lab() -> Result<Lab> {
-    let (device, link) = (lookup_device("hdd-7200")?, lookup_link("infiniband")?);
-    let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), room: None };
-    Ok(Lab::new(&[machine; SERVERS], REGION).with_client_link(link))
+/// Who serves fragments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum System {
+    /// The disks, as everything else.
+    Stock,
+    /// The SSD of each server, with all small requests.
+    IBridge,
 }
 
-/// The outcome of a program on stripes of 64 KiB over all servers.
-fn striped(lab: &Lab, program: &dyn Program) -> Result<Outcome> {
+/// The disks, then an SSD for each of them.
+fn lab() -> Result<Lab> {
+    let link = lookup_link("infiniband")?;
+    let (disk, ssd) = (lookup_device("hdd-7200")?, lookup_device("sata-ssd-2012")?);
+    Ok(Lab::hybrid((SERVERS, disk), (SERVERS, ssd), link, None, REGION).with_client_link(link))
+}
+
+/// The outcome of a program on stripes of 64 KiB over all disks.
+fn striped(lab: &Lab, program: &dyn Program, system: System) -> Result<Outcome> {
     let stripe_bytes = u32::try_from(STRIPE.0)?;
     let layout = Layout::new((0..SERVERS).map(|id| (ServerId(id as u16), stripe_bytes)))?;
     let files = [FilePlacements::fixed(Placement::uniform(REGION, layout.clone(), layout))];
     let device = DeviceModel::Disk { spec: lookup_disk("hdd-7200")?, order: DiskOrder::Elevator };
-    let detail = vec![ServerDetail { device, cache: None }; SERVERS];
+    let disk = |id: usize| {
+        let service =
+            FragmentService { on: ServerId((SERVERS + id) as u16), below: SMALL_REQUEST, small_requests: true };
+        ServerDetail { device, cache: None, fragments: (system == System::IBridge).then_some(service) }
+    };
+    let detail = (0..SERVERS).map(disk).chain(vec![ServerDetail::default(); SERVERS]).collect();
     lab.simulate_with(&files, program, SimOptions { detail, ..SimOptions::default() })
 }
 
@@ -131,13 +150,13 @@ impl Test {
         Self { block, offset: ByteCount(0), processes: PROCESSES, has_barriers: true, is_write: false }
     }
 
-    fn mb_per_s(&self, lab: &Lab, file: ByteCount) -> Result<f64> {
+    fn mb_per_s(&self, lab: &Lab, system: System, file: ByteCount) -> Result<f64> {
         let Self { block, offset, processes, has_barriers, is_write } = *self;
         let (barrier, op) = (if has_barriers { "yes" } else { "no" }, if is_write { "write" } else { "read" });
         let text = format!(
             "mpi-io-test:block={block},offset={offset},size={file},processes={processes},nodes={NODES},barrier={barrier},op={op}"
         );
-        Ok(striped(lab, &*text.parse::<Benchmark>()?.program()?)?.mb_per_s)
+        Ok(striped(lab, &*text.parse::<Benchmark>()?.program()?, system)?.mb_per_s)
     }
 }
 
@@ -147,7 +166,7 @@ fn patterns(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let kinds = [("I", aligned), ("II", Test::reads(UNALIGNED)), ("III", Test { offset: HEADER, ..aligned })];
     let cases: Vec<Test> =
         kinds.iter().flat_map(|(_, test)| [true, false].map(|has_barriers| Test { has_barriers, ..*test })).collect();
-    let found = setting.map(&cases, |test| test.mb_per_s(&lab, file))?;
+    let found = setting.map(&cases, |test| test.mb_per_s(&lab, System::Stock, file))?;
     let series = ["with barriers", "without barriers"];
     let groups = kinds.iter().zip(found.chunks(2));
     let groups = groups.map(|((name, _), pair)| ((*name).to_owned(), pair.iter().copied().map(Some).collect()));
@@ -168,7 +187,7 @@ fn patterns(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
 fn figure_2(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let lab = lab()?;
     let sizes = [64, 65, 72, 80, 96, 112, 127].map(|kib: u64| ByteCount(kib << 10));
-    let found = setting.map(&sizes, |size| Test::reads(*size).mb_per_s(&lab, file))?;
+    let found = setting.map(&sizes, |size| Test::reads(*size).mb_per_s(&lab, System::Stock, file))?;
     let mut findings = Findings::default();
     let ratios: Vec<f64> = found[1..].iter().map(|rate| found[0] / rate).collect();
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
@@ -186,29 +205,28 @@ fn figure_2(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
 fn figure_3(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
     let lab = lab()?;
     let counts = [16, 32, 64, 128, 256, 512];
+    let kinds = [(UNALIGNED, System::Stock), (UNALIGNED, System::IBridge), (STRIPE, System::Stock)];
     let mut findings = Findings::default();
     for (name, is_write) in [("read", false), ("write", true)] {
-        let of_count = |processes| [UNALIGNED, STRIPE].map(|block| Test { processes, is_write, ..Test::reads(block) });
-        let cases: Vec<Test> = counts.into_iter().flat_map(of_count).collect();
-        let found = setting.map(&cases, |test| test.mb_per_s(&lab, file))?;
-        for (count, pair) in counts.iter().zip(found.chunks(2)) {
+        let of_count =
+            |processes| kinds.map(|(block, system)| (Test { processes, is_write, ..Test::reads(block) }, system));
+        let cases: Vec<(Test, System)> = counts.into_iter().flat_map(of_count).collect();
+        let found = setting.map(&cases, |(test, system)| test.mb_per_s(&lab, *system, file))?;
+        let by_count = || counts.iter().zip(found.chunks(kinds.len()));
+        for (count, rates) in by_count() {
             let case = format!("{count} processes {name}");
-            let what = "aligned over 65KiB, the bound of iBridge over PVFS2";
-            // Printed is of iBridge itself only "more than a factor of two".
-            findings.rows.push(Row::new(case, what, Unit::Ratio, Published::NotPrinted, pair[1] / pair[0]));
+            // "IBridge provides more than a factor of two performance improvement."
+            let published = Published::AtLeast(2.0);
+            findings.rows.push(Row::new(&case, "iBridge over PVFS2", Unit::Ratio, published, rates[1] / rates[0]));
+            let what = "aligned requests over PVFS2";
+            findings.rows.push(Row::new(&case, what, Unit::Ratio, Published::NotPrinted, rates[2] / rates[0]));
         }
-        let groups = counts.iter().zip(found.chunks(2));
-        let groups = groups.map(|(count, pair)| (count.to_string(), pair.iter().copied().map(Some).collect()));
-        let title = format!("mpi-io-test {name}");
-        let series = ["65KiB, without iBridge", "64KiB, aligned"];
-        findings.panels.push(Panel::new(title, Unit::MbPerS, "processes", series, groups));
+        let groups = by_count().map(|(count, rates)| (count.to_string(), rates.iter().copied().map(Some).collect()));
+        let series = ["65KiB, PVFS2", "65KiB, iBridge", "64KiB, aligned"];
+        findings.panels.push(Panel::new(format!("mpi-io-test {name}"), Unit::MbPerS, "processes", series, groups));
     }
-    findings.notes.push(NO_FRAGMENTS.to_owned());
     Ok(findings)
 }
-
-const NO_FRAGMENTS: &str =
-    "The article's rows with iBridge are missing: fragments on SSDs come with the live data path.";
 
 #[cfg(test)]
 mod tests;

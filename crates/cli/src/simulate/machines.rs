@@ -87,7 +87,7 @@ impl Machines {
             if device != DeviceModel::Mean && *time_scale != 1.0 {
                 bail!("{name} with time_scale {time_scale}: a dilated device can only be modelled by its mean");
             }
-            Ok(ServerDetail { device, cache })
+            Ok(ServerDetail { device, cache, ..ServerDetail::default() })
         };
         self.devices.iter().zip(&self.lab.system.servers).map(detail).collect()
     }

@@ -6,7 +6,10 @@ use stripewise_layout::Direction;
 use stripewise_sim::{Scenario, ServerDetail, SimError, SimOptions, simulate};
 
 fn disk(order: DiskOrder) -> ServerDetail {
-    ServerDetail { device: DeviceModel::Disk { spec: lookup_disk("hdd-7200").unwrap(), order }, cache: None }
+    ServerDetail {
+        device: DeviceModel::Disk { spec: lookup_disk("hdd-7200").unwrap(), order },
+        ..ServerDetail::default()
+    }
 }
 
 /// Random reads of 4 KiB over 100 GiB.
@@ -59,8 +62,10 @@ fn an_ssd_in_parts_tells_its_write_amplification() {
     let steps =
         (0..4).map(|process| (0..100).map(|n| access(Direction::Write, (n * 4 + process) << 20, 1 << 20)).collect());
     let program = Script::new(400, steps.collect());
-    let flash =
-        ServerDetail { device: DeviceModel::Flash { spec: lookup_flash("sata-ssd-2012").unwrap() }, cache: None };
+    let flash = ServerDetail {
+        device: DeviceModel::Flash { spec: lookup_flash("sata-ssd-2012").unwrap() },
+        ..ServerDetail::default()
+    };
     let options = SimOptions { detail: vec![flash], ..SimOptions::default() };
     let outcome = run(&system, &program, &uniform(striped([0], 1 << 20)), options);
     assert!(outcome.servers[0].write_amplification >= 1.0);

@@ -28,7 +28,11 @@ fn detail(system: &System, kind: u8) -> Vec<ServerDetail> {
             "hdd-7200" => DeviceModel::Disk { spec: lookup_disk(name).unwrap(), order: DiskOrder::ShortestPositioning },
             _ => DeviceModel::Flash { spec: lookup_flash(name).unwrap() },
         };
-        ServerDetail { device: if kind % 2 == 1 { device } else { DeviceModel::Mean }, cache }
+        ServerDetail {
+            device: if kind % 2 == 1 { device } else { DeviceModel::Mean },
+            cache,
+            ..ServerDetail::default()
+        }
     };
     if kind == 0 { Vec::new() } else { system.servers.iter().map(|server| detail(&server.name)).collect() }
 }

@@ -2,6 +2,7 @@
 
 mod closed_forms;
 mod detail;
+mod fragments;
 mod laws;
 mod migration;
 mod script;
