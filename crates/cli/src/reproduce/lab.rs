@@ -127,13 +127,7 @@ impl Lab {
         }
     }
 
-    /// The plan of one policy for a program.
-    pub(crate) fn plan(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<Plan> {
-        let files = self.count(program);
-        self.plan_counted(policy, program, &files, seed)
-    }
-
-    /// As [`Self::plan`], for accesses that were counted before: once for several policies, or in another run of the program.
+    /// The plan of one policy for a program of which the accesses were counted, in this run of it or another.
     pub(crate) fn plan_counted(
         &self,
         policy: PolicyName,
@@ -161,12 +155,6 @@ impl Lab {
     ) -> Result<Outcome> {
         let scenario = Scenario { system: &self.system, program, files, options };
         Ok(stripewise_sim::simulate(&scenario, &mut |_| {})?)
-    }
-
-    /// Plans and runs: million bytes per second.
-    pub(crate) fn mb_per_s(&self, policy: PolicyName, program: &dyn Program, seed: u64) -> Result<f64> {
-        let plan = self.plan(policy, program, seed)?;
-        Ok(self.simulate(&plan, program, Migration::Free)?.mb_per_s)
     }
 }
 
@@ -215,7 +203,7 @@ fn network(machines: &[Machine]) -> NetworkProfile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::script::{Script, access};
+    use super::super::script::{Generated, access};
     use super::*;
     use stripewise_device::{lookup_device, lookup_link};
 
@@ -230,8 +218,8 @@ mod tests {
         let lab = lab();
         assert_eq!(lab.cluster.check(), Ok(()));
         assert!(lab.profile.check(&lab.cluster, std::path::Path::new("p")).is_ok());
-        let program = Script::shared(1 << 20, 1, vec![vec![access(Direction::Read, 0, 65_536)]]);
-        let plan = lab.plan(PolicyName::Def, &program, 1).unwrap();
+        let program = Generated::shared(1 << 20, (1, 1), 1, |_| std::iter::once(access(Direction::Read, 0, 65_536)));
+        let plan = lab.plan_counted(PolicyName::Def, &program, &lab.count(&program), 1).unwrap();
         let outcome = lab.simulate(&plan, &program, Migration::Free).unwrap();
         let region = stripewise_layout::RegionIndex(0);
         let server = usize::from(plan.files[0].initial().layout_of(region).stripes()[0].server.0);

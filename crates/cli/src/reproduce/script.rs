@@ -1,4 +1,4 @@
-//! Programs for experiments: steps written down process by process, or made while they are asked for.
+//! Programs for experiments, whose steps are made while they are asked for.
 
 use stripewise_layout::{Direction, FileOffset};
 use stripewise_trace::{FileShape, IoRequest, Program, ProgramFile, Step};
@@ -52,48 +52,7 @@ impl Program for Generated<'_> {
 /// The path of a program's shared file, which never exists outside the simulation.
 pub(super) const SHARED: &str = "/data/shared";
 
-pub(super) struct Script {
-    files: Vec<FileShape>,
-    nodes: u32,
-    phases: u32,
-    steps: Vec<Vec<Step>>,
-}
-
-impl Script {
-    /// A program on one shared file of `file_bytes`; `steps` of every process, at least one. Phases are counted in the first process.
-    pub(super) fn shared(file_bytes: u64, nodes: u32, steps: Vec<Vec<Step>>) -> Self {
-        Self::new(vec![FileShape { path: SHARED.to_owned(), size_bytes: file_bytes }], nodes, steps)
-    }
-
-    pub(super) fn new(files: Vec<FileShape>, nodes: u32, steps: Vec<Vec<Step>>) -> Self {
-        let marks = steps[0].iter().filter(|step| matches!(step, Step::Phase)).count() as u32;
-        Self { files, nodes, phases: marks + 1, steps }
-    }
-}
-
-/// An access to a script's first file.
+/// An access to a program's first file.
 pub(super) fn access(direction: Direction, offset: u64, bytes: u64) -> Step {
     Step::Access(IoRequest { file: ProgramFile(0), direction, offset: FileOffset(offset), bytes })
-}
-
-impl Program for Script {
-    fn files(&self) -> &[FileShape] {
-        &self.files
-    }
-
-    fn processes(&self) -> u32 {
-        self.steps.len() as u32
-    }
-
-    fn nodes(&self) -> u32 {
-        self.nodes
-    }
-
-    fn phases(&self) -> u32 {
-        self.phases
-    }
-
-    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
-        Box::new(self.steps[process as usize].iter().copied())
-    }
 }

@@ -295,7 +295,7 @@ mod tests {
                 assert!(genome.limits.is_sorted());
                 let placement = heat.placement(&genome);
                 assert_eq!((placement.check(16), placement.planned_regions()), (Ok(()), 2048));
-                let mut used = vec![0u64; 16];
+                let mut used = [0u64; 16];
                 for run in &placement.runs {
                     let layout = &placement.layouts[run.layout as usize];
                     for (turn, stripe) in layout.stripes().iter().enumerate() {
