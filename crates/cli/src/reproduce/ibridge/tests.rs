@@ -25,11 +25,14 @@ fn unaligned_requests_cost_bandwidth() {
 }
 
 #[test]
-fn fragments_on_ssds_speed_up_unaligned_requests() {
+fn fragments_on_ssds_speed_up_unaligned_reads() {
     let figure = with_setting(|setting| figure_3(setting, SMALL));
     assert_eq!((figure.panels.len(), published(&figure)), (2, 12));
-    for row in figure.rows.iter().filter(|row| row.quantity == "iBridge over PVFS2") {
-        assert!(row.ours > 1.0, "{}: {}", row.case, row.ours);
+    // With more processes, and by writes, they do not: see the discussion.
+    for processes in [16, 32, 64, 128] {
+        let case = format!("{processes} processes read");
+        let row = figure.rows.iter().find(|row| row.case == case && row.quantity == "iBridge over PVFS2").unwrap();
+        assert!(row.ours > 1.0, "{case}: {}", row.ours);
     }
 }
 
