@@ -9,9 +9,10 @@
 //! 1-DV, s / k for 2-D and s / n for 1-DH, over all servers, s being the byte-weighted mean request. Stripes are rounded up to the step. Room
 //! is not looked at: regions are drawn as for `def`, and those that find the SServers full are laid out likewise over the HServers.
 //!
-//! A file is one process's own if no region of it saw a second process and the plan has at least as many such files as the program has
-//! processes. The second condition is ours: a shared file in which every process keeps to its own part looks the same, and there are
-//! fewer such files than processes.
+//! A file is one process's own if no region of it saw a second process and the plan has at least as many such files as the programs
+//! have processes together. The second condition is ours: a shared file in which every process keeps to its own part looks the same, and
+//! there are fewer such files than processes. Where one of several programs has a file for each process and another does not, all files
+//! count as shared: who used a file is not known here.
 //!
 //! **Complexity.** O(regions).
 
@@ -103,7 +104,7 @@ impl Shares {
                 })
             })
             .collect();
-        let is_file_per_process = own >= task.request.key.processes.max(1) as usize;
+        let is_file_per_process = own >= task.request.key.all_processes().max(1) as usize;
         Self(if is_file_per_process { ranks } else { vec![None; files.len()] })
     }
 

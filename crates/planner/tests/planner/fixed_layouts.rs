@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use stripewise_layout::{Direction, Layout, Order, RegionIndex, ServerId};
 use stripewise_model::cost_intelligent::{ProcessLayout, TableForm, request_cost};
 use stripewise_model::{StripePair, UniformParameters};
-use stripewise_planner::{Plan, PlanKey, PlanRequest, PolicyName, plan};
+use stripewise_planner::{Plan, PlanKey, PlanRequest, PlannedProgram, PolicyName, plan};
 use stripewise_trace::{AccessClass, FileAccess};
 
 /// Server and stripe in KiB of every turn.
@@ -19,6 +19,10 @@ fn initial(plan: &Plan, file: usize, region: u32) -> Vec<(u16, u64)> {
 
 /// `files` files of four regions of 1 MiB that read 256 KiB at a time, on 3 HServers and 1 SServer.
 fn planned(policy: PolicyName, files: usize, processes_of_region: u32, key_processes: u32) -> Plan {
+    planned_with(policy, files, processes_of_region, PlanKey::new("app", key_processes))
+}
+
+fn planned_with(policy: PolicyName, files: usize, processes_of_region: u32, key: PlanKey) -> Plan {
     let cluster = testbed::cluster(3, 1, MIB, None);
     let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
     let class = testbed::class(Direction::Read, 256 * KIB, Order::Random);
@@ -29,7 +33,6 @@ fn planned(policy: PolicyName, files: usize, processes_of_region: u32, key_proce
             file
         })
         .collect();
-    let key = PlanKey::new("app", key_processes);
     plan(policy, &PlanRequest { key, ..testbed::request(&cluster, &profile, &files) }).unwrap()
 }
 
@@ -53,6 +56,20 @@ fn requests_to_a_shared_file_touch_one_server_a_group_or_all() {
         assert_eq!(of(PolicyName::OneDv), [(0, 256), (1, 256), (2, 256), (3, 256)]);
         assert_eq!(of(PolicyName::TwoD), [(0, 128), (1, 128), (2, 128), (3, 128)]);
         assert_eq!(of(PolicyName::OneDh), [(0, 64), (1, 64), (2, 64), (3, 64)]);
+    }
+}
+
+#[test]
+fn files_of_several_programs_are_compared_with_the_processes_of_all() {
+    // A program of 2 processes and one of 8, in either order: files are own if there is one for each of the ten.
+    for (first, second) in [(2, 8), (8, 2)] {
+        let key = PlanKey {
+            with: vec![PlannedProgram { application: "tool".to_owned(), processes: second }],
+            ..PlanKey::new("app", first)
+        };
+        let of = |files| initial(&planned_with(PolicyName::OneDv, files, 1, key.clone()), 1, 0);
+        assert_eq!(of(10), [(1, 256)], "{first} and {second}");
+        assert_eq!(of(9), [(0, 256), (1, 256), (2, 256), (3, 256)], "{first} and {second}");
     }
 }
 
