@@ -18,7 +18,7 @@ const HEAD: &str = "\
 # The papers' figures, reproduced
 
 Every figure and table of the five papers is one experiment of `stripewise reproduce`; `stripewise reproduce --list` names them. Below stand
-what the papers print and what we find, from one run of all of them.
+what the papers print and what we find.
 
 **All servers here are simulated.** The simulator shares no formula with the planner. Servers, links and clients are those that the papers
 publish (`stripewise devices`), one set for each paper; nothing is fitted to a figure, except that PADP, which publishes no parameters, has
