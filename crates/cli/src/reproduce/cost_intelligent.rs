@@ -141,7 +141,6 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-const MIB: u64 = 1 << 20;
 /// Of each process (section 6.4).
 const FILE: ByteCount = ByteCount(64 << 20);
 const REGION: ByteCount = ByteCount(64 << 20);

@@ -6,7 +6,7 @@ use crate::reproduce::script::{Generated, access};
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 use stripewise_sim::{Borders, FilePlacements, Outcome, SimOptions};
-use stripewise_trace::{Program, Step};
+use stripewise_trace::Step;
 
 /// Of one IOR.
 const PART_BYTES: u64 = 128 << 20;
@@ -170,6 +170,7 @@ pub(super) fn mixed_ior(setting: &Setting<'_>, sigma_wanted: f64) -> Result<Find
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stripewise_trace::Program;
 
     #[test]
     fn the_headers_make_the_imbalance_that_the_poster_names() {
