@@ -4,7 +4,7 @@ use super::CountOptions;
 use super::classes::{ClassKey, Classes, Limits};
 use super::hashing::{Quick, SPREAD};
 use super::instants::{Instants, Place};
-use super::table::Table;
+use super::table::{Slice, Table};
 use crate::call::{Call, Level, Operation};
 use crate::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
 use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, decode_at};
@@ -72,7 +72,10 @@ pub(super) struct ChunkFile {
     pub(super) classes: Classes,
     pub(super) windows: Vec<(u32, Table)>,
     window_places: HashMap<u32, usize, Quick>,
+    /// The place in `windows` of the window that the last request began in.
     current: usize,
+    /// The part that the last request began in, [`NO_PART`] as long as `current` is not known.
+    part: u32,
     pub(super) held: Vec<Held>,
     /// The latest part that a request began in.
     pub(super) last_part: u32,
@@ -97,11 +100,17 @@ const REGIONS_OF_REQUEST: u64 = 1 << 16;
 pub(super) struct Regions {
     bytes: u64,
     shift: Option<u32>,
+    /// No request ends beyond: what the kernel's signed offsets and 2^32 regions reach.
+    end_limit: u64,
 }
 
 impl Regions {
     pub(super) fn new(region_bytes: u64) -> Self {
-        Self { bytes: region_bytes, shift: region_bytes.is_power_of_two().then(|| region_bytes.trailing_zeros()) }
+        Self {
+            bytes: region_bytes,
+            shift: region_bytes.is_power_of_two().then(|| region_bytes.trailing_zeros()),
+            end_limit: region_bytes.saturating_mul(1 << 32).min((1 << 62) - 1),
+        }
     }
 
     #[inline]
@@ -112,14 +121,16 @@ impl Regions {
         }
     }
 
-    /// Whether a request can be placed at all: within what the kernel's signed offsets and 2^32 regions reach, and over no more
+    /// The first and the last region of a request that moves bytes; none if it cannot be placed at all: beyond any end, or over more
     /// regions than any call moves bytes for.
     #[inline]
-    pub(super) fn can_hold(self, offset: u64, bytes: u64) -> bool {
-        offset.checked_add(bytes).is_some_and(|end| {
-            let last = self.of(end - 1);
-            end < 1 << 62 && last <= u64::from(u32::MAX) && last - self.of(offset) < REGIONS_OF_REQUEST
-        })
+    pub(super) fn of_request(self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        // No bytes wrap to the most.
+        if bytes.wrapping_sub(1) >= self.end_limit || offset > self.end_limit - bytes {
+            return None;
+        }
+        let (first, last) = (self.of(offset), self.of(offset + bytes - 1));
+        (last - first < REGIONS_OF_REQUEST).then_some((first, last))
     }
 }
 
@@ -135,6 +146,7 @@ impl ChunkFile {
             windows: Vec::new(),
             window_places: HashMap::default(),
             current: usize::MAX,
+            part: NO_PART,
             held: Vec::new(),
             last_part: 0,
             last_index: usize::MAX,
@@ -163,7 +175,6 @@ impl ChunkFile {
         self.classes.number(key)
     }
 
-    #[inline(always)]
     fn table(&mut self, window: u32) -> &mut Table {
         if self.windows.get(self.current).is_none_or(|(number, _)| *number != window) {
             self.go_to(window);
@@ -187,21 +198,32 @@ impl ChunkFile {
             let region = regions.of(start);
             let piece_end = end.min((region + 1).saturating_mul(regions.bytes));
             let class = self.class_number(ClassKey::new(request.is_write, is_random, piece_end - start), limits);
-            self.table(request.place.window).add(region as u32, class, request.place.slice);
+            self.table(request.place.window).add(region as u32, class, Slice::of(request.place.slice));
             start = piece_end;
         }
     }
 
-    /// Notes that the last request stood until the process began one in `part`, if that is of interest.
+    /// The process has come to another part: goes to its window, and notes, if that is of interest, that the last request stood until
+    /// now.
     #[cold]
-    fn pass(&mut self, part: u32, instants: &Instants, at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>) {
-        let (from, to) = (self.last_part, part);
+    fn enter(
+        &mut self,
+        now: Place,
+        instants: &Instants,
+        at: impl Fn(usize) -> Option<(RawEvent, TraceTime, TraceTime)>,
+    ) {
+        self.table(now.window);
+        self.part = now.part;
+        let (from, to) = (self.last_part, now.part);
+        if to <= from {
+            return;
+        }
         if instants.is_any_between(from, to)
             && let Some((event, start, end)) = at(self.last_index)
         {
             self.held.push(Held { offset: event.offset.0, bytes: event.bytes, start, end, from, to });
         }
-        self.last_part = part;
+        self.last_part = to;
     }
 }
 
@@ -233,6 +255,9 @@ impl RecentClasses {
         self.0.iter_mut().filter(|entry| entry.1 == slot).for_each(|entry| entry.1 = UNSEEN);
     }
 }
+
+/// No part has this number: there are at most 2^16 windows of 512 parts.
+const NO_PART: u32 = u32::MAX;
 
 /// No file of the chunk yet.
 const UNSEEN: u32 = u32::MAX;
@@ -269,6 +294,7 @@ pub(super) fn count(
     };
     let mut recent = RecentClasses::NONE;
     let mut now = Place { window: 0, slice: 1, part: 0 };
+    let mut slice = Slice::of(now.slice);
     let mut ticks = TickRange::NONE;
     let mut impossible = 0;
     for index in chunk.slots.clone() {
@@ -299,32 +325,32 @@ pub(super) fn count(
             file.largest_end = file.largest_end.max(if offset < 1 << 62 { offset } else { 0 });
             continue;
         }
-        if bytes == 0 || !regions.can_hold(offset, bytes) {
+        let Some((region, last_region)) = regions.of_request(offset, bytes) else {
             impossible += u64::from(bytes > 0 && offset != NO_OFFSET.0);
             continue;
-        }
+        };
         if !ticks.holds(slot[3]) {
             (now, ticks) = instants.place_of_ticks(process, slot[3]);
+            slice = Slice::of(now.slice);
         }
         let end = offset + bytes;
         file.largest_end = file.largest_end.max(end);
         file.requests += 1;
         let is_write = kind & kind::WRITE != 0;
-        if file.first.is_none() {
-            let start = process.timeline().trace_time(slot[3]);
-            file.first = Some(FirstRequest { offset, bytes, is_write, place: now, start });
-            (file.last_end, file.last_part, file.last_index) = (end, now.part, index);
-            continue;
-        }
-        if now.part > file.last_part {
-            file.pass(now.part, instants, event_at);
+        if now.part != file.part {
+            if file.first.is_none() {
+                let start = process.timeline().trace_time(slot[3]);
+                file.first = Some(FirstRequest { offset, bytes, is_write, place: now, start });
+                (file.last_end, file.last_part, file.last_index) = (end, now.part, index);
+                continue;
+            }
+            file.enter(now, instants, event_at);
         }
         let is_random = offset.wrapping_sub(file.last_end) > options.forward_skip_bytes;
         (file.last_end, file.last_index) = (end, index);
-        let region = regions.of(offset);
-        if region == regions.of(end - 1) {
+        if region == last_region {
             let class = recent.number(*place, ClassKey::new(is_write, is_random, bytes), file, limits);
-            file.table(now.window).add(region as u32, class, now.slice);
+            file.windows[file.current].1.add(region as u32, class, slice);
         } else {
             let request = FirstRequest { offset, bytes, is_write, place: now, start: TraceTime(0) };
             let level = file.classes.level();

@@ -5,18 +5,133 @@ use std::collections::HashMap;
 
 /// The requests of one window, by region and class number, and the slices in which they began.
 pub(super) enum Table {
-    Grid {
-        /// A row of 2^`class_bits` classes for each region.
-        counts: Vec<u32>,
-        /// By region.
-        slices: Vec<u64>,
-        class_bits: u32,
-    },
-    Map {
-        cells: HashMap<(u32, u32), (u32, u64), Quick>,
-        last_region: u32,
-        last_class: u32,
-    },
+    Grid(Grid),
+    Map { cells: HashMap<(u32, u32), (u32, u64), Quick>, span: Span, last_class: u32 },
+}
+
+/// One of the 64 slices of a window.
+#[derive(Clone, Copy)]
+pub(super) struct Slice {
+    eighth: u32,
+    bit: u8,
+}
+
+impl Slice {
+    /// The one whose bit is set.
+    pub(super) fn of(slices: u64) -> Self {
+        let number = slices.trailing_zeros();
+        Self { eighth: number / 8, bit: 1 << (number % 8) }
+    }
+
+    fn slices(self) -> u64 {
+        u64::from(self.bit) << (8 * self.eighth)
+    }
+}
+
+/// The regions from the first in use to the last.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    first: u32,
+    last: u32,
+}
+
+impl Span {
+    fn with(self, region: u32) -> Self {
+        Self { first: self.first.min(region), last: self.last.max(region) }
+    }
+}
+
+/// Counts and slices of each region from `first` on.
+pub(super) struct Grid {
+    first: u32,
+    /// A row of 2^`class_bits` classes for each region.
+    counts: Vec<u32>,
+    class_bits: u32,
+    /// By region, slices without those in `eighth_seen`.
+    slices: Vec<u64>,
+    /// By region, the slices of the eighth of the window that the last request began in: a fraction of the memory, so that the counts
+    /// stay in the processor's first cache. Requests come nearly in order of time, so the eighth seldom changes.
+    eighth_seen: Vec<u8>,
+    eighth: u32,
+}
+
+impl Grid {
+    const EMPTY: Self =
+        Self { first: 0, counts: Vec::new(), class_bits: 1, slices: Vec::new(), eighth_seen: Vec::new(), eighth: 0 };
+
+    fn with_room(room: Room) -> Self {
+        let rows = room.rows as usize;
+        Self {
+            first: room.first,
+            counts: vec![0; rows << room.class_bits],
+            class_bits: room.class_bits,
+            slices: vec![0; rows],
+            eighth_seen: vec![0; rows],
+            eighth: 0,
+        }
+    }
+
+    /// All regions that have room; none while there is nothing.
+    fn span(&self) -> Option<Span> {
+        let last = self.slices.len().checked_sub(1)? as u32;
+        Some(Span { first: self.first, last: self.first + last })
+    }
+
+    /// The row of a region and its cell for a class, if both have room.
+    #[inline(always)]
+    fn cell(&mut self, region: u32, class: u32) -> Option<(usize, &mut u32)> {
+        if class >> self.class_bits != 0 {
+            return None;
+        }
+        let row = region.wrapping_sub(self.first) as usize;
+        let cell = self.counts.get_mut((row << self.class_bits) | class as usize)?;
+        Some((row, cell))
+    }
+
+    #[inline(always)]
+    fn count(&mut self, region: u32, class: u32, slice: Slice) -> bool {
+        let Some((row, cell)) = self.cell(region, class) else { return false };
+        *cell += 1;
+        if slice.eighth != self.eighth {
+            self.go_to(slice.eighth);
+        }
+        if let Some(seen) = self.eighth_seen.get_mut(row) {
+            *seen |= slice.bit;
+        }
+        true
+    }
+
+    fn add(&mut self, region: u32, class: u32, count: u32, slices: u64) -> bool {
+        let Some((row, cell)) = self.cell(region, class) else { return false };
+        *cell += count;
+        self.slices[row] |= slices;
+        true
+    }
+
+    #[cold]
+    fn go_to(&mut self, eighth: u32) {
+        for (slices, seen) in self.slices.chunks_mut(8).zip(self.eighth_seen.chunks_mut(8)) {
+            if seen.iter().any(|seen| *seen != 0) {
+                for (slices, seen) in slices.iter_mut().zip(seen) {
+                    *slices |= u64::from(std::mem::take(seen)) << (8 * self.eighth);
+                }
+            }
+        }
+        self.eighth = eighth;
+    }
+
+    fn filled(&self) -> usize {
+        self.counts.iter().filter(|count| **count > 0).count()
+    }
+
+    fn for_each(&self, mut use_cell: impl FnMut(u32, u32, u32, u64)) {
+        for (index, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let row = index >> self.class_bits;
+            let slices = self.slices[row] | u64::from(self.eighth_seen[row]) << (8 * self.eighth);
+            let class = index & ((1 << self.class_bits) - 1);
+            use_cell(self.first + row as u32, class as u32, *count, slices);
+        }
+    }
 }
 
 /// Cells of a grid at most: 4 MiB.
@@ -27,95 +142,76 @@ const GRID_SMALL: u64 = 1 << 9;
 const GRID_FILLING: u64 = 8;
 
 impl Table {
-    pub(super) const EMPTY: Self = Self::Grid { counts: Vec::new(), slices: Vec::new(), class_bits: 1 };
+    pub(super) const EMPTY: Self = Self::Grid(Grid::EMPTY);
 
-    /// Counts a request whose slice is the bit set in `slice`.
+    /// Counts a request.
     #[inline(always)]
-    pub(super) fn add(&mut self, region: u32, class: u32, slice: u64) {
-        if let Self::Grid { counts, slices, class_bits } = self
-            && class >> *class_bits == 0
-            && let Some(cell) = counts.get_mut(((region as usize) << *class_bits) | class as usize)
-            && let Some(seen) = slices.get_mut(region as usize)
+    pub(super) fn add(&mut self, region: u32, class: u32, slice: Slice) {
+        if let Self::Grid(grid) = self
+            && grid.count(region, class, slice)
         {
-            *cell += 1;
-            *seen |= slice;
             return;
         }
-        self.add_with_room(region, class, 1, slice);
+        self.add_with_room(region, class, 1, slice.slices());
     }
 
     #[cold]
-    fn add_with_room(&mut self, region: u32, class: u32, count: u32, slice: u64) {
-        if let Self::Grid { counts, class_bits, .. } = self
-            && (class >> *class_bits != 0 || region as usize >= counts.len() >> *class_bits)
-        {
-            let rows = (counts.len() >> *class_bits) as u64;
-            let filled = counts.iter().filter(|count| **count > 0).count();
-            match fitting(rows, *class_bits, region, class, filled) {
-                Some((rows, bits)) => self.widen(rows, bits),
-                None => self.scatter(),
+    fn add_with_room(&mut self, region: u32, class: u32, count: u32, slices: u64) {
+        if let Self::Grid(grid) = self {
+            if grid.add(region, class, count, slices) {
+                return;
+            }
+            let last_class = class.max((1 << grid.class_bits) - 1);
+            match fitting(grid.span(), region, last_class, grid.filled()) {
+                Some(room) => self.lay_out(room),
+                None => self.scatter(region),
             }
         }
         match self {
-            Self::Grid { counts, slices, class_bits } => {
-                counts[((region as usize) << *class_bits) | class as usize] += count;
-                slices[region as usize] |= slice;
+            Self::Grid(grid) => {
+                let is_there = grid.add(region, class, count, slices);
+                debug_assert!(is_there, "the grid was laid out for region {region} and class {class}");
             }
-            Self::Map { cells, last_region, last_class } => {
+            Self::Map { cells, span, last_class } => {
                 let cell = cells.entry((region, class)).or_insert((0, 0));
-                *cell = (cell.0 + count, cell.1 | slice);
-                (*last_region, *last_class) = ((*last_region).max(region), (*last_class).max(class));
+                *cell = (cell.0 + count, cell.1 | slices);
+                (*span, *last_class) = (span.with(region), (*last_class).max(class));
                 let filled = cells.len();
                 // Asked whenever the filling has doubled.
                 if filled.is_power_of_two()
-                    && let Some((rows, bits)) = fitting(0, 1, *last_region, *last_class, filled)
+                    && let Some(room) = fitting(Some(*span), region, *last_class, filled)
                 {
-                    self.gather(rows, bits);
+                    self.lay_out(room);
                 }
             }
         }
     }
 
-    fn widen(&mut self, rows: u64, bits: u32) {
-        let Self::Grid { counts, slices, class_bits, .. } = self else { return };
-        let mut wider = vec![0; (rows << bits) as usize];
-        for (index, count) in counts.iter().enumerate() {
-            let row = index >> *class_bits;
-            wider[(row << bits) | (index & ((1 << *class_bits) - 1))] = *count;
-        }
-        *counts = wider;
-        slices.resize(rows as usize, 0);
-        *class_bits = bits;
+    /// As a grid with that room.
+    fn lay_out(&mut self, room: Room) {
+        let mut grid = Grid::with_room(room);
+        self.for_each(|region, class, count, slices| {
+            grid.add(region, class, count, slices);
+        });
+        *self = Self::Grid(grid);
     }
 
-    fn scatter(&mut self) {
+    /// As a map that is to hold the region too.
+    fn scatter(&mut self, region: u32) {
         let mut cells = HashMap::default();
-        let (mut last_region, mut last_class) = (0, 0);
+        let (mut span, mut last_class) = (Span { first: region, last: region }, 0);
         self.for_each(|region, class, count, slices| {
             cells.insert((region, class), (count, slices));
-            (last_region, last_class) = (last_region.max(region), last_class.max(class));
+            span = span.with(region);
+            last_class = last_class.max(class);
         });
-        *self = Self::Map { cells, last_region, last_class };
-    }
-
-    fn gather(&mut self, rows: u64, bits: u32) {
-        let (mut counts, mut slices) = (vec![0; (rows << bits) as usize], vec![0; rows as usize]);
-        self.for_each(|region, class, count, seen| {
-            counts[((region as usize) << bits) | class as usize] = count;
-            slices[region as usize] |= seen;
-        });
-        *self = Self::Grid { counts, slices, class_bits: bits };
+        *self = Self::Map { cells, span, last_class };
     }
 
     /// Region, class, count and slices of every cell in use. The slices of a grid's cells are those of the whole region.
     pub(super) fn for_each(&self, mut use_cell: impl FnMut(u32, u32, u32, u64)) {
         match self {
-            Self::Grid { counts, slices, class_bits, .. } => {
-                for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-                    let region = index >> class_bits;
-                    use_cell(region as u32, (index & ((1 << class_bits) - 1)) as u32, *count, slices[region]);
-                }
-            }
+            Self::Grid(grid) => grid.for_each(use_cell),
             Self::Map { cells, .. } => {
                 cells.iter().for_each(|((region, class), (count, slices))| use_cell(*region, *class, *count, *slices))
             }
@@ -132,12 +228,25 @@ impl Table {
     }
 }
 
-/// Rows and class bits of a grid that has room for region and class, if one may be that large.
-fn fitting(rows: u64, class_bits: u32, region: u32, class: u32, filled: usize) -> Option<(u64, u32)> {
-    let bits = class_bits.max(u32::BITS - class.leading_zeros());
-    let rows = (u64::from(region) + 1).next_power_of_two().max(rows);
+/// What a grid has room for.
+#[derive(Clone, Copy)]
+struct Room {
+    first: u32,
+    rows: u64,
+    class_bits: u32,
+}
+
+/// Room for the regions of a span, one more and all classes up to a last one, if a grid may be that large. The rows that make their number
+/// a power of two are on the side on which the span grows.
+fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize) -> Option<Room> {
+    let before = span.unwrap_or(Span { first: region, last: region });
+    let now = before.with(region);
+    let class_bits = (u32::BITS - last_class.leading_zeros()).max(1);
+    let rows = (u64::from(now.last - now.first) + 1).next_power_of_two();
+    let first = if region < before.first { (u64::from(now.last) + 1).saturating_sub(rows) as u32 } else { now.first };
     let allowed = GRID_LIMIT.min(GRID_SMALL.max(GRID_FILLING * filled as u64));
-    rows.checked_mul(1 << bits).filter(|cells| *cells <= allowed).map(|_| (rows, bits))
+    let is_allowed = rows.checked_mul(1 << class_bits).is_some_and(|cells| cells <= allowed);
+    (is_allowed && u64::from(first) + rows <= 1 << 32).then_some(Room { first, rows, class_bits })
 }
 
 #[cfg(test)]
@@ -157,7 +266,7 @@ mod tests {
             let mut counts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
             let mut slices: BTreeMap<u32, u64> = BTreeMap::new();
             for (region, class, slice) in &adds {
-                table.add(*region, *class, 1 << slice);
+                table.add(*region, *class, Slice::of(1 << slice));
                 *counts.entry((*region, if merged { class / 2 } else { *class })).or_insert(0) += 1;
                 *slices.entry(*region).or_insert(0) |= 1 << slice;
             }
