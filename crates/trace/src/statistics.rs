@@ -5,16 +5,19 @@
 
 mod alignment;
 mod heat_map;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
 pub use alignment::{Alignment, SMALL_REQUEST, alignment};
 pub use heat_map::{HeatMap, heat_map};
+pub use sizes::SIZES_APART;
 
 use crate::call::{Level, Operation};
 use crate::counts::{CountError, CountOptions, Counted, count_and_tell};
-use crate::trace::{Event, FileIndex, ProcessIndex, Trace, TraceTime};
+use crate::trace::{Chunk, Event, FileIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
+use sizes::Sizes;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use stripewise_layout::{Direction, RegionIndex};
@@ -71,8 +74,10 @@ pub struct FileStatistics {
     pub opens: u64,
     /// Sizes by number of requests, most first, at most [`CountOptions`]-like `top` of them.
     pub sizes: Vec<SizeCount>,
-    /// Distinct sizes, directions told apart.
+    /// Sizes that are told apart, directions told apart too.
     pub distinct_sizes: u64,
+    /// More than [`SIZES_APART`] sizes differ, and they are told rounded down, by at most 1 / 32.
+    pub are_sizes_rounded: bool,
     /// Patterns with the number of processes that had them, most first.
     pub patterns: Vec<(AccessPattern, u32)>,
     /// Processes that moved data.
@@ -125,7 +130,7 @@ struct Part {
     bytes: [u64; 2],
     failed: u64,
     opens: [u64; 2],
-    sizes: HashMap<(Direction, u64), u64>,
+    sizes: Sizes,
     span: Option<(TraceTime, TraceTime)>,
     busy_ns: u64,
     /// Of the last request: begin and end.
@@ -154,7 +159,7 @@ impl Part {
         let index = usize::from(direction == Direction::Write);
         self.requests[index] += 1;
         self.bytes[index] += event.bytes;
-        *self.sizes.entry((direction, event.bytes)).or_insert(0) += 1;
+        self.sizes.add(direction, event.bytes, 1);
         let (first, last) = self.span.unwrap_or((event.start, event.end));
         self.span = Some((first.min(event.start), last.max(event.end)));
         self.busy_ns += event.end.0 - event.start.0;
@@ -198,6 +203,8 @@ pub fn statistics(trace: &Trace, options: &CountOptions, top: usize) -> Result<T
                 let Some(file) = event.file else { continue };
                 parts.entry(file).or_default().take(&event, trace.file(file).data_level());
             }
+            let slots = 0..trace.process(ProcessIndex(process)).slots().len();
+            trace.is_through(&Chunk { process: ProcessIndex(process), slots });
             parts
         })
         .collect();
@@ -256,12 +263,12 @@ fn add_up(
     hot: Vec<HotRegions>,
 ) -> FileStatistics {
     let level = trace.file(file).data_level();
-    let mut sizes: HashMap<(Direction, u64), u64> = HashMap::new();
+    let mut sizes = Sizes::default();
     let mut patterns: HashMap<AccessPattern, u32> = HashMap::new();
     let mut users = BTreeSet::new();
     let mut span: Option<(TraceTime, TraceTime)> = None;
     for (process, part) in parts {
-        part.sizes.iter().for_each(|(key, count)| *sizes.entry(*key).or_insert(0) += count);
+        sizes.absorb(&part.sizes);
         if let Some(pattern) = part.pattern() {
             *patterns.entry(pattern).or_insert(0) += 1;
             users.insert((trace.process(*process).node, *process));
@@ -273,11 +280,7 @@ fn add_up(
     let sum = |of: &dyn Fn(&Part) -> u64| parts.iter().map(|(_, part)| of(part)).sum::<u64>();
     let mut ranked: Vec<SizeCount> = sizes
         .iter()
-        .map(|((direction, request_bytes), requests)| SizeCount {
-            direction: *direction,
-            request_bytes: *request_bytes,
-            requests: *requests,
-        })
+        .map(|(direction, request_bytes, requests)| SizeCount { direction, request_bytes, requests })
         .collect();
     ranked.sort_by_key(|size| (Reverse(size.requests), size.request_bytes, size.direction));
     ranked.truncate(top);
@@ -300,6 +303,7 @@ fn add_up(
         },
         sizes: ranked,
         distinct_sizes: sizes.len() as u64,
+        are_sizes_rounded: sizes.is_rounded(),
         patterns,
         processes: users.len() as u32,
         nodes: users.iter().map(|(node, _)| node).collect::<BTreeSet<_>>().len() as u32,

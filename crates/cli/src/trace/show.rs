@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_trace::statistics::AccessPattern;
+use stripewise_trace::statistics::{AccessPattern, SIZES_APART};
 use stripewise_trace::{Alignment, CountOptions, FileStatistics, SMALL_REQUEST, Trace, alignment, statistics};
 
 /// Show the files, request sizes, patterns and hot regions of a trace
@@ -86,6 +86,7 @@ struct ShownFile {
     processes: u32,
     nodes: u32,
     distinct_sizes: u64,
+    are_sizes_rounded: bool,
     sizes: Vec<ShownSize>,
     patterns: Vec<ShownPattern>,
     windows: Vec<ShownWindow>,
@@ -230,6 +231,7 @@ fn shown_file(file: &FileStatistics) -> ShownFile {
         processes: file.processes,
         nodes: file.nodes,
         distinct_sizes: file.distinct_sizes,
+        are_sizes_rounded: file.are_sizes_rounded,
         sizes: sizes.collect(),
         patterns: patterns.collect(),
         windows: windows.collect(),
@@ -315,6 +317,9 @@ fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
         table.row([format!("  {}", bytes(size.request_bytes)), operation.to_owned(), count(size.requests)]);
     }
     context.line(table)?;
+    if file.are_sizes_rounded {
+        context.line(format_args!("  more than {SIZES_APART} sizes differ, so they are rounded down by up to 3 %"))?;
+    }
     let more = file.distinct_sizes.saturating_sub(file.sizes.len() as u64);
     if more > 0 {
         context.line(format_args!("  and {more} more sizes (--top {} shows them)", file.distinct_sizes))?;

@@ -61,7 +61,7 @@ fn a_file_is_told_in_numbers() {
     assert_eq!((file.failed_requests, file.opens, file.processes, file.nodes), (5, 5, 4, 2));
     let size = |direction, request_bytes, requests| SizeCount { direction, request_bytes, requests };
     assert_eq!(file.sizes, [size(Direction::Read, 100, 10), size(Direction::Write, 300, 10)]);
-    assert_eq!(file.distinct_sizes, 4);
+    assert_eq!((file.distinct_sizes, file.are_sizes_rounded), (4, false));
     assert_eq!(
         file.patterns,
         [
