@@ -29,7 +29,7 @@ const REPEAT_WITHIN_S: f64 = 225.0;
 #[command(after_help = "\
 Examples:
   stripewise demo
-  stripewise demo --request 1MiB --policy def,h2dp --out my-demo")]
+  stripewise demo --request 1MiB --policy def,h2dp,opt --out my-demo")]
 pub(crate) struct DemoArgs {
     /// Where report.html and results.json go
     #[arg(long, value_name = "DIR", default_value = "demo-out")]
@@ -60,11 +60,11 @@ pub(crate) struct DemoArgs {
     request: Vec<ByteCount>,
 
     /// Policies; the first is what the others are compared with
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp")]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp,opt")]
     policy: Vec<PolicyName>,
 
     /// About how long one operation should take, in seconds; policies differ around it
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
 
     /// Seed of regions, requests and random placements

@@ -1,4 +1,4 @@
-//! `stripewise report`: one self-contained HTML file of what was traced, planned and measured.
+//! `stripewise report`: one self-contained HTML file of what was traced, planned, measured and simulated.
 //!
 //! Pictures are SVG that the modules below write, coloured by the page's style sheet for light, dark and print; the page is a
 //! template. The file loads nothing from anywhere and says so to the browser.
@@ -6,19 +6,23 @@
 mod bars;
 mod fits;
 mod heat;
+mod latency;
 mod load;
 mod page;
+mod prices;
 mod regions;
 pub(crate) mod scale;
 mod summary;
 pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::results::{RESULTS_VERSION, Results};
+use crate::simulate::file::Simulation;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use page::Material;
@@ -32,16 +36,17 @@ use stripewise_planner::Plan;
 use stripewise_trace::Trace;
 use summary::TraceSummary;
 
-/// Write one HTML file that shows a trace, plans, a profile and measured results
+/// Write one HTML file that shows a trace, plans, a profile, measured results and simulated runs
 ///
-/// What each input is shows from itself: a trace, a plan, a profile, or the results.json of a demonstration.
+/// What each input is shows from itself: a trace, a plan, a profile, the results.json of a demonstration, or what `simulate -o` wrote.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise report run.trace plan.json -o report.html
-  stripewise report run.trace def.json h2dp.json profile.json results.json -o report.html")]
+  stripewise report run.trace def.json h2dp.json profile.json results.json -o report.html
+  stripewise report opt.json sim.json -o report.html")]
 pub(crate) struct ReportArgs {
-    /// A trace, plans, a profile, results; in any order
+    /// A trace, plans, a profile, results, a simulation; in any order
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
 
@@ -99,6 +104,8 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
     if has("policy") && has("files") {
         material.plans.push(Plan::parse(&text, path)?);
         Ok(None)
+    } else if has("simulated") && has("runs") {
+        Ok(material.simulation.replace(Simulation::parse(&text, path)?).map(|_| "simulation"))
     } else if has("runs") {
         let results: Results = serde_json::from_value(value)
             .with_context(|| format!("{}: not the results of a demonstration", path.display()))?;
@@ -112,7 +119,10 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
     } else if has("network") && has("servers") {
         Ok(material.profile.replace(Profile::parse(&text, path)?).map(|_| "profile"))
     } else {
-        bail!("{} is neither a plan nor a profile nor results; a trace is named by its directory", path.display())
+        bail!(
+            "{} is neither a plan nor a profile, results or a simulation; a trace is named by its directory",
+            path.display()
+        )
     }
 }
 

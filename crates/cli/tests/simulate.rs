@@ -40,6 +40,16 @@ fn policies_are_planned_and_simulated_side_by_side() {
     assert_eq!(simulate(&place, &words), simulation, "the same seed gives the same figures");
     let text = place.done(&[&["simulate", ZIPF], &SERVERS[..]].concat());
     assert!(text.contains("All figures are simulated.") && text.contains("busiest: "), "{text}");
+    place.done(&["report", "sim.json", "-o", "report.html"]);
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for name in names {
+        assert!(page.contains(&format!("Simulated bandwidth of {name} over time")), "{name}");
+    }
+    let said = place.say(&["report", "sim.json", "sim.json", "-o", "report.html"]);
+    assert_eq!(said.err, "stripewise report: sim.json is a second simulation; a report shows one\n");
+    place.write("old.json", b"{\"version\": 7, \"simulated\": true, \"runs\": []}");
+    let said = place.say(&["report", "old.json", "-o", "report.html"]);
+    assert!(said.err.contains("old.json: version 7 is not supported") && said.status == 2, "{}", said.err);
 }
 
 #[test]

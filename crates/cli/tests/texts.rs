@@ -145,7 +145,7 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
         (&["explain", "gone"], "cannot read the plan gone"),
         (
             &["report", "some.json", "-o", "r.html"],
-            "some.json is neither a plan nor a profile nor results; a trace is named by its directory\n",
+            "some.json is neither a plan nor a profile, results or a simulation; a trace is named by its directory\n",
         ),
         (&["manage", "text"], "HERE/text is no directory; make it first\n"),
         (&["manage", "h0", "--stripe", "100"], "--stripe 100B: a stripe is a multiple of 512 bytes, below 4GiB\n"),

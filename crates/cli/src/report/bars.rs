@@ -1,4 +1,6 @@
-//! Bandwidth of each policy: one panel for each operation, one group of bars for each request size.
+//! Bandwidth of each policy: one panel for each operation, in it one column for each request size and one row for each policy.
+//!
+//! Rows name their policies, so that colour is only a help, and eleven policies are as legible as two.
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
@@ -6,57 +8,120 @@ use crate::figures::{bytes, number};
 use crate::results::{Results, RunResult};
 use stripewise_layout::Direction;
 
+/// What a bandwidth is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Operation {
+    Only(Direction),
+    Both,
+}
+
+impl Operation {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Operation::Only(direction) => direction_name(direction),
+            Operation::Both => "Reads and writes together",
+        }
+    }
+}
+
 /// One bar.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Bar {
     pub(super) policy: String,
-    pub(super) direction: Direction,
+    pub(super) operation: Operation,
     /// None where the figure is of a whole run with requests of many sizes.
     pub(super) request_bytes: Option<u64>,
-    /// Of a run; None when there is only a prediction.
-    pub(super) measured_mb_s: Option<f64>,
+    /// Measured or simulated; None when there is only a prediction.
+    pub(super) found_mb_s: Option<f64>,
     pub(super) predicted_mb_s: Option<f64>,
     /// The machine and not the devices was the bottleneck: no result.
     pub(super) host_bound: bool,
 }
 
+/// A bandwidth that no placement by the layouts that were weighed exceeds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Bound {
+    pub(super) operation: Operation,
+    pub(super) request_bytes: Option<u64>,
+    pub(super) mb_s: f64,
+}
+
+pub(super) const BOUND: &str = "bound of the layout set";
+
 /// The bars of measured runs, by operation and size; policies keep the order in which they ran.
 pub(super) fn of_results(results: &Results) -> Vec<Bar> {
     let bar = |run: &RunResult| Bar {
         policy: run.policy.clone(),
-        direction: run.op,
+        operation: Operation::Only(run.op),
         request_bytes: Some(run.request_bytes),
-        measured_mb_s: Some(run.bandwidth_mb_s),
+        found_mb_s: Some(run.bandwidth_mb_s),
         predicted_mb_s: run.predicted_mb_s,
         host_bound: run.host_bound,
     };
     let mut bars: Vec<Bar> = results.runs.iter().map(bar).collect();
-    bars.sort_by_key(|bar| (bar.direction, bar.request_bytes));
+    bars.sort_by_key(|bar| (bar.operation, bar.request_bytes));
+    bars
+}
+
+/// Reads and writes of the same policy and size as one run, the one after the other.
+pub(super) fn together(results: &Results) -> Vec<Bar> {
+    let writes = results.runs.iter().filter(|run| run.op == Direction::Write);
+    let mut bars: Vec<Bar> = writes
+        .filter_map(|write| {
+            let same = |run: &&RunResult| {
+                run.op == Direction::Read && run.policy == write.policy && run.request_bytes == write.request_bytes
+            };
+            let read = results.runs.iter().find(same)?;
+            let (first, second) = (write.bytes as f64, read.bytes as f64);
+            let rate = |write_mb_s: f64, read_mb_s: f64| (first + second) / (first / write_mb_s + second / read_mb_s);
+            Some(Bar {
+                policy: write.policy.clone(),
+                operation: Operation::Both,
+                request_bytes: Some(write.request_bytes),
+                found_mb_s: Some(rate(write.bandwidth_mb_s, read.bandwidth_mb_s)),
+                predicted_mb_s: write.predicted_mb_s.zip(read.predicted_mb_s).map(|(write, read)| rate(write, read)),
+                host_bound: write.host_bound || read.host_bound,
+            })
+        })
+        .collect();
+    bars.sort_by_key(|bar| bar.request_bytes);
     bars
 }
 
 const WIDTH: f64 = 960.0;
-const LEFT: f64 = 62.0;
-const PLOT: f64 = 190.0;
-const PANEL: f64 = PLOT + 78.0;
-const MOST_BAR: f64 = 46.0;
+const LEFT: f64 = 70.0;
+const GAP: f64 = 18.0;
+/// Room for the figure behind the longest bar.
+const FIGURE: f64 = 40.0;
+const HEAD: f64 = 48.0;
+const ROW: f64 = 20.0;
+const FOOT: f64 = 38.0;
+const BOUND_FOOT: f64 = 16.0;
+/// A bound so many times above all bars is said rather than drawn: it would press the bars flat.
+const FAR: f64 = 2.5;
 
 /// The class that paints a policy.
 pub(super) fn policy_class(policy: &str) -> &'static str {
     match policy {
         "def" => "p-def",
+        "random" => "p-random",
+        "1-dh" => "p-1-dh",
+        "1-dv" => "p-1-dv",
+        "2-d" => "p-2-d",
+        "cost" => "p-cost",
+        "segment" => "p-segment",
         "padp" => "p-padp",
         "psa" => "p-psa",
         "h2dp" => "p-h2dp",
-        "random" => "p-random",
+        "opt" => "p-opt",
         _ => "p-other",
     }
 }
 
-/// The values of `key` in the order in which they first occur.
-pub(super) fn distinct<T: PartialEq + Clone>(bars: &[Bar], key: impl Fn(&Bar) -> T) -> Vec<T> {
+/// The values in the order in which they first occur.
+pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
-    for value in bars.iter().map(key) {
+    for value in values {
         if !found.contains(&value) {
             found.push(value);
         }
@@ -64,20 +129,33 @@ pub(super) fn distinct<T: PartialEq + Clone>(bars: &[Bar], key: impl Fn(&Bar) ->
     found
 }
 
-/// The chart; an empty text without bars.
-pub(super) fn chart(bars: &[Bar]) -> String {
+/// The chart; an empty text without bars. `found` says what the figures are: measured or simulated.
+pub(super) fn chart(bars: &[Bar], bounds: &[Bound], found: &str) -> String {
     if bars.is_empty() {
         return String::new();
     }
-    let directions = distinct(bars, |bar| bar.direction);
-    let most = bars.iter().flat_map(|bar| [bar.measured_mb_s, bar.predicted_mb_s]).flatten().fold(0.0, f64::max);
-    let scale = Scale::decimal(most * 1.04, 5.0);
-    let mut svg = Svg::new(WIDTH, PANEL * directions.len() as f64);
-    for (number, direction) in directions.iter().enumerate() {
-        let of_panel: Vec<&Bar> = bars.iter().filter(|bar| bar.direction == *direction).collect();
-        panel(&mut svg, PANEL * number as f64, *direction, &of_panel, scale);
+    let operations = distinct(bars.iter().map(|bar| bar.operation));
+    let most = bars.iter().flat_map(|bar| [bar.found_mb_s, bar.predicted_mb_s]).flatten().fold(0.0, f64::max);
+    let near = bounds.iter().map(|bound| bound.mb_s).filter(|bound| *bound <= most * FAR);
+    let columns = distinct(bars.iter().map(|bar| bar.request_bytes)).len();
+    let scale = Scale::decimal(near.fold(most, f64::max), if columns > 2 { 3.0 } else { 6.0 });
+    let panels: Vec<Panel<'_>> = operations
+        .into_iter()
+        .map(|operation| Panel {
+            operation,
+            bars: bars.iter().filter(|bar| bar.operation == operation).collect(),
+            bounds: bounds.iter().filter(|bound| bound.operation == operation).collect(),
+            scale,
+            found,
+        })
+        .collect();
+    let mut svg = Svg::new(WIDTH, panels.iter().map(Panel::height).sum());
+    let mut top = 0.0;
+    for panel in &panels {
+        panel.draw(&mut svg, top);
+        top += panel.height();
     }
-    svg.finish("Bandwidth of each policy by request size, reads and writes apart, with the model's prediction")
+    svg.finish("Bandwidth of each policy by operation and request size, with the model's prediction")
 }
 
 pub(super) fn direction_name(direction: Direction) -> &'static str {
@@ -87,72 +165,128 @@ pub(super) fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-fn panel(svg: &mut Svg, top: f64, direction: Direction, bars: &[&Bar], scale: Scale) {
-    let owned: Vec<Bar> = bars.iter().map(|bar| (*bar).clone()).collect();
-    let sizes = distinct(&owned, |bar| bar.request_bytes);
-    let policies = distinct(&owned, |bar| bar.policy.clone());
-    let floor = top + 40.0 + PLOT;
-    svg.text((LEFT, top + 16.0), Anchor::Start, "panel-title", format!("{}, MB/s", direction_name(direction)));
-    for tick in scale.ticks() {
-        let y = floor - scale.at(tick, PLOT);
-        svg.line((LEFT, y), (WIDTH, y), if tick == 0.0 { "axis" } else { "grid" });
-        svg.text((LEFT - 8.0, y + 4.0), Anchor::End, "tick", number(tick));
-    }
-    let group = (WIDTH - LEFT) / sizes.len() as f64;
-    let width = ((group - 28.0) / policies.len() as f64).min(MOST_BAR);
-    for (at, size) in sizes.iter().enumerate() {
-        let middle = LEFT + group * (at as f64 + 0.5);
-        let start = middle - width * policies.len() as f64 / 2.0;
-        for (place, policy) in policies.iter().enumerate() {
-            let found = bars.iter().find(|bar| bar.request_bytes == *size && &bar.policy == policy);
-            if let Some(bar) = found {
-                one(svg, bar, start + width * place as f64, width, floor, scale);
-            }
-        }
-        let label = size.map_or_else(|| "whole run".to_owned(), bytes);
-        svg.text((middle, floor + 20.0), Anchor::Middle, "tick strong", label);
-    }
+struct Panel<'a> {
+    operation: Operation,
+    bars: Vec<&'a Bar>,
+    bounds: Vec<&'a Bound>,
+    scale: Scale,
+    found: &'a str,
 }
 
-fn one(svg: &mut Svg, bar: &Bar, x: f64, width: f64, floor: f64, scale: Scale) {
-    let inner = [x + width * 0.07, width * 0.86];
-    let class = policy_class(&bar.policy);
-    let size = bar.request_bytes.map_or_else(String::new, |size| format!(" at {}", bytes(size)));
-    let said = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{} MB/s", number(value)));
-    let title =
-        format!("{}{size}: measured {}, predicted {}", bar.policy, said(bar.measured_mb_s), said(bar.predicted_mb_s));
-    let shown = bar.measured_mb_s.filter(|_| !bar.host_bound);
-    let height = shown.or(bar.predicted_mb_s).map_or(0.0, |value| scale.at(value, PLOT));
-    if bar.host_bound {
-        svg.text((x + width / 2.0, floor - 6.0), Anchor::Middle, "value quiet", "host");
-        return;
+/// Where one column of bars is.
+struct Column {
+    left: f64,
+    width: f64,
+    top: f64,
+    floor: f64,
+}
+
+impl Panel<'_> {
+    fn policies(&self) -> Vec<&str> {
+        distinct(self.bars.iter().map(|bar| bar.policy.as_str()))
     }
-    let class = if shown.is_some() { format!("bar {class}") } else { format!("bar foretold {class}") };
-    svg.rect([inner[0], floor - height, inner[1], height], &class, &title);
-    let mut label_at = floor - height;
-    if let (Some(_), Some(predicted)) = (shown, bar.predicted_mb_s) {
-        let y = floor - scale.at(predicted, PLOT);
-        svg.line((x, y), (x + width, y), "marker-halo");
-        svg.line((x, y), (x + width, y), "marker");
-        if (y - label_at).abs() < 19.0 {
-            label_at = label_at.min(y);
+
+    fn height(&self) -> f64 {
+        let bound = if self.bounds.is_empty() { 0.0 } else { BOUND_FOOT };
+        HEAD + ROW * self.policies().len() as f64 + FOOT + bound
+    }
+
+    fn draw(&self, svg: &mut Svg, top: f64) {
+        let policies = self.policies();
+        let sizes = distinct(self.bars.iter().map(|bar| bar.request_bytes));
+        let head = top + HEAD;
+        let floor = head + ROW * policies.len() as f64;
+        svg.text((0.0, top + 16.0), Anchor::Start, "panel-title", format!("{}, MB/s", self.operation.name()));
+        for (row, policy) in policies.iter().enumerate() {
+            let class = if *policy == "opt" { "name strong" } else { "name" };
+            svg.text((LEFT - 10.0, head + ROW * row as f64 + 14.0), Anchor::End, class, policy);
+        }
+        let pitch = (WIDTH - LEFT + GAP) / sizes.len() as f64;
+        for (at, size) in sizes.iter().enumerate() {
+            let left = LEFT + pitch * at as f64;
+            let column = Column { left, width: pitch - GAP - FIGURE, top: head, floor };
+            let label = size.map_or_else(|| "whole run".to_owned(), bytes);
+            svg.text((left, head - 9.0), Anchor::Start, "tick strong", label);
+            self.axis(svg, &column);
+            for (row, policy) in policies.iter().enumerate() {
+                let found = self.bars.iter().find(|bar| bar.request_bytes == *size && bar.policy == *policy);
+                if let Some(bar) = found {
+                    self.bar(svg, bar, &column, head + ROW * row as f64);
+                }
+            }
+            for bound in self.bounds.iter().filter(|bound| bound.request_bytes == *size) {
+                self.bound(svg, bound, &column);
+            }
         }
     }
-    if let Some(value) = shown.or(bar.predicted_mb_s) {
-        svg.text((x + width / 2.0, label_at - 5.0), Anchor::Middle, "value", number(value.round()));
+
+    fn axis(&self, svg: &mut Svg, column: &Column) {
+        for tick in self.scale.ticks() {
+            let x = column.left + self.scale.at(tick, column.width);
+            svg.line((x, column.top - 2.0), (x, column.floor + 2.0), if tick == 0.0 { "axis" } else { "grid" });
+            let anchor = if tick == 0.0 { Anchor::Start } else { Anchor::Middle };
+            svg.text((x, column.floor + 16.0), anchor, "tick", number(tick));
+        }
+    }
+
+    fn bar(&self, svg: &mut Svg, bar: &Bar, column: &Column, y: f64) {
+        let class = policy_class(&bar.policy);
+        let size = bar.request_bytes.map_or_else(String::new, |size| format!(" at {}", bytes(size)));
+        let said = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{} MB/s", number(value)));
+        if bar.host_bound {
+            svg.text((column.left + 5.0, y + 14.0), Anchor::Start, "value quiet", "host");
+            return;
+        }
+        let title = format!(
+            "{}{size}: {} {}, predicted {}",
+            bar.policy,
+            self.found,
+            said(bar.found_mb_s),
+            said(bar.predicted_mb_s)
+        );
+        let Some(value) = bar.found_mb_s.or(bar.predicted_mb_s) else { return };
+        let length = self.scale.at(value, column.width);
+        let class = if bar.found_mb_s.is_some() { format!("bar {class}") } else { format!("bar foretold {class}") };
+        svg.rect([column.left, y + 3.0, length, ROW - 6.0], &class, &title);
+        let mut label_at = column.left + length;
+        if let (Some(_), Some(predicted)) = (bar.found_mb_s, bar.predicted_mb_s) {
+            let x = column.left + self.scale.at(predicted, column.width);
+            svg.line((x, y + 1.0), (x, y + ROW - 1.0), "marker-halo");
+            svg.line((x, y + 1.0), (x, y + ROW - 1.0), "marker");
+            // The figure gives way to a mark that would cross it.
+            if x > label_at - 4.0 && x < label_at + FIGURE {
+                label_at = x;
+            }
+        }
+        svg.text((label_at + 5.0, y + 14.0), Anchor::Start, "value", number(value.round()));
+    }
+
+    fn bound(&self, svg: &mut Svg, bound: &Bound, column: &Column) {
+        let x = column.left + self.scale.at(bound.mb_s, column.width);
+        let text = format!("{BOUND} {}", number(bound.mb_s.round()));
+        let y = column.floor + 16.0 + BOUND_FOOT;
+        if bound.mb_s > self.scale.top {
+            svg.text((column.left, y), Anchor::Start, "bound-name", format!("{text} \u{2192}"));
+            return;
+        }
+        svg.line((x, column.top - 6.0), (x, column.floor + 4.0), "bound");
+        let is_left = x < column.left + column.width / 2.0;
+        svg.text((x, y), if is_left { Anchor::Start } else { Anchor::End }, "bound-name", text);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::tests::run;
+    use stripewise_planner::PolicyName;
 
-    fn bar(policy: &str, measured_mb_s: Option<f64>, host_bound: bool) -> Bar {
+    fn bar(policy: &str, found_mb_s: Option<f64>, host_bound: bool) -> Bar {
         Bar {
             policy: policy.into(),
-            direction: Direction::Read,
+            operation: Operation::Only(Direction::Read),
             request_bytes: Some(65536),
-            measured_mb_s,
+            found_mb_s,
             predicted_mb_s: Some(90.0),
             host_bound,
         }
@@ -160,14 +294,57 @@ mod tests {
 
     #[test]
     fn a_host_bound_run_shows_no_figure() {
-        let chart = chart(&[bar("def", Some(40.0), false), bar("h2dp", Some(777.0), true)]);
+        let chart = chart(&[bar("def", Some(40.0), false), bar("h2dp", Some(777.0), true)], &[], "measured");
         assert!(chart.contains(">40<") && chart.contains(">host<") && !chart.contains(">777<"), "{chart}");
         assert!(chart.contains("64 KiB") && chart.contains("Reads, MB/s") && !chart.contains("Writes"));
     }
 
     #[test]
     fn without_a_run_the_prediction_is_the_bar() {
-        let chart = chart(&[bar("h2dp", None, false)]);
+        let chart = chart(&[bar("h2dp", None, false)], &[], "measured");
         assert!(chart.contains("foretold") && chart.contains(">90<"), "{chart}");
+    }
+
+    #[test]
+    fn every_policy_has_a_row_and_a_colour_of_its_own() {
+        let classes: std::collections::HashSet<_> =
+            PolicyName::ALL.iter().map(|policy| policy_class(policy.name())).collect();
+        assert!(classes.len() == PolicyName::ALL.len() && !classes.contains("p-other"), "{classes:?}");
+        let style = include_str!("style.css");
+        assert!(classes.iter().all(|class| style.contains(&format!(".{class} {{"))));
+        let bars: Vec<Bar> = PolicyName::ALL.iter().map(|policy| bar(policy.name(), Some(40.0), false)).collect();
+        let chart = chart(&bars, &[], "measured");
+        for policy in PolicyName::ALL {
+            assert!(chart.contains(&format!(">{policy}</text>")), "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_bound_is_a_line_where_it_holds_and_is_only_said_when_far_off() {
+        let bound = |mb_s, request_bytes| Bound { operation: Operation::Only(Direction::Read), request_bytes, mb_s };
+        let bars = [bar("def", Some(40.0), false)];
+        let near = chart(&bars, &[bound(100.0, Some(65536))], "measured");
+        // The axis ends at 100, the column is 850 wide.
+        assert!(
+            near.contains(r#"<line class="bound" x1="920""#) && near.contains("bound of the layout set 100"),
+            "{near}"
+        );
+        let far = chart(&bars, &[bound(1000.0, Some(65536))], "measured");
+        assert!(!far.contains(r#"class="bound""#) && far.contains("bound of the layout set 1,000 \u{2192}"), "{far}");
+        let elsewhere = chart(&bars, &[bound(100.0, Some(4096))], "measured");
+        assert!(!elsewhere.contains(">bound of"), "{elsewhere}");
+    }
+
+    #[test]
+    fn reads_and_writes_together_take_the_sum_of_their_times() {
+        let mut read = run("opt", Direction::Read, 65536, 300.0);
+        let write = run("opt", Direction::Write, 65536, 100.0);
+        read.host_bound = true;
+        let runs = vec![write, read, run("def", Direction::Write, 65536, 5.0)];
+        let null = serde_json::Value::Null;
+        let results = Results { version: 1, emulated: true, runs, profile: null.clone(), cluster: null };
+        let bars = together(&results);
+        assert_eq!(bars.len(), 1, "def has no reads");
+        assert!((bars[0].found_mb_s.unwrap() - 150.0).abs() < 1e-9 && bars[0].host_bound);
     }
 }

@@ -1,25 +1,29 @@
 //! The page: sections in order, each with its pictures and tables, and only those for which there is something to show.
 
+mod bandwidth;
+mod optimum;
 mod plans;
+mod simulated;
 
+use super::heat;
 use super::summary::{FileSummary, TraceSummary};
-use super::{bars, heat};
-use crate::figures::{bytes, counted, duration, grouped, number, signed_percent};
+use crate::figures::{bytes, counted, duration, grouped, signed_percent};
 use crate::results::Results;
+use crate::simulate::file::Simulation;
 use anyhow::{Context as _, Result};
-use bars::Bar;
 use serde::Serialize;
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_model::Profile;
 use stripewise_planner::Plan;
 
 /// All that a report can be made from; each part may be missing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Material {
     pub(super) trace: Option<TraceSummary>,
     pub(super) plans: Vec<Plan>,
     pub(super) profile: Option<Profile>,
     pub(super) results: Option<Results>,
+    pub(super) simulation: Option<Simulation>,
 }
 
 #[derive(Serialize)]
@@ -30,7 +34,9 @@ struct Page<'a> {
     subtitle: Vec<String>,
     emulated: bool,
     tiles: Vec<Tile>,
-    bandwidth: Option<Bandwidth>,
+    bandwidth: Option<bandwidth::Bandwidth>,
+    optima: Vec<optimum::OptimumSection>,
+    simulated: Option<simulated::SimulatedSection>,
     heat: Vec<FileHeat>,
     other_files: usize,
     regions: Vec<plans::RegionSection>,
@@ -47,36 +53,6 @@ struct Tile {
     label: String,
     value: String,
     note: String,
-}
-
-#[derive(Serialize)]
-struct Key {
-    class: &'static str,
-    name: String,
-}
-
-#[derive(Serialize)]
-struct Bandwidth {
-    chart: String,
-    keys: Vec<Key>,
-    measured: bool,
-    host_bound: usize,
-    policies: Vec<String>,
-    rows: Vec<GainRow>,
-}
-
-#[derive(Serialize)]
-struct GainRow {
-    operation: &'static str,
-    size: String,
-    cells: Vec<GainCell>,
-}
-
-#[derive(Serialize)]
-struct GainCell {
-    rate: String,
-    predicted: String,
-    gain: String,
 }
 
 #[derive(Serialize)]
@@ -109,7 +85,9 @@ fn page(material: &Material) -> Page<'_> {
         subtitle: subtitle(material),
         emulated: is_emulated(material),
         tiles: tiles(material),
-        bandwidth: bandwidth(material),
+        bandwidth: bandwidth::section(material),
+        optima: optimum::sections(&material.plans),
+        simulated: material.simulation.as_ref().map(simulated::section),
         heat: material.trace.iter().flat_map(|trace| &trace.files).filter_map(file_heat).collect(),
         other_files: material.trace.iter().flat_map(|trace| &trace.files).filter(|file| file.heat.is_none()).count(),
         regions: plans::region_sections(material),
@@ -142,7 +120,12 @@ fn title(material: &Material) -> String {
         let command = &material.trace.as_ref()?.command;
         (!command.is_empty()).then(|| command.clone())
     };
-    planned.filter(|name| !name.is_empty()).or_else(traced).unwrap_or_else(|| "I/O layout".to_owned())
+    let simulated = || material.simulation.as_ref().map(|simulation| simulation.workload.clone());
+    planned
+        .filter(|name| !name.is_empty())
+        .or_else(traced)
+        .or_else(simulated)
+        .unwrap_or_else(|| "I/O layout".to_owned())
 }
 
 fn subtitle(material: &Material) -> Vec<String> {
@@ -210,96 +193,6 @@ fn tiles(material: &Material) -> Vec<Tile> {
     tiles
 }
 
-fn bandwidth(material: &Material) -> Option<Bandwidth> {
-    let bars = match &material.results {
-        Some(results) => bars::of_results(results),
-        None => predicted_bars(&material.plans),
-    };
-    if bars.is_empty() {
-        return None;
-    }
-    let policies = bars::distinct(&bars, |bar| bar.policy.clone());
-    let keys = policies.iter().map(|name| Key { class: bars::policy_class(name), name: name.clone() }).collect();
-    let rows = bars::distinct(&bars, |bar| (bar.direction, bar.request_bytes))
-        .into_iter()
-        .map(|key| gain_row(&bars, &policies, key))
-        .collect();
-    Some(Bandwidth {
-        chart: bars::chart(&bars),
-        keys,
-        measured: material.results.is_some(),
-        host_bound: bars.iter().filter(|bar| bar.host_bound).count(),
-        policies,
-        rows,
-    })
-}
-
-/// Without measured runs: one bar for each plan and direction, `def` first.
-fn predicted_bars(plans: &[Plan]) -> Vec<Bar> {
-    let mut bars = Vec::new();
-    for direction in [Direction::Read, Direction::Write] {
-        let rate = |prediction: &stripewise_planner::Prediction| match direction {
-            Direction::Read => prediction.read.map(|read| read.mb_per_s),
-            Direction::Write => prediction.write.map(|write| write.mb_per_s),
-        };
-        let default = plans.iter().filter(|_| plans.iter().all(|plan| plan.policy.name() != "def")).take(1);
-        let named = default
-            .map(|plan| ("def", &plan.default))
-            .chain(plans.iter().map(|plan| (plan.policy.name(), &plan.predicted)));
-        for (policy, prediction) in named {
-            if let Some(predicted) = rate(prediction) {
-                bars.push(Bar {
-                    policy: policy.to_owned(),
-                    direction,
-                    request_bytes: None,
-                    measured_mb_s: None,
-                    predicted_mb_s: Some(predicted),
-                    host_bound: false,
-                });
-            }
-        }
-    }
-    bars
-}
-
-fn gain_row(bars: &[Bar], policies: &[String], (direction, size): (Direction, Option<u64>)) -> GainRow {
-    let of = |policy: &str| {
-        bars.iter().find(|bar| bar.policy == policy && (bar.direction, bar.request_bytes) == (direction, size))
-    };
-    let rate = |bar: &Bar| if bar.host_bound { None } else { bar.measured_mb_s.or(bar.predicted_mb_s) };
-    let default = of("def").and_then(rate);
-    let cells = policies
-        .iter()
-        .map(|policy| {
-            let bar = of(policy);
-            let shown = bar.and_then(rate);
-            let gain = match (shown, default) {
-                (Some(shown), Some(default)) if policy != "def" && default > 0.0 => {
-                    signed_percent(shown / default - 1.0)
-                }
-                _ => String::new(),
-            };
-            let predicted = bar.filter(|bar| bar.measured_mb_s.is_some()).and_then(|bar| bar.predicted_mb_s);
-            GainCell {
-                rate: match bar {
-                    Some(bar) if bar.host_bound => "host-bound".to_owned(),
-                    _ => shown.map_or_else(|| "\u{2013}".to_owned(), number),
-                },
-                predicted: predicted.map_or_else(String::new, number),
-                gain,
-            }
-        })
-        .collect();
-    GainRow {
-        operation: match direction {
-            Direction::Read => "read",
-            Direction::Write => "write",
-        },
-        size: size.map_or_else(|| "whole run".to_owned(), bytes),
-        cells,
-    }
-}
-
 fn file_heat(file: &FileSummary) -> Option<FileHeat> {
     let heat = file.heat.as_ref()?;
     let rows = file.sizes.iter().map(|size| {
@@ -360,5 +253,6 @@ fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, Strin
             format!("{} with {}, {verified} of them with every byte verified", results.runs.len(), bytes(total.0)),
         ));
     }
+    rows.extend(material.simulation.iter().map(|simulation| ("simulation".to_owned(), simulated::source(simulation))));
     rows
 }

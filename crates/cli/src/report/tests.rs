@@ -2,19 +2,25 @@
 
 use super::page::{Material, render};
 use super::summary::TraceSummary;
+use crate::replay::Source;
+use crate::reproduce::lab::{Lab, placements};
 use crate::results::Results;
 use crate::results::tests::run;
+use crate::simulate::file::{SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
+use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Cluster, Direction, ServerClass};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare};
-use stripewise_trace::{CountOptions, Pattern, Trace, Workload, count};
+use stripewise_sim::{Borders, Migration, SimOptions};
+use stripewise_trace::{CountOptions, Pattern, RecordedOptions, Trace, Workload, count};
 
 const REGION: u64 = 4 << 20;
-const REGIONS: u64 = 256;
+const REGIONS: u64 = 160;
 
 fn cluster() -> Cluster {
     let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"s\"\nregion = \"4MiB\"\n".to_owned();
@@ -107,16 +113,16 @@ fn trace() -> Trace {
 fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
     let mut runs = Vec::new();
     for (op, size, rates) in [
-        (Direction::Read, 64 << 10, [40.0, 35.0, 96.0, 221.0]),
-        (Direction::Read, 256 << 10, [107.0, 135.0, 188.0, 402.0]),
-        (Direction::Read, 1 << 20, [188.0, 487.0, 430.0, 610.0]),
-        (Direction::Read, 4 << 20, [568.0, 763.0, 690.0, 941.0]),
-        (Direction::Write, 64 << 10, [38.0, 33.0, 90.0, 204.0]),
-        (Direction::Write, 256 << 10, [101.0, 128.0, 170.0, 377.0]),
-        (Direction::Write, 1 << 20, [179.0, 455.0, 402.0, 583.0]),
-        (Direction::Write, 4 << 20, [541.0, 733.0, 655.0, 902.0]),
+        (Direction::Read, 64 << 10, [40.0, 35.0, 96.0, 221.0, 311.0]),
+        (Direction::Read, 256 << 10, [107.0, 135.0, 188.0, 402.0, 702.0]),
+        (Direction::Read, 1 << 20, [188.0, 487.0, 430.0, 610.0, 1003.0]),
+        (Direction::Read, 4 << 20, [568.0, 763.0, 690.0, 941.0, 1220.0]),
+        (Direction::Write, 64 << 10, [38.0, 33.0, 90.0, 204.0, 290.0]),
+        (Direction::Write, 256 << 10, [101.0, 128.0, 170.0, 377.0, 655.0]),
+        (Direction::Write, 1 << 20, [179.0, 455.0, 402.0, 583.0, 942.0]),
+        (Direction::Write, 4 << 20, [541.0, 733.0, 655.0, 902.0, 1170.0]),
     ] {
-        for (policy, rate) in ["def", "padp", "psa", "h2dp"].into_iter().zip(rates) {
+        for (policy, rate) in ["def", "padp", "psa", "h2dp", "opt"].into_iter().zip(rates) {
             let mut one = run(policy, op, size, rate);
             one.predicted_mb_s = Some(rate * rng.random_range(0.85..1.15));
             one.host_bound = policy == "h2dp" && size == 4 << 20 && op == Direction::Write;
@@ -127,8 +133,49 @@ fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
     Results { version: 1, emulated: true, runs, profile, cluster: serde_json::Value::Null }
 }
 
-/// Everything that a report can show.
+/// Two phases of a hot set that moves, under plans that follow it and plans that do not.
+fn simulation() -> Simulation {
+    let (hdd, ssd) = (lookup_device("hdd-7200").unwrap(), lookup_device("sata-ssd-2012").unwrap());
+    let link = lookup_link("gigabit").unwrap();
+    let lab = Lab::hybrid((12, hdd), (4, ssd), link, Some(ByteCount(8 << 20)), ByteCount(1 << 20));
+    let workload = "ior:pattern=zipf,region=1MiB,size=128MiB,transfer=64KiB,processes=16,op=mixed,phases=3";
+    let source = Source::open(workload, None).unwrap();
+    let program = source.program(&RecordedOptions::default(), &[]).unwrap();
+    let files = lab.count(program.as_ref());
+    let migration = Migration::Copied { bandwidth_bytes_per_s: Some(20e6), chunk: ByteCount(1 << 20) };
+    let options = SimOptions { borders: Borders::Phase, migration, slice_s: 1e-4, ..SimOptions::default() };
+    let run = |policy: PolicyName| {
+        let plan = lab.plan_counted(policy, program.as_ref(), &files, 1).unwrap();
+        let placements = placements(&plan, program.as_ref());
+        let outcome = lab.simulate_with(&placements, program.as_ref(), options.clone()).unwrap();
+        SimulatedRun::new(policy.to_string(), None, Some(plan.predicted.total.mb_per_s), outcome)
+    };
+    let servers = lab.cluster.servers.iter().map(|server| SimulatedServer {
+        name: server.name.clone(),
+        class: server.class,
+        device: if server.class == ServerClass::Hdd { "hdd-7200" } else { "sata-ssd-2012" }.into(),
+        model: "mean".into(),
+        link: Some("gigabit".into()),
+    });
+    Simulation {
+        version: SIMULATION_VERSION,
+        simulated: true,
+        workload: workload.into(),
+        processes: program.processes(),
+        nodes: program.nodes(),
+        servers: servers.collect(),
+        options: serde_json::to_value(&options).unwrap(),
+        runs: [PolicyName::Def, PolicyName::H2dp].map(run).into(),
+    }
+}
+
+/// Everything that a report can show. Planning it takes a while in a debug build, so the tests share it.
 fn everything() -> Material {
+    static EVERYTHING: OnceLock<Material> = OnceLock::new();
+    EVERYTHING.get_or_init(make_everything).clone()
+}
+
+fn make_everything() -> Material {
     let mut rng = SmallRng::seed_from_u64(7);
     let cluster = cluster();
     let profile = profile(&cluster, &mut rng);
@@ -151,10 +198,20 @@ fn everything() -> Material {
     };
     let plans = compare(&request, &PolicyName::ALL).unwrap().plans;
     let results = results(&mut rng, &profile);
-    Material { trace: Some(summary), plans, profile: Some(profile), results: Some(results) }
+    let simulation = Some(simulation());
+    Material { trace: Some(summary), plans, profile: Some(profile), results: Some(results), simulation }
 }
 
-const SECTIONS: [&str; 7] = ["bandwidth", "accesses", "regions", "load", "profile", "plans", "sources"];
+/// As if the traced run had had requests of 1 MiB only, which is one of the measured sizes.
+fn with_requests_of_a_measured_size(material: &mut Material) {
+    for plan in &mut material.plans {
+        let total = &mut plan.predicted.total;
+        total.bytes = total.requests << 20;
+    }
+}
+
+const SECTIONS: [&str; 9] =
+    ["bandwidth", "optimum", "simulated", "accesses", "regions", "load", "profile", "plans", "sources"];
 
 /// Addresses that a browser would fetch; the namespace of SVG is a name and not one.
 fn external(html: &str) -> Vec<&str> {
@@ -180,7 +237,7 @@ fn a_full_report_has_all_sections_and_loads_nothing() {
 fn a_report_of_little_says_little() {
     let html = render(&Material { profile: everything().profile, ..Material::default() }).unwrap();
     assert!(html.contains("<section id=\"profile\">"));
-    for absent in ["bandwidth", "accesses", "regions", "load", "plans"] {
+    for absent in ["bandwidth", "optimum", "simulated", "accesses", "regions", "load", "plans"] {
         assert!(
             !html.contains(&format!("<section id=\"{absent}\">")) && !html.contains(&format!("#{absent}\"")),
             "{absent}"
@@ -195,14 +252,49 @@ fn plans_without_runs_show_predictions_as_such() {
     material.plans.retain(|plan| plan.policy == PolicyName::H2dp);
     let html = render(&material).unwrap();
     assert!(html.contains("Nothing was measured yet") && html.contains("foretold"));
-    assert!(html.contains("</i>def</li>"), "the default stands beside it");
+    assert!(html.contains(">def</text>"), "the default stands beside it");
+}
+
+#[test]
+fn the_bound_stands_where_runs_can_be_compared_with_it() {
+    let mut material = everything();
+    let bound_s = material.plans.iter().find_map(|plan| plan.optimum.as_ref()).unwrap().bound_s;
+    let label = |mb_s: f64| format!(">bound of the layout set {}", crate::figures::number(mb_s.round()));
+    let total = material.plans[0].predicted.total;
+    let html = render(&material).unwrap();
+    assert!(!html.contains(">bound of the layout set "), "requests of four sizes are none of the measured ones");
+    assert!(html.contains("Device, ") || html.contains("Device of "), "its prices stand all the same");
+    with_requests_of_a_measured_size(&mut material);
+    let html = render(&material).unwrap();
+    assert!(html.contains(&label((total.requests << 20) as f64 / bound_s / 1e6)), "{bound_s}");
+    assert!(html.contains("Reads and writes together, MB/s"));
+    // As many requests of fewer processes are another run.
+    material.plans.iter_mut().for_each(|plan| plan.key.processes = 4);
+    assert!(!render(&material).unwrap().contains(">bound of the layout set "));
+    material.results = None;
+    assert!(render(&material).unwrap().contains(">bound of the layout set "), "beside predictions of the same run");
+}
+
+#[test]
+fn a_simulation_alone_makes_a_report_that_says_so() {
+    let html = render(&Material { simulation: everything().simulation, ..Material::default() }).unwrap();
+    assert!(html.contains("Simulated runs <span class=\"tag\">simulated</span>") && !html.contains("EMULATED"));
+    assert!(html.contains("<h1>ior:pattern=zipf"));
+    for text in
+        ["12 hdd-7200 (mean) behind gigabit", "Simulated bandwidth of h2dp over time", "busy-6", "class=\"phase\""]
+    {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("NaN") && !html.contains(">inf"), "a figure is not a number");
 }
 
 /// A browser without a network (its only proxy does not exist) shows the page and complains of nothing. Left out where there is no
 /// Chromium; STRIPEWISE_REPORT_SAMPLE names a file to keep the page in.
 #[test]
 fn a_browser_shows_the_report_without_a_network() {
-    let html = render(&everything()).unwrap();
+    let mut material = everything();
+    with_requests_of_a_measured_size(&mut material);
+    let html = render(&material).unwrap();
     if let Some(keep) = std::env::var_os("STRIPEWISE_REPORT_SAMPLE") {
         std::fs::write(keep, &html).unwrap();
     }

@@ -49,7 +49,7 @@ pub(crate) struct Printed<'a> {
 }
 
 impl SimulatedRun {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: String,
         plan: Option<PathBuf>,
         predicted_mb_per_s: Option<f64>,
@@ -73,24 +73,24 @@ impl Simulation {
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// What a file says; `path` is for messages.
+    ///
     /// # Errors
-    /// When the file cannot be read or is of another version, which is named.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the report, which does not show simulations yet"))]
-    pub(crate) fn load(path: &Path) -> Result<Self> {
+    /// When it is of another version, which is named, or not of this form.
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
         }
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let what = || format!("{} is not what `stripewise simulate` writes", path.display());
-        let Versioned { version } = serde_json::from_str(&text).with_context(what)?;
+        let Versioned { version } = serde_json::from_str(text).with_context(what)?;
         if version != SIMULATION_VERSION {
             bail!(
                 "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
                 path.display()
             );
         }
-        serde_json::from_str(&text).with_context(what)
+        serde_json::from_str(text).with_context(what)
     }
 }
 
@@ -133,9 +133,10 @@ mod tests {
             runs: vec![SimulatedRun::new("def".into(), None, Some(1.0 / 3.0), outcome)],
         };
         simulation.save(&path).unwrap();
-        assert_eq!(Simulation::load(&path).unwrap(), simulation);
-        std::fs::write(&path, "{\"version\": 9}").unwrap();
-        assert!(Simulation::load(&path).unwrap_err().to_string().contains("version 9 is not supported"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(Simulation::parse(&text, &path).unwrap(), simulation);
+        let other = Simulation::parse("{\"version\": 9}", &path).unwrap_err();
+        assert!(other.to_string().contains("version 9 is not supported"), "{other}");
     }
 
     #[test]
