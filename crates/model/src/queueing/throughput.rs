@@ -15,6 +15,13 @@ use super::{Network, ServerDemand, Work};
 const SINGLE_STEPS: u32 = 256;
 const STRIDE: u32 = 16;
 
+/// What forks add to the waits of their parts changes little from one population to the next: it is worked out anew when the population has grown
+/// by this part since the last time, and follows the waits in between.
+const FORK_STRIDE: u32 = 3;
+
+/// Widest waits of forks are rounded up to one of so many steps between powers of two, so that forks share their exponentials.
+const SCALES_PER_OCTAVE: f64 = 4.0;
+
 /// One server as a station with one queue.
 ///
 /// Device and link follow each other. Were both services constant, the two waits together would be the wait at the slower one alone, for the
@@ -91,6 +98,7 @@ pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64
     let limit = network.bottleneck().map_or(f64::INFINITY, |found| 1.0 / found.demand_s);
     let alone_s = think_s + network.unloaded_s();
     let (mut rate, mut population) = (0.0f64, 0);
+    let mut joining = Joining::default();
     while population < processes {
         let before = population;
         population =
@@ -98,19 +106,47 @@ pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64
         // One process less than now sees the queues of the population before; over a longer stride they grow in proportion.
         let growth = if before == 0 { 0.0 } else { f64::from(population - 1) / f64::from(before) };
         let mut waits = Waits::of(&queues, growth);
-        let single_s: f64 = queues
-            .iter()
-            .zip(&waits.seconds)
-            .zip(&forked)
-            .map(|((queue, wait_s), forked)| (queue.visits - forked).max(0.0) * wait_s)
-            .sum();
-        let joined_s: f64 = forks.iter().map(|fork| fork.share * fork.waiting_s(&mut waits)).sum();
+        let (mut single_s, mut parts_s) = (0.0, 0.0);
+        for ((queue, wait_s), forked) in queues.iter().zip(&waits.seconds).zip(&forked) {
+            single_s += (queue.visits - forked).max(0.0) * wait_s;
+            parts_s += forked * wait_s;
+        }
+        let joined_s = joining
+            .waiting_s(population, parts_s, || forks.iter().map(|fork| fork.share * fork.waiting_s(&mut waits)).sum());
         let cycle_s = alone_s + single_s + joined_s;
         // A process more never makes the others' work less.
         rate = (f64::from(population) / cycle_s).min(limit).max(rate);
         queues.iter_mut().for_each(|queue| queue.serve(rate, growth));
     }
     rate
+}
+
+/// The waiting of forks as a multiple of the waits of all their parts, at the populations where it was worked out.
+#[derive(Default)]
+struct Joining {
+    /// Population and multiple: the last two.
+    known: [Option<(u32, f64)>; 2],
+}
+
+impl Joining {
+    /// Seconds that forks wait when their parts together wait `parts_s`; `exact_s` works it out.
+    fn waiting_s(&mut self, population: u32, parts_s: f64, exact_s: impl FnOnce() -> f64) -> f64 {
+        if parts_s <= 0.0 {
+            return 0.0;
+        }
+        match self.known {
+            [Some((before, of_before)), Some((last, of_last))] if population < last + (last / FORK_STRIDE).max(1) => {
+                // On with the slope of the last two over the logarithm of the population, which never turns the multiple around.
+                let steps = (f64::from(population) / f64::from(last)).ln() / (f64::from(last) / f64::from(before)).ln();
+                (of_last + steps * (of_last - of_before)).max(0.0) * parts_s
+            }
+            _ => {
+                let exact_s = exact_s();
+                self.known = [self.known[1], Some((population, exact_s / parts_s))];
+                exact_s
+            }
+        }
+    }
 }
 
 fn forked_visits(forks: &[JoinedFork], queues: usize) -> Vec<f64> {
@@ -141,11 +177,12 @@ fn joined_forks(network: &Network, queues: &[Queue]) -> Vec<JoinedFork> {
         let longest_s = parts.iter().map(|(_, alone_s)| *alone_s).fold(0.0, f64::max);
         forks.push(JoinedFork { share, parts, longest_s, likeness: 0.0 });
     }
+    let roots: Vec<f64> = queues.iter().map(|queue| queue.visits.sqrt().recip()).collect();
     for fork in &mut forks {
         let (mut sum, mut pairs) = (0.0, 0.0);
         for (number, (one, _)) in fork.parts.iter().enumerate() {
             for (other, _) in &fork.parts[..number] {
-                sum += together[one * count + other] / (queues[*one].visits * queues[*other].visits).sqrt();
+                sum += together[one * count + other] * (roots[*one] * roots[*other]);
                 pairs += 1.0;
             }
         }
@@ -174,9 +211,8 @@ struct Waits {
     busy: Vec<f64>,
     /// Mean seconds of those that wait.
     scales_s: Vec<f64>,
-    /// For a queue whose scale is the widest of a fork: for every queue, busy y^(widest / own scale) at the nodes. Most forks share few
-    /// widest queues, so their exponentials are taken once and not for every fork.
-    tables: Vec<Option<Vec<[f64; NODES.len()]>>>,
+    /// For every widest scale of a fork in use, by its number: the scale, and for every queue busy y^(scale / own scale) at the nodes.
+    tables: Vec<(i32, f64, Vec<[f64; NODES.len()]>)>,
 }
 
 impl Waits {
@@ -185,18 +221,23 @@ impl Waits {
         let busy: Vec<f64> = queues.iter().map(|queue| queue.slow.busy).collect();
         let scales_s = seconds.iter().zip(&busy).map(|(wait_s, busy)| wait_s / busy.max(1e-9)).collect();
         let busy = busy.into_iter().map(|busy| busy.min(1.0)).collect();
-        Self { tables: vec![None; seconds.len()], seconds, busy, scales_s }
+        Self { tables: Vec::new(), seconds, busy, scales_s }
     }
 
-    fn make_table(&mut self, widest: usize) {
-        let (scales_s, busy) = (&self.scales_s, &self.busy);
-        self.tables[widest].get_or_insert_with(|| {
-            let of_queue = |(own_s, busy): (&f64, &f64)| {
-                let exponent = if *own_s > 0.0 { scales_s[widest] / own_s } else { 0.0 };
-                NODES.map(|(y, _)| busy * y.powf(exponent))
-            };
-            scales_s.iter().zip(busy).map(of_queue).collect()
-        });
+    /// The position of the table for the least scale that is not below `widest_s`.
+    fn table(&mut self, widest_s: f64) -> usize {
+        let number = (widest_s.log2() * SCALES_PER_OCTAVE).ceil() as i32;
+        if let Some(known) = self.tables.iter().position(|(known, ..)| *known == number) {
+            return known;
+        }
+        let scale_s = (f64::from(number) / SCALES_PER_OCTAVE).exp2();
+        let of_queue = |(own_s, busy): (&f64, &f64)| {
+            let exponent = if *own_s > 0.0 { scale_s / own_s } else { 0.0 };
+            NODES.map(|(y, _)| busy * y.powf(exponent))
+        };
+        let table = self.scales_s.iter().zip(&self.busy).map(of_queue).collect();
+        self.tables.push((number, scale_s, table));
+        self.tables.len() - 1
     }
 }
 
@@ -211,17 +252,13 @@ impl JoinedFork {
 
     /// Mean of the largest of independent times, each its seconds alone and its wait.
     fn independent_s(&self, waits: &mut Waits) -> f64 {
-        let queues = self.parts.iter().map(|(queue, _)| *queue);
-        let widest =
-            queues.reduce(|widest, queue| if waits.scales_s[queue] > waits.scales_s[widest] { queue } else { widest });
-        let widest = widest.expect("a fork has parts");
-        let widest_s = waits.scales_s[widest];
+        let widest_s = self.parts.iter().map(|(queue, _)| waits.scales_s[*queue]).fold(0.0, f64::max);
         if widest_s <= 0.0 {
             return self.longest_s;
         }
-        waits.make_table(widest);
-        let table = waits.tables[widest].as_ref().expect("just made");
-        // With y = exp(-(t - longest) / widest), the mean is longest + widest times the integral of P(largest > t) / y over [0, 1].
+        let table = waits.table(widest_s);
+        let (_, scale_s, table) = &waits.tables[table];
+        // With y = exp(-(t - longest) / scale), the mean is longest + scale times the integral of P(largest > t) / y over [0, 1].
         let mut below = [1.0; NODES.len()];
         for (queue, alone_s) in &self.parts {
             let own_s = waits.scales_s[*queue];
@@ -232,6 +269,6 @@ impl JoinedFork {
             }
         }
         let integral: f64 = NODES.iter().zip(below).map(|((y, weight), below)| weight * (1.0 - below) / y).sum();
-        self.longest_s + widest_s * integral
+        self.longest_s + scale_s * integral
     }
 }
