@@ -90,7 +90,7 @@ impl<'a> Block<'a> {
         sum_s
     }
 
-    /// The regions that change their layout at the begin of a window, in the order of the plan: those that leave SServers first.
+    /// The regions that change their layout at the begin of a window, in the mover's order: those that leave SServers first.
     fn moves<'b>(&'b self, choices: &'b [FileChoice], window: usize, layouts: &[&'b Layout]) -> Vec<Moving<'b>> {
         let mut moves = Vec::new();
         for (number, item) in self.program.items.iter().enumerate() {
@@ -104,12 +104,11 @@ impl<'a> Block<'a> {
                 moves.push(Moving { item: number, from, to: layouts[number], bytes });
             }
         }
-        let uses_ssd = |layout: &Layout| self.task.groups.uses_ssd(layout);
-        moves.sort_by_key(|one| match (uses_ssd(one.from), uses_ssd(one.to)) {
-            (true, false) => 0,
-            (false, true) => 2,
-            _ => 1,
-        });
+        let on_ssd = |layout: &Layout| -> f64 {
+            let of_ssd = layout.stripes().iter().filter(|stripe| self.task.groups.ssd.contains(&stripe.server));
+            of_ssd.map(|stripe| f64::from(stripe.size_bytes)).sum::<f64>() / layout.view().cycle_bytes() as f64
+        };
+        moves.sort_by_cached_key(|one| ((on_ssd(one.to) - on_ssd(one.from)) * 1e6) as i64);
         moves
     }
 }

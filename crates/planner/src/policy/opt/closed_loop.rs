@@ -23,7 +23,7 @@ const SAMPLE: (usize, usize) = (256, 16_000);
 const MOST_PROCESSES: u32 = 512;
 
 /// Bytes that the mover copies at a time.
-const CHUNK_BYTES: u64 = 4 << 20;
+const CHUNK_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
 struct Draw {

@@ -16,7 +16,7 @@ use super::program::{Assignment, Program};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, Variable};
 
 /// Responses at most, for the bound and for other aims.
-const ROUNDS: (usize, usize) = (150, 60);
+const ROUNDS: (usize, usize) = (150, 30);
 
 /// Relative distance of upper and lower bound at which to stop.
 const CLOSE: f64 = 2e-4;

@@ -1,9 +1,11 @@
 //! `opt --online`: every window planned from the windows before it, with the data where it is.
 //!
-//! The window to come is guessed as the mean of those seen, weighted by powers of the decay. How far the guess can be relied on is learned from
+//! The window to come is guessed as the mean of those seen, weighted by powers of the decay; a window that the guess for it had less right than
+//! usual makes those before it count less. How far the guess can be relied on is learned from
 //! the run: the part of each window's requests that the guess for it had in the right regions, decayed alike. The rest of the requests is
-//! taken to fall on all regions seen, evenly, so that where the past says nothing of the future nothing is moved for it. Moves count
-//! against the window that they are for. Before anything is known, regions are striped 1 MiB wide over all servers while the SSDs
+//! taken to fall on all regions seen, evenly, so that where the past says nothing of the future nothing is moved for it. The better guesses
+//! were, the longer this one is taken to hold, and the more moves it can pay for: with a part r right, 1 / (1 - r) windows, as if each
+//! window kept to the last one with probability r. Before anything is known, regions are striped 1 MiB wide over all servers while the SSDs
 //! have room: most requests then meet one server, and all servers share the load.
 
 use super::super::fill::{FileLayouts, fill_at_random};
@@ -21,8 +23,12 @@ use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAcces
 /// Stripe of regions of which nothing is known.
 const BLIND_STRIPE_BYTES: u64 = 1 << 20;
 
-/// Requests that a guess is scaled to, at least, so that rounding to whole requests loses nothing.
-const LEAST_REQUESTS: f64 = 100_000.0;
+/// Weight of a guess relative to the next one when it is asked how right guesses are: slower than the accesses themselves are forgotten, since
+/// how often a program changes its ways tells of later changes.
+const RELIANCE_DECAY: f64 = 0.8;
+
+/// Windows that a guess is taken to hold for, at most.
+const LONGEST_HORIZON: f64 = 8.0;
 
 /// What one file's window looked like, region by region and class by class, as weights that sum to its mean requests.
 type Weights = HashMap<(u32, AccessClass), f64>;
@@ -86,9 +92,13 @@ impl Past {
             }
         }
         let total: f64 = now.values().sum();
+        let mut decay = decay;
         if !self.weights.is_empty() && total > 0.0 {
-            self.right = decay * self.right + overlap(&self.weights, &now);
-            self.guessed = decay * self.guessed + 1.0;
+            let right = overlap(&self.weights, &now);
+            // Less right than usual: the access has changed, and what was before it counts the less.
+            decay *= (right / self.reliance().max(1e-9)).min(1.0).powi(2);
+            self.right = RELIANCE_DECAY * self.right + right;
+            self.guessed = RELIANCE_DECAY * self.guessed + 1.0;
         }
         self.weights.retain(|_, weight| {
             *weight *= decay;
@@ -112,13 +122,17 @@ impl Past {
         if self.guessed > 0.0 { (self.right / self.guessed).clamp(0.0, 1.0) } else { 1.0 }
     }
 
+    /// Windows for which the guess is taken to hold.
+    fn horizon(&self) -> f64 {
+        if self.guessed > 0.0 { (1.0 / (1.0 - self.reliance())).min(LONGEST_HORIZON) } else { 2.0 }
+    }
+
     fn guess(&self, file: &FileAccess) -> FileAccess {
         let mut keys: Vec<(u32, AccessClass)> = self.weights.keys().copied().collect();
         keys.sort_unstable();
         let mut classes: Vec<AccessClass> = keys.iter().map(|(_, class)| *class).collect();
         classes.sort_unstable();
         classes.dedup();
-        let total: f64 = keys.iter().map(|key| self.weights[key]).sum();
         let mut regions: Vec<u32> = keys.iter().map(|(region, _)| *region).collect();
         regions.dedup();
         let even = 1.0 / regions.len().max(1) as f64;
@@ -126,8 +140,8 @@ impl Past {
         for key in &keys {
             *by_class.entry(key.1).or_insert(0.0) += self.weights[key];
         }
-        let requests = f64::max(total / self.windows.max(1e-9), LEAST_REQUESTS);
-        let (reliance, scale) = (self.reliance(), requests / total.max(1e-9));
+        // The mean window, as many times as it is taken to come.
+        let (reliance, scale) = (self.reliance(), self.horizon() / self.windows.max(1e-9));
         let count = |region: u32, class: &AccessClass| {
             let own = self.weights.get(&(region, *class)).copied().unwrap_or(0.0);
             (scale * (reliance * own + (1.0 - reliance) * even * by_class[class])).round() as u64

@@ -9,6 +9,7 @@ use super::demand::{Demands, rows};
 use super::kinds::Kind;
 use super::shapes::Shape;
 use rayon::prelude::*;
+use std::sync::Arc;
 use stripewise_model::Profile;
 
 /// A region, or several that nobody accesses.
@@ -40,23 +41,23 @@ impl Item {
     }
 }
 
-/// Options of all items, flat.
-#[derive(Debug)]
+/// Options of all items, flat. A copy shares what is large.
+#[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) kinds: Vec<Kind>,
-    pub(crate) shapes: Vec<Shape>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) shapes: Arc<Vec<Shape>>,
+    pub(crate) items: Arc<Vec<Item>>,
     /// Rows of one period.
     pub(crate) rows: usize,
     pub(crate) windows: usize,
     /// The window of each period, ascending.
     pub(crate) window_of: Vec<usize>,
     /// Item i has options `first[i]..first[i + 1]`.
-    first: Vec<usize>,
-    shape_of: Vec<u16>,
+    first: Arc<Vec<usize>>,
+    shape_of: Arc<Vec<u16>>,
     /// For each option and window `rows` seconds that it asks of the stations while requests do not march together, and the seconds that it
     /// costs outright: while all requests are in its region.
-    load_s: Vec<f32>,
+    load_s: Arc<Vec<f32>>,
     /// Seconds per byte on the stations for reading a region of a shape in a move, and for writing it.
     read_s: Vec<Vec<f64>>,
     write_s: Vec<Vec<f64>>,
@@ -103,28 +104,40 @@ impl Program {
             let sum: f64 = same().map(|other| requests[other]).sum();
             if sum > 0.0 { requests[period] / sum } else { 1.0 / same().count() as f64 }
         };
-        let mut program = Self {
+        let (mut first, mut shape_of, mut load_s) = (vec![0], Vec::new(), Vec::new());
+        for of_item in options {
+            for (shape, row) in of_item {
+                shape_of.push(shape);
+                load_s.extend(row);
+            }
+            first.push(shape_of.len());
+        }
+        Self {
             rows,
             windows,
-            first: vec![0],
-            shape_of: Vec::new(),
-            load_s: Vec::new(),
+            first: Arc::new(first),
+            shape_of: Arc::new(shape_of),
+            load_s: Arc::new(load_s),
             read_s: moving(stripewise_layout::Direction::Read),
             write_s: moving(stripewise_layout::Direction::Write),
             period_share: (0..window_of.len()).map(in_window).collect(),
             window_of,
             kinds,
-            shapes,
-            items,
-        };
-        for of_item in options {
-            for (shape, row) in of_item {
-                program.shape_of.push(shape);
-                program.load_s.extend(row);
-            }
-            program.first.push(program.shape_of.len());
+            shapes: Arc::new(shapes),
+            items: Arc::new(items),
         }
+    }
+
+    /// The same with moves so many times as dear.
+    pub(crate) fn reluctant(&self, factor: f64) -> Self {
+        let mut program = self.clone();
+        program.read_s.iter_mut().chain(&mut program.write_s).flatten().for_each(|seconds| *seconds *= factor);
         program
+    }
+
+    /// Whether any path can have moves.
+    pub(crate) fn has_moves(&self) -> bool {
+        self.windows > 1 || self.items.iter().any(|item| item.before.is_some())
     }
 
     pub(crate) fn periods(&self) -> usize {

@@ -9,8 +9,10 @@ use super::paths::Prices;
 use super::program::{Assignment, Program};
 use std::collections::HashMap;
 
-/// Passes over all items in search of single changes that lower the aim.
+/// Passes over all items in search of single changes that lower the aim, where there are no more items than this: with more, each is too
+/// small a part of the load for its rounding to matter.
 const PASSES: usize = 4;
+const MOST_IMPROVED: usize = 256;
 
 /// With so few items, all combinations are looked at (but those that the prices rule out), up to so many steps.
 const FEW_ITEMS: usize = 24;
@@ -43,7 +45,9 @@ pub(crate) fn round(program: &Program, aim: &Aim, relaxed: &Relaxed) -> Assignme
     let mut sum = program.sum(chosen);
     make_room(program, aim, &relaxed.prices, &mut sum);
     if program.windows == 1 {
-        improve(program, aim, &heat, &mut sum);
+        if program.items.len() <= MOST_IMPROVED {
+            improve(program, aim, &heat, &mut sum);
+        }
         if program.items.len() <= FEW_ITEMS && *aim == Aim::plain(program) {
             return Exact::new(program, aim, &relaxed.prices, &heat).search(sum);
         }

@@ -21,9 +21,13 @@ const HASTES: [f64; 5] = [0.0, 0.1, 0.3, 1.0, 3.0];
 /// Steps of the coordinate search; a step that moves nowhere halves the next.
 const STEPS: usize = 5;
 
-/// The same with several windows, where a solution costs so much more that fewer aims are tried.
-const HASTES_OF_WINDOWS: [f64; 3] = [0.0, 0.3, 1.0];
-const STEPS_OF_WINDOWS: usize = 2;
+/// The same where moves are possible: a solution then costs so much more that fewer aims are tried.
+const HASTES_WITH_MOVES: [f64; 3] = [0.0, 0.3, 1.0];
+const STEPS_WITH_MOVES: usize = 1;
+
+/// Times as dear as moves are taken to be: the program counts what they ask of the stations, but not that a region is copied after
+/// others and serves from its old place until then. The last one forbids them.
+const RELUCTANCES: [f64; 5] = [1e4, 30.0, 10.0, 3.0, 1.0];
 
 /// A plan with the time that the sample says.
 #[derive(Clone, Debug)]
@@ -46,6 +50,8 @@ struct Knobs {
     haste: f64,
     /// ln of the weight of the rows of each kind.
     weights: Vec<f64>,
+    /// Times as dear as moves are taken to be.
+    reluctance: f64,
 }
 
 /// Searches the aims; `others` are plans that the result must not be worse than.
@@ -66,26 +72,42 @@ pub(crate) fn search(block: &Block<'_>, others: Vec<Vec<FileChoice>>, budget: &B
     let plain = Aim::plain(program);
     let relaxed = relax(program, &plain, reference_s, None, budget);
     let hint = relaxed.prices.clone();
+    let has_moves = program.has_moves();
+    let mut reluctant: Vec<(f64, Program)> = Vec::new();
     let mut try_knobs = |knobs: &Knobs| {
+        if reluctant.iter().all(|(known, _)| *known != knobs.reluctance) {
+            reluctant.push((knobs.reluctance, program.reluctant(knobs.reluctance)));
+        }
+        let view = reluctant.iter().find(|(known, _)| *known == knobs.reluctance).map_or(program, |(_, view)| view);
         let aim = knobs.aim(program);
-        let found = if aim == plain { relaxed.clone() } else { relax(program, &aim, reference_s, Some(&hint), budget) };
-        let sum = round(program, &aim, &found);
-        offer(place(block.task, program, &found.prices, &sum.chosen, block.before))
+        let found = if aim == plain && knobs.reluctance == 1.0 {
+            relaxed.clone()
+        } else {
+            relax(view, &aim, reference_s, Some(&hint), budget)
+        };
+        let sum = round(view, &aim, &found);
+        offer(place(block.task, view, &found.prices, &sum.chosen, block.before))
     };
-    let start = |haste: f64| Knobs { haste, weights: vec![0.0; program.kinds.len()] };
-    let mut center = (f64::INFINITY, start(0.0));
-    let (hastes, steps) =
-        if program.windows == 1 { (&HASTES[..], STEPS) } else { (&HASTES_OF_WINDOWS[..], STEPS_OF_WINDOWS) };
-    for haste in hastes.iter().copied() {
-        let knobs = start(haste);
+    let start = |haste, reluctance| Knobs { haste, weights: vec![0.0; program.kinds.len()], reluctance };
+    let mut center = (f64::INFINITY, start(0.0, 1.0));
+    let mut firsts: Vec<Knobs> = Vec::new();
+    match has_moves {
+        true => firsts.extend(RELUCTANCES.map(|reluctance| start(0.1, reluctance))),
+        false => firsts.extend(HASTES.map(|haste| start(haste, 1.0))),
+    }
+    let mut next = 0;
+    while let Some(knobs) = firsts.get(next).cloned().filter(|_| next == 0 || !budget.is_spent()) {
         let time_s = try_knobs(&knobs);
         if time_s < center.0 {
             center = (time_s, knobs);
         }
-        if budget.is_spent() {
-            break;
+        next += 1;
+        if has_moves && next == RELUCTANCES.len() {
+            let reluctance = center.1.reluctance;
+            firsts.extend(HASTES_WITH_MOVES.map(|haste| start(haste, reluctance)));
         }
     }
+    let steps = if has_moves { STEPS_WITH_MOVES } else { STEPS };
     let classes: Vec<ServerClass> = program.kinds.iter().map(|kind| kind.class).collect();
     let mut step = 0.2f64;
     for _ in 0..steps {
@@ -134,17 +156,16 @@ impl Knobs {
         let mut neighbours = Vec::new();
         for sign in [1.0, -1.0] {
             let haste = if self.haste == 0.0 { 0.05 } else { self.haste * (sign * 3.0 * step).exp() };
-            neighbours.push(Knobs { haste, weights: self.weights.clone() });
+            neighbours.push(Knobs { haste, ..self.clone() });
             let shift = |of: &dyn Fn(usize) -> bool| {
                 let weights = self.weights.iter().enumerate();
                 weights.map(|(kind, weight)| if of(kind) { weight + sign * step } else { *weight }).collect()
             };
             if classes.len() > 4 {
-                neighbours.push(Knobs { haste: self.haste, weights: shift(&|kind| classes[kind] == ServerClass::Ssd) });
+                neighbours.push(Knobs { weights: shift(&|kind| classes[kind] == ServerClass::Ssd), ..self.clone() });
             } else {
                 let kinds = 1..classes.len();
-                neighbours
-                    .extend(kinds.map(|kind| Knobs { haste: self.haste, weights: shift(&|other| other == kind) }));
+                neighbours.extend(kinds.map(|kind| Knobs { weights: shift(&|other| other == kind), ..self.clone() }));
             }
         }
         neighbours

@@ -17,7 +17,7 @@ const WIDTHS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 const WEIGHTS: [(u64, u64); 8] = [(1, 1), (1, 2), (1, 3), (1, 4), (2, 3), (1, 6), (1, 8), (2, 1)];
 
 /// Grains that are tried, at most: with many sizes of request in one file, those that carry the most bytes.
-const MOST_GRAINS: usize = 24;
+const MOST_GRAINS: usize = 16;
 
 /// One cycle of stripes; a region's layout is the shape, begun at some turn.
 #[derive(Clone, PartialEq, Debug)]
