@@ -11,8 +11,10 @@
 mod demand;
 mod network;
 mod streaming;
+mod tally;
 mod throughput;
 
 pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};
+pub use tally::{KINDS, ServiceSeconds, Tally, kind};

@@ -3,7 +3,7 @@
 use super::Streaming;
 use crate::Profile;
 use crate::striped::{aligned_count, touched_shares};
-use stripewise_layout::{Layout, Order, RegionOffset};
+use stripewise_layout::{Direction, Layout, Order};
 use stripewise_trace::AccessClass;
 
 /// Offsets that are looked at, at most; with more, as many evenly spaced ones stand for all.
@@ -116,128 +116,183 @@ pub fn request_demand(
 #[derive(Clone, PartialEq, Debug)]
 pub struct Splitting {
     /// Of the layout, ascending.
-    servers: Vec<usize>,
-    /// Visits and bytes per request of each of `servers`, when the samples are not all offsets.
-    means: Option<Vec<(f64, f64)>>,
-    samples: Vec<Sample>,
-    /// Of each of `servers` over the samples. Service is linear in bytes, so these are all that a class needs of them.
-    moments: Vec<Moments>,
+    pub(super) servers: Vec<usize>,
+    /// The bytes on each server that an offset touches, by position in `servers`, one offset after the other.
+    parts: Vec<(u16, f64)>,
+    /// Where in `parts` each offset ends.
+    ends: Vec<usize>,
+    /// Of each of `servers`. Service is linear in bytes, so these are all that a class needs of them.
+    pub(super) moments: Vec<Moments>,
     /// Sets of servers that are touched together.
-    sets: Vec<TouchedSet>,
+    pub(super) sets: Vec<TouchedSet>,
 }
-
-/// One offset: the bytes on each server that it touches, by position in [`Splitting::servers`].
-type Sample = Vec<(usize, f64)>;
 
 /// Sub-requests to one server per request: how many, their bytes and their squared bytes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Moments {
-    visits: f64,
-    bytes: f64,
-    square_bytes: f64,
+pub(super) struct Moments {
+    pub(super) visits: f64,
+    pub(super) bytes: f64,
+    pub(super) square_bytes: f64,
 }
 
-/// The share of the samples that touch just these servers, and the mean bytes on each.
+impl Moments {
+    pub(super) fn add(&mut self, weight: f64, other: &Moments) {
+        self.visits += weight * other.visits;
+        self.bytes += weight * other.bytes;
+        self.square_bytes += weight * other.square_bytes;
+    }
+
+    /// With known visits and bytes; the samples say how far the bytes of sub-requests vary about their mean.
+    fn with_means(self, visits: f64, bytes: f64) -> Self {
+        let spread = if self.bytes > 0.0 { self.square_bytes * self.visits / (self.bytes * self.bytes) } else { 1.0 };
+        Self { visits, bytes, square_bytes: bytes * bytes / visits * spread.max(1.0) }
+    }
+}
+
+/// The share of the samples that touch just these servers, and the mean bytes on each. Requests are contiguous, so a set is a run of the cycle.
 #[derive(Clone, PartialEq, Debug)]
-struct TouchedSet {
-    share: f64,
-    parts: Vec<(usize, f64)>,
+pub(super) struct TouchedSet {
+    /// Turn of the cycle with which the run begins; 0 for all of them.
+    pub(super) first_turn: usize,
+    pub(super) share: f64,
+    /// By position in [`Splitting::servers`], ascending.
+    pub(super) parts: Vec<(u16, f64)>,
+}
+
+/// Cuts contiguous requests at the stripes of a cycle.
+struct Cutter {
+    cycle_bytes: u64,
+    /// Where each turn starts in the cycle, and its bytes.
+    turns: Vec<(u64, u64)>,
+    /// For every turn the position of its server among the servers in order.
+    positions: Vec<u16>,
+}
+
+impl Cutter {
+    /// Adds the bytes on every touched server, by ascending position; returns the turn in which the request begins.
+    fn cut(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+        let (first_cycle, first_rest) = (offset / self.cycle_bytes, offset % self.cycle_bytes);
+        let end = offset + length;
+        let (cycles, last_rest) = (end / self.cycle_bytes - first_cycle, end % self.cycle_bytes);
+        let known = parts.len();
+        let mut first_turn = 0;
+        for ((start, size), position) in self.turns.iter().zip(&self.positions) {
+            let before = first_rest.saturating_sub(*start).min(*size);
+            first_turn += usize::from(before == *size);
+            let bytes = cycles * size + last_rest.saturating_sub(*start).min(*size) - before;
+            if bytes > 0 {
+                parts.push((*position, bytes as f64));
+            }
+        }
+        if !parts[known..].is_sorted_by_key(|(at, _)| *at) {
+            parts[known..].sort_unstable_by_key(|(at, _)| *at);
+        }
+        // A request on all servers is the same wherever it begins.
+        if parts.len() - known == self.turns.len() { 0 } else { first_turn }
+    }
 }
 
 impl Splitting {
     /// Requests of `request_bytes`, aligned to their size, in regions of `region_bytes` on `layout`.
     #[must_use]
     pub fn of(layout: &Layout, request_bytes: u64, region_bytes: u64) -> Self {
-        let (view, request_bytes) = (layout.view(), request_bytes.max(1));
-        let mut turns: Vec<usize> = (0..layout.stripes().len()).collect();
-        turns.sort_unstable_by_key(|turn| layout.stripes()[*turn].server);
-        let mut position = vec![0; turns.len()];
-        turns.iter().enumerate().for_each(|(at, turn)| position[*turn] = at);
-        let count = aligned_count(view.cycle_bytes(), request_bytes, region_bytes);
+        let (cycle_bytes, request_bytes) = (layout.view().cycle_bytes(), request_bytes.max(1));
+        let mut order: Vec<usize> = (0..layout.stripes().len()).collect();
+        order.sort_by_key(|turn| layout.stripes()[*turn].server);
+        let mut positions = vec![0u16; order.len()];
+        order.iter().zip(0..).for_each(|(turn, at)| positions[*turn] = at);
+        let mut start = 0;
+        let turns = layout.stripes().iter().map(|stripe| {
+            let size = u64::from(stripe.size_bytes);
+            start += size;
+            (start - size, size)
+        });
+        let cutter = Cutter { cycle_bytes, turns: turns.collect(), positions };
+        let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
         let looked_at = count.min(SAMPLES);
-        let mut samples: Vec<Sample> = Vec::with_capacity(looked_at as usize);
         let share = 1.0 / looked_at as f64;
-        let mut moments = vec![Moments::default(); turns.len()];
+        let mut parts: Vec<(u16, f64)> = Vec::with_capacity(looked_at as usize);
+        let mut ends = Vec::with_capacity(looked_at as usize);
+        let mut moments = vec![Moments::default(); order.len()];
         let mut sets: Vec<TouchedSet> = Vec::new();
         for number in 0..looked_at {
-            let offset = RegionOffset(number * count / looked_at * request_bytes);
-            let mut parts: Sample =
-                view.split(offset, request_bytes).map(|sub| (position[sub.turn], sub.length as f64)).collect();
-            parts.sort_unstable_by_key(|(at, _)| *at);
-            for (at, bytes) in &parts {
-                let sums = &mut moments[*at];
-                sums.visits += share;
-                sums.bytes += share * bytes;
-                sums.square_bytes += share * bytes * bytes;
+            let known = parts.len();
+            let first_turn = cutter.cut(number * count / looked_at * request_bytes, request_bytes, &mut parts);
+            let cut = &parts[known..];
+            for (at, bytes) in cut {
+                moments[usize::from(*at)]
+                    .add(share, &Moments { visits: 1.0, bytes: *bytes, square_bytes: bytes * bytes });
             }
-            let is_same = |set: &&mut TouchedSet| {
-                set.parts.len() == parts.len() && set.parts.iter().zip(&parts).all(|(one, other)| one.0 == other.0)
-            };
+            let is_same = |set: &&mut TouchedSet| set.first_turn == first_turn && set.parts.len() == cut.len();
             match sets.iter_mut().find(is_same) {
                 Some(set) => {
                     set.share += share;
-                    set.parts.iter_mut().zip(&parts).for_each(|(sum, (_, bytes))| sum.1 += share * bytes);
+                    set.parts.iter_mut().zip(cut).for_each(|(sum, (_, bytes))| sum.1 += share * bytes);
                 }
                 None => {
-                    let summed = parts.iter().map(|(at, bytes)| (*at, share * bytes)).collect();
-                    sets.push(TouchedSet { share, parts: summed });
+                    let summed = cut.iter().map(|(at, bytes)| (*at, share * bytes)).collect();
+                    sets.push(TouchedSet { first_turn, share, parts: summed });
                 }
             }
-            samples.push(parts);
+            ends.push(parts.len());
         }
         for set in &mut sets {
             set.parts.iter_mut().for_each(|(_, bytes)| *bytes /= set.share);
         }
-        let is_period = count == aligned_count(view.cycle_bytes(), request_bytes, u64::MAX);
-        let means = (count > looked_at && is_period).then(|| {
+        let is_period = count == aligned_count(cycle_bytes, request_bytes, u64::MAX);
+        if count > looked_at && is_period {
             let touched: Vec<f64> = touched_shares(layout, request_bytes).collect();
-            let share = |turn: usize| f64::from(layout.stripes()[turn].size_bytes) / view.cycle_bytes() as f64;
-            turns.iter().map(|turn| (touched[*turn], request_bytes as f64 * share(*turn))).collect()
-        });
-        let servers = turns.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
-        Self { servers, means, samples, moments, sets }
+            for (turn, at) in order.iter().zip(&mut moments) {
+                let share = f64::from(layout.stripes()[*turn].size_bytes) / cycle_bytes as f64;
+                *at = at.with_means(touched[*turn], request_bytes as f64 * share);
+            }
+        }
+        let servers = order.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
+        Self { servers, parts, ends, moments, sets }
+    }
+
+    /// The mean over the offsets of the longest sub-request, whose seconds are `line[0]` and `line[1]` for each byte; lines by position.
+    pub(super) fn longest_s(&self, lines: &[[f64; 2]]) -> f64 {
+        let (mut start, mut sum) = (0, 0.0);
+        for end in &self.ends {
+            let alone_s = self.parts[start..*end].iter().map(|(at, bytes)| {
+                let [startup_s, s_per_byte] = lines[usize::from(*at)];
+                startup_s + bytes * s_per_byte
+            });
+            sum += alone_s.fold(0.0, f64::max);
+            start = *end;
+        }
+        sum / self.ends.len() as f64
     }
 
     /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
     #[must_use]
     pub fn demand(&self, profile: &Profile, class: AccessClass, streams: impl Fn(usize) -> Streaming) -> RequestDemand {
         let cost =
-            |server: &usize| SubRequestCost::of(profile, *server, class, streams(*server).continuing(class.order));
+            |server: &usize| SubRequestCost::of(profile, *server, class.direction, class.order, streams(*server));
         let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
-        let share = 1.0 / self.samples.len() as f64;
-        let longest_s = |sample: &Sample| {
-            let alone_s = sample.iter().map(|(at, bytes)| costs[*at].alone_s(*bytes));
-            alone_s.fold(0.0, f64::max)
-        };
-        let unloaded_s: f64 = self.samples.iter().map(|sample| share * longest_s(sample)).sum();
+        let lines: Vec<[f64; 2]> = costs.iter().map(SubRequestCost::alone).collect();
         let of_set = |set: &TouchedSet| {
-            let part = |(at, bytes): &(usize, f64)| Part {
-                server: self.servers[*at],
-                device_s: costs[*at].device.mean_s(*bytes),
-                link_s: costs[*at].link.mean_s(*bytes),
+            let part = |(at, bytes): &(u16, f64)| Part {
+                server: self.servers[usize::from(*at)],
+                device_s: costs[usize::from(*at)].device.mean_s(*bytes),
+                link_s: costs[usize::from(*at)].link.mean_s(*bytes),
             };
             Fork { share: set.share, parts: set.parts.iter().map(part).collect() }
         };
         let forks = self.sets.iter().map(of_set).collect();
-        let summed = |((server, cost), moments): ((&usize, &SubRequestCost), &Moments)| ServerDemand {
-            server: *server,
-            visits: moments.visits,
-            device: cost.device.summed(moments),
-            link: cost.link.summed(moments),
-        };
-        let mut sums: Vec<ServerDemand> = self.servers.iter().zip(&costs).zip(&self.moments).map(summed).collect();
-        for (at, sum) in sums.iter_mut().enumerate() {
-            match self.means.as_ref().map(|means| means[at]) {
-                Some((visits, bytes)) => {
-                    let (device, link) = (costs[at].device.of(bytes / visits), costs[at].link.of(bytes / visits));
-                    sum.become_mean(visits, device, link);
-                }
-                None if sum.visits > 0.0 => sum.finish(),
-                None => {}
-            }
-        }
-        let servers = sums.into_iter().filter(|sum| sum.visits > 0.0).collect();
-        RequestDemand { servers, unloaded_s, forks }
+        let touched = self.servers.iter().zip(&costs).zip(&self.moments).filter(|(_, moments)| moments.visits > 0.0);
+        let servers = touched.map(|((server, cost), moments)| {
+            let mut demand = ServerDemand {
+                server: *server,
+                visits: moments.visits,
+                device: cost.device.summed(moments),
+                link: cost.link.summed(moments),
+            };
+            demand.finish();
+            demand
+        });
+        RequestDemand { servers: servers.collect(), unloaded_s: self.longest_s(&lines), forks }
     }
 }
 
@@ -255,15 +310,12 @@ impl ServerDemand {
         }
     }
 
-    /// From sums over samples to known means; the samples say how far the works vary about them.
-    fn become_mean(&mut self, visits: f64, device: Work, link: Work) {
-        if self.visits > 0.0 {
-            self.finish();
-        }
-        self.visits = visits;
-        for (own, mean) in [(&mut self.device, device), (&mut self.link, link)] {
-            let variation = own.squared_variation().max(mean.squared_variation());
-            *own = Work { mean_s: mean.mean_s, mean_square_s2: mean.mean_s * mean.mean_s * (1.0 + variation) };
+    /// Adds what are sums already, each with a weight.
+    pub(super) fn add_sums(&mut self, weight: f64, sums: &ServerDemand) {
+        self.visits += weight * sums.visits;
+        for (own, other) in [(&mut self.device, sums.device), (&mut self.link, sums.link)] {
+            own.mean_s += weight * other.mean_s;
+            own.mean_square_s2 += weight * other.mean_square_s2;
         }
     }
 
@@ -276,15 +328,16 @@ impl ServerDemand {
     }
 }
 
-/// The lines of one server for one class.
-struct SubRequestCost {
-    device: LineMoments,
-    link: LineMoments,
+/// The lines of one server for requests of one direction and order.
+#[derive(Clone, Copy)]
+pub(super) struct SubRequestCost {
+    pub(super) device: LineMoments,
+    pub(super) link: LineMoments,
 }
 
 /// Mean and mean square of a mix of lines as polynomials of the bytes.
 #[derive(Clone, Copy, Default)]
-struct LineMoments {
+pub(super) struct LineMoments {
     /// Mean: startup, and per byte.
     mean: [f64; 2],
     /// Mean square: constant, per byte, per squared byte.
@@ -304,13 +357,8 @@ impl LineMoments {
         self.mean[0] + bytes * self.mean[1]
     }
 
-    /// Of sub-requests of so many bytes each.
-    fn of(&self, bytes: f64) -> Work {
-        self.summed(&Moments { visits: 1.0, bytes, square_bytes: bytes * bytes })
-    }
-
     /// Sums over sub-requests.
-    fn summed(&self, moments: &Moments) -> Work {
+    pub(super) fn summed(&self, moments: &Moments) -> Work {
         let Moments { visits, bytes, square_bytes } = *moments;
         Work {
             mean_s: visits * self.mean[0] + bytes * self.mean[1],
@@ -320,18 +368,19 @@ impl LineMoments {
 }
 
 impl SubRequestCost {
-    fn of(profile: &Profile, server: usize, class: AccessClass, continuing: f64) -> Self {
+    pub(super) fn of(profile: &Profile, server: usize, direction: Direction, order: Order, streams: Streaming) -> Self {
         let (mut device, mut link) = (LineMoments::default(), LineMoments::default());
+        let continuing = streams.continuing(order);
         for (order, share) in [(Order::Sequential, continuing), (Order::Random, 1.0 - continuing)] {
-            let line = profile.servers[server].line(class.direction, order);
+            let line = profile.servers[server].line(direction, order);
             device.add(share, line.alpha_s, line.beta_s_per_byte);
         }
         link.add(1.0, profile.network.e_s, profile.network.t_s_per_byte);
         Self { device, link }
     }
 
-    /// Seconds without waiting.
-    fn alone_s(&self, bytes: f64) -> f64 {
-        self.device.mean_s(bytes) + self.link.mean_s(bytes)
+    /// Seconds without waiting: startup, and per byte.
+    pub(super) fn alone(&self) -> [f64; 2] {
+        [self.device.mean[0] + self.link.mean[0], self.device.mean[1] + self.link.mean[1]]
     }
 }

@@ -40,15 +40,22 @@ pub(super) struct ForkSum {
     pub(super) alone_s: Vec<f64>,
 }
 
+impl ForkSum {
+    pub(super) fn add(&mut self, weight: f64, other: &ForkSum) {
+        self.requests += weight * other.requests;
+        self.alone_s.iter_mut().zip(&other.alone_s).for_each(|(own, other)| *own += weight * other);
+    }
+}
+
 /// A closed network: every process of a run has one request in flight or thinks; requests are drawn from a mix.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Network {
-    requests: f64,
-    unloaded_s: f64,
+    pub(super) requests: f64,
+    pub(super) unloaded_s: f64,
     /// By server; works are sums over visits.
-    sums: Vec<ServerDemand>,
+    pub(super) sums: Vec<ServerDemand>,
     /// Requests of more than one part by the servers that they touch.
-    forks: BTreeMap<Vec<u32>, ForkSum>,
+    pub(super) forks: BTreeMap<Vec<u32>, ForkSum>,
 }
 
 impl Network {

@@ -1,0 +1,218 @@
+//! Requests of many layouts and sizes, added up before they are a network.
+//!
+//! Service is linear in bytes, so of every server only the number, bytes and squared bytes of its sub-requests count, apart for each
+//! direction and order: what thousands of pairs of a layout and a class ask for is added up with few operations each. [`Network::add_tally`] then gives
+//! the same network as [`Network::add`] of every [`super::RequestDemand`], but for rounding.
+
+use super::demand::{Moments, ServerDemand, SubRequestCost};
+use super::network::ForkSum;
+use super::{Network, Splitting, Streaming};
+use crate::Profile;
+use std::collections::HashMap;
+use stripewise_layout::{Direction, Layout, Order};
+
+/// Directions and orders; [`kind`] numbers them.
+pub const KINDS: usize = 4;
+
+const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
+const ORDERS: [Order; 2] = [Order::Sequential, Order::Random];
+
+/// The number of a direction and order in the counts of [`Tally::add`].
+#[must_use]
+pub fn kind(direction: Direction, order: Order) -> usize {
+    2 * side(direction) + usize::from(order == Order::Random)
+}
+
+fn side(direction: Direction) -> usize {
+    usize::from(direction == Direction::Write)
+}
+
+/// Service seconds of all requests of one direction.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ServiceSeconds {
+    /// On devices, each times the spread of its line.
+    pub device_spread_s: f64,
+    /// On devices and links.
+    pub all_s: f64,
+}
+
+/// Requests that fork over one set of servers, reads and writes.
+struct Forks {
+    /// Number of the list of servers, first turn, and how many.
+    run: (usize, usize, usize),
+    /// Ascending.
+    servers: Vec<u32>,
+    sums: [ForkSum; 2],
+}
+
+/// What requests ask of the servers of one profile.
+pub struct Tally<'a> {
+    profile: &'a Profile,
+    region_bytes: u64,
+    /// By server and kind.
+    costs: Vec<[SubRequestCost; KINDS]>,
+    moments: Vec<[Moments; KINDS]>,
+    requests: [f64; 2],
+    unloaded_s: [f64; 2],
+    /// Servers in the order of their turns: sets of servers are runs of these.
+    lists: Vec<Vec<u16>>,
+    numbers: HashMap<(usize, usize, usize), usize>,
+    forks: Vec<Forks>,
+}
+
+impl<'a> Tally<'a> {
+    /// Of no requests yet, to regions of `region_bytes`; `streams` says of every server of the profile what its disk sees of order.
+    #[must_use]
+    pub fn new(profile: &'a Profile, streams: &[Streaming], region_bytes: u64) -> Self {
+        let of_server = |(server, streams): (usize, &Streaming)| {
+            std::array::from_fn(|kind| {
+                SubRequestCost::of(profile, server, DIRECTIONS[kind / 2], ORDERS[kind % 2], *streams)
+            })
+        };
+        Self {
+            profile,
+            region_bytes,
+            costs: streams.iter().enumerate().map(of_server).collect(),
+            moments: vec![[Moments::default(); KINDS]; streams.len()],
+            requests: [0.0; 2],
+            unloaded_s: [0.0; 2],
+            lists: Vec::new(),
+            numbers: HashMap::new(),
+            forks: Vec::new(),
+        }
+    }
+
+    /// How many servers the profile has.
+    #[must_use]
+    pub fn servers(&self) -> usize {
+        self.moments.len()
+    }
+
+    /// Adds requests of `request_bytes` on `layout`, so many of each [`kind`].
+    pub fn add(&mut self, layout: &Layout, request_bytes: u64, counts: [f64; KINDS]) {
+        let splitting = Splitting::of(layout, request_bytes, self.region_bytes);
+        for (server, moments) in splitting.servers.iter().zip(&splitting.moments) {
+            for (sum, count) in self.moments[*server].iter_mut().zip(counts) {
+                sum.add(count, moments);
+            }
+        }
+        let list = self.list(layout.stripes().iter().map(|stripe| stripe.server.0));
+        for side in 0..2 {
+            let requests = counts[2 * side] + counts[2 * side + 1];
+            if requests <= 0.0 {
+                continue;
+            }
+            self.requests[side] += requests;
+            // Seconds of all requests of the direction together.
+            let mut summed = vec![[0.0; 2]; splitting.servers.len()];
+            for kind in [2 * side, 2 * side + 1] {
+                if counts[kind] <= 0.0 {
+                    continue;
+                }
+                let alone = splitting.servers.iter().map(|server| self.costs[*server][kind].alone());
+                let lines: Vec<[f64; 2]> = alone.collect();
+                self.unloaded_s[side] += counts[kind] * splitting.longest_s(&lines);
+                for (sum, [startup_s, s_per_byte]) in summed.iter_mut().zip(&lines) {
+                    *sum = [sum[0] + counts[kind] * startup_s, sum[1] + counts[kind] * s_per_byte];
+                }
+            }
+            for set in splitting.sets.iter().filter(|set| set.parts.len() > 1) {
+                let number = self.fork((list, set.first_turn, set.parts.len()), || {
+                    set.parts.iter().map(|(at, _)| splitting.servers[usize::from(*at)] as u32).collect()
+                });
+                let sum = &mut self.forks[number].sums[side];
+                sum.requests += requests * set.share;
+                for (sum, (at, bytes)) in sum.alone_s.iter_mut().zip(&set.parts) {
+                    let [startup_s, s_per_byte] = summed[usize::from(*at)];
+                    *sum += set.share * (startup_s + bytes * s_per_byte);
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, servers: impl Iterator<Item = u16> + Clone) -> usize {
+        let known = self.lists.iter().position(|list| list.iter().copied().eq(servers.clone()));
+        known.unwrap_or_else(|| {
+            self.lists.push(servers.collect());
+            self.lists.len() - 1
+        })
+    }
+
+    fn fork(&mut self, run: (usize, usize, usize), servers: impl FnOnce() -> Vec<u32>) -> usize {
+        let forks = &mut self.forks;
+        *self.numbers.entry(run).or_insert_with(|| {
+            let sum = || ForkSum { requests: 0.0, alone_s: vec![0.0; run.2] };
+            forks.push(Forks { run, servers: servers(), sums: [sum(), sum()] });
+            forks.len() - 1
+        })
+    }
+
+    /// Adds all that another tally for the same profile, streams and region size has.
+    pub fn merge(&mut self, other: &Self) {
+        for (own, others) in self.moments.iter_mut().zip(&other.moments) {
+            own.iter_mut().zip(others).for_each(|(own, other)| own.add(1.0, other));
+        }
+        for side in 0..2 {
+            self.requests[side] += other.requests[side];
+            self.unloaded_s[side] += other.unloaded_s[side];
+        }
+        let lists: Vec<usize> = other.lists.iter().map(|list| self.list(list.iter().copied())).collect();
+        for forks in &other.forks {
+            let (list, first_turn, count) = forks.run;
+            let number = self.fork((lists[list], first_turn, count), || forks.servers.clone());
+            for (own, other) in self.forks[number].sums.iter_mut().zip(&forks.sums) {
+                own.add(1.0, other);
+            }
+        }
+    }
+
+    /// Service seconds of the requests of one direction, the spread by the line of the order that the trace says.
+    #[must_use]
+    pub fn service_s(&self, direction: Direction) -> ServiceSeconds {
+        let mut sum = ServiceSeconds::default();
+        for (server, (costs, moments)) in self.profile.servers.iter().zip(self.costs.iter().zip(&self.moments)) {
+            for order in ORDERS {
+                let kind = kind(direction, order);
+                let device_s = costs[kind].device.summed(&moments[kind]).mean_s;
+                sum.device_spread_s += device_s * server.line(direction, order).spread;
+                sum.all_s += device_s + costs[kind].link.summed(&moments[kind]).mean_s;
+            }
+        }
+        sum
+    }
+
+    /// Adds the seconds of every server's device, by the lines of the orders that the trace says.
+    pub fn add_load(&self, load_s: &mut [f64]) {
+        for ((load_s, server), moments) in load_s.iter_mut().zip(&self.profile.servers).zip(&self.moments) {
+            for direction in DIRECTIONS {
+                for order in ORDERS {
+                    let (line, moments) = (server.line(direction, order), &moments[kind(direction, order)]);
+                    *load_s += moments.visits * line.alpha_s + moments.bytes * line.beta_s_per_byte;
+                }
+            }
+        }
+    }
+}
+
+impl Network {
+    /// Adds the requests of one direction, each with this weight (0 or less: nothing).
+    pub fn add_tally(&mut self, tally: &Tally<'_>, direction: Direction, weight: f64) {
+        let side = side(direction);
+        if weight <= 0.0 || tally.requests[side] <= 0.0 {
+            return;
+        }
+        self.requests += weight * tally.requests[side];
+        self.unloaded_s += weight * tally.unloaded_s[side];
+        for (sum, (costs, moments)) in self.sums.iter_mut().zip(tally.costs.iter().zip(&tally.moments)) {
+            for kind in [2 * side, 2 * side + 1] {
+                let (device, link) =
+                    (costs[kind].device.summed(&moments[kind]), costs[kind].link.summed(&moments[kind]));
+                sum.add_sums(weight, &ServerDemand { server: sum.server, visits: moments[kind].visits, device, link });
+            }
+        }
+        for forks in tally.forks.iter().filter(|forks| forks.sums[side].requests > 0.0) {
+            let none = || ForkSum { requests: 0.0, alone_s: vec![0.0; forks.servers.len()] };
+            self.forks.entry(forks.servers.clone()).or_insert_with(none).add(weight, &forks.sums[side]);
+        }
+    }
+}
