@@ -68,7 +68,6 @@ impl Launch {
 
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.
     pub(crate) fn run(mut self, relay: Relay) -> Result<ExitStatus> {
-        relay.unblock_in(&mut self.command);
         let mut child =
             self.command.spawn().with_context(|| format!("cannot start {}", self.name.to_string_lossy()))?;
         relay.forward_to(child.id());

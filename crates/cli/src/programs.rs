@@ -75,11 +75,9 @@ pub(crate) fn write_launcher(directory: &Path) -> Result<PathBuf> {
 /// standard output.
 pub(crate) fn finish(mut command: Command, what: Option<&str>) -> Result<(ExitStatus, String)> {
     let relay = Relay::start()?;
-    relay.unblock_in(&mut command);
     let name = command.get_program().to_string_lossy().into_owned();
     let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {name}"))?;
     relay.forward_to(child.id());
-    // A thread of its own, so after the relay.
     let waiting = what.map(Waiting::start);
     let output = child.wait_with_output();
     drop(waiting);

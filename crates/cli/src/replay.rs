@@ -10,7 +10,6 @@ mod target;
 
 use crate::context::{Context, absolute};
 use crate::figures::{bytes, counted, duration, number};
-use crate::launch::signals::Relay;
 use crate::output::Verdict;
 use crate::programs::{self, Compiler};
 use crate::progress::Waiting;
@@ -184,7 +183,6 @@ pub(crate) fn run(context: &Context, arguments: ReplayArgs) -> Result<Verdict> {
         true => context.cluster()?.servers.iter().any(|server| matches!(server.url, ServerUrl::Emulated { .. })),
         false => false,
     };
-    start_readers()?;
     let work = Work::make()?;
     let ranks = prepare(&arguments, workload, &work.script())?;
     let (measured, good) = launch(context, &arguments, &work, ranks)?;
@@ -204,15 +202,6 @@ pub(crate) fn run(context: &Context, arguments: ReplayArgs) -> Result<Verdict> {
         context.say("what was read is not what was written");
     }
     Ok(if good { Verdict::Done } else { Verdict::Finding })
-}
-
-/// Starts the threads that read traces with those signals blocked that a relay waits for. A relay comes before all other threads, as one
-/// that has the signals open would take them from it; but the program that signals are passed on to starts after the trace was read.
-fn start_readers() -> Result<()> {
-    let relay = Relay::start()?;
-    let _ = rayon::ThreadPoolBuilder::new().build_global();
-    relay.stop();
-    Ok(())
 }
 
 /// Writes the script; returns the number of ranks.

@@ -44,7 +44,7 @@ pub(crate) struct RunArgs {
 
 pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     let cluster = context.cluster()?;
-    // Before the broker's threads: they inherit which signals are blocked.
+    // A signal that comes while the broker starts is for the program too.
     let relay = Relay::start()?;
     let broker = serve(context, &cluster)?;
     prepare(context, &cluster, &arguments.command)?;
