@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 25] = [
     "init",
     "doctor",
     "trace",
@@ -25,6 +25,9 @@ const COMMANDS: [&str; 22] = [
     "broker",
     "report",
     "simulate",
+    "replay",
+    "reproduce",
+    "devices",
     "completions",
     "man",
     "",
