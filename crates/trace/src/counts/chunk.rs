@@ -4,7 +4,7 @@ use super::CountOptions;
 use super::classes::{ClassKey, Classes, Limits};
 use super::hashing::{Quick, SPREAD};
 use super::instants::{Instants, Place};
-use super::table::{Slice, Table};
+use super::table::{Slice, Small, Table};
 use crate::call::{Call, Level, Operation};
 use crate::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
 use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, decode_at};
@@ -72,6 +72,8 @@ pub(super) struct ChunkFile {
     pub(super) classes: Classes,
     pub(super) windows: Vec<(u32, Table)>,
     window_places: HashMap<u32, usize, Quick>,
+    /// Of the first tables.
+    small: Small,
     /// The place in `windows` of the window that the last request began in.
     current: usize,
     /// The part that the last request began in, [`NO_PART`] as long as `current` is not known.
@@ -135,9 +137,10 @@ impl Regions {
 }
 
 impl ChunkFile {
-    fn new(file: FileIndex) -> Self {
+    fn new(file: FileIndex, small: Small) -> Self {
         Self {
             file,
+            small,
             first: None,
             last_end: 0,
             largest_end: 0,
@@ -185,7 +188,8 @@ impl ChunkFile {
     #[cold]
     fn go_to(&mut self, window: u32) {
         self.current = *self.window_places.entry(window).or_insert_with(|| {
-            self.windows.push((window, Table::EMPTY));
+            let small = if self.windows.len() < FEW { self.small } else { Small::FOR_MANY };
+            self.windows.push((window, Table::new(small)));
             self.windows.len() - 1
         });
     }
@@ -256,6 +260,9 @@ impl RecentClasses {
     }
 }
 
+/// Files of a chunk, and windows of each, whose tables are the few of [`Small::FOR_FEW`].
+const FEW: usize = 4;
+
 /// No part has this number: there are at most 2^16 windows of 512 parts.
 const NO_PART: u32 = u32::MAX;
 
@@ -316,7 +323,8 @@ pub(super) fn count(
             let Some(file) = process.files_by_key()[(slot[0] >> 32) as usize] else { continue };
             // Several keys of a process may be one file.
             *place = *place_of_file.entry(file).or_insert_with(|| {
-                files.push(ChunkFile::new(file));
+                let small = if files.len() < FEW { Small::FOR_FEW } else { Small::FOR_MANY };
+                files.push(ChunkFile::new(file, small));
                 files.len() as u32 - 1
             });
         }

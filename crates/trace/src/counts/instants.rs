@@ -102,6 +102,8 @@ impl Instants {
     /// went on there belongs to the window before.
     pub(super) fn instants(&self, after: u32, last: u32) -> impl Iterator<Item = (u32, TraceTime)> {
         let instants = *self;
+        // Damaged records may begin after the end of the run; their number of instants is not limited.
+        let last = last.min(self.last_part());
         (u64::from(after) / self.stride + 1..=u64::from(last) / self.stride)
             .map(move |number| number * instants.stride)
             .filter(move |part| part % instants.parts != 0)
@@ -111,5 +113,25 @@ impl Instants {
     /// The last part in which anything can begin or be in flight.
     pub(super) fn last_part(&self) -> u32 {
         (self.window_of(TraceTime(self.duration_ns)) * self.parts + self.parts - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_instants_after_the_end() {
+        let options = CountOptions { window_s: 0.01, ..CountOptions::default() };
+        for (windows, processes) in [(0, 1), (3, 2), (70_000, 1)] {
+            let end = TraceTime(windows * 10_000_000 + 5_000_000);
+            let instants = Instants::new(&options, end, processes);
+            let far = instants.place(TraceTime(u64::MAX)).part;
+            assert_eq!(far, WINDOW_LIMIT * instants.parts as u32 - 1);
+            let found: Vec<TraceTime> = instants.instants(0, far).map(|(_, time)| time).collect();
+            let most = (windows + 1).min(u64::from(WINDOW_LIMIT)) * INSTANTS;
+            assert!(!found.is_empty() && (found.len() as u64) < most.min(NOTES / processes as u64), "{windows}");
+            assert!(found.is_sorted() && found.last() <= Some(&end), "{windows}");
+        }
     }
 }

@@ -6,7 +6,18 @@ use std::collections::HashMap;
 /// The requests of one window, by region and class number, and the slices in which they began.
 pub(super) enum Table {
     Grid(Grid),
-    Map { cells: HashMap<(u32, u32), (u32, u64), Quick>, span: Span, last_class: u32 },
+    Map { cells: HashMap<(u32, u32), (u32, u64), Quick>, span: Span, last_class: u32, small: Small },
+}
+
+/// Cells that a grid may have whatever its filling.
+#[derive(Clone, Copy)]
+pub(super) struct Small(u64);
+
+impl Small {
+    /// For any number of tables.
+    pub(super) const FOR_MANY: Self = Self(1 << 9);
+    /// For a few tables, which need not begin as maps then: 35 KiB.
+    pub(super) const FOR_FEW: Self = Self(1 << 12);
 }
 
 /// One of the 64 slices of a window.
@@ -53,13 +64,11 @@ pub(super) struct Grid {
     /// stay in the processor's first cache. Requests come nearly in order of time, so the eighth seldom changes.
     eighth_seen: Vec<u8>,
     eighth: u32,
+    small: Small,
 }
 
 impl Grid {
-    const EMPTY: Self =
-        Self { first: 0, counts: Vec::new(), class_bits: 1, slices: Vec::new(), eighth_seen: Vec::new(), eighth: 0 };
-
-    fn with_room(room: Room) -> Self {
+    fn with_room(room: Room, small: Small) -> Self {
         let rows = room.rows as usize;
         Self {
             first: room.first,
@@ -68,6 +77,7 @@ impl Grid {
             slices: vec![0; rows],
             eighth_seen: vec![0; rows],
             eighth: 0,
+            small,
         }
     }
 
@@ -136,13 +146,20 @@ impl Grid {
 
 /// Cells of a grid at most: 4 MiB.
 const GRID_LIMIT: u64 = 1 << 20;
-/// A grid may be so large whatever its filling.
-const GRID_SMALL: u64 = 1 << 9;
-/// Beyond, one cell in so many must be in use: a map takes as much memory as a grid of that filling.
+/// Beyond a small one, one cell in so many must be in use: a map takes as much memory as a grid of that filling.
 const GRID_FILLING: u64 = 8;
 
 impl Table {
-    pub(super) const EMPTY: Self = Self::Grid(Grid::EMPTY);
+    pub(super) fn new(small: Small) -> Self {
+        Self::Grid(Grid::with_room(Room { first: 0, rows: 0, class_bits: 1 }, small))
+    }
+
+    fn small(&self) -> Small {
+        match self {
+            Self::Grid(grid) => grid.small,
+            Self::Map { small, .. } => *small,
+        }
+    }
 
     /// Counts a request.
     #[inline(always)]
@@ -162,7 +179,7 @@ impl Table {
                 return;
             }
             let last_class = class.max((1 << grid.class_bits) - 1);
-            match fitting(grid.span(), region, last_class, grid.filled()) {
+            match fitting(grid.span(), region, last_class, grid.filled(), grid.small) {
                 Some(room) => self.lay_out(room),
                 None => self.scatter(region),
             }
@@ -172,14 +189,14 @@ impl Table {
                 let is_there = grid.add(region, class, count, slices);
                 debug_assert!(is_there, "the grid was laid out for region {region} and class {class}");
             }
-            Self::Map { cells, span, last_class } => {
+            Self::Map { cells, span, last_class, small } => {
                 let cell = cells.entry((region, class)).or_insert((0, 0));
                 *cell = (cell.0 + count, cell.1 | slices);
                 (*span, *last_class) = (span.with(region), (*last_class).max(class));
                 let filled = cells.len();
                 // Asked whenever the filling has doubled.
                 if filled.is_power_of_two()
-                    && let Some(room) = fitting(Some(*span), region, *last_class, filled)
+                    && let Some(room) = fitting(Some(*span), region, *last_class, filled, *small)
                 {
                     self.lay_out(room);
                 }
@@ -189,7 +206,7 @@ impl Table {
 
     /// As a grid with that room.
     fn lay_out(&mut self, room: Room) {
-        let mut grid = Grid::with_room(room);
+        let mut grid = Grid::with_room(room, self.small());
         self.for_each(|region, class, count, slices| {
             grid.add(region, class, count, slices);
         });
@@ -205,7 +222,7 @@ impl Table {
             span = span.with(region);
             last_class = last_class.max(class);
         });
-        *self = Self::Map { cells, span, last_class };
+        *self = Self::Map { cells, span, last_class, small: self.small() };
     }
 
     /// Region, class, count and slices of every cell in use. The slices of a grid's cells are those of the whole region.
@@ -220,7 +237,7 @@ impl Table {
 
     /// Gives classes other numbers; cells that become one are added.
     pub(super) fn renumber(&mut self, map: &[u32]) {
-        let mut renumbered = Self::EMPTY;
+        let mut renumbered = Self::new(self.small());
         self.for_each(|region, class, count, slices| {
             renumbered.add_with_room(region, map[class as usize], count, slices);
         });
@@ -238,13 +255,13 @@ struct Room {
 
 /// Room for the regions of a span, one more and all classes up to a last one, if a grid may be that large. The rows that make their number
 /// a power of two are on the side on which the span grows.
-fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize) -> Option<Room> {
+fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize, small: Small) -> Option<Room> {
     let before = span.unwrap_or(Span { first: region, last: region });
     let now = before.with(region);
     let class_bits = (u32::BITS - last_class.leading_zeros()).max(1);
     let rows = (u64::from(now.last - now.first) + 1).next_power_of_two();
     let first = if region < before.first { (u64::from(now.last) + 1).saturating_sub(rows) as u32 } else { now.first };
-    let allowed = GRID_LIMIT.min(GRID_SMALL.max(GRID_FILLING * filled as u64));
+    let allowed = GRID_LIMIT.min(small.0.max(GRID_FILLING * filled as u64));
     let is_allowed = rows.checked_mul(1 << class_bits).is_some_and(|cells| cells <= allowed);
     (is_allowed && u64::from(first) + rows <= 1 << 32).then_some(Room { first, rows, class_bits })
 }
@@ -261,8 +278,9 @@ mod tests {
             adds in proptest::collection::vec(
                 (prop_oneof![0..4u32, 0..3_000u32, any::<u32>()], prop_oneof![8 => 0..3u32, 1 => 0..2_000u32], 0..64u32), 0..4_000),
             merged in any::<bool>(),
+            few in any::<bool>(),
         ) {
-            let mut table = Table::EMPTY;
+            let mut table = Table::new(if few { Small::FOR_FEW } else { Small::FOR_MANY });
             let mut counts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
             let mut slices: BTreeMap<u32, u64> = BTreeMap::new();
             for (region, class, slice) in &adds {
