@@ -99,6 +99,10 @@ impl Placement {
         if let Some(missing) = named.into_iter().find(|number| *number >= known) {
             return Err(format!("layout {missing} is named but only {known} are listed"));
         }
+        // The number behind the last region is a region number too.
+        if self.planned_regions() > u64::from(u32::MAX) {
+            return Err(format!("{} regions are planned; a file has at most {}", self.planned_regions(), u32::MAX));
+        }
         let stripes = self.layouts.iter().flat_map(Layout::stripes);
         if let Some(stripe) = stripes.into_iter().find(|stripe| usize::from(stripe.server.0) >= servers) {
             return Err(format!("a layout names server {}, but the cluster has {servers}", stripe.server));
@@ -127,5 +131,21 @@ mod tests {
             prop_assert_eq!(placement.check(1), Ok(()));
             prop_assert!(placement.check(0).is_err());
         }
+    }
+
+    #[test]
+    fn more_regions_than_have_numbers_are_refused() {
+        let layout = Layout::new([(ServerId(0), 4096)]).unwrap();
+        let run = |regions| Run { regions, layout: 0 };
+        let placement = |runs| Placement {
+            region_size: ByteCount(4096),
+            layouts: vec![layout.clone()],
+            runs,
+            beyond: 0,
+            fallback: 0,
+        };
+        assert_eq!(placement(vec![run(u32::MAX)]).check(1), Ok(()));
+        let refused = placement(vec![run(u32::MAX), run(1)]).check(1).unwrap_err();
+        assert!(refused.contains("4294967296 regions are planned"), "{refused}");
     }
 }

@@ -255,7 +255,7 @@ impl Panel<'_> {
             svg.line((x, y + 1.0), (x, y + ROW - 1.0), "marker");
             // The figure gives way to a mark that would cross it.
             if x > label_at - 4.0 && x < label_at + FIGURE {
-                label_at = x;
+                label_at = label_at.max(x);
             }
         }
         svg.text((label_at + 5.0, y + 14.0), Anchor::Start, "value", number(value.round()));

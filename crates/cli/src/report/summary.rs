@@ -55,7 +55,7 @@ impl TraceSummary {
         let found = statistics(trace, &options, SIZES)?;
         let counted = count(trace, &options)?;
         let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
-        let moved = |file: &FileStatistics| file.read_bytes + file.write_bytes;
+        let moved = |file: &FileStatistics| file.read_bytes.saturating_add(file.write_bytes);
         let least = with_data.first().map_or(0, |file| moved(file) / LEAST_SHARE);
         let files = with_data.into_iter().enumerate().map(|(number, file)| {
             let accesses = counted.iter().find(|accesses| accesses.path == file.path);
@@ -95,7 +95,7 @@ fn file_summary(file: &FileStatistics, accesses: Option<&FileAccess>, heat: Opti
         size_bytes: accesses.map_or(0, |accesses| accesses.size_bytes),
         read_requests: file.read_requests,
         write_requests: file.write_requests,
-        moved_bytes: file.read_bytes + file.write_bytes,
+        moved_bytes: file.read_bytes.saturating_add(file.write_bytes),
         heat,
         by_region: accesses.map_or_else(Vec::new, bytes_by_region),
         sizes: file.sizes.clone(),
