@@ -102,7 +102,7 @@ impl FileStatistics {
     #[must_use]
     pub fn bandwidth_mb_s(&self) -> f64 {
         let seconds = (self.last.0.saturating_sub(self.first.0)) as f64 * 1e-9;
-        if seconds > 0.0 { (self.read_bytes + self.write_bytes) as f64 / 1e6 / seconds } else { 0.0 }
+        if seconds > 0.0 { (self.read_bytes as f64 + self.write_bytes as f64) / 1e6 / seconds } else { 0.0 }
     }
 }
 
@@ -158,11 +158,12 @@ impl Part {
         let direction = if operation == Operation::Read { Direction::Read } else { Direction::Write };
         let index = usize::from(direction == Direction::Write);
         self.requests[index] += 1;
-        self.bytes[index] += event.bytes;
+        // Sums end at the most there is: sizes and times in damaged records may be anything.
+        self.bytes[index] = self.bytes[index].saturating_add(event.bytes);
         self.sizes.add(direction, event.bytes, 1);
         let (first, last) = self.span.unwrap_or((event.start, event.end));
         self.span = Some((first.min(event.start), last.max(event.end)));
-        self.busy_ns += event.end.0 - event.start.0;
+        self.busy_ns = self.busy_ns.saturating_add(event.end.0.saturating_sub(event.start.0));
         let end = event.offset.0.saturating_add(event.bytes);
         if let Some((last_start, last_end)) = self.before {
             self.continued += u64::from(last_end == event.offset.0);
@@ -226,7 +227,7 @@ pub fn statistics(trace: &Trace, options: &CountOptions, top: usize) -> Result<T
         })
         .collect();
     // Stable: equal files stay in order of path.
-    files.sort_by_key(|file| Reverse(file.read_bytes + file.write_bytes));
+    files.sort_by_key(|file| Reverse(u128::from(file.read_bytes) + u128::from(file.write_bytes)));
     Ok(TraceStatistics {
         events: trace.event_count(),
         processes: trace.processes.len() as u32,
@@ -277,7 +278,7 @@ fn add_up(
             span = Some(span.map_or((first, last), |(start, end)| (start.min(first), end.max(last))));
         }
     }
-    let sum = |of: &dyn Fn(&Part) -> u64| parts.iter().map(|(_, part)| of(part)).sum::<u64>();
+    let sum = |of: &dyn Fn(&Part) -> u64| parts.iter().fold(0u64, |sum, (_, part)| sum.saturating_add(of(part)));
     let mut ranked: Vec<SizeCount> = sizes
         .iter()
         .map(|(direction, request_bytes, requests)| SizeCount { direction, request_bytes, requests })

@@ -82,7 +82,8 @@ pub fn heat_map(trace: &Trace, file: FileIndex, columns: usize, rows: usize) -> 
         let mut row = first_row;
         while start < end {
             let border = if row + 1 < rows { row_start(row + 1).min(end) } else { end };
-            bytes[row * columns + column] += border.saturating_sub(start);
+            let cell = &mut bytes[row * columns + column];
+            *cell = cell.saturating_add(border.saturating_sub(start));
             start = border.max(start);
             row += 1;
         }

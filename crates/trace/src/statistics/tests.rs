@@ -79,6 +79,18 @@ fn a_file_is_told_in_numbers() {
 }
 
 #[test]
+fn sums_end_at_the_most_there_is() {
+    let most = u64::MAX;
+    let requests = [(Call::Pwrite, 0, most), (Call::Pread, 1, most), (Call::Pwrite, 2, most), (Call::Pread, 0, 7)];
+    let trace = trace_of(&[("a", requests.to_vec()), ("b", requests.to_vec())]);
+    let all = statistics(&trace, &CountOptions::default(), 3).unwrap();
+    let file = &all.files[0];
+    assert_eq!((file.requests(), file.read_bytes, file.write_bytes), (8, most, most));
+    assert!(file.bandwidth_mb_s() > 1e12);
+    assert_eq!(heat_map(&trace, FileIndex(0), 1, 1).read_bytes.len(), 1);
+}
+
+#[test]
 fn alignment_is_ibridges_table_1() {
     let stripe = 64 << 10;
     let trace = trace_of(&[(
