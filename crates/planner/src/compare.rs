@@ -2,7 +2,7 @@
 
 use crate::moves::moves_between;
 use crate::plan::{
-    Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Replica, Verdict, pattern_of,
+    Gain, Gains, Optimum, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Replica, Verdict, pattern_of,
 };
 use crate::policy::{FileChoice, PolicyName, Replicas, Task, optimize, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
@@ -38,7 +38,9 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
     let room = request.room();
     let task = Task::new(request, &room);
     let baseline = Baseline::of(&task);
-    Ok(Comparison { plans: policies.iter().map(|policy| assemble(*policy, &task, &baseline)).collect() })
+    Ok(Comparison {
+        plans: policies.iter().map(|policy| assemble(*policy, &task, choose(*policy, &task), &baseline)).collect(),
+    })
 }
 
 impl Comparison {
@@ -58,31 +60,43 @@ impl Comparison {
 }
 
 /// What `def` does with the same request.
-pub(crate) struct Baseline {
+struct Baseline {
     choices: Vec<FileChoice>,
     prediction: Prediction,
 }
 
 impl Baseline {
-    pub(crate) fn of(task: &Task<'_>) -> Self {
+    fn of(task: &Task<'_>) -> Self {
         let choices = task.choose(PolicyName::Def);
         let files = planned_files(task, &choices);
         Self { prediction: predict_files(task, &files), choices }
     }
 }
 
-/// Runs one policy and works out everything that a plan says beyond layouts.
-pub(crate) fn assemble(policy: PolicyName, task: &Task<'_>, baseline: &Baseline) -> Plan {
+/// The plan of one policy.
+pub(crate) fn planned(policy: PolicyName, task: &Task<'_>) -> Plan {
+    let (baseline, chosen) = rayon::join(|| Baseline::of(task), || choose(policy, task));
+    assemble(policy, task, chosen, &baseline)
+}
+
+/// Runs one policy; what is known of the optimum with those that know.
+fn choose(policy: PolicyName, task: &Task<'_>) -> (Vec<FileChoice>, Option<Optimum>) {
+    if policy != PolicyName::Opt {
+        return (task.choose(policy), None);
+    }
+    let (choices, optimum) = optimize(task);
+    (choices, Some(optimum))
+}
+
+/// Works out everything that a plan says beyond layouts.
+fn assemble(
+    policy: PolicyName,
+    task: &Task<'_>,
+    (choices, optimum): (Vec<FileChoice>, Option<Optimum>),
+    baseline: &Baseline,
+) -> Plan {
     let request = task.request;
     let is_default = policy == PolicyName::Def;
-    let (choices, optimum) = match policy {
-        PolicyName::Def => (baseline.choices.clone(), None),
-        PolicyName::Opt => {
-            let (choices, optimum) = optimize(task);
-            (choices, Some(optimum))
-        }
-        _ => (task.choose(policy), None),
-    };
     let mut files = planned_files(task, &choices);
     let replicas = task.replicas(policy, &choices);
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };

@@ -158,8 +158,7 @@ pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, Reque
     request.check()?;
     let room = request.room();
     let task = Task::new(request, &room);
-    let baseline = crate::compare::Baseline::of(&task);
-    Ok(crate::compare::assemble(policy, &task, &baseline))
+    Ok(crate::compare::planned(policy, &task))
 }
 
 /// Chooses layouts.

@@ -11,12 +11,15 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use stripewise_layout::{Direction, Layout, Placement};
-use stripewise_model::queueing::{Bottleneck, Network, RequestDemand, Splitting, Streaming};
-use stripewise_model::{Concurrency, Profile, striped};
+use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Streaming, Tally};
+use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
 
-/// Layouts whose demands are worked out side by side before they are added up in order; a bound for what is held at once.
-const LAYOUTS_AT_ONCE: usize = 256;
+/// Layouts of one tally, at least: tallies are made side by side and merged in order.
+const LAYOUTS_PER_TALLY: usize = 16;
+
+/// Tallies of one file, at most; a bound for what is held at once. The number of threads decides neither, so that sums are always the same.
+const TALLIES: usize = 8;
 
 /// What one direction, or all requests together, is predicted to do.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -97,9 +100,11 @@ struct FileSum<'a> {
     /// Processes that access the file, and when.
     processes: u32,
     slices: Slices,
-    /// Requests by layout and class.
-    counts: Vec<(&'a Layout, Vec<(AccessClass, u64)>)>,
+    counts: Vec<LayoutCounts<'a>>,
 }
+
+/// A layout's requests by class.
+type LayoutCounts<'a> = (&'a Layout, Vec<(AccessClass, u64)>);
 
 /// All files in one window.
 struct WindowSum<'a> {
@@ -131,14 +136,18 @@ impl Mix {
         Self { direction, sum, network: Network::new(servers), spread_s: 0.0, service_s: 0.0 }
     }
 
-    fn count(&mut self, profile: &Profile, class: AccessClass, count: u64, demand: &RequestDemand) {
-        self.sum.requests = self.sum.requests.saturating_add(count);
-        self.sum.bytes = self.sum.bytes.saturating_add(u128::from(count) * u128::from(class.request_bytes));
-        for one in &demand.servers {
-            let spread = profile.servers[one.server].line(self.direction, class.order).spread;
-            self.spread_s += count as f64 * one.device_s() * spread;
-            self.service_s += count as f64 * (one.device_s() + one.link_s());
-        }
+    fn count(&mut self, (class, count): &(AccessClass, u64)) {
+        self.sum.requests = self.sum.requests.saturating_add(*count);
+        self.sum.bytes = self.sum.bytes.saturating_add(u128::from(*count) * u128::from(class.request_bytes));
+    }
+
+    /// Adds the requests of a file, which for `together` of the time have their servers to themselves for `own_s` seconds.
+    fn add(&mut self, tally: &Tally<'_>, together: f64, own_s: f64) {
+        let service = tally.service_s(self.direction);
+        self.spread_s += service.device_spread_s;
+        self.service_s += service.all_s;
+        self.sum.time_s += own_s;
+        self.network.add_tally(tally, self.direction, 1.0 - together);
     }
 
     fn finish(mut self, processes: u32) -> DirectionSum {
@@ -190,7 +199,7 @@ impl<'a> PredictionSum<'a> {
     pub(crate) fn busiest(&self) -> Option<Busiest> {
         let mut longest: Option<(f64, Busiest)> = None;
         for window in self.windows.values() {
-            for mix in window.mixes(self.profile, |_| 0.0) {
+            for mix in window.mixes(self.profile, |_| 0.0, &mut vec![0.0; self.profile.servers.len()]) {
                 let rate = mix.network.throughput(window.processes, 0.0);
                 if let Some(bottleneck) = mix.network.bottleneck() {
                     let found = Busiest { busy: (rate * bottleneck.demand_s).min(1.0), bottleneck };
@@ -208,9 +217,8 @@ impl<'a> PredictionSum<'a> {
         let (mut read, mut write) = (DirectionSum::default(), DirectionSum::default());
         let mut load_s = vec![0.0; self.profile.servers.len()];
         for window in self.windows.values() {
-            let [reads, writes] = window.directions(self.profile);
+            let [reads, writes] = window.directions(self.profile, &mut load_s);
             (read, write) = (read.merge(reads), write.merge(writes));
-            window.add_load(self.profile, &mut load_s);
         }
         let of = |sum: DirectionSum| (sum.requests > 0).then(|| sum.throughput());
         Prediction { read: of(read), write: of(write), total: read.merge(write).throughput(), server_load_s: load_s }
@@ -218,11 +226,7 @@ impl<'a> PredictionSum<'a> {
 }
 
 /// Requests are first counted per layout and class, so that each pair is costed once.
-fn counts_by_layout<'a>(
-    placement: &'a Placement,
-    access: &FileAccess,
-    window: &WindowAccess,
-) -> Vec<(&'a Layout, Vec<(AccessClass, u64)>)> {
+fn counts_by_layout<'a>(placement: &'a Placement, access: &FileAccess, window: &WindowAccess) -> Vec<LayoutCounts<'a>> {
     let classes = access.classes.len();
     let mut counts = vec![0u64; placement.layouts.len() * classes];
     let mut runs = placement.runs.iter();
@@ -253,22 +257,49 @@ fn counts_by_layout<'a>(
     .collect()
 }
 
-/// What one request of each class asks of a layout's servers; classes of one size stand together.
-fn demands_of(
-    profile: &Profile,
-    layout: &Layout,
-    counts: &[(AccessClass, u64)],
-    region_bytes: u64,
-    streams: &[Streaming],
-) -> Vec<RequestDemand> {
-    let mut last: Option<(u64, Splitting)> = None;
-    let of_class = |(class, _): &(AccessClass, u64)| {
-        let bytes = class.request_bytes;
-        let known = last.take().filter(|(known, _)| *known == bytes);
-        let (_, splitting) = last.insert(known.unwrap_or_else(|| (bytes, Splitting::of(layout, bytes, region_bytes))));
-        splitting.demand(profile, *class, |server| streams[server])
-    };
-    counts.iter().map(of_class).collect()
+/// What the requests of some layouts ask for, and the seconds of reads and of writes while each region's are on their own.
+struct LayoutsSum<'a> {
+    tally: Tally<'a>,
+    own_s: [f64; 2],
+}
+
+impl<'a> LayoutsSum<'a> {
+    /// `together`: share of the time in which the regions are on their own.
+    fn of(empty: impl Fn() -> Tally<'a>, layouts: &[LayoutCounts<'_>], together: f64, processes: u32) -> Self {
+        let mut sum = Self { tally: empty(), own_s: [0.0; 2] };
+        for (layout, counts) in layouts {
+            if together <= 0.0 {
+                add_counts(&mut sum.tally, layout, counts);
+                continue;
+            }
+            let mut own = empty();
+            add_counts(&mut own, layout, counts);
+            for (own_s, direction) in sum.own_s.iter_mut().zip([Direction::Read, Direction::Write]) {
+                let mut network = Network::new(sum.tally.servers());
+                network.add_tally(&own, direction, together);
+                *own_s += network.requests() / network.throughput(processes, 0.0);
+            }
+            sum.tally.merge(&own);
+        }
+        sum
+    }
+
+    fn merge(mut self, other: Self) -> Self {
+        self.tally.merge(&other.tally);
+        self.own_s.iter_mut().zip(other.own_s).for_each(|(own_s, other_s)| *own_s += other_s);
+        self
+    }
+}
+
+/// Classes of one size stand together.
+fn add_counts(tally: &mut Tally<'_>, layout: &Layout, counts: &[(AccessClass, u64)]) {
+    for of_size in counts.chunk_by(|(one, _), (other, _)| one.request_bytes == other.request_bytes) {
+        let mut by_kind = [0.0; KINDS];
+        for (class, count) in of_size {
+            by_kind[queueing::kind(class.direction, class.order)] += *count as f64;
+        }
+        tally.add(layout, of_size[0].0.request_bytes, by_kind);
+    }
 }
 
 impl WindowSum<'_> {
@@ -289,50 +320,39 @@ impl WindowSum<'_> {
         self.files.iter().map(|file| (0..servers).map(|server| meeting(file, server)).collect()).collect()
     }
 
-    /// Reads and writes.
-    fn directions(&self, profile: &Profile) -> [DirectionSum; 2] {
+    /// Reads and writes; adds the seconds of each server's device to `load_s`.
+    fn directions(&self, profile: &Profile, load_s: &mut [f64]) -> [DirectionSum; 2] {
         let same_region = |file: &FileSum<'_>| file.company.same_region.clamp(0.0, 1.0);
-        let [reads, writes] = self.mixes(profile, same_region);
+        let [reads, writes] = self.mixes(profile, same_region, load_s);
         let (reads, writes) = rayon::join(|| reads.finish(self.processes), || writes.finish(self.processes));
         [reads, writes]
     }
 
     /// The mixes of reads and of writes; `together` says of a file for which share of the time its regions are on their own, which is in the time of
-    /// the mixes already.
-    fn mixes(&self, profile: &Profile, together: impl Fn(&FileSum<'_>) -> f64) -> [Mix; 2] {
+    /// the mixes already. Adds the seconds of each server's device to `load_s`.
+    fn mixes(&self, profile: &Profile, together: impl Fn(&FileSum<'_>) -> f64, load_s: &mut [f64]) -> [Mix; 2] {
         let servers = profile.servers.len();
         let streams = self.streams(servers);
         let mut mixes = [Direction::Read, Direction::Write].map(|direction| Mix::new(direction, servers));
         for (file, streams) in self.files.iter().zip(&streams) {
-            let together = together(file);
-            for layouts in file.counts.chunks(LAYOUTS_AT_ONCE) {
-                let asked: Vec<Vec<RequestDemand>> = layouts
-                    .par_iter()
-                    .map(|(layout, counts)| demands_of(profile, layout, counts, file.region_bytes, streams))
-                    .collect();
-                for ((_, counts), demands) in layouts.iter().zip(&asked) {
-                    let mut own = [Network::new(servers), Network::new(servers)];
-                    for ((class, count), demand) in counts.iter().zip(demands) {
-                        let number = usize::from(class.direction == Direction::Write);
-                        mixes[number].count(profile, *class, *count, demand);
-                        mixes[number].network.add(demand, *count as f64 * (1.0 - together));
-                        own[number].add(demand, *count as f64 * together);
-                    }
-                    for (mix, own) in mixes.iter_mut().zip(&own) {
-                        mix.sum.time_s += own.requests() / own.throughput(self.processes, 0.0);
-                    }
-                }
+            for counted in file.counts.iter().flat_map(|(_, counts)| counts) {
+                mixes[usize::from(counted.0.direction == Direction::Write)].count(counted);
             }
+            let together = together(file);
+            let empty = || Tally::new(profile, streams, file.region_bytes);
+            let per_tally = file.counts.len().div_ceil(TALLIES).max(LAYOUTS_PER_TALLY);
+            let sums: Vec<LayoutsSum<'_>> = file
+                .counts
+                .par_chunks(per_tally)
+                .map(|layouts| LayoutsSum::of(empty, layouts, together, self.processes))
+                .collect();
+            let Some(sum) = sums.into_iter().reduce(LayoutsSum::merge) else { continue };
+            for (mix, own_s) in mixes.iter_mut().zip(sum.own_s) {
+                mix.add(&sum.tally, together, own_s);
+            }
+            sum.tally.add_load(load_s);
         }
         mixes
-    }
-
-    fn add_load(&self, profile: &Profile, load_s: &mut [f64]) {
-        for (layout, counts) in self.files.iter().flat_map(|file| &file.counts) {
-            for (class, count) in counts {
-                striped::add_load(profile, layout, *class, *count as f64, load_s);
-            }
-        }
     }
 }
 

@@ -15,12 +15,17 @@ use super::{Network, ServerDemand, Work};
 const SINGLE_STEPS: u32 = 256;
 const STRIDE: u32 = 16;
 
-/// What forks add to the waits of their parts changes little from one population to the next: it is worked out anew when the population has grown
-/// by this part since the last time, and follows the waits in between.
-const FORK_STRIDE: u32 = 3;
+/// How finely the waiting of forks is worked out.
+#[derive(Clone, Copy)]
+struct Precision {
+    /// What forks add to the waits of their parts changes little from one population to the next: it is worked out anew when the population has
+    /// grown by this part since the last time, and follows the waits in between.
+    fork_stride: u32,
+    /// Widest waits of forks are rounded up to one of so many steps between powers of two, so that forks share their exponentials.
+    scales_per_octave: f64,
+}
 
-/// Widest waits of forks are rounded up to one of so many steps between powers of two, so that forks share their exponentials.
-const SCALES_PER_OCTAVE: f64 = 4.0;
+const PRECISION: Precision = Precision { fork_stride: 3, scales_per_octave: 4.0 };
 
 /// One server as a station with one queue.
 ///
@@ -92,20 +97,24 @@ struct JoinedFork {
 }
 
 pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64 {
+    throughput_with(network, processes, think_s, PRECISION)
+}
+
+fn throughput_with(network: &Network, processes: u32, think_s: f64, precision: Precision) -> f64 {
     let mut queues: Vec<Queue> = network.demands().map(Queue::of).collect();
     let forks = joined_forks(network, &queues);
     let forked = forked_visits(&forks, queues.len());
     let limit = network.bottleneck().map_or(f64::INFINITY, |found| 1.0 / found.demand_s);
     let alone_s = think_s + network.unloaded_s();
     let (mut rate, mut population) = (0.0f64, 0);
-    let mut joining = Joining::default();
+    let mut joining = Joining { stride: precision.fork_stride, known: [None; 2] };
     while population < processes {
         let before = population;
         population =
             if before < SINGLE_STEPS { before + 1 } else { before.saturating_add(before / STRIDE).min(processes) };
         // One process less than now sees the queues of the population before; over a longer stride they grow in proportion.
         let growth = if before == 0 { 0.0 } else { f64::from(population - 1) / f64::from(before) };
-        let mut waits = Waits::of(&queues, growth);
+        let mut waits = Waits::of(&queues, growth, precision.scales_per_octave);
         let (mut single_s, mut parts_s) = (0.0, 0.0);
         for ((queue, wait_s), forked) in queues.iter().zip(&waits.seconds).zip(&forked) {
             single_s += (queue.visits - forked).max(0.0) * wait_s;
@@ -122,8 +131,9 @@ pub(super) fn throughput(network: &Network, processes: u32, think_s: f64) -> f64
 }
 
 /// The waiting of forks as a multiple of the waits of all their parts, at the populations where it was worked out.
-#[derive(Default)]
 struct Joining {
+    /// [`Precision::fork_stride`].
+    stride: u32,
     /// Population and multiple: the last two.
     known: [Option<(u32, f64)>; 2],
 }
@@ -135,7 +145,9 @@ impl Joining {
             return 0.0;
         }
         match self.known {
-            [Some((before, of_before)), Some((last, of_last))] if population < last + (last / FORK_STRIDE).max(1) => {
+            [Some((before, of_before)), Some((last, of_last))]
+                if population < last.saturating_add((last / self.stride).max(1)) =>
+            {
                 // On with the slope of the last two over the logarithm of the population, which never turns the multiple around.
                 let steps = (f64::from(population) / f64::from(last)).ln() / (f64::from(last) / f64::from(before)).ln();
                 (of_last + steps * (of_last - of_before)).max(0.0) * parts_s
@@ -211,26 +223,28 @@ struct Waits {
     busy: Vec<f64>,
     /// Mean seconds of those that wait.
     scales_s: Vec<f64>,
+    /// [`Precision::scales_per_octave`].
+    scales_per_octave: f64,
     /// For every widest scale of a fork in use, by its number: the scale, and for every queue busy y^(scale / own scale) at the nodes.
     tables: Vec<(i32, f64, Vec<[f64; NODES.len()]>)>,
 }
 
 impl Waits {
-    fn of(queues: &[Queue], growth: f64) -> Self {
+    fn of(queues: &[Queue], growth: f64, scales_per_octave: f64) -> Self {
         let seconds: Vec<f64> = queues.iter().map(|queue| queue.wait_s(growth)).collect();
         let busy: Vec<f64> = queues.iter().map(|queue| queue.slow.busy).collect();
         let scales_s = seconds.iter().zip(&busy).map(|(wait_s, busy)| wait_s / busy.max(1e-9)).collect();
         let busy = busy.into_iter().map(|busy| busy.min(1.0)).collect();
-        Self { tables: Vec::new(), seconds, busy, scales_s }
+        Self { scales_per_octave, tables: Vec::new(), seconds, busy, scales_s }
     }
 
     /// The position of the table for the least scale that is not below `widest_s`.
     fn table(&mut self, widest_s: f64) -> usize {
-        let number = (widest_s.log2() * SCALES_PER_OCTAVE).ceil() as i32;
+        let number = (widest_s.log2() * self.scales_per_octave).ceil() as i32;
         if let Some(known) = self.tables.iter().position(|(known, ..)| *known == number) {
             return known;
         }
-        let scale_s = (f64::from(number) / SCALES_PER_OCTAVE).exp2();
+        let scale_s = (f64::from(number) / self.scales_per_octave).exp2();
         let of_queue = |(own_s, busy): (&f64, &f64)| {
             let exponent = if *own_s > 0.0 { scale_s / own_s } else { 0.0 };
             NODES.map(|(y, _)| busy * y.powf(exponent))
@@ -270,5 +284,52 @@ impl JoinedFork {
         }
         let integral: f64 = NODES.iter().zip(below).map(|((y, weight), below)| weight * (1.0 - below) / y).sum();
         self.longest_s + scale_s * integral
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Fork, Part, RequestDemand};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Forks over servers of a ring, as (first, parts), each with a weight; seconds of each server's device and link.
+    fn network(forks: &[(usize, usize, f64)], services_s: &[(f64, f64)]) -> Network {
+        let mut network = Network::new(services_s.len());
+        for (first, count, weight) in forks {
+            let mut servers: Vec<usize> = (0..*count).map(|turn| (first + turn) % services_s.len()).collect();
+            servers.sort_unstable();
+            let constant = |mean_s: f64| Work { mean_s, mean_square_s2: mean_s * mean_s };
+            let demand = |server: &usize| {
+                let (device_s, link_s) = services_s[*server];
+                ServerDemand { server: *server, visits: 1.0, device: constant(device_s), link: constant(link_s) }
+            };
+            let part = |server: &usize| Part {
+                server: *server,
+                device_s: services_s[*server].0,
+                link_s: services_s[*server].1,
+            };
+            let parts: Vec<Part> = servers.iter().map(part).collect();
+            let unloaded_s = parts.iter().map(Part::alone_s).fold(0.0, f64::max);
+            let forks = vec![Fork { share: 1.0, parts }];
+            network.add(&RequestDemand { servers: servers.iter().map(demand).collect(), unloaded_s, forks }, *weight);
+        }
+        network
+    }
+
+    proptest! {
+        #[test]
+        fn few_populations_and_scales_are_enough(
+            forks in proptest::collection::vec((0usize..8, 1usize..9, 0.1..10.0f64), 1..12),
+            services_s in proptest::collection::vec((1e-4..2e-2f64, 1e-4..5e-3f64), 8),
+        ) {
+            let network = network(&forks, &services_s);
+            let every = Precision { fork_stride: u32::MAX, scales_per_octave: 4096.0 };
+            for processes in [2, 5, 16, 32, 100, 400] {
+                let (found, full) =
+                    (throughput(&network, processes, 0.0), throughput_with(&network, processes, 0.0, every));
+                prop_assert!((found / full - 1.0).abs() < 5e-3, "{} processes: {} and {}", processes, found, full);
+            }
+        }
     }
 }

@@ -158,7 +158,7 @@ layouts of this region with everything else in place\n\
 \x20     window   against the plan  layout\n\
 \x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, opt, spread over all ssd)\n\
 \x20      1.6 s            +663 ms  <128KiB,128KiB> (2-d)\n\
-\x20      1.7 s            +734 ms  ssd0 1MiB (whole on one ssd); no room: ssd0 lacks 36KiB\n\
+\x20      1.7 s            +727 ms  ssd1 1MiB (whole on one ssd)\n\
 \x20      2.4 s             +1.4 s  <252KiB,252KiB> (1-dv, cost)\n\
 \x20      2.8 s             +1.8 s  <64KiB,64KiB> (def, segment)\n\
 \x20      4.0 s             +3.0 s  <44KiB,44KiB> (1-dh)\n\

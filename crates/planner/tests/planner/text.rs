@@ -61,12 +61,12 @@ verdict    apply: placing 6MiB takes 22 ms, which the first run wins back (each 
 read       247.1 MB/s predicted, def 69.5 MB/s, gain +255 % (+236 .. +275)\n\
 write      49.8 MB/s predicted, def 81.6 MB/s, gain -39 % (-43 .. -35)\n\
 servers    class      holds       room    serves\n\
-\x20 hdd0     hdd       1.3MiB    unknown    796 ms\n\
+\x20 hdd0     hdd       1.3MiB    unknown    797 ms\n\
 \x20 hdd1     hdd       1.3MiB    unknown    796 ms\n\
-\x20 hdd2     hdd       1.2MiB    unknown    796 ms\n\
-\x20 hdd3     hdd       1.2MiB    unknown    796 ms\n\
-\x20 ssd0     ssd         1MiB       1MiB    531 ms\n\
-\x20 ssd1     ssd         1MiB       1MiB    531 ms\n\
+\x20 hdd2     hdd       1.2MiB    unknown    795 ms\n\
+\x20 hdd3     hdd       1.2MiB    unknown    795 ms\n\
+\x20 ssd0     ssd         1MiB       1MiB    533 ms\n\
+\x20 ssd1     ssd         1MiB       1MiB    529 ms\n\
 file       /data/a (6MiB)\n\
 \x20 window 0, 0 s to 600 s, regions of 1MiB\n\
 \x20   0..1         <64KiB,0B>\n\
