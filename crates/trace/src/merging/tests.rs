@@ -45,9 +45,11 @@ fn any_access() -> impl Strategy<Value = FileAccess> {
 }
 
 type Cells = BTreeMap<(usize, u32, AccessClass), u64>;
+/// Processes, the most of them on a node, and slices, by window and region.
+type Users = BTreeMap<(usize, u32), (u32, u32, u64)>;
 
 /// Requests by window, region and class; and of each window and region: processes, most per node, slices.
-fn cells(files: &[FileAccess]) -> (Cells, BTreeMap<(usize, u32), (u32, u32, u64)>) {
+fn cells(files: &[FileAccess]) -> (Cells, Users) {
     let (mut cells, mut facts) = (Cells::new(), BTreeMap::new());
     for file in files {
         for (number, window) in file.windows.iter().enumerate() {
