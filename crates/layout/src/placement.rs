@@ -99,6 +99,9 @@ impl Placement {
         if let Some(missing) = named.into_iter().find(|number| *number >= known) {
             return Err(format!("layout {missing} is named but only {known} are listed"));
         }
+        if self.runs.iter().any(|run| run.regions == 0) {
+            return Err("a run of 0 regions".to_owned());
+        }
         // The number behind the last region is a region number too.
         if self.planned_regions() > u64::from(u32::MAX) {
             return Err(format!("{} regions are planned; a file has at most {}", self.planned_regions(), u32::MAX));
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn more_regions_than_have_numbers_are_refused() {
+    fn more_regions_than_have_numbers_and_empty_runs_are_refused() {
         let layout = Layout::new([(ServerId(0), 4096)]).unwrap();
         let run = |regions| Run { regions, layout: 0 };
         let placement = |runs| Placement {
@@ -147,5 +150,6 @@ mod tests {
         assert_eq!(placement(vec![run(u32::MAX)]).check(1), Ok(()));
         let refused = placement(vec![run(u32::MAX), run(1)]).check(1).unwrap_err();
         assert!(refused.contains("4294967296 regions are planned"), "{refused}");
+        assert_eq!(placement(vec![run(1), run(0)]).check(1), Err("a run of 0 regions".to_owned()));
     }
 }

@@ -50,7 +50,8 @@ pub fn segment_list(placement: &Placement) -> String {
             ));
             last = stripe_bytes;
         }
-        offset_bytes += u64::from(run.regions) * placement.region_size.0;
+        // Whatever a damaged plan says, there is something to print.
+        offset_bytes = offset_bytes.saturating_add(u64::from(run.regions).saturating_mul(placement.region_size.0));
     }
     format!("<{}>", parts.join(":"))
 }

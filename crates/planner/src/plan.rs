@@ -58,7 +58,8 @@ impl Plan {
     /// Bytes that the plan puts on all SServers together, each in the window where it holds most.
     #[must_use]
     pub fn ssd_bytes(&self) -> u64 {
-        self.servers.iter().filter(|server| server.class == ServerClass::Ssd).map(|server| server.used_bytes).sum()
+        let ssds = self.servers.iter().filter(|server| server.class == ServerClass::Ssd);
+        ssds.fold(0u64, |sum, server| sum.saturating_add(server.used_bytes))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The planner against plain transcriptions of the papers, brute force and the papers' published results.
 
 mod brute_force;
+mod damaged_files;
 mod explain;
 mod fixed_layouts;
 mod invariants;
