@@ -167,7 +167,7 @@ fn tiles(material: &Material) -> Vec<Tile> {
         tiles.push(tile(
             "On SSD servers",
             bytes(plan.ssd_bytes()),
-            format!("of {} planned", bytes(plan.files.iter().map(|file| file.size_bytes).sum())),
+            format!("of {} planned", bytes(plans::size_bytes(plan))),
         ));
     }
     if let Some(trace) = &material.trace {

@@ -2,7 +2,7 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
-use crate::figures::{counted, duration, number};
+use crate::figures::{duration, number};
 use stripewise_layout::ServerClass;
 use stripewise_planner::{PlannedServer, ServerPrices};
 
@@ -51,17 +51,28 @@ const FIGURE: f64 = 54.0;
 const TOP: f64 = 46.0;
 const ROW: f64 = 20.0;
 
-/// The chart; an empty text when all prices are zero.
-pub(super) fn chart(rows: &[Row]) -> String {
+/// The unit of room by which prices are told, and its share of a GiB: one that is not worth more than the run takes.
+pub(super) fn room_unit(rows: &[Row], bound_s: f64) -> (&'static str, f64) {
+    let most_s = rows.iter().map(|row| row.prices.room_s_per_gib).fold(0.0, f64::max);
+    if most_s > bound_s / 2.0 { ("MiB", 1.0 / 1024.0) } else { ("GiB", 1.0) }
+}
+
+/// The chart, with the price of room by one `unit`, a share of a GiB; an empty text when all prices are zero.
+pub(super) fn chart(rows: &[Row], (unit, share_of_gib): (&str, f64)) -> String {
     let is_priced = |row: &Row| row.prices.device > 0.0 || row.prices.link > 0.0 || row.prices.room_s_per_gib > 0.0;
     if !rows.iter().any(is_priced) {
         return String::new();
     }
     let share = |value: f64| number((value * 1000.0).round() / 1000.0);
-    let columns: [Column; 3] = [
-        ("Device", "s of the run for each s of its work", |row| row.prices.device, &share),
-        ("Link", "s of the run for each s of its work", |row| row.prices.link, &share),
-        ("Room", "saved by each GiB more in all", |row| row.prices.room_s_per_gib, &duration),
+    let columns: [Column<'_>; 3] = [
+        ("Device", "s of the run for each s of its work".into(), &|row| row.prices.device, &share),
+        ("Link", "s of the run for each s of its work".into(), &|row| row.prices.link, &share),
+        (
+            "Room",
+            format!("saved by each {unit} more in all"),
+            &|row| row.prices.room_s_per_gib * share_of_gib,
+            &duration,
+        ),
     ];
     let floor = TOP + ROW * rows.len() as f64;
     let mut svg = Svg::new(WIDTH, floor + 8.0);
@@ -88,26 +99,26 @@ pub(super) fn chart(rows: &[Row]) -> String {
 }
 
 /// Title, unit, the price, its words.
-type Column<'a> = (&'a str, &'a str, fn(&Row) -> f64, &'a dyn Fn(f64) -> String);
+type Column<'a> = (&'a str, String, &'a dyn Fn(&Row) -> f64, &'a dyn Fn(f64) -> String);
 
-/// Stations that are told of.
-const STATIONS: usize = 3;
-
-/// The stations that set the bound, the most important first: their share of the run's time, all servers of a row together.
+/// What sets the bound, the most important first, with its share of the run's time: devices and links of each class.
 pub(super) fn busiest(rows: &[Row]) -> Vec<(String, f64)> {
-    let stations = rows.iter().flat_map(|row| [("device", row.prices.device, row), ("link", row.prices.link, row)]);
-    let mut found: Vec<(String, f64)> = stations
-        .filter(|(_, price, _)| *price > 0.0)
-        .map(|(kind, price, row)| {
-            let name = match row.servers {
-                1 => format!("the {kind} of {}", row.name),
-                count => format!("{} {}", counted(count, kind, &format!("{kind}s")), row.name),
-            };
-            (name, price * row.servers as f64)
-        })
-        .collect();
+    let mut found: Vec<(String, f64)> = Vec::new();
+    type Price = fn(&Row) -> f64;
+    let prices: [(&str, Price); 2] = [("device", |row| row.prices.device), ("link", |row| row.prices.link)];
+    for class in [ServerClass::Hdd, ServerClass::Ssd] {
+        for (kind, price) in prices {
+            let priced: Vec<&Row> = rows.iter().filter(|row| row.class == class && price(row) > 0.0).collect();
+            let servers: usize = priced.iter().map(|row| row.servers).sum();
+            let share = priced.iter().map(|row| price(row) * row.servers as f64).sum();
+            match servers {
+                0 => {}
+                1 => found.push((format!("the {kind} of {}", priced[0].name), share)),
+                _ => found.push((format!("the {kind}s of {servers} {class}s"), share)),
+            }
+        }
+    }
     found.sort_by(|a, b| b.1.total_cmp(&a.1));
-    found.truncate(STATIONS);
     found
 }
 
@@ -134,15 +145,22 @@ mod tests {
         let busiest: Vec<(String, f64)> = busiest(&rows);
         assert_eq!(
             busiest.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["2 devices hdd0\u{2013}hdd1", "the link of ssd0", "the device of hdd2"]
+            ["the devices of 3 hdds", "the link of ssd0"]
         );
-        assert!((busiest[0].1 - 0.4).abs() < 1e-3);
-        let chart = chart(&rows);
-        assert!(chart.contains("Room of ssd0: 2.5 s") && chart.contains("Link of ssd0: 0.3"), "{chart}");
+        assert!((busiest[0].1 - 0.5).abs() < 1e-3);
+        assert_eq!(room_unit(&rows, 6.0), ("GiB", 1.0));
+        assert_eq!(room_unit(&rows, 4.0), ("MiB", 1.0 / 1024.0));
+        let chart = chart(&rows, ("GiB", 1.0));
+        assert!(
+            chart.contains("Room of ssd0: 2.5 s")
+                && chart.contains("each GiB more")
+                && chart.contains("Link of ssd0: 0.3"),
+            "{chart}"
+        );
     }
 
     #[test]
     fn without_prices_there_is_no_picture() {
-        assert_eq!(chart(&rows(&servers(), &[price(0.0, 0.0, 0.0); 4])), "");
+        assert_eq!(chart(&rows(&servers(), &[price(0.0, 0.0, 0.0); 4]), ("GiB", 1.0)), "");
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Axes {
 impl Axes {
     pub(super) fn of(runs: &[SimulatedRun]) -> Self {
         let span_s = runs.iter().map(|run| run.outcome.time_s).fold(0.0, f64::max);
-        let slices = runs.iter().flat_map(|run| slices(run));
+        let slices = runs.iter().flat_map(slices);
         let most = slices.map(|slice| slice.mb_s(slice.all_bytes()).max(slice.mb_s(slice.slice.moved_bytes)));
         Self { span_s: span_s.max(f64::MIN_POSITIVE), rate: Scale::decimal(most.fold(0.0, f64::max), 3.0) }
     }

@@ -100,7 +100,10 @@ fn bounds(plans: &[Plan], results: Option<&Results>) -> Vec<Bound> {
             None => bound,
             Some(results) => {
                 let total = &plan.predicted.total;
-                let size = total.bytes.checked_div(total.requests).filter(|size| size * total.requests == total.bytes);
+                let size = total
+                    .bytes
+                    .checked_div(total.requests)
+                    .filter(|size| size.checked_mul(total.requests) == Some(total.bytes));
                 let is_of = |size: u64| {
                     let mut runs = results.runs.iter();
                     runs.any(|run| run.request_bytes == size && run.ranks == plan.key.all_processes())

@@ -6,7 +6,7 @@ use crate::figures::{bytes, duration, grouped, number, signed_percent};
 use serde::Serialize;
 use stripewise_layout::{Direction, Order};
 use stripewise_model::{Line, NetworkSource, Profile};
-use stripewise_planner::{Gain, MoveKind, Plan, PlannedFile, Throughput};
+use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, Throughput};
 
 /// Rows of a table of spans before the rest is summed up.
 const SPANS_SHOWN: usize = 16;
@@ -180,7 +180,7 @@ pub(super) fn comparison(plans: &[Plan]) -> Vec<Vec<String>> {
 
 pub(super) fn plan_section(plan: &Plan) -> PlanSection {
     let verdict = &plan.verdict;
-    let size: u64 = plan.files.iter().map(|file| file.size_bytes).sum();
+    let size = size_bytes(plan);
     let windows = plan.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
     let programs = plan.key.programs().map(|(application, processes)| format!("{application}, {processes} processes"));
     let mut facts = vec![
@@ -218,6 +218,11 @@ pub(super) fn plan_section(plan: &Plan) -> PlanSection {
     }
 }
 
+/// Of all planned files.
+pub(super) fn size_bytes(plan: &Plan) -> u64 {
+    plan.files.iter().fold(0, |sum, file| sum.saturating_add(file.size_bytes))
+}
+
 /// The planner's reason without the word that stands before it on the page.
 fn sentence(reason: &str) -> String {
     let text = reason.strip_prefix("apply: ").or_else(|| reason.strip_prefix("leave it: ")).unwrap_or(reason);
@@ -234,7 +239,8 @@ fn move_rows(plan: &Plan) -> Vec<Vec<String>> {
         .map(|(file, window)| {
             let of = |kind: MoveKind| {
                 let moves = window.moves.iter().filter(|one| one.kind == kind);
-                let (count, total) = moves.fold((0i64, 0), |(count, total), one| (count + 1, total + one.bytes));
+                let add = |(count, total): (i64, u64), one: &Move| (count + 1, total.saturating_add(one.bytes));
+                let (count, total) = moves.fold((0, 0), add);
                 format!("{} ({})", grouped(count), bytes(total))
             };
             vec![
