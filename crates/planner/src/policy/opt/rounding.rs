@@ -18,6 +18,9 @@ const MOST_IMPROVED: usize = 256;
 const FEW_ITEMS: usize = 24;
 const MOST_STEPS: usize = 20_000;
 
+/// What adding up shares in another order may seem to lack of room.
+const ROUNDING_BYTES: f64 = 1e-3;
+
 /// A price of room that no gain in time is worth, in multiples of the dearest found.
 const PROHIBITIVE: f64 = 1e6;
 
@@ -224,7 +227,7 @@ impl<'a> Exact<'a> {
 
     fn branch(&mut self, at: usize, priced_s: f64, sum: &mut Assignment, chosen: &mut Vec<u16>) {
         self.steps += 1;
-        if self.steps > MOST_STEPS || excess(self.program, sum) > 0.0 {
+        if self.steps > MOST_STEPS || excess(self.program, sum) > ROUNDING_BYTES {
             return;
         }
         let Some(item) = self.order.get(at).copied() else {
