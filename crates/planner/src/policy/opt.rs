@@ -20,6 +20,7 @@ mod budget;
 mod closed_loop;
 mod demand;
 mod dual;
+mod heads;
 mod kinds;
 pub mod online;
 mod paths;

@@ -6,14 +6,18 @@
 //! for ranking, misses by more than near-equal candidates differ; a sample of 16,000 requests takes a few milliseconds and is
 //! exact but for its draws. All candidates see the same requests in the same order.
 //!
+//! In a crowd, whichever process is idle takes the next request. Ranks that march through a file in order have sequences of their own, every p-th
+//! request, and their sample is of consecutive requests, with the disks' heads followed (`heads.rs`).
+//!
 //! Moves go on beside the requests, as the live mover does them: one region after the other, read and then written in chunks; requests find the
 //! old layout until the region is copied. The sample stands for many requests each, so only that part of each region is copied.
 
 use super::demand::SeenClass;
+use super::heads::{Heads, Spot};
 use super::program::Item;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use stripewise_layout::{Direction, Layout, RegionOffset};
+use stripewise_layout::{Direction, Layout, Order, RegionOffset};
 use stripewise_model::Profile;
 
 /// Requests of a sample: twice as many as there are, in these limits.
@@ -31,7 +35,18 @@ struct Draw {
     class: u16,
     offset: u64,
     bytes: u64,
+    /// The region's number in the order of the march.
+    turn: u32,
 }
+
+/// Share of requests that continue others' from which on a march is taken to be in order.
+const IN_ORDER: f64 = 0.5;
+
+/// Consecutive requests of one stretch of a march, at most.
+const STRETCH: u64 = 2048;
+
+/// The process number of the mover.
+const MOVER: u32 = u32::MAX;
 
 /// A region that changes its layout while the requests go on.
 pub(crate) struct Moving<'a> {
@@ -48,8 +63,12 @@ pub(crate) struct Sample {
     /// Requests that each draw stands for.
     weight: f64,
     processes: usize,
+    /// Whether the draws are ranks' own sequences through a file.
+    in_order: bool,
     /// Nanoseconds of startup and per byte, by class and server.
     devices: Vec<Vec<(f64, f64)>>,
+    /// Nanoseconds of sequential and random startup, by class and server.
+    startups: Vec<Vec<(f64, f64)>>,
     /// As `devices`, for reading and writing regions in moves.
     moving: [Vec<(f64, f64)>; 2],
     link: (f64, f64),
@@ -70,7 +89,7 @@ pub(crate) struct Drawn<'a> {
 
 impl Sample {
     /// Of the part of an item's requests that falls into the period and keeps company (`march`) or none: requests in proportion, shuffled; or, in
-    /// a march, runs of 4 p requests one behind the other within a region, the regions in order.
+    /// a march, stretches of requests one behind the other, into the next regions where those are longer.
     pub(crate) fn draw(drawn: &Drawn<'_>) -> Self {
         let part = |item: &Item| {
             let together = item.same_region[drawn.window];
@@ -92,40 +111,62 @@ impl Sample {
             .collect();
         let total = ends.last().map_or(0.0, |(end, _, _)| *end);
         let mut random = SplitMix(drawn.seed);
-        let run = if drawn.march { 4 * processes(drawn) } else { 1 };
+        let seen_in_order = |class: &SeenClass| class.continuing >= IN_ORDER;
+        let in_order = drawn.march && drawn.classes.iter().any(seen_in_order);
+        let run = if drawn.march { 16 * processes(drawn) } else { 1 };
         let wanted = ((2.0 * total) as usize).clamp(SAMPLE.0, SAMPLE.1);
         let runs = if total == 0.0 { 0 } else { wanted.div_ceil(run).max(4) };
         let mut draws = Vec::with_capacity(runs * run);
+        let mut turn = 0;
         for number in 0..runs {
             let point = (number as f64 + 0.5) / runs as f64 * total;
             let (_, item, class) = ends[ends.partition_point(|(end, _, _)| *end <= point).min(ends.len() - 1)];
             let bytes = drawn.classes[usize::from(class)].class.request_bytes;
-            let slots = (drawn.items[item as usize].region_bytes / bytes).max(1);
-            let first = random.below(slots);
-            for step in 0..run as u64 {
-                draws.push(Draw { item, class, offset: (first + step) % slots * bytes, bytes });
+            let slots = |item: u32| (drawn.items[item as usize].region_bytes / bytes).max(1);
+            let region = |item: u32| (drawn.items[item as usize].file, drawn.items[item as usize].regions[0]);
+            let mut push = |item, slot: u64, turn| draws.push(Draw { item, class, offset: slot * bytes, bytes, turn });
+            if !in_order {
+                (0..run).for_each(|_| push(item, random.below(slots(item)), 0));
+                continue;
             }
+            // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
+            let (mut item, mut slot) = (item, 0);
+            for _ in 0..(run as u64).max(slots(item).min(STRETCH)) {
+                push(item, slot, turn);
+                slot += 1;
+                if slot == slots(item) {
+                    (slot, turn) = (0, turn + 1);
+                    let next = item + 1;
+                    let goes_on = drawn.items.get(next as usize).is_some_and(|one| {
+                        let (file, number) = region(item);
+                        one.is_accessed() && region(next) == (file, number + 1)
+                    });
+                    item = if goes_on { next } else { item };
+                }
+            }
+            turn += u32::from(slot > 0);
         }
         if !drawn.march {
             for last in (1..draws.len()).rev() {
                 draws.swap(last, random.below(last as u64 + 1) as usize);
             }
         }
-        Self::of(drawn, draws, total)
+        Self::of(drawn, draws, total, in_order)
     }
 
-    fn of(drawn: &Drawn<'_>, draws: Vec<Draw>, total: f64) -> Self {
+    fn of(drawn: &Drawn<'_>, draws: Vec<Draw>, total: f64, in_order: bool) -> Self {
         let servers = 0..drawn.profile.servers.len();
         let moving = [Direction::Read, Direction::Write].map(|direction| {
-            let line =
-                |server: usize| drawn.profile.servers[server].line(direction, stripewise_layout::Order::Sequential);
+            let line = |server: usize| drawn.profile.servers[server].line(direction, Order::Sequential);
             servers.clone().map(|s| nanoseconds((line(s).alpha_s, line(s).beta_s_per_byte))).collect()
         });
         Self {
             weight: if draws.is_empty() { 0.0 } else { total / draws.len() as f64 },
             draws,
             processes: processes(drawn),
+            in_order,
             devices: devices(drawn.profile, drawn.classes),
+            startups: startups(drawn.profile, drawn.classes),
             moving,
             link: nanoseconds((drawn.profile.network.e_s, drawn.profile.network.t_s_per_byte)),
         }
@@ -149,30 +190,39 @@ impl Sample {
         let mut current: Vec<&Layout> = layouts.to_vec();
         moves.iter().for_each(|one| current[one.item] = one.from);
         let mut servers: Vec<(f64, f64)> = vec![(0.0, 0.0); self.moving[0].len()];
-        // (when idle again, 1 for the mover).
-        let mut idle: BinaryHeap<Reverse<(u64, u8)>> = (0..self.processes).map(|_| Reverse((0, 0))).collect();
+        let mut heads = self.in_order.then(|| Heads::new(servers.len()));
+        // When idle again, and who.
+        let mut idle: BinaryHeap<Reverse<(u64, u32)>> =
+            (0..self.processes as u32).map(|process| Reverse((0, process))).collect();
         if !moves.is_empty() && self.weight > 0.0 {
-            idle.push(Reverse((0, 1)));
+            idle.push(Reverse((0, MOVER)));
         }
         let mut mover = Mover { next: 0, copied: 0, writing: false };
-        let mut draws = self.draws.iter();
+        // The next draw of each rank of a march, of all processes of a crowd.
+        let mut next: Vec<usize> = if self.in_order { (0..self.processes).collect() } else { vec![0] };
         let mut end_ns = 0u64;
-        let mut left = draws.len();
+        let mut left = self.draws.len();
         while left > 0 {
             let Some(Reverse((now, who))) = idle.pop() else { break };
-            if who == 1 {
+            if who == MOVER {
                 if let Some(done) = mover.step(self, moves, now, &mut servers, &mut current) {
-                    idle.push(Reverse((done, 1)));
+                    idle.push(Reverse((done, MOVER)));
                 }
                 continue;
             }
-            let Some(draw) = draws.next() else { break };
+            let (turn, stride) = if self.in_order { (who as usize, self.processes) } else { (0, 1) };
+            // A rank at the end of its sequence leaves.
+            let Some(draw) = self.draws.get(next[turn]) else { continue };
+            next[turn] += stride;
             left -= 1;
-            let lines = &devices[usize::from(draw.class)];
+            let class = usize::from(draw.class);
             let layout = current[draw.item as usize];
-            let done = self.serve(layout, draw.offset, draw.bytes, now, lines, &mut servers);
+            let done = match &mut heads {
+                Some(heads) => self.serve_in_order(layout, draw, now, &devices[class], &mut servers, heads),
+                None => self.serve(layout, draw.offset, draw.bytes, now, &devices[class], &mut servers),
+            };
             end_ns = end_ns.max(done);
-            idle.push(Reverse((done, 0)));
+            idle.push(Reverse((done, who)));
         }
         end_ns as f64 * 1e-9 * self.weight
     }
@@ -198,6 +248,35 @@ impl Sample {
         }
         done.ceil() as u64
     }
+
+    /// As [`Self::serve`], with startups by where the disks were left.
+    fn serve_in_order(
+        &self,
+        layout: &Layout,
+        draw: &Draw,
+        now: u64,
+        lines: &[(f64, f64)],
+        servers: &mut [(f64, f64)],
+        heads: &mut Heads,
+    ) -> u64 {
+        let mut done = now as f64;
+        for part in layout.view().split(RegionOffset(draw.offset), draw.bytes) {
+            let server = usize::from(part.server.0);
+            let (sequential, random) = self.startups[usize::from(draw.class)][server];
+            let per_byte = lines[server].1;
+            let spot = Spot { region: draw.turn, offset: part.offset.0 };
+            let startup = match heads.note(server, spot, part.length) {
+                Some(skipped) => (sequential + skipped as f64 * per_byte).min(random.max(sequential)),
+                None => random,
+            };
+            let length = part.length as f64;
+            let (device, link) = &mut servers[server];
+            *device = device.max(now as f64) + startup + length * per_byte;
+            *link = link.max(*device) + self.link.0 + length * self.link.1;
+            done = done.max(*link);
+        }
+        done.ceil() as u64
+    }
 }
 
 fn processes(drawn: &Drawn<'_>) -> usize {
@@ -212,6 +291,17 @@ fn nanoseconds((alpha_s, beta_s_per_byte): (f64, f64)) -> (f64, f64) {
 fn devices(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<(f64, f64)>> {
     let of_class =
         |class: &SeenClass| (0..profile.servers.len()).map(|server| nanoseconds(class.line(profile, server))).collect();
+    classes.iter().map(of_class).collect()
+}
+
+/// Sequential and random, by class and server.
+fn startups(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<(f64, f64)>> {
+    let of_class = |class: &SeenClass| {
+        let alpha = |server: usize, order| profile.servers[server].line(class.class.direction, order).alpha_s;
+        (0..profile.servers.len())
+            .map(|server| nanoseconds((alpha(server, Order::Sequential), alpha(server, Order::Random))))
+            .collect()
+    };
     classes.iter().map(of_class).collect()
 }
 
