@@ -7,6 +7,7 @@ mod fixed_layouts;
 mod invariants;
 mod linear_programs;
 mod measured;
+mod online;
 mod papers;
 mod plan_file;
 mod replicas;

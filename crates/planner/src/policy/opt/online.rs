@@ -1,12 +1,14 @@
 //! `opt --online`: every window planned from the windows before it, with the data where it is.
 //!
-//! The window to come is guessed as the mean of those seen, weighted by powers of the decay; a window that the guess for it had less right than
-//! usual makes those before it count less. How far the guess can be relied on is learned from
-//! the run: the part of each window's requests that the guess for it had in the right regions, decayed alike. The rest of the requests is
-//! taken to fall on all regions seen, evenly, so that where the past says nothing of the future nothing is moved for it. The better guesses
-//! were, the longer this one is taken to hold, and the more moves it can pay for: with a part r right, 1 / (1 - r) windows, as if each
-//! window kept to the last one with probability r. Before anything is known, regions are striped 1 MiB wide over all servers while the SSDs
-//! have room: most requests then meet one server, and all servers share the load.
+//! The window to come is guessed as the mean of those seen, weighted by powers of the decay. Each window is compared with the guess for it: by
+//! the part of its requests that the guess had in the right regions, beyond what two samples of one distribution differ by anyway. Where less
+//! than [`CHANGED`] is right, the program has turned to other data: all before is forgotten, and how long it held is remembered. Less right than
+//! usual makes what was before count less. What the guess usually has wrong is taken to fall on all regions seen, evenly, so that
+//! where the past says nothing of the future nothing is moved for it.
+//!
+//! A guess is worth moves as long as it holds: for what the mean life of earlier hot sets leaves of this one, and with a part r right for at
+//! most 1 / (1 - r) windows, as if each window kept to the last one with probability r. Before anything is known, regions are striped
+//! 1 MiB wide over all servers while the SSDs have room: most requests then meet one server, and all servers share the load.
 
 use super::super::fill::{FileLayouts, fill_at_random};
 use super::super::{FileChoice, Task, region_bytes, region_count};
@@ -27,8 +29,21 @@ const BLIND_STRIPE_BYTES: u64 = 1 << 20;
 /// how often a program changes its ways tells of later changes.
 const RELIANCE_DECAY: f64 = 0.8;
 
+/// A window of which the guess had less than this right has nothing to do with those before it. When a Zipf-distributed hot set (exponent 0.8)
+/// moves to other regions, about half is right by chance; when a quarter of its regions are exchanged, nearly nine tenths are.
+const CHANGED: f64 = 0.75;
+
+/// Difference of two windows that may be ascribed to chance, at most.
+const MOST_CHANCE: f64 = 0.2;
+
 /// Windows that a guess is taken to hold for, at most.
-const LONGEST_HORIZON: f64 = 8.0;
+const LONGEST_HORIZON: f64 = 16.0;
+
+/// The same before any change was seen: moves must be dared once to learn from.
+const FIRST_HORIZON: f64 = 8.0;
+
+/// Weight of the life of a hot set relative to that of the next one.
+const LIFE_DECAY: f64 = 0.7;
 
 /// What one file's window looked like, region by region and class by class, as weights that sum to its mean requests.
 type Weights = HashMap<(u32, AccessClass), f64>;
@@ -52,6 +67,11 @@ struct Past {
     /// Decayed sums of what guesses had right, and of windows that were guessed.
     right: f64,
     guessed: f64,
+    /// Windows since the last change.
+    age: f64,
+    /// Decayed sums of the windows between changes, and of their number.
+    lives: f64,
+    changes: f64,
 }
 
 impl History {
@@ -95,10 +115,17 @@ impl Past {
         let mut decay = decay;
         if !self.weights.is_empty() && total > 0.0 {
             let right = overlap(&self.weights, &now);
-            // Less right than usual: the access has changed, and what was before it counts the less.
-            decay *= (right / self.reliance().max(1e-9)).min(1.0).powi(2);
-            self.right = RELIANCE_DECAY * self.right + right;
-            self.guessed = RELIANCE_DECAY * self.guessed + 1.0;
+            if right < CHANGED {
+                self.change();
+            } else {
+                // Less right than usual: what was before counts the less.
+                decay *= (right / self.reliance().max(1e-9)).min(1.0).powi(2);
+                self.right = RELIANCE_DECAY * self.right + right;
+                self.guessed = RELIANCE_DECAY * self.guessed + 1.0;
+            }
+        }
+        if total > 0.0 {
+            self.age += 1.0;
         }
         self.weights.retain(|_, weight| {
             *weight *= decay;
@@ -117,14 +144,29 @@ impl Past {
         self.processes_per_node = per_node.fold(self.processes_per_node, u32::max);
     }
 
-    /// How far guesses were right, 0 to 1; 1 while there was none.
+    /// Other data is accessed than before.
+    fn change(&mut self) {
+        self.lives = LIFE_DECAY * self.lives + self.age;
+        self.changes = LIFE_DECAY * self.changes + 1.0;
+        (self.age, self.windows) = (0.0, 0.0);
+        self.weights.clear();
+    }
+
+    /// How far guesses were right while the program kept to its data, 0 to 1; 1 while there was none.
     fn reliance(&self) -> f64 {
         if self.guessed > 0.0 { (self.right / self.guessed).clamp(0.0, 1.0) } else { 1.0 }
     }
 
     /// Windows for which the guess is taken to hold.
     fn horizon(&self) -> f64 {
-        if self.guessed > 0.0 { (1.0 / (1.0 - self.reliance())).min(LONGEST_HORIZON) } else { 2.0 }
+        let left = if self.changes > 0.0 {
+            // A hot set that has outlived the others may go on as long as it did.
+            let life = self.lives / self.changes;
+            if life > self.age { life - self.age } else { self.age }
+        } else {
+            self.age.max(FIRST_HORIZON)
+        };
+        left.min(1.0 / (1.0 - self.reliance())).clamp(1.0, LONGEST_HORIZON)
     }
 
     fn guess(&self, file: &FileAccess) -> FileAccess {
@@ -172,14 +214,25 @@ impl Past {
     }
 }
 
-/// The part of the requests that two windows have in the same places, 0 to 1.
+/// The part of the requests that two windows have in the same places, 0 to 1. What they are expected to differ by as samples of one distribution
+/// (the mean absolute difference of two Poisson counts) is not held against them.
 fn overlap(a: &Weights, b: &Weights) -> f64 {
     let (all_a, all_b): (f64, f64) = (a.values().sum(), b.values().sum());
-    let mut common: Vec<f64> =
-        b.iter().filter_map(|(key, weight)| Some((weight / all_b).min(a.get(key)? / all_a))).collect();
+    let spread = (1.0 / all_a + 1.0 / all_b) / (all_a + all_b);
+    let mean_difference = |key: &(u32, AccessClass)| {
+        let both = a.get(key).unwrap_or(&0.0) + b.get(key).unwrap_or(&0.0);
+        (2.0 / std::f64::consts::PI * both * spread).sqrt()
+    };
+    let common = b.iter().filter_map(|(key, weight)| Some((weight / all_b).min(a.get(key)? / all_a)));
+    let chance = a.keys().chain(b.keys().filter(|key| !a.contains_key(key))).map(|key| mean_difference(key) / 2.0);
     // Sums must not depend on the order of a hash table.
-    common.sort_by(f64::total_cmp);
-    common.into_iter().sum()
+    let sum = |mut terms: Vec<f64>| -> f64 {
+        terms.sort_by(f64::total_cmp);
+        terms.into_iter().sum()
+    };
+    // With few requests everything could be chance: then what is seen counts.
+    let (common, chance) = (sum(common.collect()), sum(chance.collect()).min(MOST_CHANCE));
+    (common + chance).min(1.0)
 }
 
 /// What [`online_step`] says of one file.

@@ -1,0 +1,162 @@
+//! Planning window by window without foresight.
+
+use crate::testbed::{self, GIB, KIB, MIB};
+use stripewise_layout::{Direction, Order, Placement, RegionIndex, ServerId};
+use stripewise_planner::{
+    History, MoveKind, Online, OnlineWindow, PlanOptions, PlanRequest, PolicyName, online_step, plan,
+};
+use stripewise_trace::FileAccess;
+
+const REGIONS: usize = 24;
+const REGION_BYTES: u64 = 64 * MIB;
+const ROOM_BYTES: u64 = 3 * REGION_BYTES;
+/// Servers 4 and 5 are SSDs.
+const FIRST_SSD: ServerId = ServerId(4);
+
+/// Small reads, of which all but a few fall on `hot`.
+fn window(hot: [usize; 6]) -> FileAccess {
+    let counts: Vec<u64> = (0..REGIONS).map(|region| if hot.contains(&region) { 6000 } else { 60 }).collect();
+    let counts: Vec<&[u64]> = counts.iter().map(std::slice::from_ref).collect();
+    let read = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+    testbed::file("/data/a", REGIONS as u64 * REGION_BYTES, REGION_BYTES, &[read], &counts)
+}
+
+const FIRST: [usize; 6] = [1, 4, 8, 13, 17, 22];
+const SECOND: [usize; 6] = [0, 5, 9, 12, 18, 23];
+
+/// A history of such windows, one after the other.
+fn history(windows: &[[usize; 6]]) -> History {
+    let mut history = History::new(Online::default(), 1);
+    windows.iter().for_each(|hot| history.see(&[window(*hot)], 0));
+    history
+}
+
+fn guess(windows: &[[usize; 6]]) -> Vec<FileAccess> {
+    history(windows).guess(&[window(FIRST)]).expect("something was seen")
+}
+
+fn guessed_requests(guess: &[FileAccess], region: usize) -> u64 {
+    let of_region = guess[0].windows[0].regions.iter().find(|access| access.region == RegionIndex(region as u32));
+    of_region.map_or(0, |access| access.counts.iter().map(|(_, count)| count).sum())
+}
+
+/// Four disks and two SSDs.
+fn with_request<T>(files: &[FileAccess], options: PlanOptions, then: impl FnOnce(&PlanRequest<'_>) -> T) -> T {
+    let cluster = testbed::cluster(4, 2, REGION_BYTES, Some(ROOM_BYTES));
+    let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+    then(&PlanRequest { options, ..testbed::request(&cluster, &profile, files) })
+}
+
+/// What `opt --online` makes of these windows.
+fn planned_online(windows: &[[usize; 6]]) -> Vec<Placement> {
+    let mut file = window(windows[0]);
+    file.windows = windows.iter().map(|hot| window(*hot).windows.remove(0)).collect();
+    for (number, window) in file.windows.iter_mut().enumerate() {
+        (window.start_s, window.end_s) = (600.0 * number as f64, 600.0 * (number + 1) as f64);
+    }
+    let options = PlanOptions { online: Some(Online::default()), ..PlanOptions::default() };
+    let made = with_request(&[file], options, |request| plan(PolicyName::Opt, request).unwrap());
+    (0..windows.len()).map(|number| made.files[0].placement_at(600.0 * number as f64).clone()).collect()
+}
+
+fn ssd_bytes(placement: &Placement, region: usize) -> u64 {
+    let layout = placement.layout_of(RegionIndex(region as u32));
+    let turns = layout.stripes().iter().enumerate().filter(|(_, stripe)| stripe.server >= FIRST_SSD);
+    turns.map(|(turn, _)| layout.view().object_bytes(turn, REGION_BYTES)).sum()
+}
+
+fn fits(placement: &Placement) -> bool {
+    let on = |server: u16| -> u64 {
+        let of_region = |region: usize| -> u64 {
+            let layout = placement.layout_of(RegionIndex(region as u32));
+            let turns = layout
+                .stripes()
+                .iter()
+                .enumerate()
+                .filter(|(_, stripe)| u64::from(stripe.server.0) == u64::from(server));
+            turns.map(|(turn, _)| layout.view().object_bytes(turn, REGION_BYTES)).sum()
+        };
+        (0..REGIONS).map(of_region).sum()
+    };
+    (4..6).all(|server| on(server) <= ROOM_BYTES)
+}
+
+fn step(guess: &[FileAccess], now: &Placement) -> OnlineWindow {
+    with_request(guess, PlanOptions::default(), |request| {
+        online_step(request, std::slice::from_ref(now)).unwrap().remove(0)
+    })
+}
+
+#[test]
+fn nothing_seen_is_nothing_guessed_and_the_first_window_uses_every_server() {
+    assert_eq!(History::new(Online::default(), 1).guess(&[window(FIRST)]), None);
+    let blind = &planned_online(&[FIRST, FIRST])[0];
+    let used = |server: u16| {
+        (0..REGIONS).any(|region| {
+            blind
+                .layout_of(RegionIndex(region as u32))
+                .stripes()
+                .iter()
+                .any(|stripe| stripe.server == ServerId(server.into()))
+        })
+    };
+    assert!((0..6).all(used) && fits(blind));
+    // It knows nothing: what is accessed then makes no difference.
+    assert_eq!(blind, &planned_online(&[SECOND, FIRST])[0]);
+}
+
+#[test]
+fn a_changed_hot_set_is_forgotten_and_a_lasting_one_is_not() {
+    let changed = guess(&[FIRST, FIRST, FIRST, SECOND]);
+    let lasting = guess(&[FIRST, FIRST, FIRST, FIRST]);
+    for region in FIRST {
+        assert_eq!(guessed_requests(&changed, region), guessed_requests(&changed, 2), "region {region}");
+        assert!(guessed_requests(&lasting, region) > 50 * guessed_requests(&lasting, 2), "region {region}");
+    }
+    assert!(SECOND.iter().all(|region| guessed_requests(&changed, *region) > 50 * guessed_requests(&changed, 2)));
+}
+
+#[test]
+fn a_drifting_hot_set_is_not_forgotten() {
+    let drifted = [0, 4, 8, 13, 17, 22];
+    let guess = guess(&[FIRST, FIRST, FIRST, drifted]);
+    assert!(guessed_requests(&guess, 1) > 10 * guessed_requests(&guess, 2));
+    assert!(guessed_requests(&guess, 0) > guessed_requests(&guess, 1));
+}
+
+#[test]
+fn hot_sets_are_taken_to_last_as_long_as_those_before() {
+    // Of a life of six windows five are left, of one of two one.
+    let long = guess(&[[FIRST; 6].as_slice(), &[SECOND]].concat());
+    let short = guess(&[FIRST, FIRST, SECOND]);
+    assert_eq!((guessed_requests(&long, 0), guessed_requests(&short, 0)), (5 * 6000, 6000));
+}
+
+#[test]
+fn regions_follow_the_hot_set_and_fit_the_room() {
+    let placements = planned_online(&[FIRST, FIRST, FIRST, SECOND, SECOND, SECOND]);
+    let on_ssds = |window: usize, hot: [usize; 6]| -> u64 {
+        hot.iter().map(|region| ssd_bytes(&placements[window], *region)).sum()
+    };
+    assert!(placements.iter().all(fits));
+    assert!(on_ssds(2, FIRST) > on_ssds(2, SECOND));
+    assert!(on_ssds(5, SECOND) > on_ssds(5, FIRST));
+}
+
+#[test]
+fn moves_lead_to_the_placement_and_never_take_room_before_it_is_free() {
+    let now = planned_online(&[FIRST, FIRST, FIRST]).remove(2);
+    let next = step(&guess(&[FIRST, FIRST, FIRST, FIRST, FIRST, FIRST, SECOND]), &now);
+    assert!(fits(&next.placement) && !next.moves.is_empty());
+    assert!(next.moves.is_sorted_by_key(|one| one.kind));
+    assert!(next.moves.iter().any(|one| one.kind == MoveKind::Incoming));
+    let changed = |region: &usize| {
+        let region = RegionIndex(*region as u32);
+        now.layout_of(region) != next.placement.layout_of(region)
+    };
+    let mut moved: Vec<usize> = next.moves.iter().map(|one| one.region.0 as usize).collect();
+    moved.sort_unstable();
+    assert_eq!(moved, (0..REGIONS).filter(changed).collect::<Vec<_>>());
+    assert_eq!(next.moves.iter().map(|one| one.bytes).sum::<u64>(), moved.len() as u64 * REGION_BYTES);
+    assert!(moved.len() as u64 * REGION_BYTES < GIB * 2);
+}
