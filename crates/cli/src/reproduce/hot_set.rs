@@ -2,9 +2,10 @@
 
 use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::lab::{Lab, placements};
-use super::opt_cases::case::{Disk, FILE, lab};
+use super::opt_cases::case::{Disk, HDDS, REGION, SSDS};
 use anyhow::Result;
 use std::collections::BTreeMap;
+use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, RegionIndex};
 use stripewise_planner::{Online, Plan, PlanOptions, PolicyName, plan};
 use stripewise_sim::{Borders, FilePlacements, Migration, PlacedWindow, SimOptions};
@@ -18,21 +19,29 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     place: "docs/policies.md",
     title: "Reads whose popular regions change, without moves, with moves, and planned online",
     testbeds: SIMULATED,
-    setup: "The machines of opt-cases with disks of 5 ms, 32 processes, Zipf-distributed reads of a file of 128 GiB. Four phases with other \
-            popular regions, in each of which as many bytes are read as the file has. Without moves one placement for all phases together; with \
-            moves one for each, known beforehand, regions being copied through the servers while the program goes on. Online, the placement is \
-            planned anew eight times in each phase from what was accessed before, and nothing is known of the future.",
+    setup: "Twelve disks of 5 ms and four SSDs, regions of 64 MiB, 32 processes, Zipf-distributed reads of a file of 32 GiB, a sixth of which \
+            fits the SSDs. Six phases with other popular regions, each of at least ten minutes (H2DP's window), in which the mover can copy \
+            what the SSDs hold. Without moves one placement for all phases together; with moves one for each, known \
+            beforehand, regions being copied through the servers while the program goes on. Online, the placement is planned anew 16 times in each \
+            phase from what was accessed before (decay 0.9), and nothing is known of the future.",
     discussion: DISCUSSION,
     run,
 }];
 
 const DISCUSSION: &str = "";
 
-const PHASES: u32 = 4;
+const FILE: ByteCount = ByteCount(32 << 30);
+/// Share of the file that the SSDs hold.
+const SSD_SHARE: u64 = 6;
+const PHASES: u32 = 6;
 /// Windows of a phase for the plan that is made online.
-const SLICES: u32 = 8;
+const SLICES: u32 = 16;
+/// Changes are noticed by themselves, so that parts of one phase can be remembered for long.
+const DECAY: f64 = 0.9;
 const PROCESSES: u32 = 32;
-const SIZES: [ByteCount; 2] = [ByteCount(64 << 10), ByteCount(256 << 10)];
+/// Requests, and how much is read with them in each phase: what takes more than ten minutes with the placement that is made for it.
+const CASES: [(ByteCount, ByteCount); 2] =
+    [(ByteCount(64 << 10), ByteCount(180 << 30)), (ByteCount(256 << 10), ByteCount(400 << 30))];
 const MIGRATION: Migration = Migration::Copied { bandwidth_bytes_per_s: None, chunk: ByteCount(1 << 20) };
 
 /// How `opt` plans.
@@ -88,31 +97,41 @@ impl Program for Sliced<'_> {
     }
 }
 
-fn requests(size: ByteCount) -> u64 {
-    FILE.0 / size.0 / u64::from(PROCESSES)
+/// Of each process in each phase; as many in each part.
+fn requests((size, phase): (ByteCount, ByteCount)) -> u64 {
+    let of_part = phase.0 / size.0 / u64::from(PROCESSES) / u64::from(SLICES);
+    of_part * u64::from(SLICES)
 }
 
-fn program(size: ByteCount, seed: u64) -> Result<Box<dyn Program>> {
+/// The machines of `opt-cases`, with SSDs for a share of this file.
+fn lab() -> Result<Lab> {
+    let (hdd, ssd, link) = (Disk::Seeking.device()?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
+    let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
+    Ok(Lab::hybrid((HDDS, hdd), (SSDS, ssd), link, Some(room), REGION))
+}
+
+fn program(case: (ByteCount, ByteCount), seed: u64) -> Result<Box<dyn Program>> {
+    let (size, _) = case;
     let text = format!(
         "ior:pattern=zipf,a=0.8,size={FILE},transfer={size},processes={PROCESSES},nodes={PROCESSES},op=read,phases={PHASES},\
          requests={},seed={seed}",
-        requests(size)
+        requests(case)
     );
     Ok(text.parse::<Benchmark>()?.program()?)
 }
 
 fn run(setting: &Setting<'_>) -> Result<Findings> {
-    let cases: Vec<(ByteCount, Foresight)> =
-        SIZES.iter().flat_map(|size| FORESIGHTS.map(|foresight| (*size, foresight))).collect();
-    let figures = setting.map(&cases, |(size, foresight)| one(*size, *foresight, setting.seed))?;
-    let groups = SIZES
+    let cases: Vec<((ByteCount, ByteCount), Foresight)> =
+        CASES.iter().flat_map(|case| FORESIGHTS.map(|foresight| (*case, foresight))).collect();
+    let figures = setting.map(&cases, |(case, foresight)| one(*case, *foresight, setting.seed))?;
+    let groups = CASES
         .iter()
         .zip(figures.chunks(FORESIGHTS.len()))
-        .map(|(size, figures)| (size.to_string(), figures.iter().map(|(mb_s, _)| Some(*mb_s)).collect()));
+        .map(|((size, _), figures)| (size.to_string(), figures.iter().map(|(mb_s, _)| Some(*mb_s)).collect()));
     let series = ["without moves", "with moves", "online"];
     let panel = Panel::new("opt on a moving hot set", Unit::MbPerS, "request size", series, groups);
     let mut findings = Findings::default();
-    for (size, figures) in SIZES.iter().zip(figures.chunks(FORESIGHTS.len())) {
+    for ((size, phase), figures) in CASES.iter().zip(figures.chunks(FORESIGHTS.len())) {
         let [staying, moving, online] = [figures[0], figures[1], figures[2]];
         let rows = [
             ("with moves over without", 1.2, moving.0 / staying.0),
@@ -125,7 +144,8 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
         );
         let share = |bytes: u64| bytes as f64 / FILE.0 as f64 * 100.0;
         findings.notes.push(format!(
-            "Requests of {size}: {:.0} % of the file's bytes are moved when the future is known, {:.0} % online.",
+            "Requests of {size}: a phase takes {:.0} s; {:.0} % of the file's bytes are moved when the future is known, {:.0} % online.",
+            phase.0 as f64 / 1e6 / moving.0,
             share(moving.1),
             share(online.1)
         ));
@@ -135,14 +155,14 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
 }
 
 /// Bandwidth and bytes moved.
-fn one(size: ByteCount, foresight: Foresight, seed: u64) -> Result<(f64, u64)> {
-    let program = program(size, seed)?;
-    let sliced = Sliced { program: &*program, requests: requests(size) / u64::from(SLICES) };
-    let lab = lab(Disk::Seeking)?;
+fn one(case: (ByteCount, ByteCount), foresight: Foresight, seed: u64) -> Result<(f64, u64)> {
+    let program = program(case, seed)?;
+    let sliced = Sliced { program: &*program, requests: requests(case) / u64::from(SLICES) };
+    let lab = lab()?;
     let files = match foresight {
         Foresight::Online => {
             let counts = lab.count(&sliced);
-            let options = PlanOptions { seed, online: Some(Online::default()), ..PlanOptions::default() };
+            let options = PlanOptions { seed, online: Some(Online { decay: DECAY }), ..PlanOptions::default() };
             placements(&plan(PolicyName::Opt, &lab.request(&sliced, &counts, options))?, &sliced)
         }
         Foresight::Moving => of_phases(&planned(&lab, &*program, &lab.count(&*program), seed)?),
@@ -215,7 +235,7 @@ mod tests {
 
     #[test]
     fn merging_windows_keeps_every_request() {
-        let lab = lab(Disk::Fast).unwrap();
+        let lab = lab().unwrap();
         let text = "ior:pattern=zipf,size=8GiB,transfer=1MiB,processes=4,op=read,phases=3,requests=200";
         let program = text.parse::<Benchmark>().unwrap().program().unwrap();
         let counts = lab.count(&*program);

@@ -9,12 +9,12 @@ use stripewise_device::{DeviceSpec, lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction, FileOffset};
 use stripewise_trace::{FileShape, Generator, IoRequest, Program, ProgramFile, Step, Workload};
 
-const REGION: ByteCount = ByteCount(64 << 20);
+pub(in super::super) const REGION: ByteCount = ByteCount(64 << 20);
 pub(in super::super) const FILE: ByteCount = ByteCount(128 << 30);
 const ZIPF: f64 = 0.8;
 const SSD_SHARE: u64 = 6;
-pub(super) const HDDS: usize = 12;
-pub(super) const SSDS: usize = 4;
+pub(in super::super) const HDDS: usize = 12;
+pub(in super::super) const SSDS: usize = 4;
 pub(super) const SIZES: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const PROCESSES: [u32; 2] = [32, 128];
 /// Of a run with draws, all processes together: enough for 1 % of uncertainty over the repetitions.

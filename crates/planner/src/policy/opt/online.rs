@@ -36,11 +36,9 @@ const CHANGED: f64 = 0.75;
 /// Difference of two windows that may be ascribed to chance, at most.
 const MOST_CHANCE: f64 = 0.2;
 
-/// Windows that a guess is taken to hold for, at most.
-const LONGEST_HORIZON: f64 = 16.0;
-
-/// The same before any change was seen: moves must be dared once to learn from.
-const FIRST_HORIZON: f64 = 8.0;
+/// Windows that a guess is taken to hold for, at most, and before any change was seen: moves must be dared once to learn from. The mover copies
+/// region after region, so that with more it would be given more than it gets done while the hot set lasts.
+const LONGEST_HORIZON: f64 = 5.0;
 
 /// Weight of the life of a hot set relative to that of the next one.
 const LIFE_DECAY: f64 = 0.7;
@@ -164,7 +162,7 @@ impl Past {
             let life = self.lives / self.changes;
             if life > self.age { life - self.age } else { self.age }
         } else {
-            self.age.max(FIRST_HORIZON)
+            LONGEST_HORIZON
         };
         left.min(1.0 / (1.0 - self.reliance())).clamp(1.0, LONGEST_HORIZON)
     }
