@@ -15,11 +15,13 @@
 //!
 //! **Complexity.** O(regions x options x kinds) for each response to prices; some tens of responses for each of some tens of aims.
 
+mod answers;
 mod block;
 mod budget;
 mod closed_loop;
 mod demand;
 mod dual;
+mod groups;
 mod heads;
 mod kinds;
 pub mod online;
@@ -122,7 +124,8 @@ fn plan_block(
         let mut others = others.clone();
         others.push(found.best.choices.clone());
         let again = Block::new(task, windows.clone(), &others, before, Some(&presence));
-        let second = search::search(&again, others, budget);
+        // The best is no worse than the others, whose times do not depend on what was known of the streams.
+        let second = search::search(&again, vec![found.best.choices.clone()], budget);
         // Whichever the streams, the smaller bound is one.
         let bound_s = found.bound_s.min(second.bound_s);
         if second.best.time_s <= found.best.time_s {

@@ -3,6 +3,7 @@
 use super::super::{FileChoice, Task, mean_request_bytes};
 use super::closed_loop::{Drawn, Moving, Sample};
 use super::demand::{Demands, SeenClass};
+use super::groups::grouped;
 use super::kinds::{Kind, kinds};
 use super::periods::Accesses;
 use super::placing::{last_layout, layout_in, unturned};
@@ -23,6 +24,7 @@ pub(crate) struct Block<'a> {
     accesses: Accesses,
     kind_of: Vec<usize>,
     program: Program,
+    groups: Option<Program>,
     /// By period: requests that keep no company, and those that march.
     samples: Vec<[Sample; 2]>,
 }
@@ -51,12 +53,23 @@ impl<'a> Block<'a> {
         let demands = Demands::new(task.request.profile, &kinds, &shapes, &seen, &processes);
         let samples = samples(task, &accesses, &seen);
         let (items, window_of) = (std::mem::take(&mut accesses.items), accesses.window_of.clone());
-        let program = Program::new(task.request.profile, kinds, shapes, items, &demands, window_of);
-        Self { task, before, accesses, kind_of, program, samples }
+        let program_of = |items| {
+            let (kinds, shapes) = (kinds.clone(), shapes.clone());
+            Program::new(task.request.profile, kinds, shapes, items, &demands, window_of.clone())
+        };
+        let groups = grouped(&items, &accesses.classes);
+        let program = program_of(items);
+        let groups = groups.filter(|_| program.is_large()).map(program_of);
+        Self { task, before, accesses, kind_of, program, groups, samples }
     }
 
     pub(crate) fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The same of groups of regions, where there are many regions.
+    pub(crate) fn groups(&self) -> Option<&Program> {
+        self.groups.as_ref()
     }
 
     /// The share of each window's requests that goes to regions which lie on one disk.

@@ -81,6 +81,11 @@ impl Demands {
         &self.tables[window][shape][class * self.rows..(class + 1) * self.rows]
     }
 
+    /// As [`Self::of`], of all classes one behind the other.
+    pub(crate) fn of_shape(&self, window: usize, shape: usize) -> &[f64] {
+        &self.tables[window][shape]
+    }
+
     /// Seconds per byte on each station for a region of a shape that is read or written as a whole; it keeps no process waiting.
     pub(crate) fn moving(&self, profile: &Profile, kinds: &[Kind], shape: &Shape, direction: Direction) -> Vec<f64> {
         let mut seconds = vec![0.0; self.rows];

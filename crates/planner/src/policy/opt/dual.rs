@@ -69,10 +69,13 @@ pub(crate) struct Relaxed {
     /// Responses, each with its weight in every group of items: the fractional optimum.
     pub(crate) mix: Vec<(Assignment, Vec<f64>)>,
     pub(crate) groups: usize,
+    /// The prices that the responses of the mix answer, then the best; without the aim's weights.
+    queries: Vec<Prices>,
 }
 
 /// The sums of one response, by group of items.
 struct Cut {
+    query: Prices,
     response: Assignment,
     groups: Vec<Assignment>,
 }
@@ -89,45 +92,24 @@ struct Setting<'a> {
 
 /// Solves the relaxed program. `reference_s` is the time of any sensible plan; it scales the numbers. `hint` are prices to start from.
 pub(crate) fn relax(program: &Program, aim: &Aim, reference_s: f64, hint: Option<&Prices>, budget: &Budget) -> Relaxed {
-    let of_window = program.kinds.iter().map(|kind| kind.room_bytes.map(|room| room as f64));
-    let rooms: Vec<Option<f64>> = (0..program.windows).flat_map(|_| of_window.clone()).collect();
-    let groups = if program.periods() == 1 { 1 } else { GROUPS.min(program.items.len().max(1)) };
-    let setting = Setting { program, aim, reference_s, groups, rooms };
-    let mut best = setting.start(hint);
-    let (mut best_s, mut upper_s) = (f64::NEG_INFINITY, f64::INFINITY);
-    let mut cuts: Vec<Cut> = Vec::new();
-    let mut query = best.clone();
-    let mut master = Master::new(&setting);
-    let mut at_master = true;
+    let setting = Setting::new(program, aim, reference_s);
     let rounds = if hint.is_none() { ROUNDS.0 } else { ROUNDS.1 };
-    for _ in 0..rounds {
-        let response = program.respond(&setting.weighted(&query), &aim.allowed);
-        let value_s = setting.value_s(&response, &query);
-        let improved = value_s > best_s;
-        if improved {
-            (best_s, best) = (value_s, query.clone());
-        }
-        let known = cuts.iter().any(|cut| cut.response.chosen == response.chosen);
-        if known && at_master {
-            break;
-        }
-        if !known {
-            let cut = setting.cut(response);
-            let next = master.cut(&setting, &cut);
-            cuts.push(cut);
-            let Some(next) = next else { break };
-            master = next;
-            upper_s = master.upper_s(&setting);
-        }
-        if upper_s - best_s <= CLOSE * upper_s.abs() || budget.is_spent() {
-            break;
-        }
-        let outer = master.prices(&setting);
-        at_master = known || !(improved || at_master);
-        query = if at_master { outer } else { halfway(&best, &outer) };
-    }
-    let prices = setting.weighted(&best);
-    Relaxed { bound_s: best_s.max(0.0), prices, mix: setting.mix(cuts), groups }
+    let start = setting.start(hint);
+    setting.cutting_planes(vec![start], rounds, budget)
+}
+
+/// The relaxed program from that of another program with the same shapes, whose items are groups of this one's: the items answer
+/// the prices that the groups' optimum is mixed from, and no more than `rounds` others.
+pub(crate) fn refine(
+    program: &Program,
+    aim: &Aim,
+    reference_s: f64,
+    rough: &Relaxed,
+    rounds: usize,
+    budget: &Budget,
+) -> Relaxed {
+    let setting = Setting::new(program, aim, reference_s);
+    setting.cutting_planes(rough.queries.clone(), rough.queries.len() + rounds, budget)
 }
 
 fn halfway(a: &Prices, b: &Prices) -> Prices {
@@ -135,7 +117,60 @@ fn halfway(a: &Prices, b: &Prices) -> Prices {
     Prices { rows: mean(&a.rows, &b.rows), room: mean(&a.room, &b.room), haste: a.haste }
 }
 
-impl Setting<'_> {
+impl<'a> Setting<'a> {
+    fn new(program: &'a Program, aim: &'a Aim, reference_s: f64) -> Self {
+        let of_window = program.kinds.iter().map(|kind| kind.room_bytes.map(|room| room as f64));
+        let rooms: Vec<Option<f64>> = (0..program.windows).flat_map(|_| of_window.clone()).collect();
+        let groups = if program.periods() == 1 { 1 } else { GROUPS.min(program.items.len().max(1)) };
+        Setting { program, aim, reference_s, groups, rooms }
+    }
+
+    /// Asks for answers to `first`, which is not empty, and then to the prices that promise most.
+    fn cutting_planes(&self, first: Vec<Prices>, rounds: usize, budget: &Budget) -> Relaxed {
+        let mut best = first[0].clone();
+        let (mut best_s, mut upper_s) = (f64::NEG_INFINITY, f64::INFINITY);
+        let mut cuts: Vec<Cut> = Vec::new();
+        let mut given = first.into_iter();
+        let mut query = given.next().expect("there are prices to begin with");
+        let mut master = Master::new(self);
+        let mut at_master = true;
+        for _ in 0..rounds {
+            let response = self.program.respond(&self.weighted(&query), &self.aim.allowed);
+            let value_s = self.value_s(&response, &query);
+            let improved = value_s > best_s;
+            if improved {
+                (best_s, best) = (value_s, query.clone());
+            }
+            let known = cuts.iter().any(|cut| cut.response.chosen == response.chosen);
+            if known && at_master && given.len() == 0 {
+                break;
+            }
+            if !known {
+                let cut = self.cut(query, response);
+                let next = master.cut(self, &cut);
+                cuts.push(cut);
+                let Some(next) = next else { break };
+                master = next;
+                upper_s = master.upper_s(self);
+            }
+            if upper_s - best_s <= CLOSE * upper_s.abs() || budget.is_spent() {
+                break;
+            }
+            if let Some(next) = given.next() {
+                query = next;
+                continue;
+            }
+            let outer = master.prices(self);
+            at_master = known || !(improved || at_master);
+            query = if at_master { outer } else { halfway(&best, &outer) };
+        }
+        let prices = self.weighted(&best);
+        let (mut queries, mix): (Vec<Prices>, _) =
+            self.mix(cuts).into_iter().map(|(cut, weights)| (cut.query, (cut.response, weights))).unzip();
+        queries.push(best);
+        Relaxed { bound_s: best_s.max(0.0), prices, mix, groups: self.groups, queries }
+    }
+
     /// Prices to begin with: given ones without their weights, or equal ones.
     fn start(&self, hint: Option<&Prices>) -> Prices {
         let (rows, weights) = (self.program.rows, &self.aim.weights);
@@ -175,21 +210,21 @@ impl Setting<'_> {
         stations + room + self.aim.outright_s(self.program, response)
     }
 
-    fn cut(&self, response: Assignment) -> Cut {
+    fn cut(&self, query: Prices, response: Assignment) -> Cut {
         if self.groups == 1 {
             let mut alone = response.clone();
             alone.chosen = Vec::new();
-            return Cut { response, groups: vec![alone] };
+            return Cut { query, response, groups: vec![alone] };
         }
         let mut groups = vec![self.program.nothing(); self.groups];
         for item in 0..self.program.items.len() {
             self.program.book(&mut groups[item % self.groups], item, self.program.path(&response, item), 1.0);
         }
-        Cut { response, groups }
+        Cut { query, response, groups }
     }
 
     /// Weights of the cuts with the least aim under the rooms. Missing room is paid at the dearest price, so that there always are some.
-    fn mix(&self, cuts: Vec<Cut>) -> Vec<(Assignment, Vec<f64>)> {
+    fn mix(&self, cuts: Vec<Cut>) -> Vec<(Cut, Vec<f64>)> {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let rows = self.program.rows;
         let times: Vec<Variable> =
@@ -230,16 +265,12 @@ impl Setting<'_> {
         }
         let solution = problem.solve().ok().and_then(|outcome| outcome.into_solution().ok());
         let Some(solution) = solution else {
-            return cuts.into_iter().last().map(|cut| (cut.response, vec![1.0; self.groups])).into_iter().collect();
+            return cuts.into_iter().last().map(|cut| (cut, vec![1.0; self.groups])).into_iter().collect();
         };
         let values = weights.iter().map(|of_cut| of_cut.iter().map(|weight| solution.var_value(*weight)).collect());
         let values: Vec<Vec<f64>> = values.collect();
         let used = |weights: &[f64]| weights.iter().any(|weight| *weight > 1e-7);
-        cuts.into_iter()
-            .zip(values)
-            .filter(|(_, weights)| used(weights))
-            .map(|(cut, weights)| (cut.response, weights))
-            .collect()
+        cuts.into_iter().zip(values).filter(|(_, weights)| used(weights)).collect()
     }
 }
 

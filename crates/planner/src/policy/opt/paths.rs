@@ -124,6 +124,9 @@ impl Program {
 
     /// Every item's best path at these prices.
     pub(crate) fn respond(&self, prices: &Prices, allowed: &[bool]) -> Assignment {
+        if !self.has_moves() {
+            return self.sum(self.answers(prices, allowed));
+        }
         let paths: Vec<Vec<u16>> = (0..self.items.len())
             .into_par_iter()
             .with_min_len(256)

@@ -54,11 +54,13 @@ pub(crate) fn place(
         }
         for (item, region) in waiting {
             let of_item = &program.items[item];
-            let shapes = cheapest_first(program, prices, item, window, chosen[item * program.windows + window]);
+            let option = chosen[item * program.windows + window];
             let bytes = of_item.region_bytes;
-            let placed = shapes.iter().find_map(|shape| {
-                book_turned(&mut ledger, &program.shapes[*shape].layout, bytes, &all, &mut turns[*shape])
-            });
+            let mut book =
+                |shape: usize| book_turned(&mut ledger, &program.shapes[shape].layout, bytes, &all, &mut turns[shape]);
+            // Nearly all fit where they should.
+            let placed = book(program.shape(item, option))
+                .or_else(|| others_cheapest_first(program, prices, item, window, option).into_iter().find_map(book));
             let file = &mut files[of_item.file];
             match placed {
                 Some(layout) => file.set(region, layout),
@@ -90,16 +92,13 @@ pub(crate) fn layout_in(choices: &[FileChoice], window: usize, file: usize, regi
     &choice.layouts[number as usize]
 }
 
-fn cheapest_first(program: &Program, prices: &Prices, item: usize, window: usize, first: u16) -> Vec<usize> {
+fn others_cheapest_first(program: &Program, prices: &Prices, item: usize, window: usize, but: u16) -> Vec<usize> {
     let mut others: Vec<(f64, u16)> = (0..program.options(item) as u16)
-        .filter(|option| *option != first)
+        .filter(|option| *option != but)
         .map(|option| (program.priced_s(item, option, window, prices), option))
         .collect();
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
-    std::iter::once(first)
-        .chain(others.into_iter().map(|(_, option)| option))
-        .map(|option| program.shape(item, option))
-        .collect()
+    others.into_iter().map(|(_, option)| program.shape(item, option)).collect()
 }
 
 /// Books the layout begun at the next turn at which it fits.

@@ -12,6 +12,9 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use stripewise_model::Profile;
 
+/// Options of all items of a program that is not yet large.
+const LARGE: usize = 1 << 20;
+
 /// A region, or several that nobody accesses.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Item {
@@ -89,8 +92,9 @@ impl Program {
     ) -> Self {
         let rows = rows(kinds.len());
         let windows = window_of.last().map_or(0, |last| last + 1);
+        let open = unbeaten(&shapes, demands, windows);
         let options: Vec<Vec<(u16, Vec<f32>)>> =
-            items.par_iter().map(|item| options_of(item, &shapes, demands, rows, windows)).collect();
+            items.par_iter().map(|item| options_of(item, &shapes, &open, demands, rows, windows)).collect();
         let moving = |direction| shapes.iter().map(|shape| demands.moving(profile, &kinds, shape, direction)).collect();
         let mut requests = vec![0.0; window_of.len()];
         for item in &items {
@@ -135,6 +139,11 @@ impl Program {
         program
     }
 
+    /// Whether a response to prices costs so much that groups of its items should be asked first.
+    pub(crate) fn is_large(&self) -> bool {
+        self.shape_of.len() > LARGE
+    }
+
     /// Whether any path can have moves.
     pub(crate) fn has_moves(&self) -> bool {
         self.windows > 1 || self.items.iter().any(|item| item.before.is_some())
@@ -154,6 +163,13 @@ impl Program {
 
     pub(crate) fn shape(&self, item: usize, option: u16) -> usize {
         usize::from(self.shape_of[self.first[item] + usize::from(option)])
+    }
+
+    /// Shape of every option of an item, with its `rows` seconds and its fixed part in the first window.
+    pub(crate) fn options_with_loads(&self, item: usize) -> impl Iterator<Item = (usize, &[f32])> {
+        let (options, width) = (self.first[item]..self.first[item + 1], self.windows * (self.rows + 1));
+        let loads = self.load_s[options.start * width..options.end * width].chunks(width);
+        self.shape_of[options].iter().zip(loads).map(|(shape, load_s)| (usize::from(*shape), &load_s[..=self.rows]))
     }
 
     /// The option of a shape, if the item has it.
@@ -252,15 +268,38 @@ impl Program {
     }
 }
 
+/// Shapes that no other beats for every class in every window and in room: whatever its requests, no item needs the others. Of equals the first.
+fn unbeaten(shapes: &[Shape], demands: &Demands, windows: usize) -> Vec<bool> {
+    let beats = |a: usize, b: usize| {
+        let room = shapes[a].room_share.iter().zip(&shapes[b].room_share).all(|(a, b)| a <= b);
+        room && (0..windows)
+            .all(|window| demands.of_shape(window, a).iter().zip(demands.of_shape(window, b)).all(|(a, b)| a <= b))
+    };
+    let mut open: Vec<bool> = vec![true; shapes.len()];
+    for number in 0..shapes.len() {
+        open[number] = !(0..shapes.len()).any(|other| {
+            other != number && open[other] && beats(other, number) && (other < number || !beats(number, other))
+        });
+    }
+    open
+}
+
 /// The options of one item that no other beats in all windows, each with its rows and fixed part window by window; always the one
 /// that it has.
-fn options_of(item: &Item, shapes: &[Shape], demands: &Demands, rows: usize, windows: usize) -> Vec<(u16, Vec<f32>)> {
+fn options_of(
+    item: &Item,
+    shapes: &[Shape],
+    open: &[bool],
+    demands: &Demands,
+    rows: usize,
+    windows: usize,
+) -> Vec<(u16, Vec<f32>)> {
     let mut options: Vec<(u16, Vec<f32>)> = Vec::new();
     let beats = |a: (&[f32], &Shape), b: (&[f32], &Shape)| {
         a.0.iter().zip(b.0).all(|(a, b)| a <= b)
             && a.1.room_share.iter().zip(&b.1.room_share).all(|(a, b)| *a <= *b * (1.0 + 1e-9))
     };
-    for number in 0..shapes.len() {
+    for number in (0..shapes.len()).filter(|number| open[*number] || item.before == Some(*number as u16)) {
         let mut load = vec![0.0f32; windows * (rows + 1)];
         for (window, counts) in item.counts.iter().enumerate() {
             let mut row = vec![0.0f64; rows];

@@ -3,27 +3,37 @@
 //! The program's optimum is that of infinitely many processes. With 32 on 16 servers some servers always idle, requests wait for the slowest of
 //! their parts, and latency counts. So the program is solved again under other aims: with latency charged beside the busiest station (`haste`), and with
 //! the rows of each kind weighted up or down, which shifts load between kinds. The aims are searched by coordinates under the sampled
-//! time. Every other policy's plan is a candidate too.
+//! time. Every other policy's plan is a candidate too. With very many regions, groups of them are asked for prices first
+//! (`groups.rs`).
 
 use super::super::FileChoice;
 use super::block::Block;
 use super::budget::Budget;
-use super::dual::{Aim, relax};
+use super::dual::{Aim, Relaxed, refine, relax};
 use super::paths::Prices;
 use super::placing::place;
 use super::program::Program;
 use super::rounding::round;
+use rayon::prelude::*;
 use stripewise_layout::ServerClass;
 
 /// Latency beside the busiest station, at first.
 const HASTES: [f64; 5] = [0.0, 0.1, 0.3, 1.0, 3.0];
 
 /// Steps of the coordinate search; a step that moves nowhere halves the next.
-const STEPS: usize = 5;
+const STEPS: usize = 8;
+const STEPS_OF_LARGE: usize = 3;
 
 /// The same where moves are possible: a solution then costs so much more that fewer aims are tried.
 const HASTES_WITH_MOVES: [f64; 3] = [0.0, 0.3, 1.0];
 const STEPS_WITH_MOVES: usize = 1;
+
+/// Kinds whose weights are coordinates of their own, at most.
+const MOST_KINDS: usize = 4;
+
+/// Queries of regions beyond those of their groups' optimum, for the bound and for other aims.
+const BOUND_ROUNDS: usize = 30;
+const AIM_ROUNDS: usize = 3;
 
 /// Times as dear as moves are taken to be: the program counts what they ask of the stations, but not that a region is copied after
 /// others and serves from its old place until then. The last one forbids them.
@@ -54,80 +64,124 @@ struct Knobs {
     reluctance: f64,
 }
 
+/// The aims that were tried, and what is common to them.
+struct Search<'a> {
+    block: &'a Block<'a>,
+    budget: &'a Budget,
+    reference_s: f64,
+    /// Of groups of regions, if there are such; of the regions.
+    rough: Option<Relaxed>,
+    relaxed: Relaxed,
+    reluctant: Vec<(f64, Program)>,
+    tried: Vec<(Knobs, Candidate)>,
+}
+
 /// Searches the aims; `others` are plans that the result must not be worse than.
 pub(crate) fn search(block: &Block<'_>, others: Vec<Vec<FileChoice>>, budget: &Budget) -> Found {
-    let mut best: Option<Candidate> = None;
-    let mut offer = |choices: Vec<FileChoice>| {
-        let time_s = block.time_s(&choices);
-        if best.as_ref().is_none_or(|best| time_s < best.time_s) {
-            best = Some(Candidate { choices, time_s });
-        }
-        time_s
+    let mut search = Search::new(block, budget);
+    let has_moves = block.program().has_moves();
+    let start = |haste, reluctance| Knobs { haste, weights: vec![0.0; block.program().kinds.len()], reluctance };
+    // Without a time to spare there is one aim to try.
+    let firsts = match has_moves {
+        true => RELUCTANCES.map(|reluctance| start(0.1, reluctance)).to_vec(),
+        false => HASTES.map(|haste| start(haste, 1.0)).to_vec(),
     };
-    for choices in others {
-        offer(choices);
+    search.try_all(&firsts[..1]);
+    search.try_all(&firsts[1..]);
+    let mut center = search.best_tried();
+    if has_moves {
+        search.try_all(&HASTES_WITH_MOVES.map(|haste| start(haste, center.1.reluctance)));
+        center = search.best_tried();
     }
-    let program = block.program();
-    let reference_s = reference_s(program);
-    let plain = Aim::plain(program);
-    let relaxed = relax(program, &plain, reference_s, None, budget);
-    let hint = relaxed.prices.clone();
-    let has_moves = program.has_moves();
-    let mut reluctant: Vec<(f64, Program)> = Vec::new();
-    let mut try_knobs = |knobs: &Knobs| {
-        if reluctant.iter().all(|(known, _)| *known != knobs.reluctance) {
-            reluctant.push((knobs.reluctance, program.reluctant(knobs.reluctance)));
-        }
-        let view = reluctant.iter().find(|(known, _)| *known == knobs.reluctance).map_or(program, |(_, view)| view);
-        let aim = knobs.aim(program);
-        let found = if aim == plain && knobs.reluctance == 1.0 {
-            relaxed.clone()
-        } else {
-            relax(view, &aim, reference_s, Some(&hint), budget)
-        };
-        let sum = round(view, &aim, &found);
-        offer(place(block.task, view, &found.prices, &sum.chosen, block.before))
+    let classes: Vec<ServerClass> = block.program().kinds.iter().map(|kind| kind.class).collect();
+    let steps = match (has_moves, block.program().is_large()) {
+        (true, _) => STEPS_WITH_MOVES,
+        (false, true) => STEPS_OF_LARGE,
+        (false, false) => STEPS,
     };
-    let start = |haste, reluctance| Knobs { haste, weights: vec![0.0; program.kinds.len()], reluctance };
-    let mut center = (f64::INFINITY, start(0.0, 1.0));
-    let mut firsts: Vec<Knobs> = Vec::new();
-    match has_moves {
-        true => firsts.extend(RELUCTANCES.map(|reluctance| start(0.1, reluctance))),
-        false => firsts.extend(HASTES.map(|haste| start(haste, 1.0))),
-    }
-    let mut next = 0;
-    while let Some(knobs) = firsts.get(next).cloned().filter(|_| next == 0 || !budget.is_spent()) {
-        let time_s = try_knobs(&knobs);
-        if time_s < center.0 {
-            center = (time_s, knobs);
-        }
-        next += 1;
-        if has_moves && next == RELUCTANCES.len() {
-            let reluctance = center.1.reluctance;
-            firsts.extend(HASTES_WITH_MOVES.map(|haste| start(haste, reluctance)));
-        }
-    }
-    let steps = if has_moves { STEPS_WITH_MOVES } else { STEPS };
-    let classes: Vec<ServerClass> = program.kinds.iter().map(|kind| kind.class).collect();
     let mut step = 0.2f64;
     for _ in 0..steps {
-        let mut moved = false;
-        for neighbour in center.1.neighbours(step, &classes) {
-            if budget.is_spent() {
-                break;
-            }
-            let time_s = try_knobs(&neighbour);
-            if time_s < center.0 * (1.0 - 1e-6) {
-                center = (time_s, neighbour);
-                moved = true;
-            }
-        }
-        if !moved {
+        search.try_all(&center.1.neighbours(step, &classes));
+        let next = search.best_tried();
+        if next.0 < center.0 * (1.0 - 1e-6) {
+            center = next;
+        } else {
             step /= 2.0;
         }
     }
-    let best = best.expect("the plain aim gives a candidate");
-    Found { best, bound_s: relaxed.bound_s, prices: relaxed.prices, time_limited: budget.is_spent() }
+    let best = search.best(others);
+    let Relaxed { bound_s, prices, .. } = search.relaxed;
+    Found { best, bound_s, prices, time_limited: budget.is_spent() }
+}
+
+impl<'a> Search<'a> {
+    fn new(block: &'a Block<'a>, budget: &'a Budget) -> Self {
+        let program = block.program();
+        let reference_s = reference_s(program);
+        let plain = Aim::plain(program);
+        let rough = block.groups().map(|groups| relax(groups, &plain, reference_s, None, budget));
+        let relaxed = match &rough {
+            Some(rough) => refine(program, &plain, reference_s, rough, BOUND_ROUNDS, budget),
+            None => relax(program, &plain, reference_s, None, budget),
+        };
+        Self { block, budget, reference_s, rough, relaxed, reluctant: Vec::new(), tried: Vec::new() }
+    }
+
+    /// Tries some knobs side by side; none but the very first when there is no time left.
+    fn try_all(&mut self, all: &[Knobs]) {
+        if self.budget.is_spent() && !self.tried.is_empty() {
+            return;
+        }
+        let all: Vec<&Knobs> = all.iter().filter(|knobs| self.tried.iter().all(|(known, _)| known != *knobs)).collect();
+        for knobs in &all {
+            if knobs.reluctance != 1.0 && self.reluctant.iter().all(|(known, _)| *known != knobs.reluctance) {
+                self.reluctant.push((knobs.reluctance, self.block.program().reluctant(knobs.reluctance)));
+            }
+        }
+        let new: Vec<(Knobs, Candidate)> =
+            all.par_iter().map(|knobs| ((*knobs).clone(), self.candidate(knobs))).collect();
+        self.tried.extend(new);
+    }
+
+    fn candidate(&self, knobs: &Knobs) -> Candidate {
+        let program = self.block.program();
+        let known = self.reluctant.iter().find(|(known, _)| *known == knobs.reluctance);
+        let view = known.map_or(program, |(_, view)| view);
+        let aim = knobs.aim(program);
+        let relaxed = if knobs.reluctance == 1.0 && aim == Aim::plain(program) {
+            self.relaxed.clone()
+        } else {
+            self.relax(view, &aim)
+        };
+        let sum = round(view, &aim, &relaxed);
+        let choices = place(self.block.task, view, &relaxed.prices, &sum.chosen, self.block.before);
+        let time_s = self.block.time_s(&choices);
+        Candidate { choices, time_s }
+    }
+
+    fn relax(&self, program: &Program, aim: &Aim) -> Relaxed {
+        let of = |program, rough: &Relaxed| relax(program, aim, self.reference_s, Some(&rough.prices), self.budget);
+        match (self.block.groups(), &self.rough) {
+            (Some(groups), Some(rough)) => {
+                let rough = of(groups, rough);
+                refine(program, aim, self.reference_s, &rough, AIM_ROUNDS, self.budget)
+            }
+            _ => of(program, &self.relaxed),
+        }
+    }
+
+    fn best_tried(&self) -> (f64, Knobs) {
+        let best = self.tried.iter().min_by(|a, b| a.1.time_s.total_cmp(&b.1.time_s));
+        best.map(|(knobs, candidate)| (candidate.time_s, knobs.clone())).expect("one aim is always tried")
+    }
+
+    /// The best of the aims' plans and the other ones.
+    fn best(&mut self, others: Vec<Vec<FileChoice>>) -> Candidate {
+        let timed = |choices: Vec<FileChoice>| Candidate { time_s: self.block.time_s(&choices), choices };
+        let mut all: Vec<Candidate> = others.into_par_iter().map(timed).collect();
+        all.extend(std::mem::take(&mut self.tried).into_iter().map(|(_, candidate)| candidate));
+        all.into_iter().min_by(|a, b| a.time_s.total_cmp(&b.time_s)).expect("one aim is always tried")
+    }
 }
 
 /// The time of a plan that looks at no station: a scale.
@@ -152,20 +206,24 @@ impl Knobs {
         aim
     }
 
+    /// Knobs a step away: other haste, other weights of a kind (with many kinds, of all SServers), and both.
     fn neighbours(&self, step: f64, classes: &[ServerClass]) -> Vec<Knobs> {
-        let mut neighbours = Vec::new();
-        for sign in [1.0, -1.0] {
-            let haste = if self.haste == 0.0 { 0.05 } else { self.haste * (sign * 3.0 * step).exp() };
-            neighbours.push(Knobs { haste, ..self.clone() });
-            let shift = |of: &dyn Fn(usize) -> bool| {
-                let weights = self.weights.iter().enumerate();
-                weights.map(|(kind, weight)| if of(kind) { weight + sign * step } else { *weight }).collect()
-            };
-            if classes.len() > 4 {
-                neighbours.push(Knobs { weights: shift(&|kind| classes[kind] == ServerClass::Ssd), ..self.clone() });
-            } else {
-                let kinds = 1..classes.len();
-                neighbours.extend(kinds.map(|kind| Knobs { weights: shift(&|other| other == kind), ..self.clone() }));
+        let hasten = |knobs: &Knobs, sign: f64| {
+            let haste = if knobs.haste == 0.0 { 0.05 } else { knobs.haste * (sign * 3.0 * step).exp() };
+            Knobs { haste, ..knobs.clone() }
+        };
+        let mut neighbours = vec![hasten(self, 1.0), hasten(self, -1.0)];
+        let apart = classes.len() <= MOST_KINDS;
+        let turned = if apart { 1..classes.len() } else { 0..1 };
+        for kind in turned {
+            for sign in [1.0, -1.0] {
+                let mut knobs = self.clone();
+                for (other, weight) in knobs.weights.iter_mut().enumerate() {
+                    let meant = if apart { other == kind } else { classes[other] == ServerClass::Ssd };
+                    *weight += if meant { sign * step } else { 0.0 };
+                }
+                neighbours.extend([hasten(&knobs, 1.0), hasten(&knobs, -1.0)]);
+                neighbours.push(knobs);
             }
         }
         neighbours
