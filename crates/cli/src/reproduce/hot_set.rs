@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn slices_keep_the_requests_and_mark_every_part() {
-        let text = "ior:pattern=zipf,size=1GiB,transfer=1MiB,processes=4,op=read,phases=2,requests=80";
+        let text = "ior:pattern=zipf,size=1GiB,transfer=1MiB,processes=4,op=read,phases=2,requests=160";
         let program = text.parse::<Benchmark>().unwrap().program().unwrap();
         let sliced = Sliced { program: &*program, requests: 10 };
         let accesses = |program: &dyn Program| -> Vec<Step> {
@@ -229,8 +229,8 @@ mod tests {
         assert_eq!(accesses(&sliced), accesses(&*program));
         let steps: Vec<Step> = sliced.steps(1).collect();
         let parts: Vec<usize> = steps.split(|step| *step == Step::Phase).map(<[Step]>::len).collect();
-        assert_eq!(parts, [10; 16]);
-        assert_eq!(sliced.phases(), 16);
+        assert_eq!(parts, [10; 2 * SLICES as usize]);
+        assert_eq!(sliced.phases(), 2 * SLICES);
     }
 
     #[test]
