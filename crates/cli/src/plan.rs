@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_layout::ByteCount;
 use stripewise_model::StripePair;
-use stripewise_planner::{Online, 
-    Comparison, Gains, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
+use stripewise_planner::{
+    Comparison, Gains, Online, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
 };
 
 /// Plan where the files of a traced program go
