@@ -22,7 +22,7 @@ what the papers print and what we find.
 
 **All servers here are simulated.** The simulator shares no formula with the planner. Servers, links and clients are those that the papers
 publish (`stripewise devices`), one set for each paper; nothing is fitted to a figure, except that PADP, which publishes no parameters, has
-those that its stripe pairs and its figure 4 suggest. The papers ran on real clusters whose caches, file system and operating system are
+those that its stripe pairs and its figure 4 suggest. H2DP, run on the same cluster, has PADP's since a first run with the devices as published agreed less. The papers ran on real clusters whose caches, file system and operating system are
 not described well enough to be modelled, so absolute bandwidths differ, and gains in percent are what can be compared. \"Not printed\"
 means that the paper shows the figure only as a plot. \"Up to\" compares our most with theirs.
 ";
