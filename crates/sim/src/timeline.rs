@@ -103,8 +103,9 @@ impl Timeline {
     }
 
     /// The slices of a run that ended at `end`; `channels` of each server's device, 0 when it has none.
-    pub(crate) fn slices(&self, end: Nanos, channels: &[usize]) -> Vec<TimeSlice> {
-        let used = (end.0.div_ceil(self.slice_ns) as usize).min(self.bytes.len());
+    pub(crate) fn slices(mut self, end: Nanos, channels: &[usize]) -> Vec<TimeSlice> {
+        // A run may end long after its last byte.
+        let used = end.0.checked_sub(1).map_or(0, |last| self.slice_of(last) + 1);
         let rows = self.bytes[..used].iter().zip(self.busy.chunks(self.columns)).enumerate();
         rows.map(|(slice, (bytes, busy))| {
             let start_ns = slice as u64 * self.slice_ns;
@@ -129,6 +130,15 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_ends_idle_has_slices_to_its_end() {
+        let mut line = Timeline::new(1e-9, 1).unwrap();
+        line.note_bytes(Nanos(1), Moved::Region, 7);
+        let slices = line.slices(Nanos(5), &[1]);
+        assert_eq!(slices.iter().map(|slice| slice.moved_bytes).collect::<Vec<_>>(), [7, 0, 0, 0, 0]);
+        assert!(Timeline::new(1e-9, 1).unwrap().slices(Nanos(0), &[1]).is_empty());
+    }
 
     #[test]
     fn slices_are_joined_when_the_run_outlasts_them() {
