@@ -4,7 +4,7 @@ use crate::testbed::{self, KIB, MIB, has_requests};
 use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 use stripewise_model::Concurrency;
-use stripewise_planner::{Plan, PolicyName, plan};
+use stripewise_planner::{Plan, PolicyName, RequestError, plan};
 
 /// Bytes of all replicas of a plan, and how many times each region of the first file is replicated.
 fn replicated(plan: &Plan, file_bytes: &[u64], region_bytes: u64) -> (u64, Vec<usize>) {
@@ -38,7 +38,10 @@ proptest! {
         let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
         let mut request = testbed::request(&cluster, &profile, &files);
         request.concurrency = None;
-        let bare = plan(PolicyName::Cost, &request).unwrap();
+        let bare = match plan(PolicyName::Cost, &request) {
+            Err(RequestError::Room { needed, room }) => return Ok(prop_assert!(needed > room)),
+            bare => bare.unwrap(),
+        };
         request.options.replica_room = Some(ByteCount(budget));
         let made = plan(PolicyName::Cost, &request).unwrap();
         let sizes: Vec<u64> = files.iter().map(|file| file.size_bytes).collect();

@@ -42,8 +42,10 @@ struct Draw {
 /// Share of requests that continue others' from which on a march is taken to be in order.
 const IN_ORDER: f64 = 0.5;
 
-/// Consecutive requests of one stretch of a march, at most.
-const STRETCH: u64 = 2048;
+/// Parts of a march that are looked at, regions of each at least, and consecutive requests of a region at most.
+const STRETCHES: usize = 8;
+const LEAST_REGIONS: usize = 3;
+const OF_REGION: u64 = 1024;
 
 /// The process number of the mover.
 const MOVER: u32 = u32::MAX;
@@ -113,29 +115,27 @@ impl Sample {
         let mut random = SplitMix(drawn.seed);
         let seen_in_order = |class: &SeenClass| class.continuing >= IN_ORDER;
         let in_order = drawn.march && drawn.classes.iter().any(seen_in_order);
-        let run = if drawn.march { 16 * processes(drawn) } else { 1 };
         let wanted = ((2.0 * total) as usize).clamp(SAMPLE.0, SAMPLE.1);
-        let runs = if total == 0.0 { 0 } else { wanted.div_ceil(run).max(4) };
-        let mut draws = Vec::with_capacity(runs * run);
-        let mut turn = 0;
-        for number in 0..runs {
-            let point = (number as f64 + 0.5) / runs as f64 * total;
-            let (_, item, class) = ends[ends.partition_point(|(end, _, _)| *end <= point).min(ends.len() - 1)];
-            let bytes = drawn.classes[usize::from(class)].class.request_bytes;
-            let slots = |item: u32| (drawn.items[item as usize].region_bytes / bytes).max(1);
+        let pick = |share: f64| {
+            let (_, item, class) = ends[ends.partition_point(|(end, _, _)| *end <= share * total).min(ends.len() - 1)];
+            (item, class, drawn.classes[usize::from(class)].class.request_bytes)
+        };
+        let slots = |item: u32, bytes: u64| (drawn.items[item as usize].region_bytes / bytes).max(1);
+        let mut draws = Vec::with_capacity(wanted);
+        if in_order && total > 0.0 {
             let region = |item: u32| (drawn.items[item as usize].file, drawn.items[item as usize].regions[0]);
-            let mut push = |item, slot: u64, turn| draws.push(Draw { item, class, offset: slot * bytes, bytes, turn });
-            if !in_order {
-                (0..run).for_each(|_| push(item, random.below(slots(item)), 0));
-                continue;
-            }
-            // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
-            let (mut item, mut slot) = (item, 0);
-            for _ in 0..(run as u64).max(slots(item).min(STRETCH)) {
-                push(item, slot, turn);
-                slot += 1;
-                if slot == slots(item) {
-                    (slot, turn) = (0, turn + 1);
+            let mut turn = 0;
+            for number in 0..STRETCHES {
+                // Anywhere in its part of the march: regular distances may meet only one of the layouts that take turns.
+                let share = (number as f64 + random.below(1 << 20) as f64 / f64::from(1 << 20)) / STRETCHES as f64;
+                let (mut item, class, bytes) = pick(share);
+                let least = (16 * processes(drawn)).max(wanted / STRETCHES);
+                let (end, mut regions) = (draws.len() + least, 0);
+                // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
+                while draws.len() < end || regions < LEAST_REGIONS {
+                    let of_region = slots(item, bytes).min(OF_REGION);
+                    draws.extend((0..of_region).map(|slot| Draw { item, class, offset: slot * bytes, bytes, turn }));
+                    (turn, regions) = (turn + 1, regions + 1);
                     let next = item + 1;
                     let goes_on = drawn.items.get(next as usize).is_some_and(|one| {
                         let (file, number) = region(item);
@@ -144,7 +144,20 @@ impl Sample {
                     item = if goes_on { next } else { item };
                 }
             }
-            turn += u32::from(slot > 0);
+        } else if total > 0.0 {
+            let run = if drawn.march { 16 * processes(drawn) } else { 1 };
+            let runs = wanted.div_ceil(run).max(4);
+            for number in 0..runs {
+                let (item, class, bytes) = pick((number as f64 + 0.5) / runs as f64);
+                let slots = slots(item, bytes);
+                draws.extend((0..run).map(|_| Draw {
+                    item,
+                    class,
+                    offset: random.below(slots) * bytes,
+                    bytes,
+                    turn: 0,
+                }));
+            }
         }
         if !drawn.march {
             for last in (1..draws.len()).rev() {

@@ -42,6 +42,17 @@ impl Item {
     pub(crate) fn is_accessed(&self) -> bool {
         self.counts.iter().any(|counts| !counts.is_empty())
     }
+
+    /// Whether it is mostly accessed by all processes at once, and another of the same file in the same way and as often.
+    pub(crate) fn marches_like(&self, other: &Item) -> bool {
+        let (regions, others) = (self.regions.len(), other.regions.len());
+        let mostly = self.same_region.iter().all(|together| *together > 0.5);
+        let alike = (self.file, self.region_bytes, regions, self.before)
+            == (other.file, other.region_bytes, others, other.before);
+        mostly
+            && alike
+            && (&self.counts, &self.shares, &self.same_region) == (&other.counts, &other.shares, &other.same_region)
+    }
 }
 
 /// Options of all items, flat. A copy shares what is large.

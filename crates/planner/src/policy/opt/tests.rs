@@ -1,6 +1,7 @@
 //! The program, its bound and its rounding against enumeration of everything.
 
 use super::budget::Budget;
+use super::closed_loop::{Drawn, Sample};
 use super::demand::{Demands, SeenClass};
 use super::dual::{Aim, relax};
 use super::kinds::Kind;
@@ -10,7 +11,7 @@ use super::rounding::round;
 use super::search::reference_s;
 use super::shapes::shapes;
 use proptest::prelude::*;
-use stripewise_layout::{Direction, Order, ServerClass};
+use stripewise_layout::{Direction, Layout, Order, ServerClass, ServerId};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_trace::AccessClass;
 
@@ -186,4 +187,44 @@ fn a_region_moves_when_what_it_gains_exceeds_its_move() {
     };
     assert_eq!(of(2), 0);
     assert!(of(2000) > 0);
+}
+
+#[test]
+fn a_sample_of_a_march_meets_layouts_that_take_turns() {
+    let profile = profile(&[5e-3, 5e-3, 1e-4]);
+    let program = program(&vec![vec![[64, 0]]; 512], 512, 4.0, 1.0);
+    let seen = [64 << 10, 256 << 10].map(|request_bytes| SeenClass {
+        class: AccessClass { direction: Direction::Read, request_bytes, order: Order::Random },
+        continuing: 0.9,
+    });
+    let on = |server: u16| Layout::new([(ServerId(server), 65536)]).unwrap();
+    let (slow, fast) = (on(0), on(2));
+    for seed in 0..4 {
+        let (profile, items, classes) = (&profile, &program.items[..], &seen[..]);
+        let drawn = Drawn { profile, items, window: 0, period: 0, classes, processes: 4, seed, march: true };
+        let sample = Sample::draw(&drawn);
+        let seconds = |is_slow: &dyn Fn(usize) -> bool| {
+            let layouts: Vec<&Layout> = (0..512).map(|item| if is_slow(item) { &slow } else { &fast }).collect();
+            sample.seconds(profile, None, &layouts, &[])
+        };
+        let (least, most) = (seconds(&|_| false), seconds(&|_| true));
+        for every in 2..=8 {
+            let mixed = seconds(&|item| item % every == 0);
+            // Changes of the layout may cost more than either layout.
+            assert!(least < mixed && mixed != most, "every {every}, seed {seed}: {least} {mixed} {most}");
+        }
+    }
+}
+
+#[test]
+fn regions_that_ranks_march_through_lie_together_when_alike() {
+    let program = program(&vec![vec![[64, 0]]; 96], 30, 4.0, 1.0);
+    let aim = Aim::plain(&program);
+    let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
+    let sum = round(&program, &aim, &relaxed);
+    let changes = sum.chosen.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let mut distinct = sum.chosen.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert!(distinct.len() > 1 && changes == distinct.len() - 1, "{:?}", sum.chosen);
 }
