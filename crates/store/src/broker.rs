@@ -14,18 +14,20 @@
 //! | `placing` | objects for regions |
 //! | `room` | promises and capacities |
 //! | `truncation` | the gate, draining, cutting |
+//! | `moves` | regions to other places while programs use them |
 //! | `names` | managed directories and expected paths |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
 //!
-//! Locks, in the order in which they may be taken: a file's, then the room's; the names' and the maps' alone. A file's lock
+//! Locks, in the order in which they may be taken: a file's, then the room's or the moves'; the names' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
 mod check;
 mod files;
 mod loading;
+mod moves;
 mod names;
 mod placing;
 mod proof;
@@ -35,7 +37,7 @@ mod room;
 mod service;
 mod truncation;
 
-use crate::protocol::Refusal;
+use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, Refusal};
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{ClusterRecord, RmtError, Table};
 use crate::server::stations::{Stations, StationsError};
@@ -44,6 +46,7 @@ use crate::shared::control::ControlError;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
 use crate::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 use loading::Entry;
+use moves::{Movers, Moves, Throttle};
 use names::Names;
 use room::Room;
 use rustix::fd::OwnedFd;
@@ -101,6 +104,7 @@ pub enum Started {
 pub struct BrokerHandle {
     core: Arc<Core>,
     service: Option<service::Service>,
+    movers: Option<Movers>,
     cleaned: Vec<String>,
 }
 
@@ -179,8 +183,9 @@ impl Broker {
         for line in &cleaned {
             core.state.note(line);
         }
-        let service = service::Service::start(Arc::clone(&core), listener)?;
-        Ok(BrokerHandle { core, service: Some(service), cleaned })
+        let movers = Some(Movers::start(&core)?);
+        let service = Some(service::Service::start(Arc::clone(&core), listener)?);
+        Ok(BrokerHandle { core, service, movers, cleaned })
     }
 }
 
@@ -191,12 +196,35 @@ impl BrokerHandle {
         &self.cleaned
     }
 
-    /// Stops serving: requests under way are finished, sizes made durable, and the lock given up.
+    /// Queues moves of regions; see [`crate::protocol::Admin::Move`]. Returns the number of the first and how many there are.
+    pub fn queue_moves(&self, orders: &[MoveOrder]) -> Result<(MoveNumber, u64), Refusal> {
+        self.core.queue_moves(orders)
+    }
+
+    /// Pauses, resumes or cancels moves, or sets their bandwidth.
+    pub fn control_moves(&self, control: MoveControl) {
+        self.core.moves.control(control);
+    }
+
+    #[must_use]
+    pub fn move_totals(&self) -> MoveTotals {
+        self.core.moves.totals()
+    }
+
+    /// Moves from behind `after` in the order of their numbers, and whether there are more. Of ended ones the last are kept.
+    #[must_use]
+    pub fn moves(&self, after: Option<MoveNumber>) -> (Vec<MoveStatus>, bool) {
+        self.core.moves.list(after)
+    }
+
+    /// Stops serving: moves are given up where they are not committed, requests under way are finished, sizes made durable, and the lock given up.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
+        // First, so that no client waits for a sealed region meanwhile.
+        drop(self.movers.take());
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
@@ -254,6 +282,7 @@ pub(crate) struct Core {
     pub(crate) processes: &'static Processes,
     pub(crate) stations: Option<OwnedFd>,
     pub(crate) room: Mutex<Room>,
+    moves: Moves,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
     /// Files to look at again, since nothing may announce that their last user died.
@@ -295,7 +324,14 @@ impl Core {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
         })?;
+        let devices = match &stations {
+            Some(file) => Some(Arc::new(Stations::open(file, cluster.servers.len())?)),
+            None => None,
+        };
+        let throttle =
+            Throttle::new(cluster, devices).map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
         Ok(Self {
+            moves: Moves::new(throttle),
             room: Mutex::new(Room::new(cluster)),
             names: RwLock::new(Names::load(&table)?),
             cluster: cluster.clone(),
@@ -392,7 +428,9 @@ impl From<ControlError> for Refusal {
             ControlError::LayoutsFull { .. } | ControlError::TooManyRegions { .. } => {
                 Refusal::TooLarge { what: error.to_string() }
             }
-            ControlError::NotAControlBlock | ControlError::Os(_) => Refusal::Table { what: error.to_string() },
+            ControlError::NotAControlBlock | ControlError::OtherVersion { .. } | ControlError::Os(_) => {
+                Refusal::Table { what: error.to_string() }
+            }
         }
     }
 }

@@ -83,7 +83,7 @@ impl ToErrno for ControlError {
         match self {
             ControlError::LayoutsFull { .. } => Errno::NOSPC,
             ControlError::TooManyRegions { .. } => Errno::FBIG,
-            ControlError::NotAControlBlock => Errno::IO,
+            ControlError::NotAControlBlock | ControlError::OtherVersion { .. } => Errno::IO,
             ControlError::Os(errno) => *errno,
         }
     }

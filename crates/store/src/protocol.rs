@@ -5,11 +5,15 @@
 //! access mode from it, never from the message. Every request may be repeated: a client that loses its broker connects to the
 //! successor, says hello, opens its files again and repeats what was not answered.
 
+mod moves;
+
+pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
+
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -143,6 +147,21 @@ pub enum Admin {
     Check {
         repair: bool,
     },
+    /// Queue moves of regions. Refused as a whole if an order names what does not exist. Answer: `MovesQueued`.
+    Move {
+        orders: Vec<MoveOrder>,
+    },
+    /// Pause, resume or cancel moves, or set their bandwidth.
+    ControlMoves(MoveControl),
+    /// Answer: `Moves`, from behind the move `after`. Of ended moves the last ones are kept.
+    Moves {
+        after: Option<MoveNumber>,
+    },
+    /// The placement by which the file's regions to come are placed, those without objects; what is placed stays. The region size is the file's.
+    SetPlacement {
+        file: FileId,
+        placement: Placement,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -179,6 +198,16 @@ pub enum Reply {
     },
     Findings {
         findings: Vec<Finding>,
+    },
+    /// One move for each region of the orders, numbered from `first` on, in the order of the orders; none if `count` is 0.
+    MovesQueued {
+        first: MoveNumber,
+        count: u64,
+    },
+    Moves {
+        totals: MoveTotals,
+        moves: Vec<MoveStatus>,
+        more: bool,
     },
     Refused(Refusal),
 }

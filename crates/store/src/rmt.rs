@@ -11,9 +11,12 @@
 //! | `f` file id | [`FileRecord`] |
 //! | `p` file id | the file's [`Placement`] |
 //! | `r` file id, region | [`RegionRecord`] |
+//! | `o` file id, region, generation | [`Layout`] of objects that belong to no region: those that a move fills, and after it those it came from |
 //! | `i` device, inode | file id |
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
+//!
+//! Version 2 added `o`; a table of version 1 is taken over as it is.
 //!
 //! Numbers in keys are big-endian, so that they sort; values are postcard. Only the broker opens the table.
 
@@ -23,8 +26,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::path::PathBuf;
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex};
 
-/// Raised with every change of a key or a value; another version is refused by name.
-pub const TABLE_VERSION: u32 = 1;
+/// Raised with every change of a key or a value; a later version is refused by name.
+pub const TABLE_VERSION: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RmtError {
@@ -193,6 +196,13 @@ fn region_key(file: FileId, region: RegionIndex) -> Vec<u8> {
     key
 }
 
+fn discard_key(file: FileId, region: RegionIndex, generation: Generation) -> Vec<u8> {
+    let mut key = file_key(b'o', file);
+    key.extend(region.0.to_be_bytes());
+    key.extend(generation.0.to_be_bytes());
+    key
+}
+
 fn inode_key(inode: Inode) -> Vec<u8> {
     let mut key = vec![b'i'];
     key.extend(inode.device.to_be_bytes());
@@ -222,7 +232,7 @@ fn describe(key: &[u8]) -> String {
         |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
     match (key.first(), number(1..9)) {
         (Some(b'f' | b'p'), Some(file)) => format!("file {}", FileId(file)),
-        (Some(b'r'), Some(file)) => format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file)),
+        (Some(b'r' | b'o'), Some(file)) => format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file)),
         (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
         (Some(_), _) => String::from_utf8_lossy(&key[1..]).into_owned(),
         (None, _) => "nothing".to_owned(),
@@ -266,6 +276,15 @@ impl Changes {
         self.0.changes.push((region_key(file, region), None));
     }
 
+    /// Objects of this generation belong to no region: a broker that finds the entry at its start removes them.
+    pub fn put_discard(&mut self, file: FileId, region: RegionIndex, generation: Generation, layout: &Layout) {
+        self.0.changes.push((discard_key(file, region, generation), Some(encode(layout))));
+    }
+
+    pub fn remove_discard(&mut self, file: FileId, region: RegionIndex, generation: Generation) {
+        self.0.changes.push((discard_key(file, region, generation), None));
+    }
+
     /// Removes record and placement; regions and inode are removed beside.
     pub fn remove_file(&mut self, file: FileId) {
         self.0.changes.push((file_key(b'f', file), None));
@@ -279,13 +298,15 @@ impl Changes {
 }
 
 impl Table {
-    /// Takes over a store; a new one gets the version.
+    /// Takes over a store; a new one gets the version, and so does one of an earlier version.
     pub fn new(store: Box<dyn MappingStore>) -> Result<Self, RmtError> {
         if !store.compare_and_swap(b"v", None, Some(&encode(&TABLE_VERSION)))? {
             let bytes = store.get(b"v")?.unwrap_or_default();
             let found: u32 = decode(b"v", &bytes)?;
-            if found != TABLE_VERSION {
-                return Err(RmtError::Version { found });
+            match found {
+                TABLE_VERSION => {}
+                1 => store.put(b"v", &encode(&TABLE_VERSION))?,
+                _ => return Err(RmtError::Version { found }),
             }
         }
         Ok(Self { store })
@@ -372,6 +393,25 @@ impl Table {
             match entries.into_iter().next_back() {
                 Some((last, _)) => after = Some(last),
                 None => return Ok(()),
+            }
+        }
+    }
+
+    /// Objects that belong to no region, of one file or of all.
+    pub fn discards(&self, file: Option<FileId>) -> Result<Vec<(FileId, RegionIndex, Generation, Layout)>, RmtError> {
+        let prefix = file.map_or_else(|| b"o".to_vec(), |file| file_key(b'o', file));
+        let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let entries = self.store.scan(&prefix, after.as_deref(), SCAN)?;
+            for (key, value) in &entries {
+                let number = |at: usize| {
+                    key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes)
+                };
+                all.push((file_in(key), RegionIndex(number(9)), Generation(number(13)), decode(key, value)?));
+            }
+            match entries.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return Ok(all),
             }
         }
     }

@@ -50,6 +50,28 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
+/// Set in the generation of a region that was moved: its objects were durable before the table named them, and an emulated disk lays them apart.
+const MOVED: u32 = 1 << 31;
+/// Highest number of a generation, without the mark of the moved.
+pub(crate) const MAX_ORDINAL: u32 = MOVED - 1;
+
+/// The generation number `ordinal` of a file, made by a move.
+#[must_use]
+pub fn moved_generation(ordinal: u32) -> Generation {
+    Generation(ordinal | MOVED)
+}
+
+#[must_use]
+pub fn is_moved(generation: Generation) -> bool {
+    generation.0 & MOVED != 0
+}
+
+/// The generation's number in its file, whether it was moved or not.
+#[must_use]
+pub fn ordinal(generation: Generation) -> u32 {
+    generation.0 & !MOVED
+}
+
 /// Mode and owner that an object takes over from its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ownership {

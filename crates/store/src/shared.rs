@@ -5,8 +5,8 @@
 //!
 //! | file | one per | clients map it | holds |
 //! |---|---|---|---|
-//! | [`control`] `ID.ctl` | managed file | read-only | region -> generation and layout, gate, life state |
-//! | [`extent`] `ID.ext` | managed file | writable only through a descriptor open for writing | size, times, append lock, write counters |
+//! | [`control`] `ID.ctl` | managed file | read-only | region -> generation, layout and whether it moves, gate, life state |
+//! | [`extent`] `ID.ext` | managed file | writable only through a descriptor open for writing | size, times, append lock, write counters, marks of moves |
 //! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight |
 //! | [`processes`] `processes` | cluster | writable | incarnation of every process slot |
 //!
@@ -20,6 +20,7 @@
 pub mod control;
 pub mod extent;
 pub mod map;
+pub mod marking;
 pub mod processes;
 pub mod robust;
 pub mod slots;

@@ -10,6 +10,8 @@ mod forks;
 mod gate;
 #[path = "striped/model.rs"]
 mod model;
+#[path = "striped/moves.rs"]
+mod moves;
 #[path = "striped/processes.rs"]
 mod processes;
 #[path = "striped/watched.rs"]
@@ -28,6 +30,7 @@ fn role() {
         "broker" => processes::serve(&world),
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),
+        "move-user" => moves::use_while_regions_move(&world, &arguments),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
         "crowded" => faults::use_without_free_descriptors(&world),

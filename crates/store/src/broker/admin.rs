@@ -50,6 +50,22 @@ impl Core {
             Admin::List { after } => self.list(after),
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
+            Admin::Move { orders } => {
+                let (first, count) = self.queue_moves(&orders)?;
+                Ok((Reply::MovesQueued { first, count }, Vec::new()))
+            }
+            Admin::ControlMoves(control) => {
+                self.moves.control(control);
+                Ok((Reply::Done, Vec::new()))
+            }
+            Admin::Moves { after } => {
+                let (moves, more) = self.moves.list(after);
+                Ok((Reply::Moves { totals: self.moves.totals(), moves, more }, Vec::new()))
+            }
+            Admin::SetPlacement { file, placement } => {
+                self.set_placement(file, placement)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }
@@ -119,6 +135,7 @@ impl Core {
             });
         }
         self.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
+        self.end_moves(&managed, &inner, "the file is being released");
         inner.holder = Some(connection.id);
         Ok((Reply::Done, Vec::new()))
     }

@@ -151,8 +151,12 @@ impl Core {
                     false,
                 );
             }
+            // Those of moves under way, or waiting for their last reader, are known.
+            let is_known = |object: &ObjectName| {
+                named.contains(object) || inner.discards.contains_key(&(object.region, object.generation))
+            };
             let orphans: Vec<_> =
-                objects.iter().filter(|object| object.file == managed.file && !named.contains(object)).collect();
+                objects.iter().filter(|object| object.file == managed.file && !is_known(object)).collect();
             if !orphans.is_empty() {
                 let what = format!(
                     "{} objects on server {} are left over from {}",

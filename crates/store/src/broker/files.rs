@@ -3,6 +3,7 @@
 //! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
 //! first object goes, so a crash in between is followed by the rest.
 
+use super::moves::Going;
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use stripewise_layout::{FileId, Placement, RegionGeometry, RegionIndex, ServerId};
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
 
 /// Copies of stubs remembered for `check`.
 const COPIES_NOTED: usize = 1000;
@@ -42,6 +43,12 @@ pub(super) struct Inner {
     pub(super) record: FileRecord,
     pub(super) placement: Placement,
     pub(super) regions: BTreeMap<RegionIndex, RegionRecord>,
+    /// Regions that move, also those whose move was ended and is being cleaned up.
+    pub(super) moving: BTreeMap<RegionIndex, Arc<Going>>,
+    /// Objects that belong to no region, as in the table.
+    pub(super) discards: BTreeMap<(RegionIndex, Generation), Layout>,
+    /// Taken, one bit each.
+    pub(super) move_slots: u64,
     /// Last generation given out.
     pub(super) generation: u32,
     /// Servers with new objects whose names are not synced.
@@ -170,6 +177,9 @@ impl Core {
             record,
             placement,
             regions: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            discards: BTreeMap::new(),
+            move_slots: 0,
             generation: 0,
             unsynced: BTreeSet::new(),
             stub: proof.to_watch(),
@@ -452,8 +462,9 @@ impl Core {
             self.doubt(managed.file);
             return Ok(());
         }
+        self.end_moves(managed, inner, "the file was removed");
         self.step("free: before the objects");
-        if let Err(refusal) = self.free_objects(managed.file, &inner.regions) {
+        if let Err(refusal) = self.free_objects(managed.file, inner) {
             self.doubt(managed.file);
             return Err(refusal);
         }
@@ -462,14 +473,17 @@ impl Core {
         for region in inner.regions.keys() {
             changes.remove_region(managed.file, *region);
         }
+        for (region, generation) in inner.discards.keys() {
+            changes.remove_discard(managed.file, *region, *generation);
+        }
         changes.remove_file(managed.file);
         if self.table.file_of(inner.record.stub)? == Some(managed.file) {
             changes.remove_inode(inner.record.stub);
         }
         self.table.commit(&changes)?;
         let mut room = guard(&self.room);
-        for placed in inner.regions.values() {
-            room.give_back(&placed.layout, inner.record.region_bytes);
+        for layout in inner.regions.values().map(|placed| &placed.layout).chain(inner.discards.values()) {
+            room.give_back(layout, inner.record.region_bytes);
         }
         drop(room);
         inner.freed = true;
@@ -479,9 +493,10 @@ impl Core {
         Ok(())
     }
 
-    fn free_objects(&self, file: FileId, regions: &BTreeMap<RegionIndex, RegionRecord>) -> Result<(), Refusal> {
+    fn free_objects(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
+        let layouts = inner.regions.values().map(|placed| &placed.layout).chain(inner.discards.values());
         let servers: BTreeSet<ServerId> =
-            regions.values().flat_map(|placed| placed.layout.stripes().iter().map(|stripe| stripe.server)).collect();
+            layouts.flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect();
         let mut first_fault = None;
         for server in servers {
             if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
@@ -502,6 +517,7 @@ impl Core {
                 return Ok(());
             }
             self.set_state(managed, &mut inner, FileState::Unlinked)?;
+            self.end_moves(managed, &inner, "the file was removed");
             if inner.stub.is_none() {
                 inner.stub = proof.to_watch();
             }

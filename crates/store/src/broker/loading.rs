@@ -7,10 +7,11 @@
 use super::files::{Inner, Managed, Memory, memory_fault, unknown};
 use super::{Core, guard};
 use crate::protocol::Refusal;
-use crate::rmt::{FileRecord, FileState, RegionRecord};
-use crate::server::{ObjectName, ServerError};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::server::{ObjectName, ServerError, is_moved};
 use crate::shared::control::{ControlBlock, ControlError, Life, RegionState};
 use crate::shared::extent::Extent;
+use crate::shared::marking::Motion;
 use crate::shared::slots::Slots;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -93,7 +94,15 @@ impl Core {
         let record = self.table.file(file)?.ok_or_else(|| unknown(file))?;
         let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
         let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
-        let adopted = self.adopt(file, record.region_bytes)?;
+        let discards = self.table.discards(Some(file))?;
+        let mut record = record;
+        let durable_size_bytes = record.size_bytes;
+        let adopted = self.adopt(file, &mut record)?;
+        if record.size_bytes != durable_size_bytes {
+            let mut changes = Changes::default();
+            changes.put_file(file, &record);
+            self.table.commit(&changes)?;
+        }
         let is_new = adopted.is_none();
         let (control, extent, slots) = match adopted {
             Some(memory) => memory,
@@ -108,6 +117,9 @@ impl Core {
             record,
             placement,
             regions,
+            moving: BTreeMap::new(),
+            discards: discards.into_iter().map(|(_, region, number, layout)| ((region, number), layout)).collect(),
+            move_slots: 0,
             stub: None,
             holder: None,
             openers: HashSet::new(),
@@ -152,7 +164,10 @@ impl Core {
     /// After a power failure, objects that were made and never synced may be gone, though the table names them. What they held was never
     /// acknowledged: they are made again, empty. A synced one that is missing stays missing, and reading it fails.
     fn restore_unsynced(&self, file: FileId, inner: &Inner) {
-        let unsynced = |placed: &RegionRecord| placed.generation.0 > inner.record.generations_synced;
+        // What was moved was synced first.
+        let unsynced = |placed: &RegionRecord| {
+            !is_moved(placed.generation) && placed.generation.0 > inner.record.generations_synced
+        };
         for (region, placed) in inner.regions.iter().filter(|(_, placed)| unsynced(placed)) {
             let object = ObjectName { file, region: *region, generation: placed.generation };
             for stripe in placed.layout.stripes() {
@@ -169,7 +184,9 @@ impl Core {
 
     /// Shared memory of this boot and file; `None` if it is not all there or not of this boot. What cannot be opened or mapped now is an
     /// error: living processes may be using it, and making it anew would forget what they wrote.
-    fn adopt(&self, file: FileId, region_bytes: u64) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
+    ///
+    /// What another version of stripewise made is made anew once nobody uses it; the size that it holds is taken over into `record`.
+    fn adopt(&self, file: FileId, record: &mut FileRecord) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
         let fault = memory_fault(file);
         let memory = match self.open_memory(file, OFlags::RDWR, OFlags::RDWR) {
             Err(Errno::NOENT) => return Ok(None),
@@ -178,9 +195,22 @@ impl Core {
         let control = match ControlBlock::open(&memory.control, file, true) {
             // A shorter file is one whose making was cut off.
             Err(ControlError::NotAControlBlock | ControlError::Os(Errno::INVAL)) => return Ok(None),
+            Err(ControlError::OtherVersion { boot, .. }) if boot != self.boot => return Ok(None),
+            Err(ControlError::OtherVersion { .. }) => {
+                let mut users = Slots::users_of_any_version(&memory.slots).map_err(&fault)?.into_iter();
+                if let Some((slot, _)) = users.find(|(slot, incarnation)| self.is_alive(*slot, *incarnation)) {
+                    let process = self.processes.process_id(slot);
+                    let holder = format!("process {process} with another version of stripewise; end it first");
+                    return Err(Refusal::Busy { file, holder });
+                }
+                if record.cutting_to_bytes.is_none() {
+                    record.size_bytes = Extent::size_of_any_version(&memory.extent).map_err(&fault)?;
+                }
+                return Ok(None);
+            }
             result => result?,
         };
-        if control.boot_id() != self.boot || control.region_bytes() != region_bytes {
+        if control.boot_id() != self.boot || control.region_bytes() != record.region_bytes {
             return Ok(None);
         }
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
@@ -233,14 +263,22 @@ impl Core {
     }
 
     fn publish_all(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+        let mut has_moved = false;
         for (region, record) in &inner.regions {
             let published = match managed.control.region(*region) {
-                RegionState::Placed { generation, .. } => generation == record.generation,
+                RegionState::Placed { generation, motion, .. } => {
+                    // A predecessor's move ends here, on one side or the other.
+                    has_moved |= motion != Motion::Still;
+                    generation == record.generation && motion == Motion::Still
+                }
                 RegionState::Absent => false,
             };
             if !published {
                 managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             }
+        }
+        if has_moved {
+            managed.control.let_writers_go_on();
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::room::{NoRoom, Reservation};
 use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
-use crate::server::ObjectName;
+use crate::server::{MAX_ORDINAL, ObjectName};
 use crate::shared::control::{ControlError, MAX_REGIONS};
 use std::collections::BTreeSet;
 use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
@@ -54,9 +54,9 @@ impl Core {
     }
 
     /// Reserves `count` generations and returns the one before the first.
-    fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
+    pub(super) fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
         let before = inner.generation;
-        let end = before.checked_add(count).ok_or_else(|| Refusal::TooLarge {
+        let end = before.checked_add(count).filter(|end| *end <= MAX_ORDINAL).ok_or_else(|| Refusal::TooLarge {
             what: format!("file {} has used up its generation numbers; copy it to a new file", managed.file),
         })?;
         if end > inner.record.generations_reserved {
@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Makes all objects, or, when one fails, none.
-    fn make_objects(
+    pub(super) fn make_objects(
         &self,
         managed: &Managed,
         inner: &Inner,

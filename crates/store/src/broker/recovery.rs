@@ -24,7 +24,7 @@ impl Core {
             })?;
         }
         self.remove_stale_memory(&files);
-        let mut said = Vec::new();
+        let mut said = self.recover_moves(&files)?;
         for (file, record) in &files {
             if matches!(record.state, FileState::Live) && record.cutting_to_bytes.is_none() {
                 continue;
@@ -33,6 +33,39 @@ impl Core {
             match settled {
                 Ok(sentence) => said.extend(sentence.map(|sentence| format!("cleaned up: {sentence}"))),
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
+            }
+        }
+        Ok(said)
+    }
+
+    /// Ends what moves were under way: each region lies where the table says, and the objects that are not its own are removed.
+    fn recover_moves(&self, files: &HashMap<FileId, FileRecord>) -> Result<Vec<String>, super::BrokerError> {
+        let discards = self.table.discards(None)?;
+        let mut said = Vec::new();
+        let mut with_moves = std::collections::BTreeMap::<FileId, u32>::new();
+        for (file, region, generation, layout) in discards {
+            if let Some(record) = files.get(&file) {
+                guard(&self.room).add(&layout, record.region_bytes);
+                *with_moves.entry(file).or_default() += 1;
+                continue;
+            }
+            // Its file was freed.
+            let object = crate::server::ObjectName { file, region, generation };
+            if self.remove_objects(object, &layout).is_ok() {
+                let mut changes = crate::rmt::Changes::default();
+                changes.remove_discard(file, region, generation);
+                self.table.commit(&changes)?;
+            }
+        }
+        for (file, count) in with_moves {
+            let path = &files[&file].path;
+            match self.managed(file).and_then(|managed| self.settle_discards(&managed)) {
+                Ok(()) => said.push(format!(
+                    "cleaned up: {count} interrupted moves of regions of {path}: every region is whole at one place"
+                )),
+                Err(refusal) => {
+                    said.push(format!("not cleaned up yet: interrupted moves of regions of {path}: {refusal}"))
+                }
             }
         }
         Ok(said)

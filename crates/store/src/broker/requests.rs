@@ -6,7 +6,7 @@ use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use crate::rmt::FileState;
-use crate::server::{ObjectName, Ownership, ServerError};
+use crate::server::{ObjectHandle, ObjectName, Ownership, ServerError};
 use crate::shared::processes::{Incarnation, ProcessSlot};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -240,6 +240,28 @@ impl Core {
                 Ok(opened?)
             }
             result => Ok(result?),
+        }
+    }
+
+    /// Opens an object for the broker itself, which may have to change its mode for the moment.
+    pub(super) fn open_as_owner(
+        &self,
+        managed: &Managed,
+        object: ObjectName,
+        server: ServerId,
+        writable: bool,
+    ) -> Result<ObjectHandle, ServerError> {
+        let backend = self.servers[usize::from(server.0)].as_ref();
+        match backend.open(object, writable) {
+            Err(ServerError::Denied { .. }) => {
+                let inner = guard(&managed.inner);
+                let ownership = inner.ownership();
+                backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+                let opened = backend.open(object, writable);
+                backend.set_ownership(object, ownership)?;
+                opened
+            }
+            result => result,
         }
     }
 

@@ -77,6 +77,7 @@ impl Core {
         }
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_cut(&inner, size_bytes)?;
+        self.end_moves(managed, &inner, "the file was truncated");
         self.begin_cut(managed, &mut inner, size_bytes)?;
         self.finish_cutting(managed, &mut inner, size_bytes)
     }
@@ -208,7 +209,9 @@ impl Core {
 
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
     pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        let cut = self.cut_leftovers_to(managed.file, inner, managed.extent.size_bytes());
+        let size_bytes = managed.extent.size_bytes();
+        let cut = self.cut_leftovers_to(managed.file, inner, size_bytes);
+        self.mark_cut(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
             let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
@@ -249,7 +252,7 @@ fn affected(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (&RegionInde
 }
 
 /// The owner may cut what the mode does not let the owner write.
-fn cut_as_owner(
+pub(super) fn cut_as_owner(
     server: &dyn ServerBackend,
     object: ObjectName,
     length: u64,

@@ -2,13 +2,16 @@
 
 use super::{FileError, StripedFile};
 use crate::client::{ClientError, now, sleep};
-use crate::shared::slots::InFlight;
+use crate::shared::control::RegionState;
+use crate::shared::marking::Motion;
+use crate::shared::slots::{InFlight, Occupied};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
+use stripewise_layout::RegionIndex;
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,12 +31,12 @@ fn hint() -> usize {
 }
 
 /// Inside the file until dropped.
-pub(super) struct Lane<'a>(&'a AtomicU64);
+pub(super) struct Lane<'a>(Occupied<'a>);
 
 impl Drop for Lane<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(0, Release);
+        self.0.free();
     }
 }
 
@@ -72,20 +75,35 @@ impl StripedFile {
 
     /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it.
     fn wait_for_gate(&self) -> Result<(), FileError> {
+        let gate = self.shared.control.gate_word();
+        self.wait_for_broker(gate, |seen| seen & 1 == 0)
+    }
+
+    /// Returns when the region takes writes again: its last part is being copied to another place. To be called outside the lane.
+    #[cold]
+    pub(super) fn wait_while_sealed(&self, region: RegionIndex) -> Result<(), FileError> {
         let control = &self.shared.control;
+        // The count is read before the word, so that no change in between is slept through.
+        self.wait_for_broker(control.moves_word(), |_| {
+            !matches!(control.region(region), RegionState::Placed { motion: Motion::Sealed(_), .. })
+        })
+    }
+
+    /// Waits on a word that the broker changes and wakes, until it `is_done`.
+    fn wait_for_broker(&self, word: &AtomicU32, is_done: impl Fn(u32) -> bool) -> Result<(), FileError> {
         let began = now();
         let look_after = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         loop {
             self.check_not_replaced()?;
-            let seen = control.gate_word().load(std::sync::atomic::Ordering::SeqCst);
-            if seen & 1 == 0 {
+            let seen = word.load(SeqCst);
+            if is_done(seen) {
                 return Ok(());
             }
-            let waited = futex::wait(control.gate_word(), futex::Flags::empty(), seen, Some(&look_after));
+            let waited = futex::wait(word, futex::Flags::empty(), seen, Some(&look_after));
             if waited != Err(rustix::io::Errno::TIMEDOUT) {
                 continue;
             }
-            // A broker at work keeps the gate as long as it needs; a dead one's successor opens it.
+            // A broker at work takes as long as it needs; a dead one's successor ends what it left.
             if self.core.look_after_broker().is_err() && now() - began > self.core.patience() {
                 return Err(FileError::GateStuck { file: self.file, waited_s: (now() - began).as_secs() });
             }

@@ -16,6 +16,7 @@ use crate::client::{ClientError, Core};
 use crate::protocol::{Refusal, Request};
 use crate::server::{Due, ObjectName, ServerBackend, ServerError};
 use crate::shared::control::RegionState;
+use crate::shared::marking::{Motion, chunks_of};
 use crate::shared::slots::InFlight;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -45,6 +46,8 @@ pub(super) enum Obstacle {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// A region whose writers wait for the end of its move.
+    Sealed(RegionIndex),
     /// Bytes beyond the size on a server, over which the request would leave a gap.
     Leftovers,
     /// An object that this process may not open by itself.
@@ -232,7 +235,7 @@ impl StripedFile {
         }
         let mut done = Done { bytes, due: None, obstacle: None };
         match self.whole(offset, bytes, buffers)? {
-            Some((start, target)) => {
+            Some((start, target)) if target.motion == Motion::Still => {
                 // SAFETY: `bytes` bytes of one buffer that the caller lent for reading.
                 let memory = unsafe { std::slice::from_raw_parts(start, bytes as usize) };
                 let pin = self.pin(&target.key)?;
@@ -245,8 +248,8 @@ impl StripedFile {
                     Err(error) => return Err(self.fault(error)),
                 };
             }
-            None => {
-                self.find_unplaced(offset, bytes)?;
+            _ => {
+                self.find_obstacle(offset, bytes)?;
                 done = self.move_range(Direction::Write, offset, bytes, buffers)?;
             }
         }
@@ -269,7 +272,9 @@ impl StripedFile {
             return Ok(None);
         }
         let (region, within) = self.geometry.locate(offset);
-        let RegionState::Placed { generation, view } = self.shared.control.region(region) else { return Ok(None) };
+        let RegionState::Placed { generation, view, motion } = self.shared.control.region(region) else {
+            return Ok(None);
+        };
         let place = view.locate(within);
         let inside = bytes <= place.contiguous_bytes && within.0 + bytes <= self.geometry.region_bytes();
         if !inside {
@@ -277,17 +282,21 @@ impl StripedFile {
         }
         let key = self.key(region, generation, place.server);
         let server = self.core.server(place.server).map_err(|error| self.fault(error))?;
-        Ok(Some((start, Target { key, server, offset: place.offset })))
+        Ok(Some((start, Target { key, server, offset: place.offset, motion })))
     }
 
-    /// Every region of a write has objects, or the obstacle names them all, to be placed by one request.
-    fn find_unplaced(&self, offset: FileOffset, bytes: u64) -> Result<(), Obstacle> {
+    /// Every region of a write has objects, or the obstacle names them all, to be placed by one request; and none is sealed, as far as can be told
+    /// before the devices' time is taken.
+    fn find_obstacle(&self, offset: FileOffset, bytes: u64) -> Result<(), Obstacle> {
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(offset.0 + bytes - 1)).0);
-        let absent = |region: &u32| self.shared.control.region(RegionIndex(*region)) == RegionState::Absent;
-        match (first.0..=last.0).find(absent) {
-            Some(from) => Err(Obstacle::Place { first: RegionIndex(from), last }),
-            None => Ok(()),
+        for region in (first.0..=last.0).map(RegionIndex) {
+            match self.shared.control.region(region) {
+                RegionState::Absent => return Err(Obstacle::Place { first: region, last }),
+                RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(Obstacle::Sealed(region)),
+                RegionState::Placed { .. } => {}
+            }
         }
+        Ok(())
     }
 
     /// Has regions placed for a write of `wanted` bytes at `offset`. Where there is no room for them, the part of the write before them remains;
@@ -328,8 +337,19 @@ impl StripedFile {
                 }
                 // Placed a moment ago, and retracted since.
                 RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Again }),
-                RegionState::Placed { generation, view } => {
-                    self.move_piece(direction, &piece, generation, view, buffers, &mut waiting)
+                RegionState::Placed { generation, view, motion } => {
+                    let mut act = || self.move_piece(direction, &piece, generation, view, buffers, &mut waiting);
+                    match motion {
+                        Motion::Moving(slot) if direction == Direction::Write => {
+                            let chunks = chunks_of(self.geometry.region_bytes(), piece.offset.0, piece.length);
+                            // Whatever becomes of the write: a part of it may have reached the object.
+                            self.shared.extent.marks(slot).write(chunks, act)
+                        }
+                        Motion::Sealed(_) if direction == Direction::Write => {
+                            Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Sealed(piece.region) })
+                        }
+                        _ => act(),
+                    }
                 }
             };
             if let Err(stop) = result {
@@ -428,7 +448,9 @@ impl StripedFile {
     fn reserve(&self, direction: Direction, offset: FileOffset, length: u64) -> Due {
         let mut due = None;
         for piece in self.geometry.pieces(offset, length) {
-            let RegionState::Placed { generation, view } = self.shared.control.region(piece.region) else { continue };
+            let RegionState::Placed { generation, view, .. } = self.shared.control.region(piece.region) else {
+                continue;
+            };
             for sub in from_first_byte(view, piece.offset, piece.length) {
                 if let Ok(server) = self.core.server(sub.server) {
                     let object = ObjectName { file: self.file, region: piece.region, generation };
@@ -494,6 +516,7 @@ impl StripedFile {
         let file = self.file;
         match obstacle {
             Obstacle::Again => Ok(()),
+            Obstacle::Sealed(region) => self.wait_while_sealed(region),
             Obstacle::Leftovers => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
@@ -530,6 +553,7 @@ struct Target<'a> {
     key: ObjectKey,
     server: &'a dyn ServerBackend,
     offset: ObjectOffset,
+    motion: Motion,
 }
 
 /// The sub-requests of a region's part, that of its first byte first.

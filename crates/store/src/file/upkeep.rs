@@ -101,7 +101,9 @@ impl StripedFile {
     fn sync_region(&self, region: RegionIndex) -> Result<(), FileError> {
         let mut synced = (Generation(0), 0);
         loop {
-            let RegionState::Placed { generation, view } = self.shared.control.region(region) else { return Ok(()) };
+            let RegionState::Placed { generation, view, .. } = self.shared.control.region(region) else {
+                return Ok(());
+            };
             if synced.0 != generation {
                 synced = (generation, 0);
             }
@@ -181,7 +183,7 @@ impl StripedFile {
     fn count_blocks(&self, size_bytes: u64) -> Result<u64, FileError> {
         let mut blocks = 0;
         for region in (0..self.geometry.count_for(size_bytes)).map(RegionIndex) {
-            let RegionState::Placed { generation, view } = self.shared.control.region(region) else { continue };
+            let RegionState::Placed { generation, view, .. } = self.shared.control.region(region) else { continue };
             let object = ObjectName { file: self.file, region, generation };
             for stripe in view.stripes() {
                 let size = self.core.server(stripe.server).and_then(|server| server.size(object));

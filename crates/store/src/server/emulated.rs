@@ -5,16 +5,16 @@
 //! the inner back end's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 
-use super::pace::{Monotonic, Pace, with_thread};
+use super::pace::{Clock, Monotonic, Pace, with_thread};
 use super::stations::{Parts, Stations};
-use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
+use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError, is_moved, ordinal};
 use rustix::fd::BorrowedFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use stripewise_device::{
     Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, Nanos, UnknownName, lookup_device, lookup_link,
 };
-use stripewise_layout::{Direction, FileId, ObjectOffset, RegionIndex, ServerId};
+use stripewise_layout::{Direction, FileId, ObjectOffset, ServerId};
 
 /// The device and link of an emulated server, with its time scale applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,14 +74,43 @@ impl<B: ServerBackend> EmulatedServer<B> {
     }
 }
 
+impl<B> EmulatedServer<B> {
+    /// Time that an access takes at the device's serial stage and at the link, ns, without a startup.
+    pub(crate) fn demand(&self, direction: Direction, length: u64) -> (u64, u64) {
+        let serial = self.spec.device.demand(direction, length, Some(0)).serial.0;
+        (serial, self.spec.link.map_or(0, |link| link.demand(length).0))
+    }
+
+    /// As [`ServerBackend::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a run.
+    pub(crate) fn reserve_in_background(
+        &self,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+    ) -> Due {
+        let access = Access { direction, place: disk_place(object, offset), bytes: length };
+        let stations = (&self.spec.device, self.spec.link.as_ref());
+        let reserved = self.stations.reserve_at(self.server, stations, Parts::DeviceAndLink, Monotonic.now(), &access);
+        (length > 0).then_some(reserved.end.0)
+    }
+}
+
 /// Where an object's byte lies on the emulated disk: a file's regions one after the other, whatever generation each has. Generations are
-/// numbered through a file, so neighbours that were placed one by one differ in theirs and still lie side by side.
+/// numbered through a file, so neighbours that were placed one by one differ in theirs and still lie side by side. A region that was moved lies elsewhere:
+/// behind the one that was moved before it, as a file system would lay it that has no room left beside the rest of the file.
 fn disk_place(object: ObjectName, offset: ObjectOffset) -> DiskPlace {
     // An odd multiplier keeps the two numbers apart before the device's own mixing.
-    let extent =
-        |region: RegionIndex| ExtentId(object.file.0 ^ u64::from(region.0).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let after = object.region.0.checked_sub(1).map(|before| extent(RegionIndex(before)));
-    DiskPlace { extent: extent(object.region), after, offset }
+    let extent = |number: u64| ExtentId(object.file.0 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let moved = |ordinal: u32| extent(1 << 32 | u64::from(ordinal));
+    let (own, after) = if is_moved(object.generation) {
+        let ordinal = ordinal(object.generation);
+        (moved(ordinal), ordinal.checked_sub(1).map(moved))
+    } else {
+        let region = u64::from(object.region.0);
+        (extent(region), region.checked_sub(1).map(extent))
+    };
+    DiskPlace { extent: own, after, offset }
 }
 
 impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
@@ -164,7 +193,7 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
 mod tests {
     use super::*;
     use crate::server::directory::{DirectoryServer, prepare};
-    use stripewise_layout::Generation;
+    use stripewise_layout::{Generation, RegionIndex};
 
     fn server(root: &tempfile::TempDir, spec: EmulatedSpec) -> (EmulatedServer<DirectoryServer>, Arc<Stations>) {
         prepare("c", "s", root.path()).unwrap();
@@ -213,6 +242,11 @@ mod tests {
         assert_eq!(busy(object(2, 1)), sequential);
         assert_eq!(busy(object(3, 2)), sequential, "placed later");
         assert_eq!(busy(object(9, 1)), random, "not the next region");
+        let moved = |region, ordinal| object(region, super::super::moved_generation(ordinal).0);
+        assert_eq!(busy(moved(4, 20)), random, "another place than region 4 had");
+        assert_eq!(busy(object(4, 1)), sequential, "which lies behind region 3 as before");
+        assert_eq!(busy(moved(5, 21)), sequential, "moved after region 4");
+        assert_eq!(busy(moved(6, 23)), random, "moved later");
     }
 
     #[test]

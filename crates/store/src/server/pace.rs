@@ -52,6 +52,11 @@ impl Clock for Monotonic {
     }
 }
 
+/// Sleeps until `due_ns`, for work that belongs to no program.
+pub(crate) fn wait_in_background(due_ns: u64) {
+    Monotonic.sleep_until(Nanos(due_ns));
+}
+
 /// Timers of a thread fire up to 50 us late to save power, unless its slack is set; only threads that wait here pay for precision.
 fn prepare_thread() {
     thread_local!(static PREPARED: Cell<bool> = const { Cell::new(false) });

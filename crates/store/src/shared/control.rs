@@ -11,17 +11,21 @@
 //! | 48 | 4 | layout words used |
 //! | 52 | 4 | leftovers: 1 while a server may hold bytes beyond the size, which must be cut before a gap is left there |
 //! | 56 | 8 | size that the mapping table has made durable |
+//! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //!
-//! A region word is published by one store, so a reader sees a generation together with its layout. Layouts are only ever added.
+//! A region word is published by one store, so a reader sees a generation together with its layout and with the state: 0 absent, 1 placed, 64 + s
+//! moving in move slot s, 128 + s sealed there (`super::marking`). Layouts are only ever added.
 
 use super::map::SharedMap;
+use super::marking::{self, Marks, Motion};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x02");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -30,6 +34,7 @@ const GATE_AT: usize = 44;
 const LAYOUT_WORDS_AT: usize = 48;
 const LEFTOVERS_AT: usize = 52;
 const DURABLE_SIZE_AT: usize = 56;
+const MOVES_AT: usize = 64;
 const LAYOUTS_AT: usize = 4096;
 const LAYOUT_WORDS: usize = 1 << 17;
 const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
@@ -50,10 +55,8 @@ pub enum Life {
 pub enum RegionState<'a> {
     /// Never placed: no object exists, all zeros.
     Absent,
-    Placed {
-        generation: Generation,
-        view: StripeView<'a>,
-    },
+    /// While it moves, this is where it lies until the move is published.
+    Placed { generation: Generation, view: StripeView<'a>, motion: Motion },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +69,10 @@ pub enum ControlError {
         "file {file} would need region {region}; a file has at most {MAX_REGIONS} regions (use a larger region size)"
     )]
     TooManyRegions { file: FileId, region: RegionIndex },
-    #[error("not a control block of this version and file")]
+    #[error("not a control block of this file")]
     NotAControlBlock,
+    #[error("the control block of file {file} is of another version ({found}) of stripewise")]
+    OtherVersion { file: FileId, found: u8, boot: [u8; 16] },
     #[error("control block: {0}")]
     Os(#[from] rustix::io::Errno),
 }
@@ -95,8 +100,13 @@ impl ControlBlock {
     /// Maps an existing block; `writable` is the broker's.
     pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> Result<Self, ControlError> {
         let map = SharedMap::new(descriptor, LENGTH, writable)?;
-        if map.word(0).load(Acquire) != MAGIC || map.word(FILE_AT).load(Relaxed) != file.0 {
+        let (magic, expected) = (map.word(0).load(Acquire).to_le_bytes(), MAGIC.to_le_bytes());
+        if magic[..7] != expected[..7] || map.word(FILE_AT).load(Relaxed) != file.0 {
             return Err(ControlError::NotAControlBlock);
+        }
+        if magic != expected {
+            // The boot id has stood at the same place from the first version on.
+            return Err(ControlError::OtherVersion { file, found: magic[7], boot: Self { map }.boot_id() });
         }
         Ok(Self { map })
     }
@@ -146,7 +156,7 @@ impl ControlBlock {
 
     /// The word that a waiter may use as a futex.
     #[must_use]
-    pub fn gate_word(&self) -> &std::sync::atomic::AtomicU32 {
+    pub fn gate_word(&self) -> &AtomicU32 {
         self.map.half(GATE_AT)
     }
 
@@ -176,7 +186,8 @@ impl ControlBlock {
         if region.0 >= MAX_REGIONS {
             return RegionState::Absent;
         }
-        let word = self.map.word(REGIONS_AT + region.0 as usize * 8).load(Acquire);
+        // Ordered after the caller's lane: see `super::marking`.
+        let word = self.word(region).load(SeqCst);
         if word & 0xff == 0 {
             return RegionState::Absent;
         }
@@ -184,7 +195,51 @@ impl ControlBlock {
         let count = self.map.word(at).load(Relaxed) as usize;
         // SAFETY: the region word was stored after the layout, and layouts are never changed; any bits are a valid Stripe.
         let stripes = unsafe { self.map.published::<Stripe>(at + 8, count) };
-        RegionState::Placed { generation: Generation((word >> 32) as u32), view: StripeView::new(stripes) }
+        let generation = Generation((word >> 32) as u32);
+        RegionState::Placed { generation, view: StripeView::new(stripes), motion: Motion::of(word) }
+    }
+
+    #[inline]
+    fn word(&self, region: RegionIndex) -> &AtomicU64 {
+        self.map.word(REGIONS_AT + region.0 as usize * 8)
+    }
+
+    /// Broker only: a placed region begins to move in a move slot.
+    pub fn begin_move(&self, region: RegionIndex, slot: u8, marks: Marks<'_, AtomicU64>, chunks: usize) {
+        marking::begin(self.word(region), marks, chunks, slot);
+    }
+
+    /// Broker only, as [`Self::unseal`] and [`Self::give_up_move`]; see [`marking::seal`].
+    #[must_use]
+    pub fn seal(&self, region: RegionIndex, slot: u8) -> bool {
+        marking::seal(self.word(region), slot)
+    }
+
+    #[must_use]
+    pub fn unseal(&self, region: RegionIndex, slot: u8) -> bool {
+        let unsealed = marking::unseal(self.word(region), slot);
+        self.let_writers_go_on();
+        unsealed
+    }
+
+    /// The region stays where it is, unless it no longer moves in this slot.
+    pub fn give_up_move(&self, region: RegionIndex, slot: u8) -> bool {
+        let ended = marking::give_up(self.word(region), slot);
+        self.let_writers_go_on();
+        ended
+    }
+
+    /// Broker only: after the word of a sealed region was changed.
+    pub fn let_writers_go_on(&self) {
+        let moves = self.moves_word();
+        moves.fetch_add(1, SeqCst);
+        let _ = rustix::thread::futex::wake(moves, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// What writers of sealed regions wait on, as a futex.
+    #[must_use]
+    pub fn moves_word(&self) -> &AtomicU32 {
+        self.map.half(MOVES_AT)
     }
 
     /// Broker only: takes the layout in, so that [`Self::publish`] with it cannot fail for want of room.
@@ -204,14 +259,14 @@ impl ControlBlock {
             return Err(ControlError::TooManyRegions { file, region });
         }
         let number = self.find_or_add(file, layout)?;
-        let word = u64::from(generation.0) << 32 | (number as u64) << 8 | 1;
-        self.map.word(REGIONS_AT + region.0 as usize * 8).store(word, SeqCst);
+        let place = u64::from(generation.0) << 32 | (number as u64) << 8;
+        self.word(region).store(Motion::Still.in_word(place), SeqCst);
         Ok(())
     }
 
     /// Broker only: the region has no objects any more.
     pub fn retract(&self, region: RegionIndex) {
-        self.map.word(REGIONS_AT + region.0 as usize * 8).store(0, SeqCst);
+        self.word(region).store(0, SeqCst);
     }
 
     fn find_or_add(&self, file: FileId, layout: &Layout) -> Result<usize, ControlError> {
@@ -258,7 +313,7 @@ mod tests {
         assert_eq!(control.region(RegionIndex(0)), RegionState::Absent);
         control.publish(file, RegionIndex(0), Generation(1), &layout(learnt)).unwrap();
         let expected = layout(learnt);
-        let placed = RegionState::Placed { generation: Generation(1), view: expected.view() };
+        let placed = RegionState::Placed { generation: Generation(1), view: expected.view(), motion: Motion::Still };
         assert_eq!(control.region(RegionIndex(0)), placed);
     }
 }

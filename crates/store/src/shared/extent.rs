@@ -7,22 +7,25 @@
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
 //! | 24 | 8 | append lock: 0, or a mark that someone waits (1 bit), incarnation (31) and process slot + 1 (32) of the holder |
 //! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
+//! | 4096 + 8 MiB | 128 each | move slots: the marks of one moving region's chunks, see `super::marking` |
 //!
 //! The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
 
 use super::control::MAX_REGIONS;
 use super::map::SharedMap;
+use super::marking::{MARK_WORDS, MOVE_SLOTS, Marks};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::RegionIndex;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x02");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
 const REGIONS_AT: usize = 4096;
-const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+const MARKS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+const LENGTH: usize = MARKS_AT + MOVE_SLOTS as usize * MARK_WORDS * 8;
 
 #[derive(Debug)]
 pub struct Extent {
@@ -126,6 +129,21 @@ impl Extent {
                 Err(now) => before = now,
             }
         }
+    }
+
+    /// The marks of a move slot. Only those who may write the file may set any.
+    #[must_use]
+    pub fn marks(&self, slot: u8) -> Marks<'_, AtomicU64> {
+        Marks::new(self.map.words(MARKS_AT + usize::from(slot % MOVE_SLOTS) * MARK_WORDS * 8, MARK_WORDS))
+    }
+
+    /// The size in an extent of whatever version; it has stood at the same place from the first on.
+    pub fn size_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<u64> {
+        let map = SharedMap::new(descriptor, REGIONS_AT, false)?;
+        if map.word(0).load(Acquire).to_le_bytes()[..7] != MAGIC.to_le_bytes()[..7] {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        Ok(map.word(SIZE_AT).load(SeqCst))
     }
 
     fn region_at(region: RegionIndex) -> usize {

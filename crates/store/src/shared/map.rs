@@ -56,6 +56,13 @@ impl SharedMap {
         unsafe { &*self.at::<AtomicU32>(offset, 1) }
     }
 
+    /// `count` atomics from `offset` on.
+    #[must_use]
+    pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        // SAFETY: as in `word`.
+        unsafe { std::slice::from_raw_parts(self.at::<AtomicU64>(offset, count), count) }
+    }
+
     /// `count` values that were published before and never change again.
     ///
     /// # Safety

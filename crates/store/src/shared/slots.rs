@@ -4,21 +4,32 @@
 //! A thread takes a free lane for the time of one read or write. Whoever shuts the gate waits until every lane of every living
 //! process is free; entries of dead incarnations count as free.
 //!
+//! A lane holds direction (2 bits), the number of its uses (22) and first and last region (20 each); a free one keeps the number of uses. So no two
+//! uses of a lane look alike to one who waits for the first of them to end.
+//!
+//! Behind the table stands a count of write lanes that were *forgotten*: left by a dead process and cleared by the next one with its number. It is
+//! raised before they are cleared; movers need to know of them (`super::marking`).
+//!
 //! The order that makes this safe: the I/O stores its lane, then reads the gate; the other side shuts the gate, then reads the
 //! lanes; both with sequentially consistent operations, so at least one sees the other.
 
+use super::control::MAX_REGIONS;
 use super::map::SharedMap;
 use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use stripewise_layout::{Direction, RegionIndex};
 
 const ENTRY_BYTES: usize = 128;
 const LANES_AT: usize = 16;
 /// I/O in flight per process and file; a thread beyond waits for a free lane.
 pub const LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
-const LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const LENGTH: usize = FORGOTTEN_AT + 4096;
+const USES: u64 = 0x3f_ffff << 40;
+const ONE_USE: u64 = 1 << 40;
+const _: () = assert!(MAX_REGIONS <= 1 << 20);
 
 #[derive(Debug)]
 pub struct Slots {
@@ -39,7 +50,7 @@ impl InFlight {
             Direction::Read => 1,
             Direction::Write => 2,
         };
-        direction << 62 | u64::from(self.first.0) << 31 | u64::from(self.last.0)
+        direction << 62 | u64::from(self.first.0 & (MAX_REGIONS - 1)) << 20 | u64::from(self.last.0 & (MAX_REGIONS - 1))
     }
 
     fn from_word(word: u64) -> Option<Self> {
@@ -48,9 +59,34 @@ impl InFlight {
             2 => Direction::Write,
             _ => return None,
         };
-        let region = |bits: u64| RegionIndex((bits & 0x7fff_ffff) as u32);
-        Some(Self { direction, first: region(word >> 31), last: region(word) })
+        let region = |bits: u64| RegionIndex(bits as u32 & (MAX_REGIONS - 1));
+        Some(Self { direction, first: region(word >> 20), last: region(word) })
     }
+}
+
+/// A lane that is occupied. Free it by [`Occupied::free`], or it counts as in use for ever.
+#[derive(Debug)]
+#[must_use]
+pub struct Occupied<'a> {
+    lane: &'a AtomicU64,
+    free: u64,
+}
+
+impl Occupied<'_> {
+    #[inline]
+    pub fn free(&self) {
+        self.lane.store(self.free, Release);
+    }
+}
+
+/// One use of a lane by a process, as it was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    pub slot: ProcessSlot,
+    pub incarnation: Incarnation,
+    lane: usize,
+    word: u64,
+    pub what: InFlight,
 }
 
 impl Slots {
@@ -72,9 +108,11 @@ impl Slots {
     pub fn add_user(&self, slot: ProcessSlot, incarnation: Incarnation) {
         let entry = Self::entry(slot);
         if self.map.word(entry).load(Relaxed) != incarnation.0 {
-            for lane in 0..LANES {
-                self.map.word(entry + LANES_AT + lane * 8).store(0, Relaxed);
-            }
+            let lanes = (0..LANES).map(|lane| self.map.word(entry + LANES_AT + lane * 8));
+            let is_write = |lane: &&AtomicU64| lane.load(SeqCst) >> 62 == 2;
+            let written = lanes.clone().filter(is_write).count() as u64;
+            self.map.word(FORGOTTEN_AT).fetch_add(written, SeqCst);
+            lanes.for_each(|lane| lane.store(lane.load(Relaxed) & USES, SeqCst));
             self.map.word(entry + 8).store(0, Relaxed);
             self.map.word(entry).store(incarnation.0, SeqCst);
         }
@@ -86,14 +124,18 @@ impl Slots {
         self.map.word(Self::entry(slot) + 8).fetch_sub(1, SeqCst) - 1
     }
 
-    /// Occupies a lane, starting the search at `hint` (a thread's own number); `None` when all are taken. Store 0 to free it.
-    #[must_use]
-    pub fn occupy(&self, slot: ProcessSlot, hint: usize, what: InFlight) -> Option<&AtomicU64> {
+    /// Occupies a lane, starting the search at `hint` (a thread's own number); `None` when all are taken.
+    #[inline]
+    pub fn occupy(&self, slot: ProcessSlot, hint: usize, what: InFlight) -> Option<Occupied<'_>> {
         let entry = Self::entry(slot) + LANES_AT;
         for i in 0..LANES {
             let lane = self.map.word(entry + (hint + i) % LANES * 8);
-            if lane.load(Relaxed) == 0 && lane.compare_exchange(0, what.to_word(), SeqCst, Relaxed).is_ok() {
-                return Some(lane);
+            let before = lane.load(Relaxed);
+            if before & !USES == 0 {
+                let free = before.wrapping_add(ONE_USE) & USES;
+                if lane.compare_exchange(before, what.to_word() | free, SeqCst, Relaxed).is_ok() {
+                    return Some(Occupied { lane, free });
+                }
             }
         }
         None
@@ -112,5 +154,88 @@ impl Slots {
     pub fn in_flight(&self, slot: ProcessSlot) -> impl Iterator<Item = InFlight> {
         let entry = Self::entry(slot) + LANES_AT;
         (0..LANES).filter_map(move |lane| InFlight::from_word(self.map.word(entry + lane * 8).load(SeqCst)))
+    }
+
+    /// Every use of a lane, by the living and the dead, that overlaps `regions`.
+    #[must_use]
+    pub fn uses(&self, first: RegionIndex, last: RegionIndex) -> Vec<Use> {
+        let mut uses = Vec::new();
+        for (slot, incarnation) in self.users() {
+            let entry = Self::entry(slot) + LANES_AT;
+            for lane in 0..LANES {
+                let word = self.map.word(entry + lane * 8).load(SeqCst);
+                match InFlight::from_word(word) {
+                    Some(what) if what.first <= last && what.last >= first => {
+                        uses.push(Use { slot, incarnation, lane, word, what });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        uses
+    }
+
+    /// Whether the use goes on: its lane has not been freed since, nor cleared by a later process.
+    #[must_use]
+    pub fn goes_on(&self, lane: &Use) -> bool {
+        let entry = Self::entry(lane.slot);
+        self.map.word(entry + LANES_AT + lane.lane * 8).load(SeqCst) == lane.word
+            && self.map.word(entry).load(SeqCst) == lane.incarnation.0
+    }
+
+    /// Write lanes of dead processes that others have cleared, counted up for ever.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        self.map.word(FORGOTTEN_AT).load(SeqCst)
+    }
+
+    /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on.
+    pub fn users_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<Vec<(ProcessSlot, Incarnation)>> {
+        let slots = Self { map: SharedMap::new(descriptor, FORGOTTEN_AT, true)? };
+        Ok(slots.users().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write_of(region: u32) -> InFlight {
+        InFlight { direction: Direction::Write, first: RegionIndex(region), last: RegionIndex(region + 1) }
+    }
+
+    #[test]
+    fn every_use_of_a_lane_is_another() {
+        let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
+        let (slot, incarnation) = (ProcessSlot(5), Incarnation(7));
+        slots.add_user(slot, incarnation);
+        let first = slots.occupy(slot, 3, write_of(MAX_REGIONS - 2)).unwrap();
+        let seen = slots.uses(RegionIndex(MAX_REGIONS - 1), RegionIndex(MAX_REGIONS - 1));
+        assert_eq!(seen.len(), 1);
+        assert_eq!((seen[0].what, seen[0].slot, seen[0].incarnation), (write_of(MAX_REGIONS - 2), slot, incarnation));
+        assert!(slots.goes_on(&seen[0]) && slots.uses(RegionIndex(0), RegionIndex(9)).is_empty());
+        first.free();
+        assert!(!slots.goes_on(&seen[0]) && slots.in_flight(slot).next().is_none());
+        let again = slots.occupy(slot, 3, write_of(MAX_REGIONS - 2)).unwrap();
+        assert!(!slots.goes_on(&seen[0]));
+        again.free();
+    }
+
+    #[test]
+    fn what_a_dead_writer_leaves_is_counted_before_it_is_forgotten() {
+        let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
+        let slot = ProcessSlot(5);
+        slots.add_user(slot, Incarnation(7));
+        let _left = slots.occupy(slot, 0, write_of(3)).unwrap();
+        let read = InFlight { direction: Direction::Read, ..write_of(3) };
+        let _also = slots.occupy(slot, 0, read).unwrap();
+        let seen = slots.uses(RegionIndex(3), RegionIndex(3));
+        assert_eq!((seen.len(), slots.forgotten()), (2, 0));
+        slots.add_user(slot, Incarnation(8));
+        assert_eq!(slots.forgotten(), 1);
+        assert!(seen.iter().all(|lane| !slots.goes_on(lane)) && slots.in_flight(slot).next().is_none());
+        // The same process once more.
+        slots.add_user(slot, Incarnation(8));
+        assert_eq!(slots.forgotten(), 1);
     }
 }

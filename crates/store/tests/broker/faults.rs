@@ -309,7 +309,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
         let (free, _stub) = other.create(&testbed.data("b")).unwrap();
         other.place(free.file, 0, 0).unwrap();
         assert!(opened.control.gate_is_shut());
-        lane.store(0, std::sync::atomic::Ordering::SeqCst);
+        lane.free();
         cutting.join().unwrap().unwrap();
     });
     assert_eq!(opened.extent.size_bytes(), u64::from(STRIPE));
@@ -317,7 +317,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     let dead = stripewise_store::shared::processes::Incarnation(incarnation.0 + 1000);
     let elsewhere = stripewise_store::shared::processes::ProcessSlot(slot.0 ^ 1);
     opened.slots.add_user(elsewhere, dead);
-    opened.slots.occupy(elsewhere, 0, what).unwrap();
+    let _left = opened.slots.occupy(elsewhere, 0, what).unwrap();
     client.ask(Request::Truncate { file: opened.file, size_bytes: 1 }).unwrap();
 }
 

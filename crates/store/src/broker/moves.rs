@@ -1,0 +1,585 @@
+//! The queue of moves, the threads that run them, and what is told of both.
+//!
+//! Orders become one move for each region. Those that take a region off SSD come first, since they make room, then those that leave the SSD
+//! share as it is, then the rest; each kind in the order in which it was ordered. A later order for a region replaces an earlier one that has
+//! not begun. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
+//!
+//! | module | what |
+//! |---|---|
+//! | `moving` | one region's move, step by step |
+//! | `copying` | bytes from the old place to the new one |
+//! | `throttle` | how fast |
+//! | `discards` | objects that belong to no region (any more), and their freeing |
+
+mod copying;
+mod discards;
+mod moving;
+mod throttle;
+
+pub(super) use moving::Going;
+
+use super::files::{Inner, Managed};
+use super::{BrokerError, Core, guard};
+use crate::protocol::{
+    MAX_PACKET_BYTES, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, Refusal, WhichMoves,
+};
+use crate::shared::control::MAX_REGIONS;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerClass};
+pub(super) use throttle::Throttle;
+
+/// Moves that run at the same time: while one seals and syncs, another copies.
+const MOVERS: usize = 2;
+/// Moves queued at most.
+const MOST_QUEUED: usize = 1 << 20;
+/// Ended moves that are told of.
+const KEPT: usize = 4096;
+/// How often movers look at what waits for others (readers of an old place, a stopped process).
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// A move that was put back waits at least so long, twice as long each time, up to the longest.
+const FIRST_PUT_BACK: Duration = Duration::from_millis(50);
+const LONGEST_PUT_BACK: Duration = Duration::from_secs(10);
+
+/// Which moves go first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Class {
+    Outgoing,
+    Neutral,
+    Incoming,
+}
+
+/// One region's move, from its order to its end.
+struct Entry {
+    file: FileId,
+    path: Arc<str>,
+    region: RegionIndex,
+    layout: Arc<Layout>,
+    class: Class,
+    from: Vec<(u16, u32)>,
+    total_bytes: u64,
+    copied_bytes: Arc<AtomicU64>,
+    state: MoveState,
+    /// Once begun.
+    going: Option<Arc<Going>>,
+    cancelled: bool,
+    put_back: Duration,
+}
+
+/// What a mover takes from the queue.
+pub(super) struct Task {
+    pub(super) number: MoveNumber,
+    pub(super) file: FileId,
+    pub(super) region: RegionIndex,
+    pub(super) layout: Arc<Layout>,
+    pub(super) copied_bytes: Arc<AtomicU64>,
+}
+
+/// What became of a task.
+pub(super) enum Outcome {
+    /// Committed, or nothing was to be done; the old place may still wait for its readers.
+    Moved {
+        bytes: u64,
+        freeing: bool,
+    },
+    Failed(String),
+    Cancelled,
+    /// To be tried again later; why not now.
+    PutBack(String),
+}
+
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    entries: BTreeMap<MoveNumber, Entry>,
+    /// By class and turn.
+    ready: BTreeSet<(Class, u64, MoveNumber)>,
+    turn: u64,
+    /// Put back until then.
+    later: Vec<(Instant, MoveNumber)>,
+    /// Not begun, by region.
+    queued: HashMap<(FileId, RegionIndex), MoveNumber>,
+    ended: VecDeque<MoveNumber>,
+    active: usize,
+    totals: MoveTotals,
+    stopping: bool,
+}
+
+/// All moves of a broker.
+pub(super) struct Moves {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    pub(super) throttle: Throttle,
+    pub(super) freeing: discards::Freeing,
+}
+
+/// The threads, until stopped.
+pub(super) struct Movers {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Movers {
+    pub(super) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
+        let mut movers = Self { core: Arc::clone(core), threads: Vec::with_capacity(MOVERS) };
+        for _ in 0..MOVERS {
+            let moving = Arc::clone(core);
+            let thread = std::thread::Builder::new().name("stripewise-mover".into()).spawn(move || moving.move_on());
+            movers.threads.push(thread.map_err(|error| BrokerError::Os {
+                action: "starting a thread",
+                source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+            })?);
+        }
+        Ok(movers)
+    }
+}
+
+impl Drop for Movers {
+    /// Moves that are not committed are abandoned; their regions stay where they are.
+    fn drop(&mut self) {
+        self.core.moves.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Moves {
+    pub(super) fn new(throttle: Throttle) -> Self {
+        Self { queue: Mutex::default(), changed: Condvar::new(), throttle, freeing: discards::Freeing::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        guard(&self.queue)
+    }
+
+    fn stop(&self) {
+        let mut queue = self.queue();
+        queue.stopping = true;
+        for going in queue.entries.values().filter_map(|entry| entry.going.as_ref()) {
+            going.abandon("the broker was stopped");
+        }
+        drop(queue);
+        self.throttle.stop();
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.queue().stopping
+    }
+
+    /// Whether moves other than the one that asks may free room yet.
+    pub(super) fn others_may_make_room(&self) -> bool {
+        let queue = self.queue();
+        let is_outgoing =
+            |number| queue.entries.get(number).is_some_and(|entry: &Entry| entry.class == Class::Outgoing);
+        queue.active > 1 || !self.freeing.is_empty() || queue.queued.values().any(is_outgoing)
+    }
+
+    pub(super) fn control(&self, control: MoveControl) {
+        let mut queue = self.queue();
+        match control {
+            MoveControl::Pause { why } => {
+                queue.totals.paused = Some(why);
+                self.throttle.pause(true);
+            }
+            MoveControl::Resume => {
+                queue.totals.paused = None;
+                self.throttle.pause(false);
+            }
+            MoveControl::Bandwidth(bandwidth) => {
+                queue.totals.bandwidth = bandwidth;
+                self.throttle.set(bandwidth);
+            }
+            MoveControl::Cancel(which) => queue.cancel(which),
+        }
+        drop(queue);
+        self.throttle.wake();
+        self.changed.notify_all();
+    }
+
+    /// The move has come to this state, which is not its last.
+    pub(super) fn note(&self, number: MoveNumber, state: MoveState) {
+        if let Some(entry) = self.queue().entries.get_mut(&number) {
+            entry.state = state;
+        }
+    }
+
+    /// The move has begun. False: it was cancelled meanwhile.
+    pub(super) fn begun(&self, number: MoveNumber, going: &Arc<Going>, total_bytes: u64) -> bool {
+        let mut queue = self.queue();
+        let stopping = queue.stopping;
+        let Some(entry) = queue.entries.get_mut(&number) else { return false };
+        entry.from = pairs(&going.old.layout);
+        entry.total_bytes = total_bytes;
+        entry.state = MoveState::Copying;
+        entry.going = Some(Arc::clone(going));
+        !entry.cancelled && !stopping
+    }
+
+    /// The old place of a committed move was freed.
+    pub(super) fn freed(&self, number: MoveNumber) {
+        let mut queue = self.queue();
+        if queue.entries.get(&number).is_some_and(|entry| entry.state == MoveState::Freeing) {
+            queue.end(number, MoveState::Done);
+        }
+        drop(queue);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn totals(&self) -> MoveTotals {
+        let queue = self.queue();
+        let unfinished = queue.entries.values().filter(|entry| !entry.state.is_final());
+        let left = |entry: &Entry| match entry.state {
+            MoveState::Queued { .. } => entry.total_bytes,
+            MoveState::Copying => entry.total_bytes.saturating_sub(entry.copied_bytes.load(Relaxed)),
+            _ => 0,
+        };
+        let (mut queued, mut active, mut left_bytes) = (0, 0, 0);
+        for entry in unfinished {
+            match entry.state {
+                MoveState::Queued { .. } => queued += 1,
+                _ => active += 1,
+            }
+            left_bytes += left(entry);
+        }
+        let copied_bytes = self.throttle.copied_bytes();
+        MoveTotals { queued, active, left_bytes, copied_bytes, ..queue.totals.clone() }
+    }
+
+    /// Moves from behind `after`, as many as fit a packet, and whether there are more.
+    pub(super) fn list(&self, after: Option<MoveNumber>) -> (Vec<MoveStatus>, bool) {
+        use std::ops::Bound;
+        let queue = self.queue();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut bytes, mut moves) = (0, Vec::new());
+        for (number, entry) in queue.entries.range((from, Bound::Unbounded)) {
+            let status = entry.status(*number);
+            bytes += 128 + status.path.len() + 8 * (status.from.len() + status.to.len());
+            if let MoveState::Failed { why } | MoveState::Queued { waits_for: Some(why) } = &status.state {
+                bytes += why.len();
+            }
+            if bytes > MAX_PACKET_BYTES / 2 && !moves.is_empty() {
+                return (moves, true);
+            }
+            moves.push(status);
+        }
+        (moves, false)
+    }
+
+    /// Waits for something to do, at most [`LOOK_INTERVAL`] while something waits for others; `None` when there is nothing yet.
+    fn next_task(&self) -> Option<Task> {
+        let mut queue = self.queue();
+        if !queue.stopping && queue.take_later().is_none() && (queue.totals.paused.is_some() || queue.ready.is_empty())
+        {
+            let wait = if queue.later.is_empty() && self.freeing.is_empty() {
+                Duration::from_secs(3600)
+            } else {
+                LOOK_INTERVAL
+            };
+            queue = self.changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
+            queue.take_later();
+        }
+        if queue.stopping || queue.totals.paused.is_some() {
+            return None;
+        }
+        let (_, _, number) = queue.ready.pop_first()?;
+        queue.active += 1;
+        let entry = queue.entries.get_mut(&number)?;
+        entry.state = MoveState::Queued { waits_for: None };
+        let task = Task {
+            number,
+            file: entry.file,
+            region: entry.region,
+            layout: Arc::clone(&entry.layout),
+            copied_bytes: Arc::clone(&entry.copied_bytes),
+        };
+        queue.queued.remove(&(task.file, task.region));
+        Some(task)
+    }
+
+    fn finish(&self, number: MoveNumber, outcome: Outcome) {
+        let mut queue = self.queue();
+        queue.active -= 1;
+        match outcome {
+            Outcome::Moved { bytes, freeing } => {
+                queue.totals.moved_bytes += bytes;
+                // Otherwise it ends, or has ended, when the old place is freed.
+                if !freeing {
+                    queue.end(number, MoveState::Done);
+                }
+            }
+            Outcome::Failed(why) => queue.end(number, MoveState::Failed { why }),
+            Outcome::Cancelled => queue.end(number, MoveState::Cancelled),
+            Outcome::PutBack(why) => queue.put_back(number, why),
+        }
+        drop(queue);
+        self.changed.notify_all();
+    }
+}
+
+impl Queue {
+    /// Moves that were put back for long enough take their turn again; `Some` if there was one.
+    fn take_later(&mut self) -> Option<()> {
+        let now = Instant::now();
+        let mut taken = None;
+        let mut number = 0;
+        while number < self.later.len() {
+            if self.later[number].0 > now {
+                number += 1;
+                continue;
+            }
+            let (_, due) = self.later.swap_remove(number);
+            self.make_ready(due);
+            taken = Some(());
+        }
+        taken
+    }
+
+    fn make_ready(&mut self, number: MoveNumber) {
+        if let Some(entry) = self.entries.get(&number) {
+            self.turn += 1;
+            self.ready.insert((entry.class, self.turn, number));
+        }
+    }
+
+    fn put_back(&mut self, number: MoveNumber, why: String) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.going = None;
+        let key = (entry.file, entry.region);
+        // Cancelled, or replaced by a later order, while it was being tried.
+        if entry.cancelled || self.queued.contains_key(&key) {
+            return self.end(number, MoveState::Cancelled);
+        }
+        entry.state = MoveState::Queued { waits_for: Some(why) };
+        entry.copied_bytes.store(0, Relaxed);
+        entry.put_back = (2 * entry.put_back).clamp(FIRST_PUT_BACK, LONGEST_PUT_BACK);
+        self.later.push((Instant::now() + entry.put_back, number));
+        self.queued.insert(key, number);
+    }
+
+    fn end(&mut self, number: MoveNumber, state: MoveState) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        let total = match state {
+            MoveState::Failed { .. } => &mut self.totals.failed,
+            MoveState::Cancelled => &mut self.totals.cancelled,
+            _ => &mut self.totals.done,
+        };
+        *total += 1;
+        entry.state = state;
+        entry.going = None;
+        self.ended.push_back(number);
+        if self.ended.len() > KEPT
+            && let Some(forgotten) = self.ended.pop_front()
+        {
+            self.entries.remove(&forgotten);
+        }
+    }
+
+    fn cancel(&mut self, which: WhichMoves) {
+        let is_meant = |number: MoveNumber, entry: &Entry| match which {
+            WhichMoves::All => true,
+            WhichMoves::File(file) => entry.file == file,
+            WhichMoves::One(one) => number == one,
+        };
+        let meant: Vec<MoveNumber> = self
+            .entries
+            .iter()
+            .filter(|(number, entry)| !entry.state.is_final() && is_meant(**number, entry))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in meant {
+            self.cancel_one(number);
+        }
+    }
+
+    fn cancel_one(&mut self, number: MoveNumber) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.cancelled = true;
+        let key = (entry.file, entry.region);
+        match &entry.going {
+            Some(going) => going.cancel(),
+            None if self.queued.get(&key) == Some(&number) => {
+                self.queued.remove(&key);
+                self.ready.retain(|(_, _, ready)| *ready != number);
+                self.later.retain(|(_, later)| *later != number);
+                self.end(number, MoveState::Cancelled);
+            }
+            // Just being taken up: seen when it begins.
+            None => {}
+        }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let number = MoveNumber(self.next);
+        self.next += 1;
+        let key = (entry.file, entry.region);
+        if let Some(earlier) = self.queued.get(&key).copied() {
+            self.cancel_one(earlier);
+        }
+        self.queued.insert(key, number);
+        self.entries.insert(number, entry);
+        self.make_ready(number);
+    }
+}
+
+impl Entry {
+    fn status(&self, number: MoveNumber) -> MoveStatus {
+        MoveStatus {
+            number,
+            file: self.file,
+            path: self.path.to_string(),
+            region: self.region,
+            from: self.from.clone(),
+            to: pairs(&self.layout),
+            state: self.state.clone(),
+            copied_bytes: self.copied_bytes.load(Relaxed),
+            total_bytes: self.total_bytes,
+        }
+    }
+}
+
+fn pairs(layout: &Layout) -> Vec<(u16, u32)> {
+    layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect()
+}
+
+impl Core {
+    /// Queues one move for each region of the orders that has objects; where none are, the placement is changed at once. Returns the number of
+    /// the first and how many there are.
+    pub(super) fn queue_moves(&self, orders: &[MoveOrder]) -> Result<(MoveNumber, u64), Refusal> {
+        let mut added = Vec::new();
+        for order in orders {
+            self.check_order(order)?;
+            self.managed(order.file)?;
+        }
+        for order in orders {
+            let managed = self.managed(order.file)?;
+            let mut inner = guard(&managed.inner);
+            if inner.freed {
+                return Err(Refusal::UnknownFile { file: order.file });
+            }
+            self.place_later_by(&managed, &mut inner, order)?;
+            let geometry = inner.geometry();
+            let size_bytes = managed.extent.size_bytes();
+            let (path, layout): (Arc<str>, _) = (inner.record.path.as_str().into(), Arc::new(order.layout.clone()));
+            for (region, placed) in inner.regions.range(order.first..=order.last) {
+                added.push(Entry {
+                    file: order.file,
+                    path: Arc::clone(&path),
+                    region: *region,
+                    layout: Arc::clone(&layout),
+                    class: self.class_of(&placed.layout, &layout),
+                    from: pairs(&placed.layout),
+                    total_bytes: geometry.used_bytes(*region, size_bytes),
+                    copied_bytes: Arc::default(),
+                    state: MoveState::Queued { waits_for: None },
+                    going: None,
+                    cancelled: false,
+                    put_back: Duration::ZERO,
+                });
+            }
+        }
+        let mut queue = self.moves.queue();
+        let (first, count) = (MoveNumber(queue.next), added.len() as u64);
+        if queue.queued.len() + added.len() > MOST_QUEUED {
+            return Err(Refusal::TooLarge {
+                what: format!(
+                    "{} moves in the queue; order the rest when some are done",
+                    queue.queued.len() + added.len()
+                ),
+            });
+        }
+        added.into_iter().for_each(|entry| queue.add(entry));
+        drop(queue);
+        self.moves.changed.notify_all();
+        Ok((first, count))
+    }
+
+    /// Regions of the order without objects are placed so later.
+    fn place_later_by(&self, managed: &Managed, inner: &mut Inner, order: &MoveOrder) -> Result<(), Refusal> {
+        let mut placement = inner.placement.clone();
+        let mut from = order.first.0;
+        let placed: Vec<u32> = inner.regions.range(order.first..=order.last).map(|(region, _)| region.0).collect();
+        for end in placed.into_iter().chain([order.last.0 + 1]) {
+            if from < end {
+                placement = moving::with_layouts(&placement, RegionIndex(from), RegionIndex(end - 1), &order.layout);
+            }
+            from = end + 1;
+        }
+        self.put_placement(managed, inner, placement)
+    }
+
+    fn check_order(&self, order: &MoveOrder) -> Result<(), Refusal> {
+        let invalid = |what| Err(Refusal::Invalid { what });
+        if order.first > order.last || order.last.0 >= MAX_REGIONS {
+            return invalid(format!(
+                "regions {} to {} of file {}: a file has regions 0 to {}",
+                order.first,
+                order.last,
+                order.file,
+                MAX_REGIONS - 1
+            ));
+        }
+        let servers = self.servers.len();
+        match order.layout.stripes().iter().find(|stripe| usize::from(stripe.server.0) >= servers) {
+            Some(stripe) => {
+                invalid(format!("the layout names server {}, but the cluster has {servers}", stripe.server))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn class_of(&self, from: &Layout, to: &Layout) -> Class {
+        // Share of the cycle on SSD, as a fraction whose sides are compared crosswise.
+        let share = |layout: &Layout| {
+            let on_ssd = layout.stripes().iter().filter(|stripe| {
+                self.cluster.servers.get(usize::from(stripe.server.0)).is_some_and(|s| s.class == ServerClass::Ssd)
+            });
+            let ssd_bytes: u64 = on_ssd.map(|stripe| u64::from(stripe.size_bytes)).sum();
+            (u128::from(ssd_bytes), u128::from(layout.view().cycle_bytes()))
+        };
+        let ((before, of_before), (after, of_after)) = (share(from), share(to));
+        match (after * of_before).cmp(&(before * of_after)) {
+            std::cmp::Ordering::Less => Class::Outgoing,
+            std::cmp::Ordering::Equal => Class::Neutral,
+            std::cmp::Ordering::Greater => Class::Incoming,
+        }
+    }
+
+    /// A mover's life.
+    fn move_on(&self) {
+        while !self.moves.is_stopping() {
+            self.free_what_is_left();
+            let Some(task) = self.moves.next_task() else { continue };
+            let outcome = self.move_region(&task);
+            if let Outcome::Failed(why) = &outcome {
+                self.state.note(&format!("moving region {} of file {}: {why}", task.region, task.file));
+            }
+            self.moves.finish(task.number, outcome);
+        }
+    }
+
+    /// The placement by which regions to come are placed; see [`crate::protocol::Admin::SetPlacement`].
+    pub(super) fn set_placement(&self, file: FileId, placement: Placement) -> Result<(), Refusal> {
+        let managed = self.managed(file)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file });
+        }
+        placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what })?;
+        if placement.region_size.0 != inner.record.region_bytes {
+            return Err(Refusal::Invalid {
+                what: format!(
+                    "{} has regions of {} bytes, the placement of {}; release the file and apply the new plan to change that",
+                    inner.record.path, inner.record.region_bytes, placement.region_size.0
+                ),
+            });
+        }
+        self.put_placement(&managed, &mut inner, placement)
+    }
+}

@@ -1,0 +1,553 @@
+//! One region's move, step by step. `shared::marking` says why no byte is lost; this is who does what when.
+//!
+//! 1. *Begin,* under the file's lock: room promised, the new objects noted as a discard (durably) and made, the region word "moving".
+//! 2. Whoever was writing there before is waited for: from then on every writer marks.
+//! 3. Rounds: what is marked is copied, until little is left or the rounds do not get smaller.
+//! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced.
+//! 5. *Commit,* under the file's lock: the region's record names the new objects and the old ones become the discard, in one durable batch. Then the
+//!    word is published and writers go on.
+//! 6. The old objects are freed when nobody who was inside at that time is there any more (`discards`).
+//!
+//! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
+//! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
+
+use super::super::files::{Inner, Managed};
+use super::super::room::NoRoom;
+use super::super::{Core, guard};
+use super::copying::{Copier, Fault, Speed};
+use super::discards::Discard;
+use super::{Outcome, Task};
+use crate::protocol::{MoveNumber, MoveState, Refusal};
+use crate::rmt::{Changes, FileState, RegionRecord};
+use crate::server::{ObjectName, Ownership, moved_generation};
+use crate::shared::control::RegionState;
+use crate::shared::marking::{MOVE_SLOTS, Motion, chunks_of};
+use crate::shared::processes::{Incarnation, ProcessSlot};
+use crate::shared::slots::Use;
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use stripewise_layout::{ByteCount, Direction, Layout, Placement, RegionIndex, ServerId};
+
+/// How long those who were writing when the move began are waited for.
+const FIRST_DRAIN: Duration = Duration::from_millis(500);
+/// The same under the seal, where other writers wait too.
+const SEAL_DRAIN: Duration = Duration::from_millis(50);
+/// Seals that may be broken because a writer inside did not come out.
+const MOST_SEALS: u32 = 6;
+/// Rounds of copying before the last one, which is done under the seal whatever is left.
+const MOST_ROUNDS: u32 = 16;
+/// What can be copied in this time is left for the seal.
+const SHORT_SEAL: Duration = Duration::from_millis(4);
+/// What turns out to need more than this under the seal is copied with writers let in, while rounds last.
+const LONG_SEAL: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+/// How often a process whose I/O goes on is asked for whether it lives.
+const LIFE_CHECK: Duration = Duration::from_millis(4);
+
+/// A move that has begun.
+pub(in super::super) struct Going {
+    pub(in super::super) slot: u8,
+    pub(super) region: RegionIndex,
+    pub(super) old: RegionRecord,
+    pub(super) new: RegionRecord,
+    ownership: Ownership,
+    ended: AtomicBool,
+    why: Mutex<Option<Why>>,
+}
+
+enum Why {
+    Cancelled,
+    Abandoned(String),
+}
+
+impl Going {
+    fn end(&self, why: Why) {
+        guard(&self.why).get_or_insert(why);
+        self.ended.store(true, SeqCst);
+    }
+
+    pub(super) fn cancel(&self) {
+        self.end(Why::Cancelled);
+    }
+
+    /// The move is to be given up, and tried again from the start if it still can be.
+    pub(in super::super) fn abandon(&self, why: &str) {
+        self.end(Why::Abandoned(why.to_owned()));
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    fn outcome(&self) -> Outcome {
+        match &*guard(&self.why) {
+            Some(Why::Abandoned(why)) => Outcome::PutBack(why.clone()),
+            Some(Why::Cancelled) | None => Outcome::Cancelled,
+        }
+    }
+}
+
+/// Why a move does not go on.
+enum Stop {
+    /// Somebody ended it; [`Going`] knows why.
+    Ended,
+    Failed(String),
+    PutBack(String),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Stop::Failed(refusal.to_string())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Ended => Stop::Ended,
+            Fault::Server(error) => Stop::Failed(error.to_string()),
+        }
+    }
+}
+
+/// What came of waiting for those inside.
+enum Drained {
+    Living,
+    /// One died inside, and may have written what it could not mark.
+    Died,
+    Stuck(ProcessSlot),
+}
+
+impl Core {
+    pub(super) fn move_region(&self, task: &Task) -> Outcome {
+        let managed = match self.managed(task.file) {
+            Ok(managed) => managed,
+            Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
+            Err(refusal) => return Outcome::Failed(refusal.to_string()),
+        };
+        let going = match self.begin_move(task, &managed) {
+            Ok(going) => going,
+            Err(outcome) => return outcome,
+        };
+        let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
+        let mut act = Move {
+            core: self,
+            managed: &managed,
+            going: &going,
+            number: task.number,
+            dead: HashSet::new(),
+            committed: false,
+        };
+        if !self.moves.begun(task.number, &going, used) {
+            going.cancel();
+        }
+        match act.run(task) {
+            Ok(()) => {
+                act.committed = true;
+                Outcome::Moved { bytes: used, freeing: true }
+            }
+            Err(Stop::Ended) => going.outcome(),
+            Err(Stop::Failed(why)) => Outcome::Failed(why),
+            Err(Stop::PutBack(why)) => Outcome::PutBack(why),
+        }
+    }
+
+    /// Step 1. An error is the outcome: also when nothing is to be moved.
+    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, Outcome> {
+        let mut inner = guard(&managed.inner);
+        let region = task.region;
+        if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
+            return Err(Outcome::Failed("the file was removed".to_owned()));
+        }
+        match inner.record.state {
+            FileState::Live => {}
+            FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
+            _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
+        }
+        let Some(old) = inner.regions.get(&region).cloned() else {
+            let placement = with_layout(&inner.placement, region, &task.layout);
+            let put = self.put_placement(managed, &mut inner, placement);
+            return Err(put.map_or_else(failed, |()| Outcome::Moved { bytes: 0, freeing: false }));
+        };
+        if old.layout == *task.layout {
+            return Err(Outcome::Moved { bytes: 0, freeing: false });
+        }
+        if inner.moving.contains_key(&region) {
+            return Err(Outcome::PutBack("an earlier move of the region".to_owned()));
+        }
+        let slot = inner.move_slots.trailing_ones() as u8;
+        if slot >= MOVE_SLOTS {
+            return Err(Outcome::PutBack("other moves of the file".to_owned()));
+        }
+        // Now, since what is committed cannot be taken back.
+        managed.control.learn(managed.file, &task.layout).map_err(|error| failed(error.into()))?;
+        self.promise_room(&inner, region, &task.layout)?;
+        let give_back = |refusal: Refusal| {
+            guard(&self.room).give_back(&task.layout, managed.control.region_bytes());
+            failed(refusal)
+        };
+        let generation = self.reserve_generations(managed, &mut inner, 1).map_err(give_back)? + 1;
+        let generation = moved_generation(generation);
+        let new = RegionRecord { generation, layout: (*task.layout).clone(), fell_back: false };
+        let mut changes = Changes::default();
+        changes.put_discard(managed.file, region, generation, &new.layout);
+        self.step("move: before the discard");
+        self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
+        inner.discards.insert((region, generation), new.layout.clone());
+        self.step("move: discard noted");
+        if let Err(refusal) = self.make_objects(managed, &inner, &[(region, new.clone())]) {
+            drop(inner);
+            self.throw_away(managed, region, &new);
+            return Err(match refusal {
+                Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
+                refusal => failed(refusal),
+            });
+        }
+        let (ownership, ended, why) = (inner.ownership(), AtomicBool::new(false), Mutex::new(None));
+        let going = Arc::new(Going { slot, region, old, new, ownership, ended, why });
+        inner.move_slots |= 1 << slot;
+        inner.moving.insert(region, Arc::clone(&going));
+        let chunks = chunks_of(inner.record.region_bytes, 0, inner.record.region_bytes).end() + 1;
+        managed.control.begin_move(region, slot, managed.extent.marks(slot), chunks);
+        drop(inner);
+        self.step("move: begun");
+        Ok(going)
+    }
+
+    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), Outcome> {
+        let mut room = guard(&self.room);
+        let mut reservation = room.reserve(&self.servers);
+        match reservation.take(layout, inner.record.region_bytes) {
+            Ok(()) => {
+                reservation.promise();
+                Ok(())
+            }
+            Err(NoRoom::Server(error)) => Err(failed(error.into())),
+            Err(NoRoom::Full(full)) => {
+                let what = format!(
+                    "server {} has {} left of the {} that region {region} of {} needs there",
+                    self.cluster.servers[usize::from(full.server.0)].name,
+                    ByteCount(full.left_bytes),
+                    ByteCount(full.asked_bytes),
+                    inner.record.path
+                );
+                drop(room);
+                // What others leave may be enough.
+                Err(if self.moves.others_may_make_room() {
+                    Outcome::PutBack(what)
+                } else {
+                    failed(Refusal::NoSpace { what })
+                })
+            }
+        }
+    }
+
+    /// Removes the objects of a move that did not come to its end.
+    fn throw_away(&self, managed: &Arc<Managed>, region: RegionIndex, new: &RegionRecord) {
+        let (managed, generation, layout) = (Arc::clone(managed), new.generation, new.layout.clone());
+        let discard = Discard { managed, region, generation, layout, uses: Vec::new(), number: None };
+        if self.discard(&discard).is_err() {
+            // Tried again until it is done, and at the next start.
+            self.moves.freeing.add(discard);
+        }
+    }
+
+    pub(super) fn put_placement(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        placement: Placement,
+    ) -> Result<(), Refusal> {
+        if placement != inner.placement {
+            let mut changes = Changes::default();
+            changes.put_placement(managed.file, &placement);
+            self.table.commit(&changes)?;
+            inner.placement = placement;
+        }
+        Ok(())
+    }
+}
+
+fn failed(refusal: Refusal) -> Outcome {
+    Outcome::Failed(refusal.to_string())
+}
+
+/// The placement with another layout of one region.
+pub(super) fn with_layout(placement: &Placement, region: RegionIndex, layout: &Layout) -> Placement {
+    with_layouts(placement, region, region, layout)
+}
+
+/// The placement with another layout of the regions `first ..= last`.
+pub(super) fn with_layouts(placement: &Placement, first: RegionIndex, last: RegionIndex, layout: &Layout) -> Placement {
+    use stripewise_layout::Run;
+    // Runs as (regions, layout), those beyond the planned end made explicit as far as they are needed.
+    let mut runs: Vec<(u64, &Layout)> =
+        placement.runs.iter().map(|run| (u64::from(run.regions), &placement.layouts[run.layout as usize])).collect();
+    let planned: u64 = runs.iter().map(|(regions, _)| regions).sum();
+    let beyond = &placement.layouts[placement.beyond as usize];
+    let (from, end) = (u64::from(first.0), u64::from(last.0) + 1);
+    if planned < end {
+        runs.push((end - planned, beyond));
+    }
+    let mut changed: Vec<(u64, &Layout)> = Vec::with_capacity(runs.len() + 2);
+    let mut add = |regions: u64, layout| match changed.last_mut() {
+        _ if regions == 0 => {}
+        Some((before, same)) if *same == layout => *before += regions,
+        _ => changed.push((regions, layout)),
+    };
+    let mut at = 0;
+    for (regions, own) in runs {
+        let run_end = at + regions;
+        let (inside_from, inside_end) = (from.clamp(at, run_end), end.clamp(at, run_end));
+        add(inside_from - at, own);
+        add(inside_end - inside_from, layout);
+        add(run_end - inside_end, own);
+        at = run_end;
+    }
+    let mut layouts: Vec<Layout> = Vec::new();
+    let mut number_of = |layout: &Layout| {
+        let number = layouts.iter().position(|known| known == layout).unwrap_or_else(|| {
+            layouts.push(layout.clone());
+            layouts.len() - 1
+        });
+        number as u32
+    };
+    // What lies beyond needs no run.
+    while changed.last().is_some_and(|(_, last)| *last == beyond) {
+        changed.pop();
+    }
+    let runs =
+        changed.iter().map(|(regions, layout)| Run { regions: *regions as u32, layout: number_of(layout) }).collect();
+    let (beyond, fallback) = (number_of(beyond), number_of(placement.fallback_layout()));
+    Placement { region_size: placement.region_size, layouts, runs, beyond, fallback }
+}
+
+/// A move under way; dropped without being committed, it is given up.
+struct Move<'a> {
+    core: &'a Core,
+    managed: &'a Arc<Managed>,
+    going: &'a Arc<Going>,
+    number: MoveNumber,
+    /// Who died inside, and whose writes have been copied since.
+    dead: HashSet<(ProcessSlot, Incarnation)>,
+    committed: bool,
+}
+
+impl Drop for Move<'_> {
+    fn drop(&mut self) {
+        let (managed, going) = (self.managed, self.going);
+        let mut inner = guard(&managed.inner);
+        inner.move_slots &= !(1 << going.slot);
+        if self.committed {
+            return;
+        }
+        managed.control.give_up_move(going.region, going.slot);
+        inner.moving.remove(&going.region);
+        drop(inner);
+        self.core.step("move: given up");
+        self.core.throw_away(managed, going.region, &going.new);
+    }
+}
+
+impl Move<'_> {
+    fn run(&mut self, task: &Task) -> Result<(), Stop> {
+        let (core, slots, going) = (self.core, &self.managed.slots, self.going);
+        let mut forgotten = slots.forgotten();
+        if let Drained::Stuck(slot) = self.drain(self.writers(), FIRST_DRAIN) {
+            return Err(Stop::PutBack(self.stuck(slot)));
+        }
+        core.step("move: drained");
+        let copier = Copier::open(core, self.managed, going, &task.copied_bytes)?;
+        let marks = self.managed.extent.marks(going.slot);
+        let (mut rounds, mut seals) = (0, 0);
+        loop {
+            rounds = self.copy_rounds(&copier, rounds)?;
+            copier.sync()?;
+            core.step("move: copied and synced");
+            if going.is_ended() || !self.managed.control.seal(going.region, going.slot) {
+                return Err(Stop::Ended);
+            }
+            core.moves.note(self.number, MoveState::Sealed);
+            core.step("move: sealed");
+            match self.drain(self.writers(), SEAL_DRAIN) {
+                Drained::Stuck(slot) => {
+                    self.unseal()?;
+                    seals += 1;
+                    if seals == MOST_SEALS {
+                        return Err(Stop::PutBack(self.stuck(slot)));
+                    }
+                    std::thread::sleep(SEAL_DRAIN * seals);
+                    continue;
+                }
+                drained => {
+                    let count = slots.forgotten();
+                    if matches!(drained, Drained::Died) || count != forgotten {
+                        forgotten = count;
+                        marks.mark(0..=usize::MAX);
+                        self.unseal()?;
+                        // Once for each that died: not counted.
+                        rounds = rounds.min(MOST_ROUNDS - 2);
+                        continue;
+                    }
+                }
+            }
+            if rounds < MOST_ROUNDS && copier.time_for(marks.count()) > LONG_SEAL {
+                self.unseal()?;
+                continue;
+            }
+            loop {
+                copier.copy(&marks.take(), Speed::AtOnce)?;
+                copier.sync()?;
+                core.step("move: whole");
+                core.moves.note(self.number, MoveState::Committing);
+                if self.commit()? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Step 3; returns the number of rounds so far.
+    fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32) -> Result<u32, Stop> {
+        let marks = self.managed.extent.marks(self.going.slot);
+        let mut before = u32::MAX;
+        loop {
+            let marked = marks.count();
+            let is_shrinking = u64::from(marked) * 5 < u64::from(before) * 4;
+            if rounds > 0 && (rounds >= MOST_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
+                return Ok(rounds);
+            }
+            copier.copy(&marks.take(), Speed::Throttled)?;
+            self.core.step("move: round copied");
+            (before, rounds) = (marked, rounds + 1);
+        }
+    }
+
+    fn writers(&self) -> Vec<Use> {
+        let mut uses = self.managed.slots.uses(self.going.region, self.going.region);
+        uses.retain(|lane| lane.what.direction == Direction::Write);
+        uses
+    }
+
+    fn stuck(&self, slot: ProcessSlot) -> String {
+        format!("process {}, whose I/O does not end", self.core.processes.process_id(slot))
+    }
+
+    fn unseal(&self) -> Result<(), Stop> {
+        if !self.managed.control.unseal(self.going.region, self.going.slot) {
+            return Err(Stop::Ended);
+        }
+        self.core.moves.note(self.number, MoveState::Copying);
+        self.core.step("move: unsealed");
+        Ok(())
+    }
+
+    /// Waits until these uses have ended. The dead count as gone, each once.
+    fn drain(&mut self, mut uses: Vec<Use>, patience: Duration) -> Drained {
+        let (start, mut pause, mut looked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
+        let mut died = false;
+        loop {
+            uses.retain(|lane| self.managed.slots.goes_on(lane));
+            uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
+            if uses.is_empty() {
+                return if died { Drained::Died } else { Drained::Living };
+            }
+            if looked.is_none_or(|looked| looked.elapsed() >= LIFE_CHECK) {
+                for lane in uses.iter().filter(|lane| !self.core.is_alive(lane.slot, lane.incarnation)) {
+                    died |= self.dead.insert((lane.slot, lane.incarnation));
+                }
+                looked = Some(Instant::now());
+                continue;
+            }
+            if start.elapsed() > patience || self.going.is_ended() {
+                return Drained::Stuck(uses[0].slot);
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Step 5. False: something was cut meanwhile and has to be copied again.
+    fn commit(&mut self) -> Result<bool, Stop> {
+        let (core, managed, going) = (self.core, self.managed, self.going);
+        let mut guarded = guard(&managed.inner);
+        let inner = &mut *guarded;
+        let sealed = matches!(
+            managed.control.region(going.region),
+            RegionState::Placed { motion: Motion::Sealed(slot), .. } if slot == going.slot
+        );
+        if inner.freed || going.is_ended() || !sealed {
+            return Err(Stop::Ended);
+        }
+        if managed.extent.marks(going.slot).count() > 0 {
+            return Ok(false);
+        }
+        self.finish_objects(inner)?;
+        let (file, region) = (managed.file, going.region);
+        let mut new = going.new.clone();
+        new.fell_back = false;
+        let placement = with_layout(&inner.placement, region, &new.layout);
+        let mut changes = Changes::default();
+        changes.put_region(file, region, &new);
+        changes.remove_discard(file, region, new.generation);
+        changes.put_discard(file, region, going.old.generation, &going.old.layout);
+        if placement != inner.placement {
+            changes.put_placement(file, &placement);
+        }
+        core.step("move: before the commit");
+        core.table.commit(&changes).map_err(Refusal::from)?;
+        core.step("move: committed");
+        // It was learnt when the move began, so this cannot fail for want of room.
+        managed.control.publish(file, region, new.generation, &new.layout).map_err(Refusal::from)?;
+        managed.control.let_writers_go_on();
+        inner.placement = placement;
+        inner.discards.remove(&(region, new.generation));
+        inner.discards.insert((region, going.old.generation), going.old.layout.clone());
+        inner.regions.insert(region, new);
+        inner.moving.remove(&region);
+        // Who came in before the word was published may be reading the old place.
+        let uses = managed.slots.uses(region, region);
+        core.step("move: published");
+        core.moves.note(self.number, MoveState::Freeing);
+        core.moves.freeing.add(Discard {
+            managed: Arc::clone(managed),
+            region,
+            generation: going.old.generation,
+            layout: going.old.layout.clone(),
+            uses,
+            number: Some(self.number),
+        });
+        Ok(true)
+    }
+
+    /// The new objects get the file's present mode and owner, and end with the file.
+    fn finish_objects(&self, inner: &Inner) -> Result<(), Stop> {
+        let (core, going) = (self.core, self.going);
+        let used = inner.geometry().used_bytes(going.region, self.managed.extent.size_bytes());
+        let object = ObjectName { file: self.managed.file, region: going.region, generation: going.new.generation };
+        let view = going.new.layout.view();
+        for (turn, stripe) in going.new.layout.stripes().iter().enumerate() {
+            let server = core.server(stripe.server)?;
+            super::super::truncation::cut_as_owner(server, object, view.object_bytes(turn, used), going.ownership)
+                .map_err(Refusal::from)?;
+            if inner.ownership() != going.ownership {
+                server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
+pub(super) fn shares(going: &Going, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
+    let of = |direction, layout: &Layout| {
+        let cycle = layout.view().cycle_bytes();
+        let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
+        layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
+    };
+    [of(Direction::Read, &going.old.layout), of(Direction::Write, &going.new.layout)].concat()
+}

@@ -1,0 +1,259 @@
+//! How fast movers copy: all they can, at most so many bytes per second, or what the foreground leaves.
+//!
+//! What the foreground leaves is told from the devices. On emulated servers that is the time reserved at their stations, less what the movers
+//! reserved themselves; elsewhere, how often programs are found inside a file that moves. Movers take half of what is left and a
+//! small share beside, so that a device that programs keep busy loses little and a move still ends; where nobody else is about they take
+//! all. Half, not all, because what a program leaves depends on what it is left: a program that waits for its requests looks less busy
+//! for every request of ours that it waited behind.
+
+use super::super::guard;
+use crate::protocol::MigrateBandwidth;
+use crate::server::ServerError;
+use crate::server::directory::DirectoryServer;
+use crate::server::emulated::{EmulatedServer, EmulatedSpec};
+use crate::server::stations::{ServerLoad, Stations};
+use crate::server::{Due, ObjectName};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId, ServerUrl};
+
+/// Time over which a device's load is taken together.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// The share of a busy device that movers take all the same.
+const LEAST_SHARE: f64 = 0.04;
+/// Of what the foreground leaves.
+const SHARE_OF_REST: f64 = 0.5;
+/// Below this the foreground counts as absent.
+const QUIET: f64 = 0.02;
+/// Looks at who is inside a file, on servers without stations.
+const LOOKS: u32 = 8;
+/// Bytes of one object that are copied at once; fewer where programs would have to wait behind them.
+const PIECE_BYTES: u64 = 512 << 10;
+const POLITE_PIECE_BYTES: u64 = 128 << 10;
+
+/// An emulated server's stations, and what movers have reserved there since the broker started, ns.
+struct Device {
+    server: EmulatedServer<DirectoryServer>,
+    own_serial_ns: AtomicU64,
+    own_link_ns: AtomicU64,
+}
+
+/// How busy programs keep one server.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    load: ServerLoad,
+    own: (u64, u64),
+    share: f64,
+}
+
+struct State {
+    bandwidth: MigrateBandwidth,
+    paused: bool,
+    stopping: bool,
+    /// When the next unit may begin.
+    next: Instant,
+    sampled: Instant,
+    seen: Vec<Seen>,
+    /// Share of the looks that found a program inside, smoothed.
+    inside: f64,
+    /// Time that a byte took on servers without stations, s, smoothed.
+    byte_s: f64,
+}
+
+pub(in super::super) struct Throttle {
+    state: Mutex<State>,
+    changed: Condvar,
+    stations: Option<Arc<Stations>>,
+    devices: Vec<Option<Device>>,
+    copied: AtomicU64,
+}
+
+/// Movers were stopped, or the move was ended.
+pub(super) struct Ended;
+
+impl Throttle {
+    pub(in super::super) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
+        let device = |(number, server): (u16, &stripewise_layout::Server)| match (&server.url, &stations) {
+            (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) => {
+                let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale).map_err(|unknown| {
+                    ServerError::Unusable { server: server.name.clone(), what: unknown.to_string() }
+                })?;
+                let inner = DirectoryServer::new(&cluster.id, &server.name, server.url.directory());
+                let server = EmulatedServer::new(inner, Arc::clone(stations), ServerId(number), spec);
+                Ok(Some(Device { server, own_serial_ns: AtomicU64::new(0), own_link_ns: AtomicU64::new(0) }))
+            }
+            _ => Ok(None),
+        };
+        let devices = (0..).zip(&cluster.servers).map(device).collect::<Result<Vec<_>, ServerError>>()?;
+        let now = Instant::now();
+        let state = State {
+            bandwidth: MigrateBandwidth::Unlimited,
+            paused: false,
+            stopping: false,
+            next: now,
+            sampled: now,
+            seen: vec![Seen::default(); devices.len()],
+            inside: 0.0,
+            byte_s: 0.0,
+        };
+        Ok(Self { state: Mutex::new(state), changed: Condvar::new(), stations, devices, copied: AtomicU64::new(0) })
+    }
+
+    pub(super) fn set(&self, bandwidth: MigrateBandwidth) {
+        let mut state = guard(&self.state);
+        state.bandwidth = bandwidth;
+        state.next = Instant::now();
+    }
+
+    pub(super) fn pause(&self, paused: bool) {
+        guard(&self.state).paused = paused;
+    }
+
+    pub(super) fn stop(&self) {
+        guard(&self.state).stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// For those who wait here: something has changed.
+    pub(super) fn wake(&self) {
+        drop(guard(&self.state));
+        self.changed.notify_all();
+    }
+
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied.load(Relaxed)
+    }
+
+    pub(super) fn count(&self, bytes: u64) {
+        self.copied.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of one object to copy at once.
+    pub(super) fn piece_bytes(&self) -> u64 {
+        match guard(&self.state).bandwidth {
+            MigrateBandwidth::Unlimited => PIECE_BYTES,
+            MigrateBandwidth::Auto => POLITE_PIECE_BYTES,
+            MigrateBandwidth::BytesPerS(bytes) => (bytes / 16).clamp(4096, PIECE_BYTES),
+        }
+    }
+
+    /// Takes the emulated device's time for a part of a copy, behind all that was reserved before.
+    pub(super) fn reserve(
+        &self,
+        server: ServerId,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+    ) -> Due {
+        let device = self.devices.get(usize::from(server.0))?.as_ref()?;
+        let (serial, link) = device.server.demand(direction, length);
+        device.own_serial_ns.fetch_add(serial, Relaxed);
+        device.own_link_ns.fetch_add(link, Relaxed);
+        device.server.reserve_in_background(direction, object, offset, length)
+    }
+
+    /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
+    pub(super) fn admit(
+        &self,
+        bytes: u64,
+        servers: &[(Direction, ServerId, u64)],
+        is_inside: impl Fn() -> bool,
+        is_ended: impl Fn() -> bool,
+    ) -> Result<(), Ended> {
+        let mut state = guard(&self.state);
+        loop {
+            if state.stopping || is_ended() {
+                return Err(Ended);
+            }
+            let now = Instant::now();
+            if !state.paused && state.next <= now {
+                // Paid for by the next one, who waits.
+                let cost = self.cost(&mut state, bytes, servers, &is_inside);
+                state.next = now + cost;
+                return Ok(());
+            }
+            let wait = if state.paused { SAMPLE } else { state.next.saturating_duration_since(now).min(SAMPLE) };
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// How long nothing further may be copied after this.
+    fn cost(
+        &self,
+        state: &mut State,
+        bytes: u64,
+        servers: &[(Direction, ServerId, u64)],
+        is_inside: &impl Fn() -> bool,
+    ) -> Duration {
+        match state.bandwidth {
+            MigrateBandwidth::Unlimited => Duration::ZERO,
+            MigrateBandwidth::BytesPerS(rate) => Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64),
+            MigrateBandwidth::Auto => {
+                self.sample(state, is_inside);
+                let longest = servers.iter().map(|(direction, server, bytes)| {
+                    let number = usize::from(server.0);
+                    let Some(Some(device)) = self.devices.get(number) else {
+                        return spread(*bytes as f64 * state.byte_s, state.inside);
+                    };
+                    let (serial, link) = device.server.demand(*direction, *bytes);
+                    spread(serial.max(link) as f64 / 1e9, state.seen[number].share)
+                });
+                Duration::from_secs_f64(longest.fold(0.0, f64::max).min(10.0))
+            }
+        }
+    }
+
+    /// Brings the shares that programs take up to date.
+    fn sample(&self, state: &mut State, is_inside: &impl Fn() -> bool) {
+        let found = (0..LOOKS).filter(|_| is_inside()).count() as f64 / f64::from(LOOKS);
+        state.inside += (found - state.inside) / 4.0;
+        let elapsed = state.sampled.elapsed();
+        let Some(stations) = self.stations.as_ref().filter(|_| elapsed >= SAMPLE) else { return };
+        state.sampled = Instant::now();
+        let elapsed_ns = elapsed.as_nanos() as f64;
+        for (number, (device, seen)) in self.devices.iter().zip(&mut state.seen).enumerate() {
+            let Some(device) = device else { continue };
+            let load = stations.server_load(ServerId(number as u16));
+            let own = (device.own_serial_ns.load(Relaxed), device.own_link_ns.load(Relaxed));
+            // Saturating: the counters may have been reset.
+            let serial = load.device_busy.0.saturating_sub(seen.load.device_busy.0).saturating_sub(own.0 - seen.own.0);
+            let link = load.link_busy.0.saturating_sub(seen.load.link_busy.0).saturating_sub(own.1 - seen.own.1);
+            let share = (serial.max(link) as f64 / elapsed_ns).min(1.0);
+            // A sample much longer than usual is of a time in which nothing was moved.
+            let weight = if elapsed > 4 * SAMPLE { 1.0 } else { 0.5 };
+            *seen = Seen { load, own, share: seen.share + (share - seen.share) * weight };
+        }
+    }
+
+    /// Notes how long a unit took on servers without stations.
+    pub(super) fn note_speed(&self, bytes: u64, took: Duration) {
+        let mut state = guard(&self.state);
+        let byte_s = took.as_secs_f64() / bytes.max(1) as f64;
+        state.byte_s = if state.byte_s == 0.0 { byte_s } else { state.byte_s + (byte_s - state.byte_s) / 8.0 };
+    }
+}
+
+/// Over how much time work of `work_s` is spread where programs take `share` of the device.
+fn spread(work_s: f64, share: f64) -> f64 {
+    if share < QUIET { 0.0 } else { work_s / (LEAST_SHARE + SHARE_OF_REST * (1.0 - share)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn movers_take_all_of_an_idle_device_and_little_of_a_busy_one() {
+        assert_eq!(spread(1.0, 0.0), 0.0);
+        assert!((1.0 / spread(1.0, 1.0) - LEAST_SHARE).abs() < 1e-9);
+        // Where a program takes all that movers leave, their share settles below a tenth.
+        let mut movers = 0.5;
+        for _ in 0..50 {
+            movers = 1.0 / spread(1.0, 1.0 - movers);
+        }
+        assert!(movers < 0.1, "{movers}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Moving regions: what is ordered, and what is told of it.
+//!
+//! Orders are queued by region in the broker's memory and run by its movers while programs read and write. The queue ends with the
+//! broker: whoever wants moves to outlive it orders them again from the successor (a region that lies as ordered is done at once).
+
+use serde::{Deserialize, Serialize};
+use stripewise_layout::{ByteCount, FileId, Layout, RegionIndex};
+
+/// The regions `first ..= last` of a file are to lie in this layout. Where no objects are yet, new ones are placed so later.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MoveOrder {
+    pub file: FileId,
+    pub first: RegionIndex,
+    pub last: RegionIndex,
+    pub layout: Layout,
+}
+
+/// Number of one region's move, ascending in the order of queueing; new with every broker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct MoveNumber(pub u64);
+
+/// How fast movers may copy, all together.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub enum MigrateBandwidth {
+    #[default]
+    Unlimited,
+    /// What the foreground leaves.
+    Auto,
+    /// At most this many bytes per second, written to the new places.
+    BytesPerS(u64),
+}
+
+impl std::fmt::Display for MigrateBandwidth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MigrateBandwidth::Unlimited => f.write_str("unlimited"),
+            MigrateBandwidth::Auto => f.write_str("auto"),
+            MigrateBandwidth::BytesPerS(bytes) => write!(f, "{}/s", ByteCount(*bytes)),
+        }
+    }
+}
+
+/// `unlimited`, `auto`, or a size per second such as `20MiB`.
+impl std::str::FromStr for MigrateBandwidth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "unlimited" => Ok(MigrateBandwidth::Unlimited),
+            "auto" => Ok(MigrateBandwidth::Auto),
+            size => match size.strip_suffix("/s").unwrap_or(size).parse::<ByteCount>() {
+                Ok(ByteCount(0)) => Err("a bandwidth of 0 moves nothing; use `stripewise migrate pause`".to_owned()),
+                Ok(bytes) => Ok(MigrateBandwidth::BytesPerS(bytes.0)),
+                Err(error) => {
+                    Err(format!("{error}; a bandwidth is `auto`, `unlimited` or bytes per second like 20MiB"))
+                }
+            },
+        }
+    }
+}
+
+/// What is done to the queue.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum MoveControl {
+    /// No further move begins, and those under way copy no more until resumed; programs are not held up. `why` is told in the status.
+    Pause {
+        why: String,
+    },
+    Resume,
+    /// Ends moves that are not committed yet; their regions stay where they are.
+    Cancel(WhichMoves),
+    Bandwidth(MigrateBandwidth),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum WhichMoves {
+    All,
+    File(FileId),
+    One(MoveNumber),
+}
+
+/// Where one region's move is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MoveState {
+    /// `waits_for`: why it was put back, if it was: a process whose I/O does not end, room that another move is to free.
+    Queued {
+        waits_for: Option<String>,
+    },
+    Copying,
+    /// Writers of the region wait for the last part.
+    Sealed,
+    Committing,
+    /// The new place counts; the old one waits for its last readers.
+    Freeing,
+    Done,
+    /// The region stays where it was.
+    Failed {
+        why: String,
+    },
+    Cancelled,
+}
+
+impl MoveState {
+    /// Nothing more will happen.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, MoveState::Done | MoveState::Failed { .. } | MoveState::Cancelled)
+    }
+}
+
+/// One region's move.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MoveStatus {
+    pub number: MoveNumber,
+    pub file: FileId,
+    /// Where the file stood when the move was ordered.
+    pub path: String,
+    pub region: RegionIndex,
+    /// (server, stripe bytes) where it lies, or lay before; empty: it had no objects.
+    pub from: Vec<(u16, u32)>,
+    pub to: Vec<(u16, u32)>,
+    pub state: MoveState,
+    /// Written to the new place so far, what was written again counted again.
+    pub copied_bytes: u64,
+    /// Bytes of the region when the move was ordered or, once it began, then.
+    pub total_bytes: u64,
+}
+
+/// All moves of this broker together.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct MoveTotals {
+    /// Why nothing is moved, if it was paused.
+    pub paused: Option<String>,
+    pub bandwidth: MigrateBandwidth,
+    pub queued: u64,
+    /// Begun and not ended, the freeing of the old place included.
+    pub active: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    /// Bytes of regions that were moved.
+    pub moved_bytes: u64,
+    /// Bytes written by movers, those of unfinished moves and what had to be written again included.
+    pub copied_bytes: u64,
+    /// Bytes that queued and active moves have yet to copy, as far as is known.
+    pub left_bytes: u64,
+}
