@@ -358,6 +358,9 @@ impl Move<'_> {
         let (core, slots, going) = (self.core, &self.managed.slots, self.going);
         let mut forgotten = slots.forgotten();
         if let Drained::Stuck(slot) = self.drain(self.writers(), FIRST_DRAIN) {
+            if going.is_ended() {
+                return Err(Stop::Ended);
+            }
             return Err(Stop::PutBack(self.stuck(slot)));
         }
         core.step("move: drained");

@@ -27,8 +27,6 @@ const LEAST_SHARE: f64 = 0.04;
 const SHARE_OF_REST: f64 = 0.5;
 /// Below this the foreground counts as absent.
 const QUIET: f64 = 0.02;
-/// Looks at who is inside a file, on servers without stations.
-const LOOKS: u32 = 8;
 /// Bytes of one object that are copied at once; fewer where programs would have to wait behind them.
 const PIECE_BYTES: u64 = 512 << 10;
 const POLITE_PIECE_BYTES: u64 = 128 << 10;
@@ -56,7 +54,7 @@ struct State {
     next: Instant,
     sampled: Instant,
     seen: Vec<Seen>,
-    /// Share of the looks that found a program inside, smoothed.
+    /// Share of the looks that found a program inside a file, on servers without stations, smoothed.
     inside: f64,
     /// Time that a byte took on servers without stations, s, smoothed.
     byte_s: f64,
@@ -208,8 +206,9 @@ impl Throttle {
 
     /// Brings the shares that programs take up to date.
     fn sample(&self, state: &mut State, is_inside: &impl Fn() -> bool) {
-        let found = (0..LOOKS).filter(|_| is_inside()).count() as f64 / f64::from(LOOKS);
-        state.inside += (found - state.inside) / 4.0;
+        if self.devices.iter().any(Option::is_none) {
+            state.inside += (f64::from(u8::from(is_inside())) - state.inside) / 8.0;
+        }
         let elapsed = state.sampled.elapsed();
         let Some(stations) = self.stations.as_ref().filter(|_| elapsed >= SAMPLE) else { return };
         state.sampled = Instant::now();
