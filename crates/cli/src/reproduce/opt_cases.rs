@@ -48,7 +48,7 @@ pub(super) struct CaseResult {
     bound_mb_s: Option<f64>,
     /// Half the width of the 95 % interval over the repetitions, relative, of the least certain policy.
     spread: f64,
-    /// Policies whose run the machine and not the emulated devices set the pace of; they have no figure.
+    /// Policies with a run of which the machine and not the emulated devices set the pace; it is left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     host_bound: Vec<String>,
     requests: u64,
