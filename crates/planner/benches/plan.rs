@@ -2,7 +2,8 @@
 //! to region, so that mean requests do too. Prints one JSON object: the median of the slowest policy of the papers, in ms, beside its
 //! floor, one pass over the same counts, measured in turn with it.
 //!
-//! `cargo bench -p stripewise-planner --bench plan`; with `-- --all`, every policy on two mixes too, on standard error.
+//! `cargo bench -p stripewise-planner --bench plan`; with `-- --papers`, the papers' policies alone; with `-- --all`, every policy on two
+//! mixes too, on standard error.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -132,9 +133,13 @@ fn bytes_moved(files: &[FileAccess]) -> u64 {
     sum
 }
 
+fn asked(wish: &str) -> bool {
+    std::env::args().any(|argument| argument == wish)
+}
+
 fn repetitions() -> usize {
     // `cargo test --all-targets` runs this too, without the flag that `cargo bench` gives: once shows that it works.
-    if std::env::args().any(|argument| argument == "--bench") { REPETITIONS } else { 1 }
+    if asked("--bench") { REPETITIONS } else { 1 }
 }
 
 fn ms_of(work: impl FnOnce()) -> f64 {
@@ -217,13 +222,18 @@ fn main() {
             black_box(bytes_moved(black_box(request.files)));
         }));
     }
-    let slowest = PAPERS.into_iter().zip(planning.into_iter().map(median)).max_by(|a, b| a.1.total_cmp(&b.1));
+    let medians: Vec<(PolicyName, f64)> = PAPERS.into_iter().zip(planning.into_iter().map(median)).collect();
+    medians.iter().for_each(|(policy, ms)| eprintln!("plan.{policy:<10} {ms:8.2} ms"));
+    let slowest = medians.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let ((policy, value), floor) = (slowest.expect("there are policies"), median(passing));
     let ratio = value / floor;
     println!(
         r#"{{"name": "plan.paper.1M", "value": {value:.3}, "unit": "ms", "floor": {floor:.5}, "ratio": {ratio:.1}}}"#
     );
     eprintln!("the slowest is {policy}");
+    if asked("--papers") {
+        return;
+    }
     let value = median((0..repetitions().min(OPT_REPETITIONS)).map(|_| opt_ms(&request)).collect());
     println!(r#"{{"name": "plan.opt.1M", "value": {value:.1}, "unit": "ms"}}"#);
     let large = large_file();
@@ -231,7 +241,7 @@ fn main() {
     let request =
         PlanRequest { cluster: &cluster, profile, files: std::slice::from_ref(&large), ..request_of(&mixes[0].1) };
     println!(r#"{{"name": "plan.opt.100k", "value": {:.1}, "unit": "ms"}}"#, opt_ms(&request));
-    if !std::env::args().any(|argument| argument == "--all") {
+    if !asked("--all") {
         return;
     }
     for (name, file) in &mixes {

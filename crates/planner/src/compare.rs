@@ -8,8 +8,10 @@ use crate::policy::{FileChoice, PolicyName, Replicas, Task, optimize, region_byt
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::room::Ledger;
-use crate::verdict::{layouts_by_region, seconds, verdict};
-use stripewise_layout::{Layout, Placement, RegionIndex};
+use crate::verdict::{seconds, verdict};
+use std::collections::HashMap;
+use std::ops::Range;
+use stripewise_layout::{Layout, Placement, RegionIndex, Run};
 use stripewise_trace::FileAccess;
 
 /// The plans of several policies for one request.
@@ -176,16 +178,32 @@ fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> Plan
     PlannedFile { path: file.path.clone(), pattern: pattern_of(&file.path), size_bytes: file.size_bytes, windows }
 }
 
-/// Regions past the planned end take the layout of the last planned one.
+/// Regions past the planned end take the layout of the last planned one. Layouts are numbered as they come; those of a choice may be equal.
 fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placement {
-    let layout = |number: u32| -> Layout { choice.layouts[number as usize].clone() };
-    let beyond = regions.last().copied().unwrap_or(choice.fallback);
-    Placement::from_regions(
-        file.region_size,
-        regions.iter().map(|number| layout(*number)),
-        layout(beyond),
-        layout(choice.fallback),
-    )
+    let mut layouts: Vec<Layout> = Vec::new();
+    let mut numbers: HashMap<&Layout, u32> = HashMap::new();
+    // Thousands of regions have hundreds of layouts, and those are long to hash.
+    let mut known: Vec<Option<u32>> = vec![None; choice.layouts.len()];
+    let mut number_of = |chosen: u32| {
+        *known[chosen as usize].get_or_insert_with(|| {
+            let layout = &choice.layouts[chosen as usize];
+            *numbers.entry(layout).or_insert_with(|| {
+                layouts.push(layout.clone());
+                layouts.len() as u32 - 1
+            })
+        })
+    };
+    let mut runs: Vec<Run> = Vec::new();
+    for chosen in regions {
+        let layout = number_of(*chosen);
+        match runs.last_mut() {
+            Some(run) if run.layout == layout => run.regions += 1,
+            _ => runs.push(Run { regions: 1, layout }),
+        }
+    }
+    let beyond = number_of(regions.last().copied().unwrap_or(choice.fallback));
+    let fallback = number_of(choice.fallback);
+    Placement { region_size: file.region_size, layouts, runs, beyond, fallback }
 }
 
 fn predict_files(task: &Task<'_>, files: &[PlannedFile]) -> Prediction {
@@ -206,13 +224,14 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
     for start_s in starts_s {
         let mut ledger = Ledger::new(task.room);
         for (planned, file) in files.iter().zip(task.request.files) {
-            for (index, layout) in layouts_by_region(planned.placement_at(start_s)).enumerate() {
-                ledger.add(layout, region_bytes(file, RegionIndex(index as u32)));
+            let placement = planned.placement_at(start_s);
+            let mut first = 0;
+            for run in &placement.runs {
+                book(&mut ledger, file, &placement.layouts[run.layout as usize], first..first + run.regions);
+                first += run.regions;
             }
             for replica in replicas_at(planned, start_s) {
-                for index in replica.first.0..replica.first.0 + replica.regions {
-                    ledger.add(&replica.layout, region_bytes(file, RegionIndex(index)));
-                }
+                book(&mut ledger, file, &replica.layout, replica.first.0..replica.first.0 + replica.regions);
             }
         }
         for (most, used) in most.iter_mut().zip(ledger.used_bytes()) {
@@ -228,6 +247,16 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
             used_bytes,
         })
         .collect()
+}
+
+/// Books consecutive regions of one layout.
+fn book(ledger: &mut Ledger<'_>, file: &FileAccess, layout: &Layout, regions: Range<u32>) {
+    // All are whole but the one that the file's end cuts.
+    let cut = u32::try_from(file.size_bytes / file.region_size.0).ok().filter(|cut| regions.contains(cut));
+    if let Some(cut) = cut {
+        ledger.add(layout, region_bytes(file, RegionIndex(cut)), 1);
+    }
+    ledger.add(layout, file.region_size.0, regions.len() as u64 - u64::from(cut.is_some()));
 }
 
 fn replicas_at(file: &PlannedFile, time_s: f64) -> &[Replica] {

@@ -53,8 +53,9 @@ pub(crate) fn per_server_seconds(
     direction: Direction,
     region_bytes: u64,
 ) -> impl Iterator<Item = (usize, f64)> {
+    let view = layout.view();
     layout.stripes().iter().enumerate().map(move |(turn, stripe)| {
-        let (server, bytes) = (usize::from(stripe.server.0), layout.view().object_bytes(turn, region_bytes) as f64);
+        let (server, bytes) = (usize::from(stripe.server.0), view.object_bytes(turn, region_bytes) as f64);
         let line = profile.servers[server].line(direction, Order::Sequential);
         let network = &profile.network;
         (server, if bytes > 0.0 { line.seconds(bytes) + network.e_s + bytes * network.t_s_per_byte } else { 0.0 })

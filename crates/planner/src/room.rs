@@ -42,36 +42,38 @@ impl Room {
 pub(crate) struct Ledger<'a> {
     room: &'a Room,
     used_bytes: Vec<u64>,
+    /// Servers and their bytes of the region at hand: kept, since thousands of regions are booked.
+    parts: Vec<(usize, u64)>,
 }
 
 impl<'a> Ledger<'a> {
     pub(crate) fn new(room: &'a Room) -> Self {
-        Self { used_bytes: vec![0; room.bytes.len()], room }
+        Self { used_bytes: vec![0; room.bytes.len()], parts: Vec::new(), room }
     }
 
     /// Books `region_bytes` under `layout` if its part fits on each of `servers`; books nothing otherwise. Stripes of a class are equal,
     /// so the SServer with the least room decides for all.
     pub(crate) fn book(&mut self, layout: &Layout, region_bytes: u64, servers: &[stripewise_layout::ServerId]) -> bool {
-        let parts = || {
-            let of_class = layout.stripes().iter().enumerate().filter(|(_, stripe)| servers.contains(&stripe.server));
-            of_class
-                .map(|(turn, stripe)| (usize::from(stripe.server.0), layout.view().object_bytes(turn, region_bytes)))
-        };
-        let fits = parts().all(|(server, bytes)| {
-            self.room.bytes[server].is_none_or(|room| self.used_bytes[server].saturating_add(bytes) <= room)
+        let view = layout.view();
+        let of_class = layout.stripes().iter().enumerate().filter(|(_, stripe)| servers.contains(&stripe.server));
+        self.parts.clear();
+        self.parts.extend(
+            of_class.map(|(turn, stripe)| (usize::from(stripe.server.0), view.object_bytes(turn, region_bytes))),
+        );
+        let fits = self.parts.iter().all(|(server, bytes)| {
+            self.room.bytes[*server].is_none_or(|room| self.used_bytes[*server].saturating_add(*bytes) <= room)
         });
         if fits {
-            for (server, bytes) in parts() {
-                self.used_bytes[server] += bytes;
-            }
+            self.parts.iter().for_each(|(server, bytes)| self.used_bytes[*server] += bytes);
         }
         fits
     }
 
-    /// Books without asking for room.
-    pub(crate) fn add(&mut self, layout: &Layout, region_bytes: u64) {
+    /// Books so many regions without asking for room.
+    pub(crate) fn add(&mut self, layout: &Layout, region_bytes: u64, regions: u64) {
+        let view = layout.view();
         for (turn, stripe) in layout.stripes().iter().enumerate() {
-            self.used_bytes[usize::from(stripe.server.0)] += layout.view().object_bytes(turn, region_bytes);
+            self.used_bytes[usize::from(stripe.server.0)] += regions * view.object_bytes(turn, region_bytes);
         }
     }
 

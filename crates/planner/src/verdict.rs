@@ -15,11 +15,20 @@ pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], saved_s: f64, gain
     for file in files {
         let geometry = RegionGeometry::new(task.request.cluster.region_size.0);
         place_bytes += file.size_bytes;
-        for (index, layout) in layouts_by_region(file.initial()).enumerate() {
-            let bytes = geometry.used_bytes(stripewise_layout::RegionIndex(index as u32), file.size_bytes);
-            for (server, seconds) in per_server_seconds(profile, layout, Direction::Write, bytes) {
-                load_s[server] += seconds;
+        let mut first = 0;
+        for run in &file.initial().runs {
+            // Consecutive regions of one layout differ in their bytes only where the file ends.
+            let mut of_bytes: Option<(u64, Vec<(usize, f64)>)> = None;
+            for region in first..first + run.regions {
+                let bytes = geometry.used_bytes(stripewise_layout::RegionIndex(region), file.size_bytes);
+                if of_bytes.as_ref().is_none_or(|(known, _)| *known != bytes) {
+                    let layout = &file.initial().layouts[run.layout as usize];
+                    of_bytes = Some((bytes, per_server_seconds(profile, layout, Direction::Write, bytes).collect()));
+                }
+                let (_, seconds) = of_bytes.as_ref().expect("just worked out");
+                seconds.iter().for_each(|(server, seconds)| load_s[*server] += seconds);
             }
+            first += run.regions;
         }
         let mut from: Vec<&Layout> = layouts_by_region(file.initial()).collect();
         for window in &file.windows[1..] {

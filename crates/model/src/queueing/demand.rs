@@ -169,12 +169,47 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Adds the bytes on every touched server, by ascending position; returns the turn in which the request begins.
+    /// Adds the bytes on every touched server, by ascending position; returns the turn in which the request begins, which must not be empty.
     fn cut(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+        let known = parts.len();
+        let first_turn = if length < self.cycle_bytes {
+            self.cut_short(offset % self.cycle_bytes, length, parts)
+        } else {
+            self.cut_long(offset, length, parts)
+        };
+        if !parts[known..].is_sorted_by_key(|(at, _)| *at) {
+            parts[known..].sort_unstable_by_key(|(at, _)| *at);
+        }
+        // A request on all servers is the same wherever it begins.
+        if parts.len() - known == self.turns.len() { 0 } else { first_turn }
+    }
+
+    /// A request shorter than a cycle, from `start` in it: only the turns that it touches are looked at.
+    fn cut_short(&self, start: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+        let known = parts.len();
+        let first_turn = self.turns.partition_point(|(first, _)| *first <= start) - 1;
+        let (mut turn, mut left) = (first_turn, length);
+        let mut skipped = start - self.turns[turn].0;
+        loop {
+            let bytes = (self.turns[turn].1 - skipped).min(left);
+            if turn == first_turn && parts.len() > known {
+                // Once around: the end lies in the stripe in which it began.
+                parts[known].1 += bytes as f64;
+            } else {
+                parts.push((self.positions[turn], bytes as f64));
+            }
+            left -= bytes;
+            if left == 0 {
+                return first_turn;
+            }
+            (turn, skipped) = (if turn + 1 == self.turns.len() { 0 } else { turn + 1 }, 0);
+        }
+    }
+
+    fn cut_long(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
         let (first_cycle, first_rest) = (offset / self.cycle_bytes, offset % self.cycle_bytes);
         let end = offset + length;
         let (cycles, last_rest) = (end / self.cycle_bytes - first_cycle, end % self.cycle_bytes);
-        let known = parts.len();
         let mut first_turn = 0;
         for ((start, size), position) in self.turns.iter().zip(&self.positions) {
             let before = first_rest.saturating_sub(*start).min(*size);
@@ -184,11 +219,7 @@ impl Cutter {
                 parts.push((*position, bytes as f64));
             }
         }
-        if !parts[known..].is_sorted_by_key(|(at, _)| *at) {
-            parts[known..].sort_unstable_by_key(|(at, _)| *at);
-        }
-        // A request on all servers is the same wherever it begins.
-        if parts.len() - known == self.turns.len() { 0 } else { first_turn }
+        first_turn
     }
 }
 
@@ -211,7 +242,7 @@ impl Splitting {
         let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
         let looked_at = count.min(SAMPLES);
         let share = 1.0 / looked_at as f64;
-        let mut parts: Vec<(u16, f64)> = Vec::with_capacity(looked_at as usize);
+        let mut parts: Vec<(u16, f64)> = Vec::with_capacity(looked_at as usize * order.len());
         let mut ends = Vec::with_capacity(looked_at as usize);
         let mut moments = vec![Moments::default(); order.len()];
         let mut sets: Vec<TouchedSet> = Vec::new();

@@ -8,7 +8,6 @@ use super::demand::{Moments, ServerDemand, SubRequestCost};
 use super::network::ForkSum;
 use super::{Network, Splitting, Streaming};
 use crate::Profile;
-use std::collections::HashMap;
 use stripewise_layout::{Direction, Layout, Order};
 
 /// Directions and orders; [`kind`] numbers them.
@@ -55,9 +54,15 @@ pub struct Tally<'a> {
     requests: [f64; 2],
     unloaded_s: [f64; 2],
     /// Servers in the order of their turns: sets of servers are runs of these.
-    lists: Vec<Vec<u16>>,
-    numbers: HashMap<(usize, usize, usize), usize>,
+    lists: Vec<TurnList>,
     forks: Vec<Forks>,
+}
+
+/// The servers of layouts in the order of their turns.
+struct TurnList {
+    servers: Vec<u16>,
+    /// By first turn, of the runs that are known: how many turns, and the number among the forks.
+    runs: Vec<Vec<(usize, usize)>>,
 }
 
 impl<'a> Tally<'a> {
@@ -77,7 +82,6 @@ impl<'a> Tally<'a> {
             requests: [0.0; 2],
             unloaded_s: [0.0; 2],
             lists: Vec::new(),
-            numbers: HashMap::new(),
             forks: Vec::new(),
         }
     }
@@ -97,6 +101,7 @@ impl<'a> Tally<'a> {
             }
         }
         let list = self.list(layout.stripes().iter().map(|stripe| stripe.server.0));
+        let (mut summed, mut lines): (Vec<[f64; 2]>, Vec<[f64; 2]>) = (Vec::new(), Vec::new());
         for side in 0..2 {
             let requests = counts[2 * side] + counts[2 * side + 1];
             if requests <= 0.0 {
@@ -104,13 +109,14 @@ impl<'a> Tally<'a> {
             }
             self.requests[side] += requests;
             // Seconds of all requests of the direction together.
-            let mut summed = vec![[0.0; 2]; splitting.servers.len()];
+            summed.clear();
+            summed.resize(splitting.servers.len(), [0.0; 2]);
             for kind in [2 * side, 2 * side + 1] {
                 if counts[kind] <= 0.0 {
                     continue;
                 }
-                let alone = splitting.servers.iter().map(|server| self.costs[*server][kind].alone());
-                let lines: Vec<[f64; 2]> = alone.collect();
+                lines.clear();
+                lines.extend(splitting.servers.iter().map(|server| self.costs[*server][kind].alone()));
                 self.unloaded_s[side] += counts[kind] * splitting.longest_s(&lines);
                 for (sum, [startup_s, s_per_byte]) in summed.iter_mut().zip(&lines) {
                     *sum = [sum[0] + counts[kind] * startup_s, sum[1] + counts[kind] * s_per_byte];
@@ -131,20 +137,24 @@ impl<'a> Tally<'a> {
     }
 
     fn list(&mut self, servers: impl Iterator<Item = u16> + Clone) -> usize {
-        let known = self.lists.iter().position(|list| list.iter().copied().eq(servers.clone()));
+        let known = self.lists.iter().position(|list| list.servers.iter().copied().eq(servers.clone()));
         known.unwrap_or_else(|| {
-            self.lists.push(servers.collect());
+            let servers: Vec<u16> = servers.collect();
+            self.lists.push(TurnList { runs: vec![Vec::new(); servers.len()], servers });
             self.lists.len() - 1
         })
     }
 
     fn fork(&mut self, run: (usize, usize, usize), servers: impl FnOnce() -> Vec<u32>) -> usize {
-        let forks = &mut self.forks;
-        *self.numbers.entry(run).or_insert_with(|| {
-            let sum = || ForkSum { requests: 0.0, alone_s: vec![0.0; run.2] };
-            forks.push(Forks { run, servers: servers(), sums: [sum(), sum()] });
-            forks.len() - 1
-        })
+        let (list, first_turn, count) = run;
+        let runs = &mut self.lists[list].runs[first_turn];
+        if let Some((_, number)) = runs.iter().find(|(turns, _)| *turns == count) {
+            return *number;
+        }
+        let sum = || ForkSum { requests: 0.0, alone_s: vec![0.0; count] };
+        self.forks.push(Forks { run, servers: servers(), sums: [sum(), sum()] });
+        runs.push((count, self.forks.len() - 1));
+        self.forks.len() - 1
     }
 
     /// Adds all that another tally for the same profile, streams and region size has.
@@ -156,7 +166,7 @@ impl<'a> Tally<'a> {
             self.requests[side] += other.requests[side];
             self.unloaded_s[side] += other.unloaded_s[side];
         }
-        let lists: Vec<usize> = other.lists.iter().map(|list| self.list(list.iter().copied())).collect();
+        let lists: Vec<usize> = other.lists.iter().map(|list| self.list(list.servers.iter().copied())).collect();
         for forks in &other.forks {
             let (list, first_turn, count) = forks.run;
             let number = self.fork((lists[list], first_turn, count), || forks.servers.clone());

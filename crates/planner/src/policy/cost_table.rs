@@ -2,11 +2,12 @@
 //!
 //! A region's cost under a pair is the sum of its counts times a row of this table. Costs are whole picoseconds, so the sum does not
 //! depend on how requests are grouped: the table gives what a loop over single requests gives. [`CostTable::near_least`] first adds up in
-//! floating point, which is several times as fast and tells all but the nearest apart.
+//! short floating point numbers, which is several times as fast and tells all but the nearest apart.
 
 use super::Task;
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use stripewise_model::h2dp::{ClassCosts, hybrid_cost};
 use stripewise_model::{Concurrency, Picoseconds, StripePair, striped};
 use stripewise_trace::{AccessClass, ClassIndex};
@@ -23,11 +24,34 @@ pub(crate) struct CostTable<'a> {
     task: &'a Task<'a>,
     classes: &'a [AccessClass],
     region_bytes: u64,
-    rows: HashMap<(StripePair, Concurrency), Row>,
+    rows: HashMap<(StripePair, Concurrency), Row, BuildHasherDefault<PairHasher>>,
     pairs: Vec<(StripePair, Concurrency)>,
     costs_ps: Vec<u64>,
     /// The same as floating point numbers.
-    costs: Vec<f64>,
+    costs: Vec<f32>,
+}
+
+/// Thousands of pairs are looked up, each several times; they come from the lattice, not from an adversary.
+#[derive(Default)]
+struct PairHasher(u64);
+
+impl Hasher for PairHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        // Stripes are multiples of the step: only the upper bits of the products differ.
+        self.0 ^ (self.0 >> 32)
+    }
 }
 
 impl<'a> CostTable<'a> {
@@ -36,7 +60,7 @@ impl<'a> CostTable<'a> {
             task,
             classes,
             region_bytes,
-            rows: HashMap::new(),
+            rows: HashMap::default(),
             pairs: Vec::new(),
             costs_ps: Vec::new(),
             costs: Vec::new(),
@@ -64,22 +88,24 @@ impl<'a> CostTable<'a> {
         let width = self.classes.len();
         let new = &self.pairs[self.costs_ps.len() / width.max(1)..];
         let of_tables = ClassCosts::new(&self.task.parameters, self.classes);
-        let parts = new.par_chunks(ROWS_AT_ONCE).map(|pairs| {
-            let mut costs_ps = Vec::with_capacity(pairs.len() * width);
-            for (pair, concurrency) in pairs {
-                if self.task.request.options.exact {
-                    costs_ps.extend(self.classes.iter().map(|class| self.cost(*pair, *class, *concurrency)));
+        let known = self.costs_ps.len();
+        self.costs_ps.resize(known + new.len() * width, 0);
+        self.costs.resize(known + new.len() * width, 0.0);
+        let parts = self.costs_ps[known..]
+            .par_chunks_mut((ROWS_AT_ONCE * width).max(1))
+            .zip(self.costs[known..].par_chunks_mut((ROWS_AT_ONCE * width).max(1)));
+        let (task, classes, region_bytes) = (self.task, self.classes, self.region_bytes);
+        parts.zip(new.par_chunks(ROWS_AT_ONCE)).for_each(|((costs_ps, costs), pairs)| {
+            for ((pair, concurrency), row) in pairs.iter().zip(costs_ps.chunks_exact_mut(width)) {
+                if task.request.options.exact {
+                    let of_class = |class| cost(task, region_bytes, *pair, class, *concurrency);
+                    row.iter_mut().zip(classes).for_each(|(cost_ps, class)| *cost_ps = of_class(*class));
                 } else {
-                    of_tables.append_costs(*pair, *concurrency, &mut costs_ps);
+                    of_tables.write_costs(*pair, *concurrency, row);
                 }
             }
-            costs_ps
+            costs.iter_mut().zip(costs_ps).for_each(|(cost, cost_ps)| *cost = *cost_ps as f32);
         });
-        let parts: Vec<Vec<u64>> = parts.collect();
-        for costs_ps in parts {
-            self.costs.extend(costs_ps.iter().map(|cost| *cost as f64));
-            self.costs_ps.extend(costs_ps);
-        }
     }
 
     /// The cost of a region with these counts under a pair.
@@ -98,7 +124,9 @@ impl<'a> CostTable<'a> {
     ) -> Picoseconds {
         match self.rows.get(&(pair, concurrency)) {
             Some(row) => self.region_cost(*row, counts),
-            None => summed(counts, |class| self.cost(pair, self.classes[usize::from(class.0)], concurrency)),
+            None => summed(counts, |class| {
+                cost(self.task, self.region_bytes, pair, self.classes[usize::from(class.0)], concurrency)
+            }),
         }
     }
 
@@ -108,31 +136,31 @@ impl<'a> CostTable<'a> {
         &self,
         rows: &'r [Row],
         counts: &[(ClassIndex, u64)],
-        weights: &mut Vec<f64>,
-        sums: &'r mut Vec<f64>,
+        weights: &mut Vec<f32>,
+        sums: &'r mut Vec<f32>,
     ) -> impl Iterator<Item = Row> + 'r {
         let width = self.classes.len();
         weights.clear();
         weights.resize(width, 0.0);
-        counts.iter().for_each(|(class, count)| weights[usize::from(class.0)] += *count as f64);
+        counts.iter().for_each(|(class, count)| weights[usize::from(class.0)] += *count as f32);
         sums.clear();
         sums.extend(rows.iter().map(|row| dot(weights, &self.costs[row.0 as usize * width..][..width])));
-        let least = sums.iter().copied().fold(f64::INFINITY, f64::min);
-        // All terms are positive, so each rounding is at most half a unit in the last place of the sum.
-        let bound = least * (1.0 + 4.0 * (width + 4) as f64 * f64::EPSILON);
+        let least = sums.iter().copied().fold(f32::INFINITY, f32::min);
+        // All terms are positive, so each rounding is at most half a unit in the last place of the sum. Sums too large for short numbers are
+        // infinite, and then near.
+        let bound = least * (1.0 + 4.0 * (width + 4) as f32 * f32::EPSILON);
         rows.iter().zip(&*sums).filter(move |(_, sum)| **sum <= bound).map(|(row, _)| *row)
     }
+}
 
-    fn cost(&self, pair: StripePair, class: AccessClass, concurrency: Concurrency) -> u64 {
-        let task = self.task;
-        let cost = if task.request.options.exact {
-            let layout = task.groups.pair_layout(pair);
-            striped::exact_cost(task.request.profile, &layout, class, concurrency, self.region_bytes)
-        } else {
-            hybrid_cost(&task.parameters, pair, class, concurrency)
-        };
-        Picoseconds::narrow_from_seconds(cost.total_s())
-    }
+fn cost(task: &Task<'_>, region_bytes: u64, pair: StripePair, class: AccessClass, concurrency: Concurrency) -> u64 {
+    let cost = if task.request.options.exact {
+        let layout = task.groups.pair_layout(pair);
+        striped::exact_cost(task.request.profile, &layout, class, concurrency, region_bytes)
+    } else {
+        hybrid_cost(&task.parameters, pair, class, concurrency)
+    };
+    Picoseconds::narrow_from_seconds(cost.total_s())
 }
 
 fn summed(counts: &[(ClassIndex, u64)], cost_ps: impl Fn(ClassIndex) -> u64) -> Picoseconds {
@@ -140,17 +168,17 @@ fn summed(counts: &[(ClassIndex, u64)], cost_ps: impl Fn(ClassIndex) -> u64) -> 
     Picoseconds(costs.fold(0, u128::saturating_add))
 }
 
-/// Four sums side by side, so that the additions do not wait for each other.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let (mut sums, mut rest) = ([0.0; 4], 0.0);
-    let (a, b) = (a.chunks_exact(4), b.chunks_exact(4));
-    for (a, b) in a.remainder().iter().zip(b.remainder()) {
+/// Eight sums side by side, so that the additions do not wait for each other.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let (mut sums, mut rest) = ([0.0; 8], 0.0);
+    let ((a, last_of_a), (b, last_of_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in last_of_a.iter().zip(last_of_b) {
         rest += a * b;
     }
-    for (a, b) in a.zip(b) {
-        for lane in 0..4 {
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..8 {
             sums[lane] += a[lane] * b[lane];
         }
     }
-    sums.iter().sum::<f64>() + rest
+    sums.iter().sum::<f32>() + rest
 }

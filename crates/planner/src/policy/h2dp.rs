@@ -98,7 +98,7 @@ fn decide<'a>(
     table: &CostTable<'_>,
     cell: &Cell,
     region: &'a RegionAccess,
-    (weights, sums): &mut (Vec<f64>, Vec<f64>),
+    (weights, sums): &mut (Vec<f32>, Vec<f32>),
 ) -> Candidate<'a> {
     let pure_cost = table.region_cost(cell.pure, &region.counts);
     let mut best: Option<(Picoseconds, Row)> = None;

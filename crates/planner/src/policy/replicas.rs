@@ -72,7 +72,7 @@ pub(super) fn plan_replicas(task: &Task<'_>, choices: &[FileChoice], budget_byte
     for (number, (file, choice)) in task.request.files.iter().zip(choices).enumerate() {
         for (region, layout) in choice.windows[0].iter().enumerate() {
             let bytes = region_bytes(file, RegionIndex(region as u32));
-            ledger.add(&choice.layouts[*layout as usize], bytes);
+            ledger.add(&choice.layouts[*layout as usize], bytes, 1);
         }
         let offers = FileOffers::of(task, file, shares.of_file(number), &servers, choice);
         for (region, demands) in &offers.demands {

@@ -66,7 +66,7 @@ pub(crate) fn place(
                 Some(layout) => file.set(region, layout),
                 None => {
                     let fallback = file.layouts[file.fallback as usize].clone();
-                    ledger.add(&fallback, bytes);
+                    ledger.add(&fallback, bytes, 1);
                     file.set(region, fallback);
                 }
             }
