@@ -162,6 +162,10 @@ pub enum Admin {
         file: FileId,
         placement: Placement,
     },
+    /// The placement by which the file's regions to come are placed. Answer: `Placement`.
+    Placement {
+        file: FileId,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -208,6 +212,9 @@ pub enum Reply {
         totals: MoveTotals,
         moves: Vec<MoveStatus>,
         more: bool,
+    },
+    Placement {
+        placement: Placement,
     },
     Refused(Refusal),
 }

@@ -66,6 +66,7 @@ impl Core {
                 self.set_placement(file, placement)?;
                 Ok((Reply::Done, Vec::new()))
             }
+            Admin::Placement { file } => Ok((Reply::Placement { placement: self.placement_of(file)? }, Vec::new())),
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }

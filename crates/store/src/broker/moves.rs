@@ -25,7 +25,7 @@ use crate::protocol::{
 };
 use crate::shared::control::MAX_REGIONS;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -151,7 +151,11 @@ impl Drop for Movers {
 
 impl Moves {
     pub(super) fn new(throttle: Throttle) -> Self {
-        Self { queue: Mutex::default(), changed: Condvar::new(), throttle, freeing: discards::Freeing::default() }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let since_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let totals = MoveTotals { since_ns, ..MoveTotals::default() };
+        let queue = Mutex::new(Queue { totals, ..Queue::default() });
+        Self { queue, changed: Condvar::new(), throttle, freeing: discards::Freeing::default() }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -386,6 +390,7 @@ impl Queue {
             WhichMoves::All => true,
             WhichMoves::File(file) => entry.file == file,
             WhichMoves::One(one) => number == one,
+            WhichMoves::Range { first, last } => (first..=last).contains(&number),
         };
         let meant: Vec<MoveNumber> = self
             .entries
@@ -393,26 +398,38 @@ impl Queue {
             .filter(|(number, entry)| !entry.state.is_final() && is_meant(**number, entry))
             .map(|(number, _)| *number)
             .collect();
+        let mut taken_out = HashSet::new();
         for number in meant {
-            self.cancel_one(number);
+            if self.end_cancelled(number) {
+                taken_out.insert(number);
+            }
+        }
+        self.take_out(&taken_out);
+    }
+
+    fn take_out(&mut self, numbers: &HashSet<MoveNumber>) {
+        if !numbers.is_empty() {
+            self.ready.retain(|(_, _, ready)| !numbers.contains(ready));
+            self.later.retain(|(_, later)| !numbers.contains(later));
         }
     }
 
-    fn cancel_one(&mut self, number: MoveNumber) {
-        let Some(entry) = self.entries.get_mut(&number) else { return };
+    /// True: it had not begun and has ended; whoever calls takes it out of the queue.
+    fn end_cancelled(&mut self, number: MoveNumber) -> bool {
+        let Some(entry) = self.entries.get_mut(&number) else { return false };
         entry.cancelled = true;
         let key = (entry.file, entry.region);
         match &entry.going {
             Some(going) => going.cancel(),
             None if self.queued.get(&key) == Some(&number) => {
                 self.queued.remove(&key);
-                self.ready.retain(|(_, _, ready)| *ready != number);
-                self.later.retain(|(_, later)| *later != number);
                 self.end(number, MoveState::Cancelled);
+                return true;
             }
             // Just being taken up: seen when it begins.
             None => {}
         }
+        false
     }
 
     fn add(&mut self, entry: Entry) {
@@ -420,7 +437,9 @@ impl Queue {
         self.next += 1;
         let key = (entry.file, entry.region);
         if let Some(earlier) = self.queued.get(&key).copied() {
-            self.cancel_one(earlier);
+            if self.end_cancelled(earlier) {
+                self.take_out(&HashSet::from([earlier]));
+            }
         }
         self.queued.insert(key, number);
         self.entries.insert(number, entry);
@@ -562,6 +581,11 @@ impl Core {
             }
             self.moves.finish(task.number, outcome);
         }
+    }
+
+    /// See [`crate::protocol::Admin::Placement`].
+    pub(super) fn placement_of(&self, file: FileId) -> Result<Placement, Refusal> {
+        Ok(guard(&self.managed(file)?.inner).placement.clone())
     }
 
     /// The placement by which regions to come are placed; see [`crate::protocol::Admin::SetPlacement`].

@@ -77,6 +77,11 @@ pub enum WhichMoves {
     All,
     File(FileId),
     One(MoveNumber),
+    /// Those of one order, for example.
+    Range {
+        first: MoveNumber,
+        last: MoveNumber,
+    },
 }
 
 /// Where one region's move is.
@@ -129,6 +134,8 @@ pub struct MoveStatus {
 /// All moves of this broker together.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct MoveTotals {
+    /// When this broker began, in ns since 1970: another number tells that the queue is another one, and what was ordered before is gone.
+    pub since_ns: u64,
     /// Why nothing is moved, if it was paused.
     pub paused: Option<String>,
     pub bandwidth: MigrateBandwidth,
