@@ -12,6 +12,10 @@ mod gate;
 mod model;
 #[path = "striped/moves.rs"]
 mod moves;
+#[path = "striped/moves_ended.rs"]
+mod moves_ended;
+#[path = "striped/moves_killed.rs"]
+mod moves_killed;
 #[path = "striped/processes.rs"]
 mod processes;
 #[path = "striped/watched.rs"]
@@ -31,6 +35,9 @@ fn role() {
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),
         "move-user" => moves::use_while_regions_move(&world, &arguments),
+        "dying-mover" => moves_killed::serve_and_die(&world, &arguments),
+        "counting-writer" => moves_killed::write_counted_blocks(&world, &arguments),
+        "stopping-writer" => moves_killed::stop_in_a_write(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
         "crowded" => faults::use_without_free_descriptors(&world),

@@ -575,7 +575,10 @@ impl Core {
         while !self.moves.is_stopping() {
             self.free_what_is_left();
             let Some(task) = self.moves.next_task() else { continue };
-            let outcome = self.move_region(&task);
+            // A fault of ours ends the move, which is given up as it unwinds, and not the mover.
+            let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.move_region(&task)));
+            let outcome =
+                moved.unwrap_or_else(|_| Outcome::Failed("a fault in the mover itself; see its last words".to_owned()));
             if let Outcome::Failed(why) = &outcome {
                 self.state.note(&format!("moving region {} of file {}: {why}", task.region, task.file));
             }

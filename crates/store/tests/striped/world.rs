@@ -65,7 +65,11 @@ impl World {
     }
 
     pub(crate) fn broker(&self) -> BrokerHandle {
-        match Broker::start(&self.cluster(), BrokerOptions::default()).unwrap() {
+        self.broker_with(BrokerOptions::default())
+    }
+
+    pub(crate) fn broker_with(&self, options: BrokerOptions) -> BrokerHandle {
+        match Broker::start(&self.cluster(), options).unwrap() {
             Started::Serving(handle) => handle,
             Started::AlreadyRunning { process } => panic!("a broker runs already: {process:?}"),
         }
