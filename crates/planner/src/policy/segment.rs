@@ -6,9 +6,12 @@
 //! made from counts, where the poster counts the stripes of the requests themselves.
 //!
 //! **Algorithm.** (1) Segments are the regions. (2) The average pattern of each: s, p and m are byte-weighted means, alpha the mean over
-//! requests, beta over bytes. (3) The stripe of least cost ([`stripewise_model::segment`]) among the powers of two from 4 KiB to 4 MiB; ties
-//! go to the larger. (4) Where the stripes accessed are spread more unevenly over the servers than the threshold allows, sigma > 0.2, the
-//! nearest candidate that passes (the smaller of two equally near), or the least sigma if none does. (5) Neighbours are merged when their
+//! requests, beta over bytes. (3) The stripe of least cost ([`stripewise_model::segment`]) among the powers of two from 4 KiB to 4 MiB; of equally
+//! cheap ones that with the fewest stripes for a request, which is the poster's measure of work, and of those the smaller. (The poster does
+//! not say. Every stripe that holds a whole request costs the same; the largest would always be 4 MiB, on which neighbouring requests meet,
+//! while the poster's own lists have 4 KiB and 16 KiB.) (4) Where the stripes accessed are spread more unevenly over the servers than the
+//! threshold allows, sigma > 0.2, the nearest candidate that passes (the smaller of two equally near), or the least sigma if none does.
+//! (5) Neighbours are merged when their
 //! stripes are equal or one step apart; the merged segment has the byte-weighted mean of their exponents, rounded, and is
 //! what the next one is compared with. A region without requests has the file's average pattern and next to no weight. Room is not looked
 //! at: regions are drawn as for `def`, and those that find the SServers full have the same stripe over the HServers.
@@ -164,14 +167,11 @@ fn region_sums(task: &Task<'_>, file: &FileAccess, parameters: &UniformParameter
 
 /// Step 3.
 fn cheapest(pattern: &SegmentPattern) -> u32 {
-    let mut best = (f64::INFINITY, *EXPONENTS.end());
-    for exponent in EXPONENTS.rev() {
-        let cost_s = pattern.cost(1 << exponent).total_s();
-        if cost_s < best.0 * (1.0 - TIE_SHARE) {
-            best = (cost_s, exponent);
-        }
-    }
-    best.1
+    let costs_s = EXPONENTS.map(|exponent| pattern.cost(1 << exponent).total_s());
+    let least_s = costs_s.clone().fold(f64::INFINITY, f64::min);
+    let cheap = EXPONENTS.zip(costs_s).filter(|(_, cost_s)| *cost_s <= least_s * (1.0 + TIE_SHARE));
+    let stripes = |exponent: u32| pattern.request_bytes.div_ceil(1 << exponent);
+    cheap.map(|(exponent, _)| exponent).min_by_key(|exponent| stripes(*exponent)).expect("the least is one of them")
 }
 
 /// Step 4.

@@ -44,11 +44,13 @@ fn cheapest(requests: &[(AccessClass, Concurrency)], parameters: &UniformParamet
         v_s_per_byte: parameters.v_s_per_byte,
     };
     // The policy's tolerance, too: sums in another order differ in their last digits.
-    let mut best: Option<(f64, u32)> = None;
-    for exponent in (12..=22).rev() {
-        let cost = pattern.cost(1 << exponent).total_s();
-        if best.is_none_or(|(least, _)| cost < least * (1.0 - 1e-9)) {
-            best = Some((cost, exponent));
+    let least_s = (12..=22).map(|exponent| pattern.cost(1 << exponent).total_s()).fold(f64::INFINITY, f64::min);
+    let mut best: Option<(u64, u32)> = None;
+    for exponent in 12..=22 {
+        let stripes = pattern.request_bytes.div_ceil(1 << exponent);
+        let is_cheap = pattern.cost(1 << exponent).total_s() <= least_s * (1.0 + 1e-9);
+        if is_cheap && best.is_none_or(|(fewest, _)| stripes < fewest) {
+            best = Some((stripes, exponent));
         }
     }
     best.unwrap().1
@@ -145,8 +147,7 @@ proptest! {
 #[test]
 fn segments_read_as_the_poster_writes_them() {
     let cluster = testbed::cluster(4, 0, MIB, None);
-    // One process: 256 KiB in sequence are spread over all four disks, 16 KiB stay on one, for which any larger stripe does; from 512 KiB on
-    // two disks of a region of 1 MiB would be idle.
+    // One process: 256 KiB in sequence are spread over all four disks, 16 KiB stay on one, for which the smallest stripe that holds them does.
     let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
     let small = testbed::class(Direction::Read, 16 * KIB, Order::Random);
     let large = testbed::class(Direction::Read, 256 * KIB, Order::Sequential);
@@ -156,6 +157,6 @@ fn segments_read_as_the_poster_writes_them() {
     request.concurrency = Some(Concurrency { processes: 1, processes_per_node: 1 });
     let made = plan(PolicyName::Segment, &request).unwrap();
     let list = segment_list(made.files[0].initial());
-    assert_eq!(list, "<0,256KiB:2MiB,64KiB:4MiB,256KiB>");
+    assert_eq!(list, "<0,16KiB:2MiB,64KiB:4MiB,16KiB>");
     assert!(stripewise_planner::plan_text(&made, &cluster).contains(&format!("segments {list}")));
 }
