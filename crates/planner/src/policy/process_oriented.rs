@@ -5,9 +5,10 @@
 //! **Assumptions.** All servers are alike, n of them. Layouts are those of processes, not of files.
 //!
 //! **Algorithm.** Where each process has a file of its own, 1-DV puts a file on one server, 2-D on one group of k servers (the groups being
-//! n / k) and 1-DH on all; the first server rotates by file. In a shared file the same is done to requests, through the stripe: about s for
-//! 1-DV, s / k for 2-D and s / n for 1-DH, over all servers, s being the byte-weighted mean request. Stripes are rounded up to the step. Room
-//! is not looked at: regions are drawn as for `def`, and those that find the SServers full are laid out likewise over the HServers.
+//! n / k) and 1-DH on all; the group rotates by file. In a shared file the same is done to requests, through the stripe: about s for
+//! 1-DV, s / k for 2-D and s / n for 1-DH, over all servers, s being the byte-weighted mean request. Stripes are rounded up to the step. The paper
+//! does not say on which of its servers a file begins: here each begins one server after the file before it, within its group if it has
+//! one, so that the beginnings of files, which hold headers, do not all meet on one server. Room is not looked at: regions are drawn as for `def`, and those that find the SServers full are laid out likewise over the HServers.
 //!
 //! A file is one process's own if no region of it saw a second process and the plan has at least as many such files as the programs
 //! have processes together. The second condition is ours: a shared file in which every process keeps to its own part looks the same, and
@@ -68,7 +69,7 @@ pub(super) fn choose_each(
         let mut list = LayoutList::default();
         let mut regions = |servers: &[ServerId]| {
             let layouts =
-                region_layouts(task, file, shares.of_file(number), servers, layout_for(number, file, servers));
+                region_layouts(task, number, shares.of_file(number), servers, layout_for(number, file, servers));
             list.number_all(layouts)
         };
         let hybrid = tiers.iter().map(|servers| regions(servers)).collect();
@@ -114,15 +115,15 @@ impl Shares {
     }
 }
 
-/// What a process layout means for a file: `rank` is that of a file of one process.
+/// What a process layout means for the file of that number: `rank` is that of a file of one process.
 pub(super) fn region_layouts(
     task: &Task<'_>,
-    file: &FileAccess,
+    number: usize,
     rank: Option<usize>,
     servers: &[ServerId],
     layout: ProcessLayout,
 ) -> Regions {
-    let n = servers.len();
+    let (n, file) = (servers.len(), &task.request.files[number]);
     let width = match layout {
         ProcessLayout::OneDh => n,
         ProcessLayout::OneDv => 1,
@@ -131,22 +132,24 @@ pub(super) fn region_layouts(
     let request_bytes = file_request_bytes(file, task.step_bytes);
     let largest = file.region_size.0.min(u64::from(u32::MAX));
     let stripe_bytes = ceil_to(request_bytes.div_ceil(width as u64).max(1), task.step_bytes).min(largest) as u32;
-    let from = |first: usize, count: usize| {
-        let turns = (0..count).map(|turn| (servers[(first + turn) % n], stripe_bytes));
+    // `count` servers from `group` on, beginning with the one at `first` of them.
+    let from = |group: usize, count: usize, first: usize| {
+        let turns = (0..count).map(|turn| (servers[(group + (first + turn) % count) % n], stripe_bytes));
         Layout::new(turns).expect("at least one server, each once, with a stripe")
     };
     if let Some(rank) = rank {
-        return Regions::Same(from(rank * width % n, width));
+        // Every group has one file before any has its second.
+        return Regions::Same(from(rank * width % n, width, rank / (n / width)));
     }
     let regions = region_count(file) as usize;
     let stripes_in_region = (file.region_size.0 / u64::from(stripe_bytes)).max(1);
     if stripes_in_region >= n as u64 || regions <= 1 {
-        return Regions::Same(from(0, n));
+        return Regions::Same(from(0, n, number));
     }
     // A region begins a new cycle; one that is shorter than its cycle would always leave the last servers idle, so the cycle goes on where
     // the region before ended.
-    let first = |region: usize| (region as u64 * stripes_in_region % n as u64) as usize;
-    Regions::Each((0..regions).map(|region| from(first(region), n)).collect())
+    let first = |region: usize| number + (region as u64 * stripes_in_region % n as u64) as usize;
+    Regions::Each((0..regions).map(|region| from(0, n, first(region))).collect())
 }
 
 /// Layouts of all regions of a file.

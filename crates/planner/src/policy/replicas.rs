@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use stripewise_layout::{Layout, RegionIndex, ServerId};
 use stripewise_model::Concurrency;
 use stripewise_model::cost_intelligent::ProcessLayout;
-use stripewise_trace::{AccessClass, FileAccess};
+use stripewise_trace::AccessClass;
 
 /// What a region's requests of one class cost: in the cheapest of its copies, and in every candidate layout.
 struct Demand {
@@ -74,7 +74,7 @@ pub(super) fn plan_replicas(task: &Task<'_>, choices: &[FileChoice], budget_byte
             let bytes = region_bytes(file, RegionIndex(region as u32));
             ledger.add(&choice.layouts[*layout as usize], bytes, 1);
         }
-        let offers = FileOffers::of(task, file, shares.of_file(number), &servers, choice);
+        let offers = FileOffers::of(task, number, shares.of_file(number), &servers, choice);
         for (region, demands) in &offers.demands {
             for candidate in 0..offers.layouts.len() {
                 let bytes = region_bytes(file, RegionIndex(*region));
@@ -112,10 +112,12 @@ pub(super) fn plan_replicas(task: &Task<'_>, choices: &[FileChoice], budget_byte
 }
 
 impl FileOffers {
-    fn of(task: &Task<'_>, file: &FileAccess, rank: Option<usize>, servers: &[ServerId], choice: &FileChoice) -> Self {
+    fn of(task: &Task<'_>, number: usize, rank: Option<usize>, servers: &[ServerId], choice: &FileChoice) -> Self {
+        let file = &task.request.files[number];
         let parameters = parameters_of(task, servers);
         let kinds = candidates(servers.len());
-        let layouts: Vec<Regions> = kinds.iter().map(|kind| region_layouts(task, file, rank, servers, *kind)).collect();
+        let layouts: Vec<Regions> =
+            kinds.iter().map(|kind| region_layouts(task, number, rank, servers, *kind)).collect();
         let mut demands: BTreeMap<u32, Vec<Demand>> = BTreeMap::new();
         for (window, concurrency) in file.windows.iter().zip(&task.windows) {
             // Costs of this window's classes in every candidate.

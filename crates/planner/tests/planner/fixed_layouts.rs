@@ -43,9 +43,12 @@ fn files_of_one_process_lie_on_one_server_a_group_or_all() {
         (0..5).map(|file| initial(&plan, file, 2)).collect::<Vec<_>>()
     };
     assert_eq!(of(PolicyName::OneDv), [[(0, 256)], [(1, 256)], [(2, 256)], [(3, 256)], [(0, 256)]]);
-    let groups = [[(0, 128), (1, 128)], [(2, 128), (3, 128)], [(0, 128), (1, 128)]];
-    assert_eq!(of(PolicyName::TwoD)[..3], groups);
-    assert_eq!(of(PolicyName::OneDh)[4], [(0, 64), (1, 64), (2, 64), (3, 64)]);
+    // The third file is the second of its group, and begins on the group's second server.
+    let groups = [[(0, 128), (1, 128)], [(2, 128), (3, 128)], [(1, 128), (0, 128)], [(3, 128), (2, 128)]];
+    assert_eq!(of(PolicyName::TwoD)[..4], groups);
+    let first: Vec<u16> = of(PolicyName::OneDh).iter().map(|layout| layout[0].0).collect();
+    assert_eq!(first, [0, 1, 2, 3, 0]);
+    assert_eq!(of(PolicyName::OneDh)[2], [(2, 64), (3, 64), (0, 64), (1, 64)]);
 }
 
 #[test]
@@ -56,6 +59,14 @@ fn requests_to_a_shared_file_touch_one_server_a_group_or_all() {
         assert_eq!(of(PolicyName::OneDv), [(0, 256), (1, 256), (2, 256), (3, 256)]);
         assert_eq!(of(PolicyName::TwoD), [(0, 128), (1, 128), (2, 128), (3, 128)]);
         assert_eq!(of(PolicyName::OneDh), [(0, 64), (1, 64), (2, 64), (3, 64)]);
+    }
+    for (policy, kib) in [(PolicyName::OneDh, 64), (PolicyName::TwoD, 128), (PolicyName::OneDv, 256)] {
+        let second = initial(&planned(policy, 5, 1, 6), 1, 0);
+        assert_eq!(
+            second,
+            [(1, kib), (2, kib), (3, kib), (0, kib)],
+            "{policy}: the next file begins on the next server"
+        );
     }
 }
 
@@ -69,7 +80,7 @@ fn files_of_several_programs_are_compared_with_the_processes_of_all() {
         };
         let of = |files| initial(&planned_with(PolicyName::OneDv, files, 1, key.clone()), 1, 0);
         assert_eq!(of(10), [(1, 256)], "{first} and {second}");
-        assert_eq!(of(9), [(0, 256), (1, 256), (2, 256), (3, 256)], "{first} and {second}");
+        assert_eq!(of(9), [(1, 256), (2, 256), (3, 256), (0, 256)], "{first} and {second}");
     }
 }
 
