@@ -169,6 +169,56 @@ proptest! {
     }
 }
 
+/// So many regions that the search groups them, of which the first are hot.
+fn many_regions() -> [FileAccess; 1] {
+    use stripewise_layout::{Direction, Order};
+    const REGIONS: u64 = 520;
+    let classes = [(Direction::Read, 64), (Direction::Write, 256)]
+        .map(|(direction, kib)| testbed::class(direction, kib * KIB, Order::Random));
+    let counts: Vec<[u64; 2]> = (0..REGIONS).map(|region| [2000 / (region + 1) + 1, 300 / (region / 7 + 1)]).collect();
+    let counts: Vec<&[u64]> = counts.iter().map(|of_region| &of_region[..]).collect();
+    [testbed::file("/data/a", REGIONS * MIB, MIB, &classes, &counts)]
+}
+
+#[test]
+fn a_whole_optimum_is_the_same_on_any_number_of_threads_and_when_planned_again() {
+    let files = many_regions();
+    let cluster = testbed::cluster(4, 2, MIB, Some(40 * MIB));
+    let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+    let request = testbed::request(&cluster, &profile, &files);
+    let planned = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| plan(PolicyName::Opt, &request).unwrap().to_json())
+    };
+    let alone = planned(1);
+    assert!(alone.contains("\"optimum\""));
+    for threads in [1, 2, 5] {
+        assert!(planned(threads) == alone, "{threads} threads plan otherwise than one did");
+    }
+}
+
+#[test]
+fn servers_that_differ_by_noise_have_one_price_but_loads_of_their_own() {
+    let files = many_regions();
+    let cluster = testbed::cluster(2, 2, MIB, Some(40 * MIB));
+    let exact = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+    let mut noisy = exact.clone();
+    let of_last = noisy.servers.last_mut().unwrap();
+    for line in [
+        &mut of_last.read_sequential,
+        &mut of_last.read_random,
+        &mut of_last.write_sequential,
+        &mut of_last.write_random,
+    ] {
+        (line.alpha_s, line.beta_s_per_byte, line.spread) = (line.alpha_s * 1.08, line.beta_s_per_byte * 1.07, 0.09);
+    }
+    let planned = plan(PolicyName::Opt, &testbed::request(&cluster, &noisy, &files)).unwrap();
+    let prices = &planned.optimum.as_ref().unwrap().prices;
+    assert_eq!(prices[2], prices[3]);
+    let load_s = &planned.predicted.server_load_s;
+    assert!((1.02..1.12).contains(&(load_s[3] / load_s[2])), "{load_s:?}");
+}
+
 #[test]
 fn the_hottest_regions_get_the_room_and_leave_it_when_they_cool() {
     use stripewise_layout::{Direction, Order};

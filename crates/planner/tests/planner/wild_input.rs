@@ -4,7 +4,7 @@ use crate::testbed::{self, KIB, MIB};
 use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass};
 use stripewise_model::{Concurrency, StripePair};
-use stripewise_planner::{Plan, PlanRequest, PolicyName, RequestError, plan};
+use stripewise_planner::{Online, Plan, PlanRequest, PolicyName, RequestError, plan};
 use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 
 /// Numbers near the ends and in the middle of their range.
@@ -154,7 +154,45 @@ proptest! {
     }
 }
 
-/// The policies of the papers; the optimum has tests of its own.
+proptest! {
+    // Few: a search takes longer than all of the papers' policies together.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_optimum_of_wild_accesses_is_planned_or_refused_but_never_panics(
+        (m, n) in (0usize..4, 0usize..3).prop_filter("servers", |(m, n)| m + n > 0),
+        files in wild_files(), mend in proptest::bool::weighted(0.8),
+        capacities in proptest::collection::vec(proptest::option::weighted(0.5, prop_oneof![Just(0), 0..400 * MIB, wild()]), 6),
+        p in prop_oneof![Just(None), (any::<u32>(), any::<u32>()).prop_map(Some)],
+        online in proptest::option::weighted(0.3, 0.0..=1.0f64), limit_s in proptest::option::weighted(0.3, 1e-6..1e-2f64),
+    ) {
+        let mut files = if mend { mended(files) } else { files };
+        if mend {
+            // Regions that nobody accesses are many and tell nothing more here.
+            files.iter_mut().for_each(|file| file.size_bytes = file.size_bytes.min(64 * MIB));
+        }
+        let mut cluster = testbed::cluster(m, n, MIB, None);
+        for (server, capacity) in cluster.servers.iter_mut().zip(capacities) {
+            server.capacity = capacity.map(ByteCount);
+        }
+        let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+        let mut request = testbed::request(&cluster, &profile, &files);
+        request.concurrency = p.map(|(processes, processes_per_node)| Concurrency { processes, processes_per_node });
+        request.options.online = online.map(|decay| Online { decay });
+        request.options.time_limit_s = limit_s;
+        match plan(PolicyName::Opt, &request) {
+            Ok(made) => {
+                assert_sound(&made, &cluster, &files)?;
+                let optimum = made.optimum.expect("the optimum says how far it is from the best");
+                let times = [optimum.bound_s, optimum.value_s, optimum.gap];
+                prop_assert!(times.iter().all(|time| time.is_finite() && *time >= 0.0), "{:?}", times);
+            }
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// The policies of the papers; the optimum is tried on fewer cases.
 const PAPERS: [PolicyName; 10] = [
     PolicyName::Def,
     PolicyName::Random,

@@ -8,8 +8,16 @@ use std::ops::Range;
 use stripewise_layout::{Direction, MAX_SERVERS_PER_LAYOUT, Order, ServerClass};
 use stripewise_model::ServerProfile;
 
-/// Lines whose startup and transfer differ by no more than this are alike: calibration does not tell closer.
+/// Lines whose times differ by no more than this are alike: calibration does not tell closer.
 const ALIKE: f64 = 0.05;
+
+/// Lines are alike, too, where they differ by less than their measured times were spread about them, but not by more than this: so much is a
+/// slower device, however roughly it was measured.
+const MOST_NOISE: f64 = 0.15;
+
+/// Requests that lines are compared by. Startup and transfer by themselves are fitted less well than the times that they add up to: on an SSD
+/// neither decides alone over most of the sizes.
+const COMPARED_BYTES: [f64; 3] = [4096.0, 131_072.0, 4_194_304.0];
 
 /// Servers of one class, with lines alike and equal room, in cluster order; no more than a layout can name.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,11 +51,14 @@ pub(crate) fn kinds(task: &Task<'_>) -> Vec<Kind> {
 }
 
 fn alike(a: &ServerProfile, b: &ServerProfile) -> bool {
-    let close = |a: f64, b: f64| (a - b).abs() <= ALIKE * a.abs().max(b.abs());
     [Direction::Read, Direction::Write].into_iter().all(|direction| {
         [Order::Sequential, Order::Random].into_iter().all(|order| {
             let (a, b) = (a.line(direction, order), b.line(direction, order));
-            close(a.alpha_s, b.alpha_s) && close(a.beta_s_per_byte, b.beta_s_per_byte)
+            let noise = a.spread.max(b.spread).clamp(ALIKE, MOST_NOISE);
+            COMPARED_BYTES.into_iter().all(|bytes| {
+                let (a_s, b_s) = (a.seconds(bytes), b.seconds(bytes));
+                (a_s - b_s).abs() <= noise * a_s.max(b_s)
+            })
         })
     })
 }
@@ -62,4 +73,47 @@ pub(crate) fn spans(kinds: &[Kind]) -> Vec<Range<usize>> {
         }
     }
     spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_model::Line;
+
+    /// Lines of (startup in microseconds, nanoseconds per byte) with this spread.
+    fn server(lines: [(f64, f64); 4], spread: f64) -> ServerProfile {
+        let line = |(alpha_us, beta_ns): (f64, f64)| Line {
+            alpha_s: alpha_us * 1e-6,
+            beta_s_per_byte: beta_ns * 1e-9,
+            r2: 0.99,
+            spread,
+            samples: 44,
+        };
+        ServerProfile {
+            name: String::new(),
+            class: ServerClass::Ssd,
+            read_sequential: line(lines[0]),
+            read_random: line(lines[1]),
+            write_sequential: line(lines[2]),
+            write_random: line(lines[3]),
+        }
+    }
+
+    const FLASH: [(f64, f64); 4] = [(80.0, 1.8), (85.0, 1.8), (90.0, 1.9), (95.0, 1.9)];
+
+    fn scaled(startup: f64, transfer: f64, spread: f64) -> ServerProfile {
+        server(FLASH.map(|(alpha_us, beta_ns)| (alpha_us * startup, beta_ns * transfer)), spread)
+    }
+
+    #[test]
+    fn servers_that_differ_within_the_spread_of_their_times_are_alike() {
+        assert!(alike(&scaled(1.0, 1.0, 0.0), &scaled(1.04, 0.97, 0.0)));
+        assert!(!alike(&scaled(1.0, 1.0, 0.01), &scaled(1.0, 1.1, 0.01)));
+        assert!(alike(&scaled(1.0, 1.0, 0.12), &scaled(1.0, 1.1, 0.01)), "the rougher of two decides");
+        assert!(!alike(&scaled(1.0, 1.0, 0.4), &scaled(1.0, 1.3, 0.4)), "so much is no noise");
+        // A startup that cannot be seen behind the transfers: sequential lines of disks have hardly any.
+        let disk = |alpha_us| server([(alpha_us, 10.0); 4], 0.02);
+        assert!(alike(&disk(0.0), &disk(1.0)));
+        assert!(!alike(&disk(0.0), &disk(20.0)), "but behind small ones it is");
+    }
 }
