@@ -3,7 +3,7 @@
 use crate::testbed::{self, GIB, KIB, MIB};
 use stripewise_layout::{Direction, Order, Placement, RegionIndex, ServerId};
 use stripewise_planner::{
-    History, MoveKind, Online, OnlineWindow, PlanOptions, PlanRequest, PolicyName, online_step, plan,
+    Guess, History, MoveKind, Online, OnlineWindow, PlanOptions, PlanRequest, PolicyName, online_step, plan,
 };
 use stripewise_trace::FileAccess;
 
@@ -31,12 +31,12 @@ fn history(windows: &[[usize; 6]]) -> History {
     history
 }
 
-fn guess(windows: &[[usize; 6]]) -> Vec<FileAccess> {
+fn guess(windows: &[[usize; 6]]) -> Guess {
     history(windows).guess(&[window(FIRST)]).expect("something was seen")
 }
 
-fn guessed_requests(guess: &[FileAccess], region: usize) -> u64 {
-    let of_region = guess[0].windows[0].regions.iter().find(|access| access.region == RegionIndex(region as u32));
+fn guessed_requests(guess: &Guess, region: usize) -> u64 {
+    let of_region = guess.files[0].windows[0].regions.iter().find(|access| access.region == RegionIndex(region as u32));
     of_region.map_or(0, |access| access.counts.iter().map(|(_, count)| count).sum())
 }
 
@@ -81,9 +81,9 @@ fn fits(placement: &Placement) -> bool {
     (4..6).all(|server| on(server) <= ROOM_BYTES)
 }
 
-fn step(guess: &[FileAccess], now: &Placement) -> OnlineWindow {
-    with_request(guess, PlanOptions::default(), |request| {
-        online_step(request, std::slice::from_ref(now)).unwrap().remove(0)
+fn step(guess: &Guess, now: &Placement) -> OnlineWindow {
+    with_request(&guess.files, PlanOptions::default(), |request| {
+        online_step(request, guess.windows, std::slice::from_ref(now)).unwrap().remove(0)
     })
 }
 
@@ -93,11 +93,7 @@ fn nothing_seen_is_nothing_guessed_and_the_first_window_uses_every_server() {
     let blind = &planned_online(&[FIRST, FIRST])[0];
     let used = |server: u16| {
         (0..REGIONS).any(|region| {
-            blind
-                .layout_of(RegionIndex(region as u32))
-                .stripes()
-                .iter()
-                .any(|stripe| stripe.server == ServerId(server.into()))
+            blind.layout_of(RegionIndex(region as u32)).stripes().iter().any(|stripe| stripe.server == ServerId(server))
         })
     };
     assert!((0..6).all(used) && fits(blind));
@@ -130,6 +126,7 @@ fn hot_sets_are_taken_to_last_as_long_as_those_before() {
     let long = guess(&[[FIRST; 6].as_slice(), &[SECOND]].concat());
     let short = guess(&[FIRST, FIRST, SECOND]);
     assert_eq!((guessed_requests(&long, 0), guessed_requests(&short, 0)), (5 * 6000, 6000));
+    assert_eq!((long.windows, short.windows), (5.0, 1.0));
 }
 
 #[test]
@@ -159,4 +156,42 @@ fn moves_lead_to_the_placement_and_never_take_room_before_it_is_free() {
     assert_eq!(moved, (0..REGIONS).filter(changed).collect::<Vec<_>>());
     assert_eq!(next.moves.iter().map(|one| one.bytes).sum::<u64>(), moved.len() as u64 * REGION_BYTES);
     assert!(moved.len() as u64 * REGION_BYTES < GIB * 2);
+}
+
+/// Requests to regions in window after window; region k has the k-th part of the first one's.
+fn graded() -> FileAccess {
+    let counts: Vec<u64> = (0..REGIONS as u64).map(|region| 24_000 / (region + 1)).collect();
+    let counts: Vec<&[u64]> = counts.iter().map(std::slice::from_ref).collect();
+    let read = testbed::class(Direction::Read, 64 * KIB, Order::Random);
+    testbed::file("/data/a", REGIONS as u64 * REGION_BYTES, REGION_BYTES, &[read], &counts)
+}
+
+#[test]
+fn a_short_window_moves_the_hottest_and_the_next_ones_the_rest() {
+    let mut now = planned_online(&[[18, 19, 20, 21, 22, 23]; 4]).remove(3);
+    let expect = |windows| Guess { files: vec![graded()], windows };
+    let at_once = step(&expect(1.0), &now);
+    let incoming = |window: &OnlineWindow| -> Vec<u32> {
+        let moves = window.moves.iter().filter(|one| one.kind == MoveKind::Incoming);
+        moves.map(|one| one.region.0).collect()
+    };
+    // The same requests, but a thousand windows of them: there is no time for more than one move.
+    let first = step(&expect(1000.0), &now);
+    assert_eq!(first.moves.len(), 1, "{:?}", first.moves);
+    assert!(at_once.moves.len() > 2 && incoming(&at_once).len() > 1);
+    let mut came = Vec::new();
+    let mut steps = 0;
+    loop {
+        let next = step(&expect(1000.0), &now);
+        assert!(fits(&next.placement));
+        if next.moves.is_empty() {
+            break;
+        }
+        came.extend(incoming(&next));
+        now = next.placement;
+        steps += 1;
+        assert!(steps < 100, "it never settles");
+    }
+    assert!(came.len() >= incoming(&at_once).len(), "{came:?}");
+    assert!(came.is_sorted(), "hottest first: {came:?}");
 }
