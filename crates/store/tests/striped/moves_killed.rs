@@ -67,6 +67,8 @@ fn a_broker_killed_at_any_step_of_a_move_loses_no_byte_and_leaves_nothing() {
         let world = World::new(4);
         let mut dying = world.spawn("dying-mover", &[step.to_string()]);
         wait_for_line(&mut dying, "serving");
+        // Dropped after the client, which says good-bye.
+        let successor = std::sync::OnceLock::new();
         let client = world.client();
         let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
         let mut model: Vec<u8> = (0..3 * REGION).map(|at| (at * 7 % 251) as u8).collect();
@@ -109,7 +111,7 @@ fn a_broker_killed_at_any_step_of_a_move_loses_no_byte_and_leaves_nothing() {
                 drop(dying.stdin.take());
                 assert!(dying.wait().unwrap().success());
             }
-            let _broker = world.broker();
+            assert!(successor.set(world.broker()).is_ok());
             // Both regions are whole at one place; ordered again, they come to the other.
             crate::moves::all_done(&wait_for(&client, start_moves(&client, orders)));
             over.store(true, Ordering::SeqCst);
