@@ -41,7 +41,7 @@ fn impatient(world: &World) -> Result<Client, ClientError> {
 }
 
 /// Objects of the file and promises of the servers are those of the regions placed.
-fn nothing_is_left_over(world: &World, client: &Client, file: &StripedFile, regions: u32, context: &str) {
+pub(crate) fn nothing_is_left_over(world: &World, client: &Client, file: &StripedFile, regions: u32, context: &str) {
     wait_until(client, |moves| moves.iter().all(|status| status.state.is_final()).then_some(()));
     assert_eq!(check(client), [], "{context}");
     let placed = |region| file.region_layout(RegionIndex(region)).map_or(0, |layout| layout.len());

@@ -150,6 +150,8 @@ impl Core {
                 act.committed = true;
                 Outcome::Moved { bytes: used, freeing: true }
             }
+            // What fails after the move was ended fails because it was.
+            Err(_) if going.is_ended() => going.outcome(),
             Err(Stop::Ended) => going.outcome(),
             Err(Stop::Failed(why)) => Outcome::Failed(why),
             Err(Stop::PutBack(why)) => Outcome::PutBack(why),
