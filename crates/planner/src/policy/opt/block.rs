@@ -11,7 +11,7 @@ use super::program::Program;
 use super::shapes::{Shape, kind_of_servers, shapes};
 use std::collections::HashMap;
 use std::ops::Range;
-use stripewise_layout::Layout;
+use stripewise_layout::{Layout, ServerId};
 use stripewise_trace::AccessClass;
 
 /// Distinct layouts of other policies that become shapes, at most: those of most regions.
@@ -41,10 +41,11 @@ impl<'a> Block<'a> {
         let mut accesses = Accesses::of(task, windows);
         let kinds = kinds(task);
         let kind_of = kind_of_servers(&kinds, task.groups.count);
-        let present: Vec<Layout> = before.map(|before| distinct(&mut accesses, before)).unwrap_or_default();
+        let present: Vec<Layout> =
+            before.map(|before| distinct(&mut accesses, before, &kinds, &kind_of)).unwrap_or_default();
         let shapes = known_shapes(task, &accesses, &kinds, others, &present);
         if let Some(before) = before {
-            remember(&mut accesses, &shapes, before);
+            remember(&mut accesses, &shapes, before, &kinds, &kind_of);
         }
         // At first regions are taken to lie on one server each.
         let alone = vec![1.0 / task.groups.count as f64; accesses.windows.len()];
@@ -166,17 +167,19 @@ fn known_shapes(
         };
         weighted.push((class, 1.0));
     }
-    let extra = borrowed(others).into_iter().chain(present.iter().cloned());
     let region_bytes = task.request.cluster.region_size.0;
+    let kind_of = kind_of_servers(kinds, task.groups.count);
+    let extra = borrowed(others, |layout| whole_cycle(layout, region_bytes, kinds, &kind_of));
+    let extra = extra.into_iter().chain(present.iter().cloned());
     shapes(kinds, task.groups.count, &weighted, extra, task.step_bytes, region_bytes, accesses.has_streams())
 }
 
 /// The shapes in which the data lies; idle regions that lie differently become items of their own.
-fn distinct(accesses: &mut Accesses, before: &[FileChoice]) -> Vec<Layout> {
+fn distinct(accesses: &mut Accesses, before: &[FileChoice], kinds: &[Kind], kind_of: &[usize]) -> Vec<Layout> {
     let mut layouts: Vec<Layout> = Vec::new();
     let mut numbers: HashMap<Layout, usize> = HashMap::new();
-    let mut number_of = |file: usize, region: u32| {
-        let layout = unturned(last_layout(before, file, region));
+    let mut number_of = |file: usize, region: u32, region_bytes: u64| {
+        let layout = whole_cycle(last_layout(before, file, region), region_bytes, kinds, kind_of);
         *numbers.entry(layout).or_insert_with_key(|layout| {
             layouts.push(layout.clone());
             layouts.len() - 1
@@ -184,33 +187,89 @@ fn distinct(accesses: &mut Accesses, before: &[FileChoice]) -> Vec<Layout> {
     };
     for item in &accesses.items {
         for region in &item.regions {
-            number_of(item.file, *region);
+            number_of(item.file, *region, item.region_bytes);
         }
     }
     accesses.split_idle(number_of);
     layouts
 }
 
+/// The cycle that a region's layout is a part of, begun at its lowest server. A region shorter than a cycle is placed on the few servers that
+/// it comes to; where it begins goes round, so that regions of one shape load all servers of a kind alike. Taken for a shape of its own, a
+/// part would be thought to do so too, and all regions that chose it would meet on its servers.
+fn whole_cycle(layout: &Layout, region_bytes: u64, kinds: &[Kind], kind_of: &[usize]) -> Layout {
+    let mut stripe_of = vec![None; kinds.len()];
+    for stripe in layout.stripes() {
+        let known = stripe_of[kind_of[usize::from(stripe.server.0)]].get_or_insert(stripe.size_bytes);
+        if *known != stripe.size_bytes {
+            return unturned(layout);
+        }
+    }
+    if layout.view().cycle_bytes() < region_bytes.max(1) {
+        return unturned(layout);
+    }
+    let of_kind = |(kind, stripe): (&Kind, Option<u32>)| {
+        let servers = kind.servers.clone().into_iter();
+        stripe.into_iter().flat_map(move |bytes| servers.clone().map(move |server| (ServerId(server as u16), bytes)))
+    };
+    match Layout::new(kinds.iter().zip(stripe_of).flat_map(of_kind)) {
+        Ok(whole) => unturned(&whole),
+        Err(_) => unturned(layout),
+    }
+}
+
 /// Tells items the shape that they have.
-fn remember(accesses: &mut Accesses, shapes: &[Shape], before: &[FileChoice]) {
+fn remember(accesses: &mut Accesses, shapes: &[Shape], before: &[FileChoice], kinds: &[Kind], kind_of: &[usize]) {
     let numbers: HashMap<Layout, u16> =
         shapes.iter().enumerate().map(|(number, shape)| (unturned(&shape.layout), number as u16)).collect();
     for item in &mut accesses.items {
-        let layout = unturned(last_layout(before, item.file, item.regions[0]));
+        let layout = whole_cycle(last_layout(before, item.file, item.regions[0]), item.region_bytes, kinds, kind_of);
         item.before = numbers.get(&layout).copied();
     }
 }
 
-/// The layouts of other policies, those of most regions first.
-fn borrowed(others: &[Vec<FileChoice>]) -> Vec<Layout> {
-    let mut uses: HashMap<&Layout, u64> = HashMap::new();
+/// The layouts of other policies as `shape` has them, those of most regions first.
+fn borrowed(others: &[Vec<FileChoice>], shape: impl Fn(&Layout) -> Layout) -> Vec<Layout> {
+    let mut uses: HashMap<Layout, u64> = HashMap::new();
     for choice in others.iter().flatten() {
-        for number in choice.windows.iter().flatten() {
-            *uses.entry(&choice.layouts[*number as usize]).or_insert(0) += 1;
+        let mut of_layout = vec![0; choice.layouts.len()];
+        choice.windows.iter().flatten().for_each(|number| of_layout[*number as usize] += 1);
+        for (layout, count) in choice.layouts.iter().zip(of_layout).filter(|(_, count)| *count > 0) {
+            *uses.entry(shape(layout)).or_insert(0) += count;
         }
     }
-    let mut uses: Vec<(&Layout, u64)> = uses.into_iter().collect();
+    let mut uses: Vec<(Layout, u64)> = uses.into_iter().collect();
     let text = |layout: &Layout| layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect::<Vec<_>>();
     uses.sort_by_cached_key(|(layout, count)| (std::cmp::Reverse(*count), text(layout)));
-    uses.into_iter().take(MOST_BORROWED).map(|(layout, _)| layout.clone()).collect()
+    uses.into_iter().take(MOST_BORROWED).map(|(layout, _)| layout).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(stripes: &[(u16, u32)]) -> Layout {
+        Layout::new(stripes.iter().map(|(server, bytes)| (ServerId(*server), *bytes))).unwrap()
+    }
+
+    /// Regions that were placed whole on one server each, or at some turn of a cycle that they do not fill, are one shape again: as shapes of
+    /// their own, each would have been taken for the whole kind, and the next plan put all that chose it on one server.
+    #[test]
+    fn parts_of_one_cycle_are_one_shape_and_other_layouts_are_their_own() {
+        let kind = |class, servers: &[usize]| Kind { class, servers: servers.to_vec(), room_bytes: None };
+        let kinds =
+            [kind(stripewise_layout::ServerClass::Hdd, &[0, 1, 2]), kind(stripewise_layout::ServerClass::Ssd, &[3, 4])];
+        let kind_of = [0, 0, 0, 1, 1];
+        let whole =
+            |stripes: &[(u16, u32)], region_bytes| whole_cycle(&layout(stripes), region_bytes, &kinds, &kind_of);
+        let disks = layout(&[(0, 64), (1, 64), (2, 64)]);
+        for server in 0..3 {
+            assert_eq!(whole(&[(server, 64)], 64), disks);
+            assert_eq!(whole(&[(server, 64), ((server + 1) % 3, 64)], 100), disks);
+        }
+        assert_eq!(whole(&[(2, 64), (3, 16)], 80), layout(&[(0, 64), (1, 64), (2, 64), (3, 16), (4, 16)]));
+        // A group that the region comes to again and again, and stripes of which nobody knows the rest.
+        assert_eq!(whole(&[(1, 64), (0, 64)], 1000), layout(&[(0, 64), (1, 64)]));
+        assert_eq!(whole(&[(0, 64), (1, 32)], 90), layout(&[(0, 64), (1, 32)]));
+    }
 }

@@ -7,13 +7,21 @@
 //! where the past says nothing of the future nothing is moved for it.
 //!
 //! A guess is worth moves as long as it holds: for what the mean life of earlier hot sets leaves of this one, and with a part r right for at
-//! most 1 / (1 - r) windows, as if each window kept to the last one with probability r. Before anything is known, regions are striped
-//! 1 MiB wide over all servers while the SSDs have room: most requests then meet one server, and all servers share the load.
+//! most 1 / (1 - r) windows, as if each window kept to the last one with probability r. Of the moves to what is best for so long, the hottest are
+//! begun that the next window has time for (`stages.rs`); the rest waits for the next plan. Where nothing was worth a move, nothing is planned
+//! again until the guess is another.
+//!
+//! Before anything is known, stripes are 1 MiB: most requests then meet one server. If the SSDs have room for their part of all regions, these are striped
+//! over all servers. Otherwise as many regions as fit, drawn at random, lie on SSDs as a whole, so that a region that turns out to be cold
+//! makes room for a hot one with one move; parts of the same bytes on the SSDs would be in the way of several.
 
-use super::super::fill::{FileLayouts, fill_at_random};
+mod stages;
+
+use super::super::fill::{FileLayouts, RegionLayouts, fill_at_random};
 use super::super::{FileChoice, Task, region_bytes, region_count};
 use super::budget::Budget;
-use super::{Planned, plan_block};
+use super::placing::turned;
+use super::plan_block;
 use crate::moves::moves_between;
 use crate::plan::{Move, Optimum, ServerPrices};
 use crate::request::{Online, PlanRequest, RequestError};
@@ -37,8 +45,11 @@ const CHANGED: f64 = 0.75;
 const MOST_CHANCE: f64 = 0.2;
 
 /// Windows that a guess is taken to hold for, at most, and before any change was seen: moves must be dared once to learn from. Ours, from one
-/// seed of one size; with 16 it moved more than the plan with foresight and gained less.
+/// seed of one size; 12 gained as much and moved a sixth more.
 const LONGEST_HORIZON: f64 = 5.0;
+
+/// A guess that has this part of its requests where the one before had them is no news.
+const ALIKE: f64 = 0.98;
 
 /// Weight of the life of a hot set relative to that of the next one.
 const LIFE_DECAY: f64 = 0.7;
@@ -89,12 +100,38 @@ impl History {
         }
     }
 
-    /// The guess for the window to come: each file with one window. `None` while nothing was seen.
+    /// The guess for what comes. `None` while nothing was seen.
     #[must_use]
-    pub fn guess(&self, files: &[FileAccess]) -> Option<Vec<FileAccess>> {
+    pub fn guess(&self, files: &[FileAccess]) -> Option<Guess> {
         let seen = self.files.iter().any(|past| !past.weights.is_empty());
-        seen.then(|| self.files.iter().zip(files).map(|(past, file)| past.guess(file)).collect())
+        seen.then(|| Guess {
+            files: self.files.iter().zip(files).map(|(past, file)| past.guess(file)).collect(),
+            windows: self.horizon(),
+        })
     }
+
+    /// Windows that the guess is taken to hold for, the mean of all files by their requests.
+    fn horizon(&self) -> f64 {
+        let (mut sum, mut requests) = (0.0, 0.0);
+        for past in self.files.iter().filter(|past| past.windows > 0.0) {
+            let mut counts: Vec<f64> = past.weights.values().copied().collect();
+            // Sums must not depend on the order of a hash table.
+            counts.sort_by(f64::total_cmp);
+            let of_file = counts.iter().sum::<f64>() / past.windows;
+            sum += past.horizon() * of_file;
+            requests += of_file;
+        }
+        if requests > 0.0 { sum / requests } else { 1.0 }
+    }
+}
+
+/// What is expected of some files.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Guess {
+    /// Each with one window, which stands for all those to come that it is taken to hold for.
+    pub files: Vec<FileAccess>,
+    /// How many these are, 1 or more.
+    pub windows: f64,
 }
 
 fn empty(window: usize) -> WindowAccess {
@@ -103,12 +140,7 @@ fn empty(window: usize) -> WindowAccess {
 
 impl Past {
     fn see(&mut self, file: &FileAccess, window: &WindowAccess, decay: f64) {
-        let mut now: Weights = HashMap::new();
-        for region in &window.regions {
-            for (class, count) in &region.counts {
-                *now.entry((region.region.0, file.class(*class))).or_insert(0.0) += *count as f64;
-            }
-        }
+        let now = weights(file, window);
         let total: f64 = now.values().sum();
         let mut decay = decay;
         if !self.weights.is_empty() && total > 0.0 {
@@ -212,6 +244,16 @@ impl Past {
     }
 }
 
+fn weights(file: &FileAccess, window: &WindowAccess) -> Weights {
+    let mut weights: Weights = HashMap::new();
+    for region in &window.regions {
+        for (class, count) in &region.counts {
+            *weights.entry((region.region.0, file.class(*class))).or_insert(0.0) += *count as f64;
+        }
+    }
+    weights
+}
+
 /// The part of the requests that two windows have in the same places, 0 to 1. What they are expected to differ by as samples of one distribution
 /// (the mean absolute difference of two Poisson counts) is not held against them.
 fn overlap(a: &Weights, b: &Weights) -> f64 {
@@ -241,17 +283,22 @@ pub struct OnlineWindow {
     pub moves: Vec<Move>,
 }
 
-/// The placement for the window to come, from the accesses that are expected of it (`request.files`, one window each, as [`History::guess`] gives
-/// them) and from where each file's data is now. Options are those of the request; other policies' plans are not looked at, so a step is fast.
-pub fn online_step(request: &PlanRequest<'_>, now: &[Placement]) -> Result<Vec<OnlineWindow>, RequestError> {
+/// The placement at the end of the window to come, from the accesses that are expected of it and of those after it (`request.files`, one window each, for
+/// `windows` windows, as [`Guess`] has them) and from where each file's data is now. The moves are those that the window has time for.
+/// Options are those of the request; other policies' plans are not looked at, so a step is fast.
+pub fn online_step(
+    request: &PlanRequest<'_>,
+    windows: f64,
+    now: &[Placement],
+) -> Result<Vec<OnlineWindow>, RequestError> {
     request.check()?;
     let room = request.room();
     let task = Task::new(request, &room);
     let before: Vec<FileChoice> =
         request.files.iter().zip(now).map(|(file, placement)| choice_of(placement, region_count(file))).collect();
-    let planned = step(&task, &before, &Budget::new(request.options.time_limit_s));
+    let choices = step(&task, windows, &before, &Budget::new(request.options.time_limit_s));
     let windows = request.files.iter().enumerate().map(|(number, file)| {
-        let (before, after) = (&before[number], &planned.choices[number]);
+        let (before, after) = (&before[number], &choices[number]);
         let joined = super::joined(vec![before.clone()], vec![after.clone()]).remove(0);
         let [.., from, to] = joined.windows.as_slice() else { unreachable!("two windows were joined") };
         OnlineWindow {
@@ -262,9 +309,12 @@ pub fn online_step(request: &PlanRequest<'_>, now: &[Placement]) -> Result<Vec<O
     Ok(windows.collect())
 }
 
-fn step(task: &Task<'_>, before: &[FileChoice], budget: &Budget) -> Planned {
+/// The choices for the window to come, of `windows` that the task's one window stands for.
+fn step(task: &Task<'_>, windows: f64, before: &[FileChoice], budget: &Budget) -> Vec<FileChoice> {
     // Staying as it is is a candidate.
-    plan_block(task, 0..1, vec![super::cut_out(before, &(usize::MAX - 1..usize::MAX))], Some(before), budget)
+    let now = super::cut_out(before, &(usize::MAX - 1..usize::MAX));
+    let planned = plan_block(task, 0..1, vec![now.clone()], Some(before), budget);
+    stages::stage(task, &now, planned.choices, stages::Window::of(task, planned.time_s, windows))
 }
 
 fn choice_of(placement: &Placement, regions: u32) -> FileChoice {
@@ -288,12 +338,33 @@ fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placeme
 /// The placement before anything is known.
 fn blind(task: &Task<'_>) -> Vec<FileChoice> {
     let stripe = BLIND_STRIPE_BYTES.min(task.request.cluster.region_size.0).max(task.step_bytes);
+    let groups = &task.groups;
+    let bytes: u64 = task.request.files.iter().map(|file| file.size_bytes).sum();
+    let share = bytes / (groups.m() + groups.n()).max(1);
+    let everywhere = groups.ssd.iter().all(|id| task.room.bytes(usize::from(id.0)).is_none_or(|room| room >= share));
+    let h = if everywhere || !groups.is_hybrid() { stripe } else { 0 };
     let tiers = task.tiers();
-    let layouts = task.request.files.iter().map(|_| {
-        let hybrid = tiers.iter().map(|tier| tier.groups.pair_layout(StripePair::new(stripe, stripe)));
-        FileLayouts::uniform(hybrid, task.groups.pure_layout(stripe))
+    let layouts = task.request.files.iter().map(|file| {
+        let mut all = FileLayouts { layouts: Vec::new(), hybrid: Vec::new(), pure: RegionLayouts::Same(0) };
+        let regions = region_count(file);
+        all.pure = in_turns(&mut all.layouts, &groups.pure_layout(stripe), task.request.cluster.region_size.0, regions);
+        for tier in &tiers {
+            let hybrid = tier.groups.pair_layout(StripePair::new(h, stripe));
+            let of_tier = in_turns(&mut all.layouts, &hybrid, task.request.cluster.region_size.0, regions);
+            all.hybrid.push(of_tier);
+        }
+        all
     });
     fill_at_random(task, layouts.collect())
+}
+
+/// The layout for each region, begun where the last cycle of the region before it ends: so all servers get as much.
+fn in_turns(layouts: &mut Vec<Layout>, layout: &Layout, region_bytes: u64, regions: u32) -> RegionLayouts {
+    let (first, stripes) = (layouts.len() as u32, layout.stripes());
+    let count = stripes.len() as u64;
+    let step = region_bytes.div_ceil(u64::from(stripes[0].size_bytes)) % count;
+    layouts.extend((0..stripes.len()).map(|turn| turned(layout, turn)));
+    RegionLayouts::Each((0..regions).map(|region| first + (u64::from(region) * step % count) as u32).collect())
 }
 
 /// The windows of a recorded run planned as if it went on: each from those before it. The bound is not known, so it is 0.
@@ -301,16 +372,20 @@ pub(crate) fn plan_windows(task: &Task<'_>, online: Online, budget: &Budget) -> 
     let files = task.request.files;
     let mut history = History::new(online, files.len());
     let mut choices = blind(task);
+    // The guess for which nothing was worth a move: the same again need not be planned again.
+    let mut settled: Option<Guess> = None;
     for window in 1..task.windows.len() {
         history.see(files, window - 1);
         let guess = history.guess(files).filter(|_| !budget.is_spent());
         let next = match guess {
-            Some(guess) => {
-                let request = PlanRequest { files: &guess, ..task.request.clone() };
+            Some(guess) if settled.as_ref().is_none_or(|known| !alike(known, &guess)) => {
+                let request = PlanRequest { files: &guess.files, ..task.request.clone() };
                 let guessed = Task { request: &request, windows: vec![task.concurrency], ..task.clone() };
-                step(&guessed, &choices, budget).choices
+                let next = step(&guessed, guess.windows, &choices, budget);
+                settled = is_still(&choices, &next).then_some(guess);
+                next
             }
-            None => super::cut_out(&choices, &(window - 1..window)),
+            _ => super::cut_out(&choices, &(window - 1..window)),
         };
         let next = padded(next, &choices);
         choices = super::joined(choices, next);
@@ -319,6 +394,23 @@ pub(crate) fn plan_windows(task: &Task<'_>, online: Online, budget: &Budget) -> 
     let none = ServerPrices { room_s_per_gib: 0.0, device: 0.0, link: 0.0 };
     let prices = vec![none; task.groups.count];
     (choices, Optimum { bound_s: 0.0, value_s, gap: 0.0, time_limited: budget.is_spent(), prices })
+}
+
+/// Whether nothing moves from the last window of `known` to `next`.
+fn is_still(known: &[FileChoice], next: &[FileChoice]) -> bool {
+    known.iter().zip(next).all(|(known, next)| {
+        let before = known.windows.last().expect("the blind window at least");
+        let layouts = before.iter().zip(&next.windows[0]);
+        layouts.into_iter().all(|(a, b)| known.layouts[*a as usize] == next.layouts[*b as usize])
+    })
+}
+
+/// Whether two guesses have nearly all requests in the same places.
+fn alike(a: &Guess, b: &Guess) -> bool {
+    a.files.iter().zip(&b.files).all(|(a, b)| {
+        let (a, b) = (weights(a, &a.windows[0]), weights(b, &b.windows[0]));
+        (a.is_empty() && b.is_empty()) || overlap(&a, &b) >= ALIKE
+    })
 }
 
 /// A guess knows the regions of the past only; those that the whole run has besides stay where they are.

@@ -127,7 +127,7 @@ impl Accesses {
     }
 
     /// Items that nobody accesses and that differ in where they lie cannot stay together.
-    pub(crate) fn split_idle(&mut self, mut layout_number: impl FnMut(usize, u32) -> usize) {
+    pub(crate) fn split_idle(&mut self, mut layout_number: impl FnMut(usize, u32, u64) -> usize) {
         let mut apart: Vec<Item> = Vec::new();
         for item in std::mem::take(&mut self.items) {
             if item.regions.len() == 1 {
@@ -136,7 +136,7 @@ impl Accesses {
             }
             let mut by_layout: Vec<(usize, Vec<u32>)> = Vec::new();
             for region in &item.regions {
-                let number = layout_number(item.file, *region);
+                let number = layout_number(item.file, *region, item.region_bytes);
                 match by_layout.iter_mut().find(|(known, _)| *known == number) {
                     Some((_, regions)) => regions.push(*region),
                     None => by_layout.push((number, vec![*region])),

@@ -167,7 +167,7 @@ fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
 }
 
 /// The same cycle, begun at another turn.
-fn turned(layout: &Layout, turn: usize) -> Layout {
+pub(crate) fn turned(layout: &Layout, turn: usize) -> Layout {
     let stripes = layout.stripes();
     let pairs = stripes[turn..].iter().chain(&stripes[..turn]).map(|stripe| (stripe.server, stripe.size_bytes));
     Layout::new(pairs).expect("the same stripes in another order")
