@@ -35,7 +35,7 @@ use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerClass};
 pub(super) use throttle::Throttle;
 
 /// Moves that run at the same time: while one seals and syncs, another copies.
-const MOVERS: usize = 2;
+const MOVERS: usize = 3;
 /// Moves queued at most.
 const MOST_QUEUED: usize = 1 << 20;
 /// Ended moves that are told of.

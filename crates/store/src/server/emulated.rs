@@ -75,24 +75,29 @@ impl<B: ServerBackend> EmulatedServer<B> {
 }
 
 impl<B> EmulatedServer<B> {
-    /// Time that an access takes at the device's serial stage and at the link, ns, without a startup.
-    pub(crate) fn demand(&self, direction: Direction, length: u64) -> (u64, u64) {
-        let serial = self.spec.device.demand(direction, length, Some(0)).serial.0;
-        (serial, self.spec.link.map_or(0, |link| link.demand(length).0))
+    /// Time that an access takes at most at the busier of the device's serial stage and the link, ns.
+    pub(crate) fn demand_ns(&self, direction: Direction, length: u64) -> u64 {
+        let serial = self.spec.device.demand(direction, length, None).serial.0;
+        serial.max(self.spec.link.map_or(0, |link| link.demand(length).0))
     }
 
-    /// As [`ServerBackend::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a run.
+    /// As [`ServerBackend::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a
+    /// run. Returns the time too that was reserved at the device's serial stage and the link, ns.
     pub(crate) fn reserve_in_background(
         &self,
         direction: Direction,
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-    ) -> Due {
+    ) -> (Due, [u64; 2]) {
+        if length == 0 {
+            return (None, [0; 2]);
+        }
         let access = Access { direction, place: disk_place(object, offset), bytes: length };
         let stations = (&self.spec.device, self.spec.link.as_ref());
-        let reserved = self.stations.reserve_at(self.server, stations, Parts::DeviceAndLink, Monotonic.now(), &access);
-        (length > 0).then_some(reserved.end.0)
+        let (reserved, busy) =
+            self.stations.reserve_with_demand(self.server, stations, Parts::DeviceAndLink, Monotonic.now(), &access);
+        (Some(reserved.end.0), busy.map(|time| time.0))
     }
 }
 

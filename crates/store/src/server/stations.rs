@@ -187,6 +187,19 @@ impl Stations {
         issue: Nanos,
         access: &Access,
     ) -> Reservation {
+        self.reserve_with_demand(server, (device, link), parts, issue, access).0
+    }
+
+    /// As [`Self::reserve_at`], with the time that was reserved on the device's serial stage and on the link.
+    pub(crate) fn reserve_with_demand(
+        &self,
+        server: ServerId,
+        (device, link): (&DeviceSpec, Option<&LinkSpec>),
+        parts: Parts,
+        issue: Nanos,
+        access: &Access,
+    ) -> (Reservation, [Nanos; 2]) {
+        let mut reserved = [Nanos(0); 2];
         self.server_word(server, REQUESTS).fetch_add(1, Relaxed);
         let mut device_end = issue;
         if parts != Parts::Link {
@@ -198,14 +211,16 @@ impl Stations {
             let arrival = self.occupy_channel(server, device.channels(), issue, demand.channel);
             device_end = occupy(self.server_word(server, SERIAL), arrival, demand.serial);
             self.server_word(server, SERIAL_BUSY).fetch_add(demand.serial.0, Relaxed);
+            reserved[0] = demand.serial;
         }
         let mut end = device_end;
         if let Some(link) = link.filter(|_| parts != Parts::Device) {
             let demand = link.demand(access.bytes);
             end = occupy(self.server_word(server, LINK), device_end, demand);
             self.server_word(server, LINK_BUSY).fetch_add(demand.0, Relaxed);
+            reserved[1] = demand;
         }
-        Reservation { device_end, end }
+        (Reservation { device_end, end }, reserved)
     }
 
     fn note_stream(&self, server: ServerId, streams: usize, access: &Access, skip_bytes: u64) -> Option<u64> {

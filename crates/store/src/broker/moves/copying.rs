@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset};
 
 /// Units of one round under way together.
-const COPIERS: usize = 4;
+const COPIERS: usize = 8;
 /// Bytes of a unit at most.
 const MOST_UNIT_BYTES: u64 = 4 << 20;
 /// Pieces of memory in one system call.
@@ -187,7 +187,10 @@ impl<'a> Copier<'a> {
     fn units(&self, taken: &[u64; MARK_WORDS], limit: u64) -> Vec<(u64, u64)> {
         let chunk = chunk_bytes(self.region_bytes);
         let width = self.old.layout.stripes().len().max(self.new.layout.stripes().len()) as u64;
-        let most = (self.core.moves.throttle.piece_bytes() * width).clamp(chunk, MOST_UNIT_BYTES.max(chunk)) / chunk;
+        let sides = [self.old.layout, self.new.layout].into_iter();
+        let servers = sides.flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
+        let most =
+            (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MOST_UNIT_BYTES.max(chunk)) / chunk;
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
         let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
         while number < count {

@@ -1,10 +1,10 @@
 //! How fast movers copy: all they can, at most so many bytes per second, or what the foreground leaves.
 //!
-//! What the foreground leaves is told from the devices. On emulated servers that is the time reserved at their stations, less what the movers
-//! reserved themselves; elsewhere, how often programs are found inside a file that moves. Movers take half of what is left and a
-//! small share beside, so that a device that programs keep busy loses little and a move still ends; where nobody else is about they take
-//! all. Half, not all, because what a program leaves depends on what it is left: a program that waits for its requests looks less busy
-//! for every request of ours that it waited behind.
+//! What the foreground leaves is told from the devices, each for itself. On emulated servers that is the time reserved at a server's stations, less what
+//! the movers reserved themselves; elsewhere, how often programs are found inside a file that moves. Movers take a part of what is left
+//! and a small share beside, so that a device that programs keep busy loses little and a move still ends; where nobody else is about they
+//! take all. A part, not all, because what a program leaves depends on what it is left: one that waits for its requests looks less
+//! busy for every request of ours that it waited behind.
 
 use super::super::guard;
 use crate::protocol::MigrateBandwidth;
@@ -22,35 +22,38 @@ use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId, ServerUrl};
 /// Time over which a device's load is taken together.
 const SAMPLE: Duration = Duration::from_millis(50);
 /// The share of a busy device that movers take all the same.
-const LEAST_SHARE: f64 = 0.04;
+const LEAST_SHARE: f64 = 0.06;
 /// Of what the foreground leaves.
-const SHARE_OF_REST: f64 = 0.5;
+const SHARE_OF_REST: f64 = 0.3;
 /// Below this the foreground counts as absent.
-const QUIET: f64 = 0.02;
-/// Bytes of one object that are copied at once; fewer where programs would have to wait behind them.
-const PIECE_BYTES: u64 = 512 << 10;
-const POLITE_PIECE_BYTES: u64 = 128 << 10;
+const QUIET: f64 = 0.01;
+/// Bytes of one object that are copied at once. Where programs would have to wait behind them, fewer: on a disk, where each costs a seek, more than elsewhere.
+const PIECE_BYTES: u64 = 256 << 10;
+const POLITE_PIECE_BYTES: u64 = 64 << 10;
 
 /// An emulated server's stations, and what movers have reserved there since the broker started, ns.
 struct Device {
     server: EmulatedServer<DirectoryServer>,
-    own_serial_ns: AtomicU64,
-    own_link_ns: AtomicU64,
+    is_disk: bool,
+    own_ns: [AtomicU64; 2],
+    /// What was reserved over what it would have been with a startup each time, in 1/1024.
+    startup_ratio: AtomicU64,
 }
 
-/// How busy programs keep one server.
-#[derive(Clone, Copy, Default)]
+/// How busy programs keep one server, and when movers may use it next.
+#[derive(Clone, Copy)]
 struct Seen {
     load: ServerLoad,
-    own: (u64, u64),
+    own_ns: [u64; 2],
     share: f64,
+    next: Instant,
 }
 
 struct State {
     bandwidth: MigrateBandwidth,
     paused: bool,
     stopping: bool,
-    /// When the next unit may begin.
+    /// When the next unit may begin under a fixed bandwidth.
     next: Instant,
     sampled: Instant,
     seen: Vec<Seen>,
@@ -80,7 +83,9 @@ impl Throttle {
                 })?;
                 let inner = DirectoryServer::new(&cluster.id, &server.name, server.url.directory());
                 let server = EmulatedServer::new(inner, Arc::clone(stations), ServerId(number), spec);
-                Ok(Some(Device { server, own_serial_ns: AtomicU64::new(0), own_link_ns: AtomicU64::new(0) }))
+                let is_disk = matches!(spec.device, stripewise_device::DeviceSpec::Hdd(_));
+                let own_ns = [const { AtomicU64::new(0) }; 2];
+                Ok(Some(Device { server, is_disk, own_ns, startup_ratio: AtomicU64::new(1024) }))
             }
             _ => Ok(None),
         };
@@ -92,7 +97,7 @@ impl Throttle {
             stopping: false,
             next: now,
             sampled: now,
-            seen: vec![Seen::default(); devices.len()],
+            seen: vec![Seen { load: ServerLoad::default(), own_ns: [0; 2], share: 0.0, next: now }; devices.len()],
             inside: 0.0,
             byte_s: 0.0,
         };
@@ -128,11 +133,18 @@ impl Throttle {
         self.copied.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of one object to copy at once.
-    pub(super) fn piece_bytes(&self) -> u64 {
-        match guard(&self.state).bandwidth {
+    /// Bytes of one object to copy at once between these servers.
+    pub(super) fn piece_bytes(&self, servers: impl Iterator<Item = ServerId>) -> u64 {
+        let state = guard(&self.state);
+        match state.bandwidth {
             MigrateBandwidth::Unlimited => PIECE_BYTES,
-            MigrateBandwidth::Auto => POLITE_PIECE_BYTES,
+            MigrateBandwidth::Auto => {
+                let mut busy = servers.filter(|server| state.seen[usize::from(server.0)].share >= QUIET).peekable();
+                let is_disk = |server: ServerId| {
+                    self.devices[usize::from(server.0)].as_ref().is_some_and(|device| device.is_disk)
+                };
+                if busy.peek().is_some() && busy.all(is_disk) { PIECE_BYTES } else { POLITE_PIECE_BYTES }
+            }
             MigrateBandwidth::BytesPerS(bytes) => (bytes / 16).clamp(4096, PIECE_BYTES),
         }
     }
@@ -147,10 +159,15 @@ impl Throttle {
         length: u64,
     ) -> Due {
         let device = self.devices.get(usize::from(server.0))?.as_ref()?;
-        let (serial, link) = device.server.demand(direction, length);
-        device.own_serial_ns.fetch_add(serial, Relaxed);
-        device.own_link_ns.fetch_add(link, Relaxed);
-        device.server.reserve_in_background(direction, object, offset, length)
+        let (due, busy_ns) = device.server.reserve_in_background(direction, object, offset, length);
+        device.own_ns[0].fetch_add(busy_ns[0], Relaxed);
+        device.own_ns[1].fetch_add(busy_ns[1], Relaxed);
+        let most = device.server.demand_ns(direction, length).max(1);
+        let ratio = busy_ns[0].max(busy_ns[1]) * 1024 / most;
+        // Two that do this at once may lose one's part; it is an estimate.
+        let before = device.startup_ratio.load(Relaxed);
+        device.startup_ratio.store((7 * before + ratio) / 8, Relaxed);
+        due
     }
 
     /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
@@ -167,39 +184,51 @@ impl Throttle {
                 return Err(Ended);
             }
             let now = Instant::now();
-            if !state.paused && state.next <= now {
+            let next = match state.bandwidth {
+                MigrateBandwidth::Unlimited => now,
+                MigrateBandwidth::BytesPerS(_) => state.next,
+                MigrateBandwidth::Auto => {
+                    servers.iter().map(|(_, server, _)| state.seen[usize::from(server.0)].next).max().unwrap_or(now)
+                }
+            };
+            if !state.paused && next <= now {
                 // Paid for by the next one, who waits.
-                let cost = self.cost(&mut state, bytes, servers, &is_inside);
-                state.next = now + cost;
+                self.charge(&mut state, now, bytes, servers, &is_inside);
                 return Ok(());
             }
-            let wait = if state.paused { SAMPLE } else { state.next.saturating_duration_since(now).min(SAMPLE) };
+            let wait = if state.paused { SAMPLE } else { (next - now).min(SAMPLE) };
             state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// How long nothing further may be copied after this.
-    fn cost(
+    fn charge(
         &self,
         state: &mut State,
+        now: Instant,
         bytes: u64,
         servers: &[(Direction, ServerId, u64)],
         is_inside: &impl Fn() -> bool,
-    ) -> Duration {
+    ) {
         match state.bandwidth {
-            MigrateBandwidth::Unlimited => Duration::ZERO,
-            MigrateBandwidth::BytesPerS(rate) => Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64),
+            MigrateBandwidth::Unlimited => {}
+            MigrateBandwidth::BytesPerS(rate) => {
+                state.next = now + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            }
             MigrateBandwidth::Auto => {
                 self.sample(state, is_inside);
-                let longest = servers.iter().map(|(direction, server, bytes)| {
+                for (direction, server, bytes) in servers {
                     let number = usize::from(server.0);
-                    let Some(Some(device)) = self.devices.get(number) else {
-                        return spread(*bytes as f64 * state.byte_s, state.inside);
+                    let (work_s, share) = match &self.devices[number] {
+                        Some(device) => {
+                            let ratio = device.startup_ratio.load(Relaxed) as f64 / 1024.0;
+                            let most_s = device.server.demand_ns(*direction, *bytes) as f64 / 1e9;
+                            (most_s * ratio, state.seen[number].share)
+                        }
+                        None => (*bytes as f64 * state.byte_s, state.inside),
                     };
-                    let (serial, link) = device.server.demand(*direction, *bytes);
-                    spread(serial.max(link) as f64 / 1e9, state.seen[number].share)
-                });
-                Duration::from_secs_f64(longest.fold(0.0, f64::max).min(10.0))
+                    let seen = &mut state.seen[number];
+                    seen.next = now.max(seen.next) + Duration::from_secs_f64(spread(work_s, share).min(10.0));
+                }
             }
         }
     }
@@ -216,14 +245,18 @@ impl Throttle {
         for (number, (device, seen)) in self.devices.iter().zip(&mut state.seen).enumerate() {
             let Some(device) = device else { continue };
             let load = stations.server_load(ServerId(number as u16));
-            let own = (device.own_serial_ns.load(Relaxed), device.own_link_ns.load(Relaxed));
-            // Saturating: the counters may have been reset.
-            let serial = load.device_busy.0.saturating_sub(seen.load.device_busy.0).saturating_sub(own.0 - seen.own.0);
-            let link = load.link_busy.0.saturating_sub(seen.load.link_busy.0).saturating_sub(own.1 - seen.own.1);
+            let own_ns = [0, 1].map(|station: usize| device.own_ns[station].load(Relaxed));
+            let foreground = |now: u64, before: u64, station: usize| {
+                // Saturating: the counters may have been reset.
+                now.saturating_sub(before).saturating_sub(own_ns[station] - seen.own_ns[station])
+            };
+            let serial = foreground(load.device_busy.0, seen.load.device_busy.0, 0);
+            let link = foreground(load.link_busy.0, seen.load.link_busy.0, 1);
             let share = (serial.max(link) as f64 / elapsed_ns).min(1.0);
             // A sample much longer than usual is of a time in which nothing was moved.
             let weight = if elapsed > 4 * SAMPLE { 1.0 } else { 0.5 };
-            *seen = Seen { load, own, share: seen.share + (share - seen.share) * weight };
+            seen.share += (share - seen.share) * weight;
+            (seen.load, seen.own_ns) = (load, own_ns);
         }
     }
 
