@@ -432,18 +432,17 @@ impl Queue {
         false
     }
 
-    fn add(&mut self, entry: Entry) {
+    /// Returns the move that it replaces, which has ended; whoever calls takes it out of the queue.
+    fn add(&mut self, entry: Entry) -> Option<MoveNumber> {
         let number = MoveNumber(self.next);
         self.next += 1;
         let key = (entry.file, entry.region);
-        if let Some(earlier) = self.queued.get(&key).copied() {
-            if self.end_cancelled(earlier) {
-                self.take_out(&HashSet::from([earlier]));
-            }
-        }
+        let earlier = self.queued.get(&key).copied();
+        let replaced = earlier.filter(|earlier| self.end_cancelled(*earlier));
         self.queued.insert(key, number);
         self.entries.insert(number, entry);
         self.make_ready(number);
+        replaced
     }
 }
 
@@ -513,7 +512,8 @@ impl Core {
                 ),
             });
         }
-        added.into_iter().for_each(|entry| queue.add(entry));
+        let replaced: HashSet<MoveNumber> = added.into_iter().filter_map(|entry| queue.add(entry)).collect();
+        queue.take_out(&replaced);
         drop(queue);
         self.moves.changed.notify_all();
         Ok((first, count))

@@ -158,3 +158,48 @@ proptest! {
         prop_assert_eq!(store.scan(b"l", None, 3).unwrap(), vec![]);
     }
 }
+
+/// What a broker of table version 1 wrote: keys and values in hexadecimal.
+const VERSION_1: &str = include_str!("version_1.txt");
+
+fn bytes_of(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn a_table_of_version_1_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let store = LmdbStore::open(directory.path()).unwrap();
+        for line in VERSION_1.lines().filter(|line| !line.starts_with('#')) {
+            let (key, value) = line.split_once(' ').unwrap();
+            store.put(&bytes_of(key), &bytes_of(value)).unwrap();
+        }
+        assert_eq!(store.get(b"v").unwrap(), Some(encode(&1u32)));
+    }
+    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let file = FileId(0x0123_4567_89ab_cdef);
+    {
+        let table = open();
+        table.belong_to(&ClusterRecord { id: "c0ffee".into(), servers: vec!["hdd0".into(), "ssd0".into()] }).unwrap();
+        assert_eq!(table.all_files().unwrap(), [(file, record("/data/old"))]);
+        let placement = Placement::uniform(ByteCount(1 << 20), layout(4096), layout(8192));
+        assert_eq!(table.placement(file).unwrap(), Some(placement.clone()));
+        let region = RegionRecord { generation: Generation(3), layout: layout(4096), fell_back: true };
+        assert_eq!(table.regions(file).unwrap(), [(RegionIndex(7), region)]);
+        assert_eq!(table.file_of(record("").stub).unwrap(), Some(file));
+        assert_eq!(table.names(NameKind::Managed).unwrap(), [("/data".to_owned(), placement)]);
+        assert_eq!(table.discards(None).unwrap(), []);
+        let mut changes = Changes::default();
+        changes.put_discard(file, RegionIndex(7), Generation(4), &layout(512));
+        changes.put_discard(FileId(9), RegionIndex(0), Generation(1), &layout(1024));
+        table.commit(&changes).unwrap();
+    }
+    let table = open();
+    assert_eq!(table.discards(Some(file)).unwrap(), [(file, RegionIndex(7), Generation(4), layout(512))]);
+    assert_eq!(table.discards(None).unwrap().len(), 2);
+    let mut changes = Changes::default();
+    changes.remove_discard(file, RegionIndex(7), Generation(4));
+    table.commit(&changes).unwrap();
+    assert_eq!(table.discards(Some(file)).unwrap(), []);
+}

@@ -185,7 +185,7 @@ pub(crate) fn use_while_regions_move(world: &World, arguments: &[String]) {
                 };
                 while !END.load(Ordering::SeqCst) {
                     owner.step();
-                    if owner.turn % 512 == 0 && thread == 0 {
+                    if owner.turn.is_multiple_of(512) && thread == 0 {
                         file.sync(true).unwrap();
                     }
                 }
@@ -203,7 +203,7 @@ pub(crate) fn use_while_regions_move(world: &World, arguments: &[String]) {
 pub(crate) fn any_layout(dice: &mut Dice, servers: u64) -> Vec<(u16, u32)> {
     let first = dice.roll(servers);
     let count = 1 + dice.roll(servers);
-    (0..count).map(|turn| (((first + turn) % servers) as u16, 8 * (1 + dice.roll(1 << dice.0 % 12)) as u32)).collect()
+    (0..count).map(|turn| (((first + turn) % servers) as u16, 8 * (1 + dice.roll(1 << (dice.0 % 12))) as u32)).collect()
 }
 
 /// `STRIPED_MOVE_PROCESSES` (64) and `STRIPED_MOVES` of each region make it long.
