@@ -78,6 +78,8 @@ impl Results {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
 
     pub(crate) fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
         RunResult {
@@ -126,5 +128,62 @@ pub(crate) mod tests {
         let results: Results = serde_json::from_str(text).unwrap();
         assert_eq!(results.runs[0].op, Direction::Read);
         assert_eq!(results.runs[0].predicted_mb_s, Some(40.0));
+    }
+
+    /// Numbers replaced, bytes changed, the end cut off.
+    fn damage(text: &str, random: &mut SmallRng) -> Vec<u8> {
+        const NUMBERS: [&str; 8] = ["0", "-1", "1e308", "1e-320", "18446744073709551615", "4294967296", "7", "0.5"];
+        let mut bytes = text.as_bytes().to_vec();
+        for _ in 0..random.random_range(1..4) {
+            let place = random.random_range(0..bytes.len());
+            match random.random_range(0..6) {
+                0..=3 => {
+                    let Some(start) = bytes[place..].iter().position(u8::is_ascii_digit).map(|skip| place + skip)
+                    else {
+                        continue;
+                    };
+                    let is_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'-');
+                    let end = bytes[start..].iter().position(|byte| !is_number(byte));
+                    let end = end.map_or(bytes.len(), |length| start + length);
+                    bytes.splice(start..end, NUMBERS[random.random_range(0..NUMBERS.len())].bytes());
+                }
+                4 => bytes[place] ^= 1 << random.random_range(0..8),
+                _ => bytes.truncate(place.max(1)),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn damaged_results_are_shown_or_refused_by_name() {
+        let runs = ["def", "h2dp", "opt"].into_iter().zip(1u32..).flat_map(|(policy, factor)| {
+            [Direction::Read, Direction::Write].map(|op| run(policy, op, 65536, 40.5 * f64::from(factor)))
+        });
+        let line =
+            serde_json::json!({"alpha_s": 5e-3, "beta_s_per_byte": 1e-8, "r2": 0.99, "spread": 0.05, "samples": 44});
+        let server = serde_json::json!({"name": "hdd0", "class": "hdd", "read_sequential": line, "read_random": line,
+            "write_sequential": line, "write_random": line});
+        let network = serde_json::json!({"e_s": 1e-4, "t_s_per_byte": 1e-8, "source": "given"});
+        let profile = serde_json::json!({"version": 1, "cluster": "c", "emulated": true, "measured_at": "", "servers": [server],
+            "network": network});
+        let results =
+            Results { version: 1, emulated: true, runs: runs.collect(), profile, cluster: serde_json::Value::Null };
+        let text = serde_json::to_string_pretty(&results).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.json");
+        let show = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            crate::report::from_files(std::slice::from_ref(&path))
+        };
+        show(text.as_bytes()).unwrap();
+        let mut shown = 0;
+        for seed in 0..400 {
+            match show(&damage(&text, &mut SmallRng::seed_from_u64(seed))) {
+                Ok(page) => shown += u32::from(page.contains("</html>")),
+                Err(error) => assert!(format!("{error:#}").contains("results.json"), "seed {seed}: {error:#}"),
+            }
+        }
+        // Mutants that are all refused test little.
+        assert!((40..400).contains(&shown), "{shown} of 400 mutants were shown");
     }
 }

@@ -14,6 +14,9 @@ const PANEL: f64 = PLOT + 82.0;
 /// Sizes that calibration measures: 4 KiB to 4 MiB.
 const SIZES: std::ops::RangeInclusive<u32> = 12..=22;
 
+/// What takes longer is drawn at the upper edge.
+const LONGEST_S: f64 = 1e9;
+
 /// The four panels.
 pub(super) fn chart(profile: &Profile) -> String {
     let mut svg = Svg::new(WIDTH, PANEL * 2.0);
@@ -52,7 +55,8 @@ fn decades(profile: &Profile) -> (i32, i32) {
     if !least.is_finite() || most <= 0.0 {
         return (-4, -1);
     }
-    (least.log10().floor() as i32, most.log10().ceil() as i32)
+    // A damaged profile may have times that no picture holds.
+    (least.min(LONGEST_S).log10().floor() as i32, most.min(LONGEST_S).log10().ceil() as i32)
 }
 
 struct Panel {

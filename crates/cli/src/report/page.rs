@@ -12,6 +12,7 @@ use crate::results::Results;
 use crate::simulate::file::Simulation;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use std::path::Path;
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_model::Profile;
 use stripewise_planner::Plan;
@@ -103,8 +104,9 @@ fn page(material: &Material) -> Page<'_> {
 /// The profile given, else the one in the results.
 fn profile_of(material: &Material) -> Option<Profile> {
     material.profile.clone().or_else(|| {
-        let value = material.results.as_ref()?.profile.clone();
-        serde_json::from_value(value).ok()
+        let text = material.results.as_ref()?.profile.to_string();
+        // Checked like a file of its own: figures that no device can have cannot be drawn.
+        Profile::parse(&text, Path::new("results.json")).ok()
     })
 }
 
@@ -247,7 +249,7 @@ fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, Strin
     }
     if let Some(results) = &material.results {
         let verified = results.runs.iter().filter(|run| run.verified).count();
-        let total = ByteCount(results.runs.iter().map(|run| run.bytes).sum());
+        let total = ByteCount(results.runs.iter().fold(0, |sum, run| sum.saturating_add(run.bytes)));
         rows.push((
             "runs".to_owned(),
             format!("{} with {}, {verified} of them with every byte verified", results.runs.len(), bytes(total.0)),
