@@ -41,19 +41,54 @@ impl Program {
         rows[self.rows - 1] += prices.haste;
     }
 
+    /// With one, two or three kinds of servers the loop over the rows has a known length: most of the search's time is spent here.
     fn cheapest(&self, item: usize, rows: &[f64], room: &[f64], open: impl Fn(usize) -> bool) -> Option<u16> {
-        let bytes = self.items[item].bytes();
-        let mut least: Option<(f64, u16)> = None;
-        for (option, (shape, load_s)) in self.options_with_loads(item).enumerate() {
-            if !open(shape) {
-                continue;
-            }
-            let stations: f64 = load_s.iter().zip(rows).map(|(load, price)| f64::from(*load) * price).sum();
-            let cost_s = stations + room[shape] * bytes + f64::from(load_s[self.rows]);
-            if least.is_none_or(|(known_s, _)| cost_s < known_s) {
-                least = Some((cost_s, option as u16));
+        let (shapes, loads_s) = self.options_with_loads(item);
+        match self.rows {
+            3 => least(shapes, loads_s.as_chunks::<4>().0, rows, room, self.items[item].bytes(), open),
+            5 => least(shapes, loads_s.as_chunks::<6>().0, rows, room, self.items[item].bytes(), open),
+            7 => least(shapes, loads_s.as_chunks::<8>().0, rows, room, self.items[item].bytes(), open),
+            _ => {
+                let cost_s = |(shape, load_s): (&u16, &[f32])| {
+                    let (fixed_s, load_s) = load_s.split_last().expect("rows and the fixed part");
+                    let stations: f64 = load_s.iter().zip(rows).map(|(load, price)| f64::from(*load) * price).sum();
+                    stations + room[usize::from(*shape)] * self.items[item].bytes() + f64::from(*fixed_s)
+                };
+                let options = shapes.iter().zip(loads_s.chunks(self.rows + 1)).enumerate();
+                let costs = options
+                    .filter(|(_, (shape, _))| open(usize::from(**shape)))
+                    .map(|(option, with_load)| (cost_s(with_load), option as u16));
+                costs.reduce(|least, one| if one.0 < least.0 { one } else { least }).map(|(_, option)| option)
             }
         }
-        least.map(|(_, option)| option)
     }
+}
+
+/// The option of least priced cost, as [`Program::answers`] has it; a load is rows and then the fixed part.
+fn least<const WIDTH: usize>(
+    shapes: &[u16],
+    loads_s: &[[f32; WIDTH]],
+    rows: &[f64],
+    room: &[f64],
+    bytes: f64,
+    open: impl Fn(usize) -> bool,
+) -> Option<u16> {
+    let mut prices = [0.0; WIDTH];
+    prices[..WIDTH - 1].copy_from_slice(rows);
+    let mut least: Option<(f64, u16)> = None;
+    for (option, (shape, load_s)) in shapes.iter().zip(loads_s).enumerate() {
+        let shape = usize::from(*shape);
+        if !open(shape) {
+            continue;
+        }
+        let mut stations = 0.0;
+        for row in 0..WIDTH - 1 {
+            stations += f64::from(load_s[row]) * prices[row];
+        }
+        let cost_s = stations + room[shape] * bytes + f64::from(load_s[WIDTH - 1]);
+        if least.is_none_or(|(known_s, _)| cost_s < known_s) {
+            least = Some((cost_s, option as u16));
+        }
+    }
+    least.map(|(_, option)| option)
 }

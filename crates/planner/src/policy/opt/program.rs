@@ -176,11 +176,11 @@ impl Program {
         usize::from(self.shape_of[self.first[item] + usize::from(option)])
     }
 
-    /// Shape of every option of an item, with its `rows` seconds and its fixed part in the first window.
-    pub(crate) fn options_with_loads(&self, item: usize) -> impl Iterator<Item = (usize, &[f32])> {
-        let (options, width) = (self.first[item]..self.first[item + 1], self.windows * (self.rows + 1));
-        let loads = self.load_s[options.start * width..options.end * width].chunks(width);
-        self.shape_of[options].iter().zip(loads).map(|(shape, load_s)| (usize::from(*shape), &load_s[..=self.rows]))
+    /// Shape of every option of an item, and one behind the other its `rows` seconds and its fixed part. Of a program of one window.
+    pub(crate) fn options_with_loads(&self, item: usize) -> (&[u16], &[f32]) {
+        debug_assert_eq!(self.windows, 1);
+        let (options, width) = (self.first[item]..self.first[item + 1], self.rows + 1);
+        (&self.shape_of[options.clone()], &self.load_s[options.start * width..options.end * width])
     }
 
     /// The option of a shape, if the item has it.
