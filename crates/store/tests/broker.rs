@@ -18,3 +18,5 @@ mod model;
 mod requests;
 #[path = "broker/users.rs"]
 mod users;
+#[path = "broker/versions.rs"]
+mod versions;

@@ -20,11 +20,13 @@
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// 64 bits that processes share. All operations are sequentially consistent.
+/// 64 bits that processes share. All operations but [`Word::peek`] are sequentially consistent.
 pub trait Word {
     fn load(&self) -> u64;
+    /// A load that decides nothing by itself.
+    fn peek(&self) -> u64;
     fn store(&self, value: u64);
     fn fetch_or(&self, bits: u64) -> u64;
     fn swap(&self, value: u64) -> u64;
@@ -36,6 +38,10 @@ impl Word for AtomicU64 {
     #[inline]
     fn load(&self) -> u64 {
         self.load(SeqCst)
+    }
+    #[inline]
+    fn peek(&self) -> u64 {
+        self.load(Relaxed)
     }
     #[inline]
     fn store(&self, value: u64) {
@@ -66,6 +72,21 @@ const STATE: u64 = 0xff;
 const PLACED: u64 = 1;
 const MOVING: u64 = 64;
 const SEALED: u64 = 128;
+
+/// The number of uses in a lane's word, which makes no two of them look alike; the rest is what the lane is used for, 0: it is free.
+pub const LANE_USES: u64 = 0x3f_ffff << 40;
+const ONE_USE: u64 = 1 << 40;
+
+/// Occupies a lane if it is free, before the gate and any region word are looked at. Returns the word that frees it.
+#[inline]
+pub fn occupy<W: Word>(lane: &W, what: u64) -> Option<u64> {
+    let before = lane.peek();
+    if before & !LANE_USES != 0 {
+        return None;
+    }
+    let free = before.wrapping_add(ONE_USE) & LANE_USES;
+    lane.compare_exchange(before, what | free).then_some(free)
+}
 
 /// What the state byte of a region word says of moving. Of an absent region too: it is still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,6 +221,9 @@ fn exchange<W: Word>(word: &W, from: Motion, to: Motion) -> bool {
     let before = word.load();
     Motion::of(before) == from && word.compare_exchange(before, to.in_word(before))
 }
+
+#[cfg(test)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

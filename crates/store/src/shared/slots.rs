@@ -15,6 +15,7 @@
 
 use super::control::MAX_REGIONS;
 use super::map::SharedMap;
+use super::marking::{self, LANE_USES};
 use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
@@ -27,8 +28,6 @@ const LANES_AT: usize = 16;
 pub const LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
 const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const LENGTH: usize = FORGOTTEN_AT + 4096;
-const USES: u64 = 0x3f_ffff << 40;
-const ONE_USE: u64 = 1 << 40;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
 
 #[derive(Debug)]
@@ -112,7 +111,7 @@ impl Slots {
             let is_write = |lane: &&AtomicU64| lane.load(SeqCst) >> 62 == 2;
             let written = lanes.clone().filter(is_write).count() as u64;
             self.map.word(FORGOTTEN_AT).fetch_add(written, SeqCst);
-            lanes.for_each(|lane| lane.store(lane.load(Relaxed) & USES, SeqCst));
+            lanes.for_each(|lane| lane.store(lane.load(Relaxed) & LANE_USES, SeqCst));
             self.map.word(entry + 8).store(0, Relaxed);
             self.map.word(entry).store(incarnation.0, SeqCst);
         }
@@ -130,12 +129,8 @@ impl Slots {
         let entry = Self::entry(slot) + LANES_AT;
         for i in 0..LANES {
             let lane = self.map.word(entry + (hint + i) % LANES * 8);
-            let before = lane.load(Relaxed);
-            if before & !USES == 0 {
-                let free = before.wrapping_add(ONE_USE) & USES;
-                if lane.compare_exchange(before, what.to_word() | free, SeqCst, Relaxed).is_ok() {
-                    return Some(Occupied { lane, free });
-                }
+            if let Some(free) = marking::occupy(lane, what.to_word()) {
+                return Some(Occupied { lane, free });
             }
         }
         None
