@@ -155,8 +155,11 @@ impl Core {
             let is_known = |object: &ObjectName| {
                 named.contains(object) || inner.discards.contains_key(&(object.region, object.generation))
             };
-            let orphans: Vec<_> =
-                objects.iter().filter(|object| object.file == managed.file && !is_known(object)).collect();
+            let is_gone = |object: &ObjectName| {
+                matches!(inventory.server.size(*object), Err(crate::server::ServerError::Missing { .. }))
+            };
+            let unknown = objects.iter().filter(|object| object.file == managed.file && !is_known(object));
+            let orphans: Vec<_> = unknown.filter(|object| !is_gone(object)).collect();
             if !orphans.is_empty() {
                 let what = format!(
                     "{} objects on server {} are left over from {}",

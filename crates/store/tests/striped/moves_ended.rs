@@ -461,3 +461,35 @@ fn a_broker_that_stops_leaves_regions_where_they_are_and_its_successor_moves_the
         nothing_is_left_over(&world, &client, &file, 2, step);
     }
 }
+
+#[test]
+fn moves_take_the_time_of_emulated_devices_and_are_no_process_of_the_run() {
+    use stripewise_store::server::pace::Pace;
+    let world =
+        World::with_urls(4, |directory| format!("emulated://{directory}?device=nvme&link=gigabit&time_scale=0.01"));
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+    let stations = client.stations().unwrap();
+    stations.set_pace(Pace::Host);
+    let bytes = some_bytes(REGION);
+    write(&file, 0, &bytes);
+    stations.reset_counters();
+    let before = stations.host_report();
+    for bandwidth in [MigrateBandwidth::Unlimited, MigrateBandwidth::Auto, MigrateBandwidth::BytesPerS(1 << 30)] {
+        ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(bandwidth)));
+        for target in [TARGET, [(0, 4096), (1, 4096)]] {
+            all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 0, &target)])));
+            assert_eq!(read(&file, 0, bytes.len()), bytes);
+        }
+    }
+    // Written three times and read three times, by two of the servers each.
+    let link = stripewise_device::lookup_link("gigabit").unwrap().dilated(0.01);
+    let least = link.demand(6 * REGION / 4).0;
+    for server in 0..4 {
+        let load = stations.server_load(ServerId(server));
+        assert!(load.link_busy.0 >= least && load.sub_requests >= 6, "server {server}: {load:?}, {least}");
+    }
+    let after = stations.host_report();
+    assert_eq!((after.waits, after.start_skew), (before.waits, before.start_skew));
+}

@@ -71,6 +71,7 @@ pub(super) struct Copier<'a> {
     /// Up to where something was written to the new place.
     reached: AtomicU64,
     has_copied: AtomicBool,
+    has_synced_names: AtomicBool,
     /// Of the last copies, for estimates; 0: not known.
     bytes_per_s: AtomicU64,
     copied_bytes: &'a AtomicU64,
@@ -99,6 +100,7 @@ impl<'a> Copier<'a> {
             new: side(&going.new.layout, going.new.generation, true)?,
             reached: AtomicU64::new(0),
             has_copied: AtomicBool::new(false),
+            has_synced_names: AtomicBool::new(false),
             bytes_per_s: AtomicU64::new(0),
             copied_bytes,
         })
@@ -116,13 +118,16 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Makes the new objects and their names durable.
+    /// Makes the new objects durable, their names too.
     pub(super) fn sync(&self) -> Result<(), Fault> {
         for (stripe, handle) in self.new.layout.stripes().iter().zip(&self.new.handles) {
             let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
             server.sync(handle.descriptor.as_fd())?;
-            server.sync_names(self.managed.file)?;
+            if !self.has_synced_names.load(Relaxed) {
+                server.sync_names(self.managed.file)?;
+            }
         }
+        self.has_synced_names.store(true, Relaxed);
         Ok(())
     }
 

@@ -405,8 +405,11 @@ impl Move<'_> {
                 continue;
             }
             loop {
-                copier.copy(&marks.take(), Speed::AtOnce)?;
-                copier.sync()?;
+                let taken = marks.take();
+                if taken.iter().any(|word| *word != 0) {
+                    copier.copy(&taken, Speed::AtOnce)?;
+                    copier.sync()?;
+                }
                 core.step("move: whole");
                 core.moves.note(self.number, MoveState::Committing);
                 if self.commit()? {

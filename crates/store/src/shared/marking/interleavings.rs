@@ -4,7 +4,7 @@
 //! Held at every step: nobody inside sees a place that was freed, and what a reader has seen of a chunk does not go back. At the end the new place has what
 //! the old one had. So that this proves something, each safeguard is left out in turn, and the checker has to find what goes wrong.
 //!
-//! `STRIPED_SCHEDULES` makes it long.
+//! The checker knows sequential consistency only, which is what the code asks for. `STRIPED_SCHEDULES` makes it long.
 
 use super::*;
 use shuttle::sync::Arc;
