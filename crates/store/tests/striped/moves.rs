@@ -57,7 +57,7 @@ pub(crate) fn wait_until<T>(client: &Client, mut look: impl FnMut(&[MoveStatus])
         if let Some(found) = look(&moves) {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{totals:?} {moves:?}");
+        assert!(begun.elapsed() < Duration::from_secs(100), "{totals:?} {moves:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -32,9 +32,11 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Direction, Layout, Placement, RegionIndex, ServerId};
 
 /// How long those who were writing when the move began are waited for.
-const FIRST_DRAIN: Duration = Duration::from_millis(500);
-/// The same under the seal, where other writers wait too.
+const FIRST_DRAIN: Duration = Duration::from_secs(4);
+/// The same under the seal, where other writers wait too; twice as long each time, since on a busy host a thread may wait for a processor.
 const SEAL_DRAIN: Duration = Duration::from_millis(50);
+/// How long a process is waited for that does not run at all, as one that was stopped.
+const STOPPED_DRAIN: Duration = Duration::from_millis(50);
 /// Seals that may be broken because a writer inside did not come out.
 const MOST_SEALS: u32 = 6;
 /// Rounds of copying before the last one, which is done under the seal whatever is left.
@@ -378,13 +380,14 @@ impl Move<'_> {
             }
             core.moves.note(self.number, MoveState::Sealed);
             core.step("move: sealed");
-            match self.drain(self.writers(), SEAL_DRAIN) {
+            match self.drain(self.writers(), SEAL_DRAIN * (1 << seals)) {
                 Drained::Stuck(slot) => {
                     self.unseal()?;
                     seals += 1;
                     if seals == MOST_SEALS {
                         return Err(Stop::PutBack(self.stuck(slot)));
                     }
+                    // Those who were held up have their turn.
                     std::thread::sleep(SEAL_DRAIN * seals);
                     continue;
                 }
@@ -469,6 +472,10 @@ impl Move<'_> {
                     died |= self.dead.insert((lane.slot, lane.incarnation));
                 }
                 looked = Some(Instant::now());
+                let stopped = uses.iter().find(|lane| is_stopped(self.core.processes.process_id(lane.slot)));
+                if let Some(lane) = stopped.filter(|_| start.elapsed() > STOPPED_DRAIN) {
+                    return Drained::Stuck(lane.slot);
+                }
                 continue;
             }
             if start.elapsed() > patience || self.going.is_ended() {
@@ -548,6 +555,16 @@ impl Move<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether none of the process's threads runs, waits or sleeps: it was stopped, and will not go on by itself.
+fn is_stopped(process: u64) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    // The state stands behind the name, which may have any characters.
+    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let mut states =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok().and_then(state));
+    states.all(|state| matches!(state, 'T' | 't'))
 }
 
 /// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
