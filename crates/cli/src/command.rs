@@ -78,6 +78,10 @@ commands! {
     Explain(explain::ExplainArgs) = "explain";
     Apply(apply::ApplyArgs) = "apply";
     Run(run::RunArgs) = "run";
+    Daemon(daemon::DaemonArgs) = "daemon";
+    Phase(phase::PhaseArgs) = "phase";
+    Restripe(restripe::RestripeArgs) = "restripe";
+    Migrate(migrate::MigrateArgs) = "migrate";
     Ls(ls::LsArgs) = "ls";
     Stat(stat::StatArgs) = "stat";
     Cat(cat::CatArgs) = "cat";

@@ -1,5 +1,6 @@
 //! What every command gets: the cluster that is meant, and where its output goes.
 
+use crate::launch::STATE_VARIABLE;
 use crate::output::Out;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
@@ -21,6 +22,18 @@ pub(crate) struct Context {
     pub(crate) json: bool,
     command: &'static str,
     out: RefCell<BufWriter<Out>>,
+}
+
+/// Speaks to the person at the terminal in the command's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Voice {
+    command: &'static str,
+}
+
+impl Voice {
+    pub(crate) fn say(self, message: impl Display) {
+        let _ = writeln!(std::io::stderr(), "stripewise {}: {message}", self.command);
+    }
 }
 
 /// `value`, a structure with named fields, with what every JSON object of the command carries.
@@ -62,6 +75,14 @@ impl Context {
         Ok(Cluster::load(&path)?)
     }
 
+    /// The state directory of the cluster that is meant; for a program under `stripewise run` that names none, that of the run.
+    pub(crate) fn state(&self) -> Result<PathBuf> {
+        match std::env::var_os(STATE_VARIABLE).filter(|state| self.cluster.is_none() && !state.is_empty()) {
+            Some(state) => Ok(state.into()),
+            None => Ok(self.cluster()?.state),
+        }
+    }
+
     /// Prints one line of data.
     pub(crate) fn line(&self, line: impl Display) -> Result<()> {
         writeln!(self.out.borrow_mut(), "{line}")?;
@@ -82,7 +103,12 @@ impl Context {
 
     /// Says something to the person at the terminal; not data.
     pub(crate) fn say(&self, message: impl Display) {
-        let _ = writeln!(std::io::stderr(), "stripewise {}: {message}", self.command);
+        self.voice().say(message);
+    }
+
+    /// To say something from another thread.
+    pub(crate) fn voice(&self) -> Voice {
+        Voice { command: self.command }
     }
 
     pub(crate) fn flush(&self) -> Result<()> {

@@ -1,7 +1,7 @@
-//! Placements that the command makes itself, for files that no plan speaks of.
+//! Placements that the command makes itself, for files that no plan speaks of, and layouts as people write them.
 
-use anyhow::{Result, bail};
-use stripewise_layout::{Cluster, Layout, Placement, ServerClass, ServerId};
+use anyhow::{Context as _, Result, bail};
+use stripewise_layout::{ByteCount, Cluster, Layout, Placement, Server, ServerClass, ServerId};
 
 /// The default stripe of file systems, and of DEF in the papers.
 const DEFAULT_STRIPE_BYTES: u32 = 64 << 10;
@@ -27,16 +27,123 @@ pub(crate) fn placement(cluster: &Cluster, class: Option<ServerClass>, stripe_by
     Ok(Placement::uniform(cluster.region_size, layout, fallback))
 }
 
+/// A layout as `plan` and `stat` print it: `<64KiB,256KiB>` for a stripe on every HDD and one on every SSD server (0 where a class takes no part), or
+/// servers with their stripes, `hdd0 64KiB, ssd0..ssd3 128KiB`.
+pub(crate) fn parse(text: &str, cluster: &Cluster) -> Result<Layout> {
+    let stripes = match text.trim().strip_prefix('<') {
+        Some(pair) => pair_stripes(pair, cluster),
+        None => named_stripes(text, cluster),
+    };
+    let layout = stripes.and_then(|stripes| Ok(Layout::new(stripes)?));
+    layout.with_context(|| {
+        format!("`{text}` is no layout; write it as `stripewise stat` shows it: \"<64KiB,256KiB>\" or \"hdd0 64KiB, ssd0..ssd3 128KiB\"")
+    })
+}
+
+type Stripes = Vec<(ServerId, u32)>;
+
+fn pair_stripes(text: &str, cluster: &Cluster) -> Result<Stripes> {
+    let sizes = text.trim_end().strip_suffix('>').and_then(|pair| pair.split_once(','));
+    let (h, s) = sizes.context("a pair is written <h,s>")?;
+    let mut stripes = Stripes::new();
+    for (class, size) in [(ServerClass::Hdd, h), (ServerClass::Ssd, s)] {
+        let (size, ids) = (stripe(size)?, cluster.ids_of_class(class));
+        if size > 0 && ids.is_empty() {
+            bail!("the cluster has no {class} servers");
+        }
+        stripes.extend(ids.into_iter().map(|id| (id, size)));
+    }
+    Ok(stripes)
+}
+
+fn named_stripes(text: &str, cluster: &Cluster) -> Result<Stripes> {
+    let mut stripes = Stripes::new();
+    for part in text.split(',').map(str::trim) {
+        let (names, size) = part.rsplit_once(' ').with_context(|| format!("`{part}` is not a server and a stripe"))?;
+        let (first, last) = names.trim().split_once("..").unwrap_or((names.trim(), names.trim()));
+        let (first, last) = (server(first, cluster)?, server(last, cluster)?);
+        if first > last {
+            bail!("`{names}` runs backwards");
+        }
+        let size = stripe(size)?;
+        if size == 0 {
+            bail!("`{part}`: leave out a server that takes no part");
+        }
+        stripes.extend((first.0..=last.0).map(|id| (ServerId(id), size)));
+    }
+    Ok(stripes)
+}
+
+fn stripe(text: &str) -> Result<u32> {
+    let size: ByteCount = text.trim().parse()?;
+    match u32::try_from(size.0) {
+        Ok(bytes) if bytes.is_multiple_of(512) => Ok(bytes),
+        _ => bail!("{size}: a stripe is a multiple of 512 bytes, below 4GiB"),
+    }
+}
+
+/// The number of the server of this name.
+pub(crate) fn server(name: &str, cluster: &Cluster) -> Result<ServerId> {
+    let position = cluster.servers.iter().position(|server| server.name == name);
+    position.map(|number| ServerId(number as u16)).with_context(|| {
+        let names: Vec<&str> = cluster.servers.iter().map(|server: &Server| server.name.as_str()).collect();
+        format!("no server `{name}` in the cluster; its servers are {}", names.join(", "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+    use stripewise_planner::layout_text;
+
+    fn cluster_of(classes: &[(&str, &str)]) -> Cluster {
+        let mut text = "version = 1\nid = \"c\"\nstate = \"s\"\n".to_owned();
+        for (name, class) in classes {
+            text += &format!("[[server]]\nname = \"{name}\"\nclass = \"{class}\"\nurl = \"file:///{name}\"\n");
+        }
+        Cluster::parse(&text, Path::new("/x/cluster.toml")).unwrap()
+    }
+
+    #[test]
+    fn layouts_are_read_as_they_are_printed() {
+        let cluster = cluster_of(&[("h0", "hdd"), ("h1", "hdd"), ("s0", "ssd"), ("s1", "ssd"), ("s2", "ssd")]);
+        let layout = |pairs: &[(u16, u32)]| Layout::new(pairs.iter().map(|(id, size)| (ServerId(*id), *size))).unwrap();
+        for pairs in [
+            &[(0, 65536), (1, 65536), (2, 4096), (3, 4096), (4, 4096)][..],
+            &[(2, 65536), (3, 65536), (4, 65536)],
+            &[(0, 512), (1, 512)],
+            &[(0, 65536), (2, 131_072), (3, 131_072)],
+            &[(4, 1 << 20), (0, 512)],
+            &[(1, 66048)],
+        ] {
+            let layout = layout(pairs);
+            let text = layout_text(&layout, &cluster);
+            assert_eq!(parse(&text, &cluster).unwrap(), layout, "{text}");
+        }
+        assert_eq!(parse("< 64KiB, 0 >", &cluster).unwrap(), layout(&[(0, 65536), (1, 65536)]));
+        for (text, expected) in [
+            ("<64KiB>", "<h,s>"),
+            ("<0,0>", "at least one server"),
+            ("h0", "is not a server and a stripe"),
+            ("h9 64KiB", "no server `h9` in the cluster; its servers are h0, h1, s0, s1, s2"),
+            ("s1..s0 64KiB", "runs backwards"),
+            ("h0 100", "multiple of 512"),
+            ("h0 0", "leave out"),
+            ("h0 8GiB", "below 4GiB"),
+            ("h0 4KiB, h0..h1 4KiB", "names server 0 twice"),
+            ("h0 much", "is not a size"),
+        ] {
+            let said = crate::output::chain(&parse(text, &cluster).unwrap_err());
+            assert!(said.contains(expected) && said.contains("as `stripewise stat` shows it"), "{text}: {said}");
+        }
+        let disks = cluster_of(&[("h0", "hdd")]);
+        assert!(crate::output::chain(&parse("<0,4KiB>", &disks).unwrap_err()).contains("no ssd servers"));
+    }
 
     #[test]
     fn the_default_spreads_over_all_and_falls_back_to_disks() {
-        let text = "version = 1\nid = \"c\"\nstate = \"s\"\n[[server]]\nname = \"h\"\nclass = \"hdd\"\nurl = \"file:///h\"\n\
-                    [[server]]\nname = \"s\"\nclass = \"ssd\"\nurl = \"file:///s\"\n";
-        let cluster = Cluster::parse(text, Path::new("/x/cluster.toml")).unwrap();
+        let cluster = cluster_of(&[("h", "hdd"), ("s", "ssd")]);
         let placement = default_placement(&cluster).unwrap();
         assert_eq!(placement.check(2), Ok(()));
         assert_eq!(placement.layouts[0].stripes().len(), 2);

@@ -2,20 +2,25 @@
 
 use crate::applied;
 use crate::context::Context;
+use crate::daemon::follow::{Course, Follower};
+use crate::daemon::{Daemon, FollowArgs, Held, Windows};
 use crate::doctor::executable_behind;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
 use crate::output::Verdict;
-use crate::store::{read_stub, serve};
+use crate::store::{Store, read_stub, serve};
 use crate::trace::{Capture, tell};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use stripewise_layout::Cluster;
-use stripewise_planner::{Plan, nearest};
+use stripewise_planner::{Plan, PlannedFile, nearest};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::protocol::{Admin, Request};
 
@@ -27,7 +32,9 @@ use stripewise_store::protocol::{Admin, Request};
 Examples:
   stripewise run -- mpiexec -n 32 ./app input.nml
   stripewise run -- cp data.bin /backup/
-  stripewise run --trace again.trace -- ./app")]
+  stripewise run --trace again.trace -- ./app
+  stripewise run --migrate -- mpiexec -n 32 ./app
+  stripewise run --migrate --plan plan.json --migrate-bandwidth 50MiB -- ./app")]
 pub(crate) struct RunArgs {
     /// Capture the run too, into this directory
     #[arg(long, value_name = "DIR")]
@@ -36,6 +43,17 @@ pub(crate) struct RunArgs {
     /// Replace a trace that stands there
     #[arg(long, requires = "trace")]
     force: bool,
+
+    /// Move regions while the program runs, as the windows of the applied plans, or of --plan, want them
+    #[arg(long)]
+    migrate: bool,
+
+    /// Follow this plan rather than the applied ones; it may be replaced meanwhile
+    #[arg(long, value_name = "PLAN", requires = "migrate")]
+    plan: Option<PathBuf>,
+
+    #[command(flatten)]
+    follow: FollowArgs,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -46,8 +64,13 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     let cluster = context.cluster()?;
     // A signal that comes while the broker starts is for the program too.
     let relay = Relay::start()?;
+    if !arguments.migrate && arguments.follow.windows == Windows::Phase {
+        bail!("--windows phase: nothing is moved without --migrate");
+    }
+    let held = if arguments.migrate { Some(Held::take(context.voice(), &cluster)?) } else { None };
     let broker = serve(context, &cluster)?;
-    prepare(context, &cluster, &arguments.command)?;
+    let planned = prepare(context, &cluster, &arguments.command)?;
+    let migration = if held.is_some() { Some(Migration::start(context, &cluster, &arguments, planned)?) } else { None };
     let capture = match &arguments.trace {
         Some(directory) => Some(Capture::start(directory, arguments.force, &arguments.command)?),
         None => None,
@@ -58,23 +81,71 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     if let (Err(_), Some(capture)) = (&ran, &capture) {
         capture.discard();
     }
+    if let Some(migration) = migration {
+        migration.end()?;
+    }
     let status = ran?;
     if let Some(fault) = broker.fault() {
         context.say(format_args!("the broker that was to follow the first one failed: {fault}"));
     }
     drop(broker);
+    drop(held);
     if let Some(capture) = capture {
         tell(context, &capture.finish()?)?;
     }
     Ok(Verdict::Program(exit_byte(status)))
 }
 
-/// Says where the run differs from what was planned, and gives files that do not exist yet the placement of the nearest plan.
-fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result<()> {
+/// Follows a plan, in a thread beside the program.
+struct Migration {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Migration {
+    fn start(
+        context: &Context,
+        cluster: &Cluster,
+        arguments: &RunArgs,
+        planned: Vec<(String, PlannedFile)>,
+    ) -> Result<Self> {
+        let store = Store::beside(cluster.clone())?;
+        let windows = arguments.follow.windows;
+        let follower = match &arguments.plan {
+            Some(path) => Follower::of_file(&store, path, windows)?,
+            None if planned.is_empty() => {
+                bail!(
+                    "--migrate: no plan was applied to managed files of this cluster; `stripewise apply` one first, or name one with --plan"
+                )
+            }
+            None => Follower::new(Course::new(planned), windows),
+        };
+        let bandwidth = arguments.follow.migrate_bandwidth;
+        let mut daemon = Daemon::start(store, Some(follower), bandwidth, context.voice(), None)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let work = move || {
+            let worked = daemon.work(&|| stopping.load(Ordering::SeqCst));
+            worked.and(daemon.end())
+        };
+        let thread = std::thread::Builder::new().name("stripewise-daemon".into()).spawn(work);
+        Ok(Self { stop, thread: thread.context("cannot start a thread")? })
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap_or_else(|_| bail!("the thread that follows the plan panicked"))
+    }
+}
+
+/// Says where the run differs from what was planned, and gives files that do not exist yet the placement of the nearest plan. Returns what
+/// the applied plans say of files that are managed or to come.
+fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result<Vec<(String, PlannedFile)>> {
     let plans = applied::all(cluster);
     if plans.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let mut planned = Vec::new();
     let Some(run) = planned_run(command, &plans) else {
         bail!("no program is named; write it after --");
     };
@@ -85,8 +156,8 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
     for path in paths {
         // A number that is not known is taken to be the planned one.
         let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
-        let planned = || of_path().map(|plan| plan.key.nearest_program(&run.program, 1).1);
-        let processes = run.processes.or_else(planned).unwrap_or(1);
+        let planned_for = || of_path().map(|plan| plan.key.nearest_program(&run.program, 1).1);
+        let processes = run.processes.or_else(planned_for).unwrap_or(1);
         let Some(found) = nearest(&plans, path, &run.program, processes) else { continue };
         let is_missing = Path::new(path).symlink_metadata().is_err();
         if is_missing {
@@ -95,6 +166,7 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
         } else if is_ordinary(Path::new(path)) {
             continue;
         }
+        planned.push((path.to_owned(), found.file.clone()));
         let (application, made_for) = found.plan.key.nearest_program(&run.program, processes);
         if !is_own(found.plan) {
             others.insert(format!("`{application}`"));
@@ -116,7 +188,7 @@ fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result
     for line in said {
         context.say(line);
     }
-    Ok(())
+    Ok(planned)
 }
 
 /// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a

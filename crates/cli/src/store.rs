@@ -18,7 +18,8 @@ use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 pub(crate) struct Store {
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
-    _broker: Standby,
+    /// None: held by whoever made this store.
+    broker: Option<Standby>,
 }
 
 /// Becomes the broker of `cluster` now, or when the present one ends; says what a killed command had left behind.
@@ -48,7 +49,18 @@ impl Store {
         if let Some(stations) = client.stations() {
             stations.set_pace(Pace::Host);
         }
-        Ok(Self { client, cluster, _broker: broker })
+        Ok(Self { client, cluster, broker: Some(broker) })
+    }
+
+    /// A store beside a broker that the caller keeps, here or in another process.
+    pub(crate) fn beside(cluster: Cluster) -> Result<Self> {
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        Ok(Self { client, cluster, broker: None })
+    }
+
+    /// Whether this store's own broker serves, which ends with it.
+    pub(crate) fn is_broker(&self) -> bool {
+        self.broker.as_ref().is_some_and(Standby::is_serving)
     }
 
     /// A request that the broker answers with `Done`.

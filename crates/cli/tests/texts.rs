@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 29] = [
     "init",
     "doctor",
     "trace",
@@ -13,6 +13,10 @@ const COMMANDS: [&str; 25] = [
     "explain",
     "apply",
     "run",
+    "daemon",
+    "phase",
+    "restripe",
+    "migrate",
     "ls",
     "stat",
     "cat",
@@ -54,6 +58,9 @@ fn help_is_as_agreed() {
     }
     for action in ["show", "export"] {
         text += &format!("$ stripewise trace {action} --help\n{}\n", place.done(&["trace", action, "--help"]));
+    }
+    for action in ["status", "wait", "pause", "resume", "cancel", "bandwidth"] {
+        text += &format!("$ stripewise migrate {action} --help\n{}\n", place.done(&["migrate", action, "--help"]));
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
     if std::env::var_os("STRIPEWISE_UPDATE").is_some() {

@@ -1,0 +1,333 @@
+//! `stripewise daemon`: serve a cluster, move its regions, follow a plan.
+//!
+//! The broker's movers do the moving; a daemon decides what is ordered and when. It is one for each cluster (`lock`), whether or not it is the
+//! broker itself: where another process serves, it orders there and takes its place when that one ends.
+//!
+//! | module | what |
+//! |---|---|
+//! | `lock` | one daemon for each cluster |
+//! | `follow` | the windows of a plan |
+//! | `socket` | what others ask of it, over HTTP |
+//! | `metrics` | what it tells Prometheus |
+
+pub(crate) mod follow;
+mod lock;
+mod metrics;
+pub(crate) mod socket;
+
+use crate::context::{Context, Voice};
+use crate::figures::counted;
+use crate::launch::signals::Interrupt;
+use crate::moves::{list, totals};
+use crate::output::{Verdict, chain};
+use crate::store::Store;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use follow::Follower;
+use socket::{Handler, Request, Response, Server};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stripewise_layout::Cluster;
+use stripewise_store::client::Client;
+use stripewise_store::protocol::{
+    Admin, MigrateBandwidth, MoveControl, MoveOrder, MoveTotals, Reply, Request as Ask, ServerUsage,
+};
+
+/// How often the daemon looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(25);
+/// How often it looks at the broker.
+const BROKER_LOOK: Duration = Duration::from_millis(100);
+/// Who asks for something waits so long until it is ordered.
+const WISH_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Serve the cluster, run moves of regions, and follow a plan's windows, until Ctrl-C or SIGTERM
+///
+/// Programs are started as ever, with `stripewise run`. Moves that are not committed when the daemon ends are cancelled; their regions stay where
+/// they were. One daemon serves a cluster.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise daemon &
+  stripewise daemon --plan plan.json --migrate-bandwidth 50MiB
+  stripewise daemon --plan plan.json --windows phase
+  stripewise daemon --metrics 127.0.0.1:9464
+  curl --unix-socket stripewise-state/run/daemon.sock http://daemon/metrics")]
+pub(crate) struct DaemonArgs {
+    /// Follow this plan: at the border of every window, move its regions to where the window has them; the file may be replaced meanwhile
+    #[arg(long, value_name = "PLAN")]
+    plan: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: FollowArgs,
+
+    /// Tell metrics at this loopback address too; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+/// How a plan is followed; of `daemon` and `run`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct FollowArgs {
+    /// What begins a window of the plan
+    #[arg(long, value_name = "WHAT", default_value = "time")]
+    pub(crate) windows: Windows,
+
+    /// How fast moves may copy, all together: auto (what programs leave), unlimited, or bytes per second such as 50MiB
+    #[arg(long, value_name = "RATE", default_value = "auto")]
+    pub(crate) migrate_bandwidth: MigrateBandwidth,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Windows {
+    /// The time since the start
+    Time,
+    /// Marks that the program sets with `stripewise phase`
+    Phase,
+}
+
+pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
+    let interrupt = Interrupt::watch()?;
+    let cluster = context.cluster()?;
+    let held = Held::take(context.voice(), &cluster)?;
+    let store = Store::open(context)?;
+    let windows = arguments.options.windows;
+    let follower = match &arguments.plan {
+        Some(path) => Some(Follower::of_file(&store, path, windows)?),
+        None if windows == Windows::Phase => bail!("--windows phase: there is no plan to follow; name one with --plan"),
+        None => None,
+    };
+    let bandwidth = arguments.options.migrate_bandwidth;
+    let mut daemon = Daemon::start(store, follower, bandwidth, context.voice(), arguments.metrics)?;
+    if let Some(address) = daemon.server.network() {
+        context.say(format_args!("metrics at http://{address}/metrics"));
+    }
+    let state = cluster.state.display();
+    if daemon.store.is_broker() {
+        context.say(format_args!("serving {state}"));
+    } else {
+        context.say(format_args!("another process serves {state}; ordering there, and following it when it ends"));
+    }
+    daemon.work(&|| interrupt.came())?;
+    daemon.end()?;
+    drop(held);
+    Ok(Verdict::Done)
+}
+
+/// The right to be the cluster's daemon.
+pub(crate) struct Held {
+    _lock: lock::DaemonLock,
+}
+
+impl Held {
+    pub(crate) fn take(voice: Voice, cluster: &Cluster) -> Result<Self> {
+        let taken = lock::DaemonLock::take(cluster)?;
+        if let Some(process) = taken.died {
+            voice.say(format_args!("the daemon before, process {process}, ended without a word; taking its place"));
+        }
+        Ok(Self { _lock: taken.lock })
+    }
+}
+
+/// What others are told.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Status {
+    is_broker: bool,
+    /// The window of the plan that holds, and how many there are.
+    window: Option<(usize, usize)>,
+}
+
+/// Somebody asks for something to be done and waits for the answer.
+struct Wish {
+    what: Wished,
+    answer: Sender<Result<String, String>>,
+}
+
+enum Wished {
+    /// A program marks a phase.
+    Phase(String),
+    /// Moves were ordered: they are to outlive the broker that has them.
+    Adopt,
+}
+
+pub(crate) struct Daemon {
+    // Before the store, whose client its threads use.
+    server: Server,
+    follower: Option<Follower>,
+    bandwidth: MigrateBandwidth,
+    voice: Voice,
+    status: Arc<Mutex<Status>>,
+    wishes: Receiver<Wish>,
+    since_ns: u64,
+    looked: Instant,
+    /// Moves of others that were not ended at the last look; ordered again where the broker that had them is gone.
+    adopted: Vec<MoveOrder>,
+    store: Store,
+}
+
+impl Daemon {
+    /// Listens, sets the bandwidth and orders the first window.
+    pub(crate) fn start(
+        store: Store,
+        mut follower: Option<Follower>,
+        bandwidth: MigrateBandwidth,
+        voice: Voice,
+        metrics: Option<SocketAddr>,
+    ) -> Result<Self> {
+        let status = Arc::new(Mutex::new(Status::default()));
+        let (sender, wishes) = channel();
+        let handler = handler(store.client.clone(), store.cluster.clone(), Arc::clone(&status), sender);
+        let server = Server::start(&store.cluster.state, metrics, &handler)?;
+        store.done(Admin::ControlMoves(MoveControl::Bandwidth(bandwidth)))?;
+        let since_ns = totals(&store)?.since_ns;
+        if let Some(follower) = &mut follower {
+            follower.start(&store, voice)?;
+        }
+        let looked = Instant::now();
+        let mut daemon =
+            Self { server, follower, bandwidth, voice, status, wishes, since_ns, looked, adopted: Vec::new(), store };
+        daemon.show();
+        Ok(daemon)
+    }
+
+    /// Works until `stop` says so. What fails is said, and tried again at the next border.
+    pub(crate) fn work(&mut self, stop: &dyn Fn() -> bool) -> Result<()> {
+        while !stop() {
+            let mut wait = LOOK;
+            if self.looked.elapsed() >= BROKER_LOOK
+                && let Err(error) = self.look_at_broker()
+            {
+                self.voice.say(chain(&error));
+            }
+            if let Some(follower) = &mut self.follower {
+                match follower.look(&self.store, self.voice) {
+                    Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
+                    Err(error) => self.voice.say(chain(&error)),
+                }
+            }
+            self.show();
+            match self.wishes.recv_timeout(wait) {
+                Ok(wish) => self.fulfil(&wish),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("the socket's threads ended"),
+            }
+        }
+        Ok(())
+    }
+
+    fn fulfil(&mut self, wish: &Wish) {
+        let fulfilled = match (&wish.what, &mut self.follower) {
+            (Wished::Phase(name), Some(follower)) => follower.mark(&self.store, self.voice, name),
+            (Wished::Phase(_), None) => {
+                Err(anyhow::anyhow!("no plan is followed; start the daemon with --plan PLAN --windows phase"))
+            }
+            (Wished::Adopt, _) => self.look_at_broker().map(|()| "adopted".to_owned()),
+        };
+        self.show();
+        // Who asked may have gone.
+        let _ = wish.answer.send(fulfilled.map_err(|error| chain(&error)));
+    }
+
+    /// Notes what is under way; where another broker answers than before, orders it again there.
+    fn look_at_broker(&mut self) -> Result<()> {
+        self.looked = Instant::now();
+        let totals = totals(&self.store)?;
+        if totals.since_ns != self.since_ns {
+            self.since_ns = totals.since_ns;
+            self.store.done(Admin::ControlMoves(MoveControl::Bandwidth(self.bandwidth)))?;
+            if let Some(follower) = &mut self.follower {
+                follower.order_again(&self.store, self.voice)?;
+            }
+            for order in std::mem::take(&mut self.adopted) {
+                let region = order.first;
+                // The file may be gone; its other moves are not to suffer.
+                if let Err(error) = self.store.done(Admin::Move { orders: vec![order] }) {
+                    self.voice.say(format_args!("a move of region {region} is not ordered again: {}", chain(&error)));
+                }
+            }
+            return Ok(());
+        }
+        self.adopted.clear();
+        if !self.store.is_broker() && totals.queued + totals.active > 0 {
+            let (_, moves) = list(&self.store, None)?;
+            let is_own = |path: &str| self.follower.as_ref().is_some_and(|follower| follower.has(path));
+            let others = moves.iter().filter(|status| !status.state.is_final() && !is_own(&status.path));
+            self.adopted.extend(others.filter_map(crate::moves::order_of));
+        }
+        Ok(())
+    }
+
+    fn show(&mut self) {
+        let window = self.follower.as_ref().map(|follower| (follower.window(), follower.windows()));
+        let status = Status { is_broker: self.store.is_broker(), window };
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Ends: what this daemon ordered and is not committed is cancelled.
+    pub(crate) fn end(self) -> Result<()> {
+        let Self { server, follower, store, voice, .. } = self;
+        drop(server);
+        let totals = totals(&store)?;
+        if store.is_broker() {
+            let unfinished = totals.queued + totals.active;
+            if unfinished > 0 {
+                voice.say(format_args!(
+                    "{} not ended; what is not committed is cancelled, and its regions stay where they are",
+                    counted(unfinished as usize, "move is", "moves are")
+                ));
+            }
+        } else if let Some(follower) = follower {
+            follower.cancel(&store)?;
+        }
+        Ok(())
+    }
+}
+
+/// Answers what is asked over the socket, in threads of its own.
+fn handler(client: Client, cluster: Cluster, status: Arc<Mutex<Status>>, wishes: Sender<Wish>) -> Handler {
+    Arc::new(move |request: &Request| {
+        let status = *status.lock().unwrap_or_else(PoisonError::into_inner);
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/metrics") => match metrics(&client, &cluster, &status) {
+                Ok(body) => Response { status: 200, content_type: metrics::CONTENT_TYPE, body },
+                Err(error) => Response::text(503, format!("{}\n", chain(&error))),
+            },
+            ("GET", "/process") => Response::text(200, format!("{}\n", std::process::id())),
+            ("POST", path) if path.starts_with("/phase/") && !request.is_network => {
+                wish(&wishes, Wished::Phase(path.trim_start_matches("/phase/").to_owned()))
+            }
+            ("POST", "/adopt") if !request.is_network => wish(&wishes, Wished::Adopt),
+            (_, "/metrics" | "/process") => Response::text(405, "only GET\n"),
+            _ => Response::text(404, "there are /metrics and, on the Unix socket, /phase/NAME (POST)\n"),
+        }
+    })
+}
+
+fn wish(wishes: &Sender<Wish>, what: Wished) -> Response {
+    let (answer, answered) = channel();
+    if wishes.send(Wish { what, answer }).is_err() {
+        return Response::text(503, "the daemon is ending\n");
+    }
+    match answered.recv_timeout(WISH_PATIENCE) {
+        Ok(Ok(said)) => Response::text(200, said + "\n"),
+        Ok(Err(said)) => Response::text(409, said + "\n"),
+        Err(_) => Response::text(503, "the daemon does not come to it; it may be waiting for a broker\n"),
+    }
+}
+
+fn metrics(client: &Client, cluster: &Cluster, status: &Status) -> Result<String> {
+    let (moves, servers) = ask(client).context("asking the broker")?;
+    Ok(metrics::text(cluster, status, &moves, &servers))
+}
+
+fn ask(client: &Client) -> Result<(MoveTotals, Vec<ServerUsage>)> {
+    let after = Some(stripewise_store::protocol::MoveNumber(u64::MAX));
+    let moves = client.request(&Ask::Admin(Admin::Moves { after }), &[])?.0;
+    let usage = client.request(&Ask::Admin(Admin::Usage), &[])?.0;
+    match (moves, usage) {
+        (Reply::Moves { totals, .. }, Reply::Usage { servers }) => Ok((totals, servers)),
+        _ => bail!("the broker answered with something else; use one version of stripewise"),
+    }
+}

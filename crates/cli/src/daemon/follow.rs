@@ -1,0 +1,332 @@
+//! Following a plan: at the border of every window its files' regions are ordered to where the window has them.
+//!
+//! What is ordered is the difference between the window's placement and where regions really lie, so that it does not matter which
+//! moves of the window before were done, and a daemon that starts late or sees another broker orders what is missing.
+
+use super::Windows;
+use crate::context::Voice;
+use crate::figures::{counted, duration};
+use crate::moves::{Batch, list, orders, placement_of};
+use crate::store::{Store, read_stub};
+use anyhow::{Result, bail};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use stripewise_layout::{FileId, Layout, Placement, RegionIndex};
+use stripewise_planner::{Plan, PlannedFile};
+use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, WhichMoves};
+
+/// How often it is looked whether the plan file was replaced.
+const PLAN_LOOK: Duration = Duration::from_millis(500);
+
+/// Where the files of a plan go, window by window.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Course {
+    /// By the path at which the file is.
+    files: Vec<(String, PlannedFile)>,
+    /// Seconds from the start at which windows begin, ascending from 0.
+    borders: Vec<f64>,
+}
+
+impl Course {
+    pub(crate) fn of_plan(plan: Plan) -> Self {
+        Self::new(plan.files.into_iter().map(|file| (file.path.clone(), file)))
+    }
+
+    pub(crate) fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
+        let files: Vec<(String, PlannedFile)> = files.into_iter().collect();
+        // The first window holds from the start, whenever the trace had its first request.
+        let starts = files.iter().flat_map(|(_, file)| file.windows.iter().skip(1)).map(|window| window.start_s);
+        let mut borders: Vec<f64> = starts.filter(|start| start.is_finite() && *start > 0.0).collect();
+        borders.push(0.0);
+        borders.sort_by(f64::total_cmp);
+        borders.dedup();
+        Self { files, borders }
+    }
+
+    pub(crate) fn windows(&self) -> usize {
+        self.borders.len()
+    }
+
+    /// The window at a time after the start, and when the next one begins.
+    fn window_at(&self, elapsed_s: f64) -> (usize, Option<f64>) {
+        let begun = self.borders.partition_point(|start| *start <= elapsed_s).max(1);
+        (begun - 1, self.borders.get(begun).copied())
+    }
+}
+
+/// A plan file that may be replaced while it is followed.
+struct Source {
+    path: PathBuf,
+    seen: Option<Stamp>,
+    looked: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::metadata(path).ok()?;
+        let modified = (found.mtime(), found.mtime_nsec());
+        Some(Self { device: found.dev(), inode: found.ino(), size_bytes: found.size(), modified })
+    }
+}
+
+pub(crate) struct Follower {
+    course: Course,
+    source: Option<Source>,
+    windows: Windows,
+    started: Instant,
+    window: usize,
+    /// Names of phases, in the order in which they were first marked.
+    phases: Vec<String>,
+    batch: Option<Batch>,
+    unmanaged: BTreeSet<String>,
+}
+
+impl Follower {
+    pub(crate) fn new(course: Course, windows: Windows) -> Self {
+        Self {
+            course,
+            source: None,
+            windows,
+            started: Instant::now(),
+            window: 0,
+            phases: Vec::new(),
+            batch: None,
+            unmanaged: BTreeSet::new(),
+        }
+    }
+
+    /// Follows the plan file at `path`, as it is now and whenever it is replaced.
+    pub(crate) fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
+        // Looked at first: what is put there from now on is seen as another.
+        let seen = Stamp::of(path);
+        let course = load(store, path)?;
+        let source = Some(Source { path: path.to_owned(), seen, looked: Instant::now() });
+        Ok(Self { source, ..Self::new(course, windows) })
+    }
+
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    pub(crate) fn windows(&self) -> usize {
+        self.course.windows()
+    }
+
+    /// Whether `path` is a file of the plan.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.course.files.iter().any(|(planned, _)| planned == path)
+    }
+
+    /// Begins: the first window's placement is ordered.
+    pub(crate) fn start(&mut self, store: &Store, voice: Voice) -> Result<()> {
+        self.started = Instant::now();
+        self.enter(store, voice, 0)
+    }
+
+    /// Looks at the clock and at the plan file. Returns when something is due at the latest.
+    pub(crate) fn look(&mut self, store: &Store, voice: Voice) -> Result<Option<Duration>> {
+        self.look_at_file(store, voice)?;
+        if self.windows == Windows::Phase {
+            return Ok(None);
+        }
+        let elapsed_s = self.started.elapsed().as_secs_f64();
+        let (window, next_s) = self.course.window_at(elapsed_s);
+        if window != self.window {
+            self.enter(store, voice, window)?;
+        }
+        Ok(next_s.map(|next_s| Duration::try_from_secs_f64(next_s - elapsed_s).unwrap_or(Duration::MAX)))
+    }
+
+    fn look_at_file(&mut self, store: &Store, voice: Voice) -> Result<()> {
+        let Some(source) = self.source.as_mut().filter(|source| source.looked.elapsed() >= PLAN_LOOK) else {
+            return Ok(());
+        };
+        source.looked = Instant::now();
+        let now = Stamp::of(&source.path);
+        if now.is_none() || now == source.seen {
+            return Ok(());
+        }
+        source.seen = now;
+        let shown = source.path.display().to_string();
+        match load(store, &source.path.clone()) {
+            Ok(course) if course == self.course => Ok(()),
+            Ok(course) => {
+                voice.say(format_args!("{shown} has changed; following what it says now"));
+                self.course = course;
+                let window = match self.windows {
+                    Windows::Time => self.course.window_at(self.started.elapsed().as_secs_f64()).0,
+                    Windows::Phase => self.window.min(self.course.windows() - 1),
+                };
+                self.enter(store, voice, window)
+            }
+            Err(error) => {
+                voice.say(format_args!("{}; going on with the plan as it was", crate::output::chain(&error)));
+                Ok(())
+            }
+        }
+    }
+
+    /// A program marks a phase; what to tell it.
+    pub(crate) fn mark(&mut self, store: &Store, voice: Voice, name: &str) -> Result<String> {
+        if self.windows == Windows::Time {
+            bail!("the plan is followed by time; start it with --windows phase to follow phases");
+        }
+        let last = self.course.windows() - 1;
+        let window = match name.parse::<usize>() {
+            Ok(number) if number > last => bail!("the plan has windows 0 to {last}, not {number}"),
+            Ok(number) => number,
+            Err(_) => self.phases.iter().position(|known| known == name).unwrap_or_else(|| {
+                self.phases.push(name.to_owned());
+                self.phases.len() - 1
+            }),
+        };
+        let beyond = window > last;
+        self.enter(store, voice, window.min(last))?;
+        let note = if beyond { "; the plan has no window for it, so the last one holds" } else { "" };
+        Ok(format!("window {} of 0 to {last}{note}", self.window))
+    }
+
+    /// Another broker answers: what was ordered is gone.
+    pub(crate) fn order_again(&mut self, store: &Store, voice: Voice) -> Result<()> {
+        self.enter(store, voice, self.window)
+    }
+
+    /// Ends what is not committed, for a broker that outlives this.
+    pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
+        self.batch.as_ref().map_or(Ok(()), |batch| batch.cancel(store))
+    }
+
+    fn enter(&mut self, store: &Store, voice: Voice, window: usize) -> Result<()> {
+        self.window = window;
+        let managed: HashMap<String, FileInfo> =
+            store.files()?.into_iter().map(|file| (file.path.clone(), file)).collect();
+        let time_s = self.course.borders[window];
+        let (_, moves) = list(store, None)?;
+        let mut all: Vec<MoveOrder> = Vec::new();
+        for (path, planned) in &self.course.files {
+            let target = planned.placement_at(time_s);
+            let Some(info) = managed.get(path) else {
+                expect(store, voice, path, target, &mut self.unmanaged)?;
+                continue;
+            };
+            // Regions under way elsewhere are ordered again: where they lie now is not where they end.
+            let under_way = moves.iter().filter(|status| !status.state.is_final() && status.file == info.file);
+            let mut unsettled = HashSet::new();
+            for status in under_way {
+                let to = status.to.iter().map(|(server, size)| (stripewise_layout::ServerId(*server), *size));
+                if Layout::new(to).is_ok_and(|to| to != *target.layout_of(status.region)) {
+                    store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
+                    unsettled.insert(status.region);
+                }
+            }
+            all.extend(self::order(store, info.file, target, &unsettled)?);
+        }
+        let regions: usize = all.iter().map(|order| (order.last.0 - order.first.0 + 1) as usize).sum();
+        let batch = Batch::order(store, all)?;
+        if regions > 0 {
+            voice.say(format_args!(
+                "window {window} (from {}): {} ordered",
+                duration(time_s),
+                counted(regions, "move", "moves")
+            ));
+        }
+        self.batch = Some(batch);
+        Ok(())
+    }
+}
+
+/// Orders for what lies elsewhere than `target` says, or is on its way elsewhere; regions to come are placed by it from now on.
+fn order(store: &Store, file: FileId, target: &Placement, unsettled: &HashSet<RegionIndex>) -> Result<Vec<MoveOrder>> {
+    if placement_of(store, file)? != *target {
+        store.done(Admin::SetPlacement { file, placement: target.clone() })?;
+    }
+    let regions = store.regions(file)?;
+    let mut found = orders(&store.cluster, file, &regions, |info, _| Some(target.layout_of(info.region).clone()))?;
+    let lies_there = |region: &&RegionIndex| !found.iter().any(|order| (order.first..=order.last).contains(region));
+    let again: Vec<MoveOrder> = unsettled
+        .iter()
+        .filter(lies_there)
+        .map(|region| MoveOrder { file, first: *region, last: *region, layout: target.layout_of(*region).clone() })
+        .collect();
+    found.extend(again);
+    Ok(found)
+}
+
+/// A file of the plan that is not managed: if there is none yet, it gets the window's placement when it is made.
+fn expect(store: &Store, voice: Voice, path: &str, target: &Placement, unmanaged: &mut BTreeSet<String>) -> Result<()> {
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            store.done(Admin::Expect { path: path.to_owned(), placement: target.clone() })
+        }
+        Ok(file) if matches!(read_stub(&file, Path::new(path)), Ok(None)) => {
+            if unmanaged.insert(path.to_owned()) {
+                voice.say(format_args!(
+                    "{path} is not managed, so it stays where it is; `stripewise apply` the plan first"
+                ));
+            }
+            Ok(())
+        }
+        // A stub whose file is just being made, or what may not be read.
+        _ => Ok(()),
+    }
+}
+
+fn load(store: &Store, path: &Path) -> Result<Course> {
+    let plan = Plan::load(path)?;
+    plan.check(&store.cluster, path)?;
+    for file in &plan.files {
+        for window in &file.windows {
+            let checked = window.placement.check(store.cluster.servers.len());
+            checked.map_err(|what| anyhow::anyhow!("{}: {}: {what}", path.display(), file.path))?;
+        }
+    }
+    Ok(Course::of_plan(plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::{ByteCount, ServerId};
+    use stripewise_planner::PlannedWindow;
+
+    fn file(path: &str, starts: &[f64]) -> (String, PlannedFile) {
+        let layout = Layout::new([(ServerId(0), 4096)]).unwrap();
+        let placement = Placement::uniform(ByteCount(4096), layout.clone(), layout);
+        let windows = starts.iter().map(|start_s| PlannedWindow {
+            start_s: *start_s,
+            end_s: start_s + 1.0,
+            moves: Vec::new(),
+            placement: placement.clone(),
+            replicas: Vec::new(),
+        });
+        let windows = windows.collect();
+        (path.into(), PlannedFile { path: path.into(), pattern: path.into(), size_bytes: 0, windows })
+    }
+
+    #[test]
+    fn borders_are_those_of_all_files() {
+        let course = Course::new([file("/a", &[3.0, 60.0, 120.0]), file("/b", &[0.0, 30.0, 60.0]), file("/c", &[1.0])]);
+        assert_eq!(course.borders, [0.0, 30.0, 60.0, 120.0]);
+        for (time_s, expected) in [
+            (0.0, (0, Some(30.0))),
+            (29.9, (0, Some(30.0))),
+            (30.0, (1, Some(60.0))),
+            (119.0, (2, Some(120.0))),
+            (1e9, (3, None)),
+        ] {
+            assert_eq!(course.window_at(time_s), expected, "{time_s}");
+        }
+        assert_eq!(Course::new([]).window_at(5.0), (0, None));
+    }
+}

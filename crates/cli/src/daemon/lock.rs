@@ -1,0 +1,65 @@
+//! Who follows a plan on a cluster: one process at a time, by a lock that ends with it.
+
+use anyhow::{Context as _, Result, bail};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+use stripewise_layout::Cluster;
+use stripewise_store::state::StateDirectory;
+
+/// Held until dropped; the kernel gives it up with the process.
+#[derive(Debug)]
+pub(crate) struct DaemonLock {
+    file: File,
+}
+
+/// What `take` found.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) lock: DaemonLock,
+    /// The process that held it before and ended without giving it back.
+    pub(crate) died: Option<u32>,
+}
+
+fn path_of(cluster: &Cluster) -> PathBuf {
+    cluster.state.join("daemon")
+}
+
+impl DaemonLock {
+    /// Takes the cluster's lock; an error that names the process that holds it.
+    pub(crate) fn take(cluster: &Cluster) -> Result<Taken> {
+        // Makes the directory if this is the first command.
+        StateDirectory::open(&cluster.state)?;
+        let path = path_of(cluster);
+        let cannot = |what: &str| format!("cannot {what} {}", path.display());
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.with_context(|| cannot("open"))?;
+        let locked = file.try_lock();
+        let mut text = String::new();
+        file.read_to_string(&mut text).with_context(|| cannot("read"))?;
+        let noted: Option<u32> = text.trim().parse().ok();
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let process =
+                    noted.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
+                bail!(
+                    "{process} is the daemon of {} already (`stripewise daemon` or `stripewise run --migrate`); stop it first, or leave the moves to it",
+                    cluster.state.display()
+                );
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| cannot("lock")),
+        }
+        file.set_len(0).and_then(|()| file.rewind()).with_context(|| cannot("write"))?;
+        writeln!(file, "{}", std::process::id()).with_context(|| cannot("write"))?;
+        Ok(Taken { lock: Self { file }, died: noted })
+    }
+}
+
+impl Drop for DaemonLock {
+    fn drop(&mut self) {
+        let _ = self.file.set_len(0);
+        // A child that is just being started may still have a copy of the descriptor: closing ours would not be enough.
+        let _ = self.file.unlock();
+    }
+}

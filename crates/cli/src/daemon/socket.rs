@@ -1,0 +1,276 @@
+//! The daemon's socket: a little HTTP on a Unix socket in the state directory, and on a loopback port for metrics if asked for.
+//!
+//! `curl --unix-socket STATE/run/daemon.sock http://daemon/metrics` works as `stripewise phase` does. Each connection carries one request.
+
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const NAME: &str = "daemon.sock";
+/// Longest head of a request, and of an answer's.
+const MOST_HEAD_BYTES: u64 = 8 << 10;
+const MOST_ANSWER_BYTES: u64 = 16 << 20;
+/// A peer that neither sends nor takes anything for this long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests served at once; more are refused.
+const MOST_AT_ONCE: usize = 16;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// Came through the network; the Unix socket is the owner's alone.
+    pub(crate) is_network: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
+}
+
+impl Response {
+    pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+}
+
+pub(crate) type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
+
+/// Listens until dropped.
+pub(crate) struct Server {
+    stopping: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    run: OwnedFd,
+    network: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Listens in the state directory, whose daemon lock the caller holds, and at `network`, which must be a loopback address.
+    pub(crate) fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
+        let run = run_directory(state)?;
+        let unix = listen(&run).with_context(|| format!("cannot listen at {}", path_of(state).display()))?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let mut server = Self { stopping, threads: Vec::new(), run, network: None };
+        server.serve(move || Ok(unix.accept()?.0), false, handler)?;
+        if let Some(address) = network {
+            if !address.ip().is_loopback() {
+                bail!(
+                    "--metrics {address}: only this host may ask (127.0.0.1 or [::1]); put a proxy before it for others"
+                );
+            }
+            let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
+            server.network = Some(listener.local_addr()?);
+            server.serve(move || Ok(listener.accept()?.0), true, handler)?;
+        }
+        Ok(server)
+    }
+
+    /// Where metrics are told over the network, with the port that was given for port 0.
+    pub(crate) fn network(&self) -> Option<SocketAddr> {
+        self.network
+    }
+
+    fn serve<S: Stream>(
+        &mut self,
+        mut accept: impl FnMut() -> std::io::Result<S> + Send + 'static,
+        is_network: bool,
+        handler: &Handler,
+    ) -> Result<()> {
+        let (stopping, handler) = (Arc::clone(&self.stopping), Arc::clone(handler));
+        let busy = Arc::new(AtomicUsize::new(0));
+        let accepting = move || {
+            loop {
+                let accepted = accept();
+                if stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(stream) = accepted else {
+                    // Without descriptors the listener stays readable; do not spin on it.
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                };
+                if busy.fetch_add(1, Ordering::SeqCst) >= MOST_AT_ONCE {
+                    busy.fetch_sub(1, Ordering::SeqCst);
+                    continue;
+                }
+                let (handler, serving) = (Arc::clone(&handler), Arc::clone(&busy));
+                let serve = move || {
+                    answer(stream, is_network, &handler);
+                    serving.fetch_sub(1, Ordering::SeqCst);
+                };
+                if std::thread::Builder::new().name("stripewise-ask".into()).spawn(serve).is_err() {
+                    busy.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("stripewise-listen".into()).spawn(accepting);
+        self.threads.push(thread.context("cannot start a thread")?);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // Each listener is woken by a last caller.
+        let _ = connect(&self.run);
+        if let Some(address) = self.network {
+            let _ = TcpStream::connect(address);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let _ = rustix::fs::unlinkat(&self.run, NAME, rustix::fs::AtFlags::empty());
+    }
+}
+
+trait Stream: Read + Write + Send + 'static {
+    fn limit(&self, patience: Duration) -> std::io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn limit(&self, patience: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(patience))?;
+        self.set_write_timeout(Some(patience))
+    }
+}
+
+impl Stream for TcpStream {
+    fn limit(&self, patience: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(patience))?;
+        self.set_write_timeout(Some(patience))
+    }
+}
+
+fn answer(mut stream: impl Stream, is_network: bool, handler: &Handler) {
+    if stream.limit(PATIENCE).is_err() {
+        return;
+    }
+    let response = match read_head(&mut stream).as_deref().and_then(|head| parse(head, is_network)) {
+        Some(request) => handler(&request),
+        None => Response::text(400, "not a request\n"),
+    };
+    let head = format!(
+        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        response.status,
+        reason(response.status),
+        response.content_type,
+        response.body.len()
+    );
+    // Who asked may have gone.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(response.body.as_bytes()));
+}
+
+/// Up to the empty line.
+fn read_head(stream: &mut impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    let mut part = [0; 1024];
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
+        head.extend_from_slice(&part[..length]);
+        if head.len() as u64 > MOST_HEAD_BYTES {
+            return None;
+        }
+    }
+    String::from_utf8(head).ok()
+}
+
+fn parse(head: &str, is_network: bool) -> Option<Request> {
+    let mut words = head.lines().next()?.split(' ');
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    let path = target.split('?').next().unwrap_or(target);
+    (version.starts_with("HTTP/1.") && path.starts_with('/') && words.next().is_none()).then(|| Request {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        is_network,
+    })
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        _ => "Service Unavailable",
+    }
+}
+
+/// Where the daemon of the cluster listens.
+pub(crate) fn path_of(state: &Path) -> PathBuf {
+    state.join("run").join(NAME)
+}
+
+/// Through a descriptor, since a socket's name has at most 107 bytes and a path any number.
+fn run_directory(state: &Path) -> Result<OwnedFd> {
+    let path = state.join("run");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(&path, flags, Mode::empty()).with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn below(run: &OwnedFd, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", run.as_raw_fd()).into()
+}
+
+fn listen(run: &OwnedFd) -> std::io::Result<UnixListener> {
+    // It gets its name once nobody else may connect.
+    let temporary = format!("{NAME}.{}", std::process::id());
+    let _ = std::fs::remove_file(below(run, &temporary));
+    let listener = UnixListener::bind(below(run, &temporary))?;
+    std::fs::set_permissions(below(run, &temporary), std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(below(run, &temporary), below(run, NAME))?;
+    Ok(listener)
+}
+
+fn connect(run: &OwnedFd) -> std::io::Result<UnixStream> {
+    UnixStream::connect(below(run, NAME))
+}
+
+/// Asks the cluster's daemon; `None` when none answers.
+pub(crate) fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
+    let run = run_directory(state).ok()?;
+    let mut stream = connect(&run).ok()?;
+    stream.limit(PATIENCE).ok()?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: daemon\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.take(MOST_ANSWER_BYTES).read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Response::text(status, body))
+}
+
+/// Process id of the cluster's daemon, if one answers.
+pub(crate) fn daemon_of(state: &Path) -> Option<u32> {
+    ask(state, "GET", "/process")?.body.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_nonsense_refused() {
+        let request =
+            |method: &str, path: &str| Some(Request { method: method.into(), path: path.into(), is_network: false });
+        assert_eq!(parse("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", false), request("GET", "/metrics"));
+        assert_eq!(parse("POST /phase/a?b=c HTTP/1.0\r\n\r\n", false), request("POST", "/phase/a"));
+        for head in ["", "GET", "GET /", "GET / HTTP/2", "GET metrics HTTP/1.1", "GET / HTTP/1.1 more"] {
+            assert_eq!(parse(head, false), None, "{head}");
+        }
+        let endless = "GET / HTTP/1.1\r\n".to_owned() + &"A: b\r\n".repeat(4000);
+        assert_eq!(read_head(&mut endless.as_bytes()), None);
+        assert_eq!(read_head(&mut &b"GET / HTTP/1.1\r\n"[..]), None, "cut off");
+    }
+}

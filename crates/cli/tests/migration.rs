@@ -1,0 +1,15 @@
+//! Regions that move while programs run: by hand, by a plan's windows, off a server; and what stands in the way.
+
+mod support;
+
+#[path = "migration/daemon.rs"]
+mod daemon;
+#[path = "migration/orders.rs"]
+mod orders;
+#[allow(dead_code, reason = "shared with another test")]
+#[path = "faults/plans.rs"]
+mod plans;
+#[path = "migration/serving.rs"]
+mod serving;
+#[path = "migration/windows.rs"]
+mod windows;
