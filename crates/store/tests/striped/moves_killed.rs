@@ -250,6 +250,53 @@ fn writers_killed_while_regions_move_lose_nothing_that_was_acknowledged() {
     nothing_is_left_over(&world, &client, &file, regions, &format!("seed {seed}"));
 }
 
+/// `STRIPED_KILLS` makes it long.
+#[test]
+fn everybody_killed_at_once_while_regions_move_loses_nothing_that_was_acknowledged() {
+    let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let world = World::new(4);
+    let regions = (BLOCKS * WRITERS * BLOCK).div_ceil(REGION) as u32;
+    {
+        let _broker = world.broker();
+        let client = world.client();
+        let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+        write(&file, 0, &vec![0; (BLOCKS * WRITERS * BLOCK) as usize]);
+    }
+    let counts: Vec<_> = (0..WRITERS).map(|writer| count_file(&world, writer)).collect();
+    let mut unacknowledged = vec![HashSet::new(); WRITERS as usize];
+    for kill in 0..scale("STRIPED_KILLS", 40).div_ceil(5) {
+        let mut killed = vec![world.spawn_broker()];
+        for (writer, counts) in (0..).zip(&counts) {
+            let first = counted(counts, BLOCKS) + 2;
+            let arguments = [writer, first, dice.roll(1 << 30)].map(|number: u64| number.to_string());
+            killed.push(world.spawn("counting-writer", &arguments));
+        }
+        let until = counted(&counts[0], BLOCKS) + 10 + dice.roll(200);
+        let mover = impatient(&world).unwrap();
+        let (_stub, file) = world.open(&mover, "f", false);
+        while counted(&counts[0], BLOCKS) < until {
+            if status(&mover).1.iter().all(|status| status.state.is_final()) {
+                let orders = (0..regions).map(|region| order(file.id(), region, region, &any_layout(&mut dice, 4)));
+                start_moves(&mover, orders.collect());
+            }
+        }
+        // The broker first or last.
+        killed.rotate_left(usize::from(kill % 2 == 1));
+        killed.iter_mut().for_each(|child| child.kill().unwrap());
+        killed.iter_mut().for_each(|child| assert_eq!(child.wait().unwrap().signal(), Some(9)));
+        let _broker = world.broker();
+        let context = format!("seed {seed}, kill {kill}");
+        for (writer, counts) in (0..).zip(&counts) {
+            check_blocks(&file, counts, &mut unacknowledged[writer as usize], writer, &context);
+        }
+        nothing_is_left_over(&world, &world.client(), &file, regions, &context);
+        drop(file);
+        drop(mover);
+    }
+}
+
 static STOPS: AtomicBool = AtomicBool::new(false);
 
 fn stop_once(_: ServerId, _: &str) -> Result<usize, ServerError> {

@@ -40,6 +40,8 @@ enum LeftOut {
     SealDrain,
     /// The dead count as gone, and nothing is copied again.
     Dead,
+    /// Nor where another took over the dead one's lanes.
+    Forgotten,
     LastDrain,
 }
 
@@ -57,6 +59,8 @@ struct Region {
     /// The last lane is the reader's.
     lanes: Vec<CheckedU64>,
     alive: Vec<AtomicBool>,
+    /// Write lanes cleared by those who took over from the dead, as in `slots`.
+    forgotten: CheckedU64,
     places: [Vec<[CheckedU64; 2]>; 2],
 }
 
@@ -67,6 +71,7 @@ impl Region {
             word: CheckedU64::new(PLACED),
             marks: vec![CheckedU64::new(0)],
             lanes: (0..=WRITERS).map(|_| CheckedU64::new(0)).collect(),
+            forgotten: CheckedU64::new(0),
             alive: (0..=WRITERS).map(|_| AtomicBool::new(true)).collect(),
             places: [place(), place()],
         }
@@ -84,6 +89,7 @@ impl Region {
 
     /// One write; false: the writer died in it.
     fn write(&self, writer: usize, number: u64, dies: bool, left_out: LeftOut) -> bool {
+        use shuttle::rand::Rng;
         loop {
             let Some(free) = occupy(&self.lanes[writer], WRITE) else { unreachable!("one thread for each lane") };
             let word = Word::load(&self.word);
@@ -104,6 +110,11 @@ impl Region {
             }
             if dies {
                 self.alive[writer].store(false, SeqCst);
+                // Sometimes a new process has the same slot right away.
+                if shuttle::rand::thread_rng().gen_bool(0.5) {
+                    self.forgotten.fetch_add(1, SeqCst);
+                    Word::store(&self.lanes[writer], free);
+                }
                 return false;
             }
             Word::store(&self.lanes[writer], free);
@@ -152,6 +163,7 @@ impl Region {
     fn do_move(&self, left_out: LeftOut) {
         let marks = Marks::new(&self.marks);
         let mut dead = [false; WRITERS + 1];
+        let mut forgotten = Word::load(&self.forgotten);
         begin(&self.word, marks, WRITERS, SLOT);
         if left_out != LeftOut::FirstDrain {
             self.drain(WRITE, &mut dead);
@@ -160,7 +172,10 @@ impl Region {
             self.copy();
             assert!(seal(&self.word, SLOT));
             let died = left_out != LeftOut::SealDrain && self.drain(WRITE, &mut dead);
-            if died && left_out != LeftOut::Dead {
+            let count = Word::load(&self.forgotten);
+            let was_forgotten = count != forgotten && left_out != LeftOut::Forgotten;
+            if died && left_out != LeftOut::Dead || was_forgotten {
+                forgotten = count;
                 marks.mark(0..=WRITERS - 1);
                 assert!(unseal(&self.word, SLOT));
                 continue;
@@ -168,7 +183,7 @@ impl Region {
             self.copy();
             break;
         }
-        if left_out == LeftOut::Nothing || left_out == LeftOut::Dead {
+        if matches!(left_out, LeftOut::Nothing | LeftOut::Dead | LeftOut::Forgotten) {
             for chunk in 0..WRITERS {
                 for half in 0..2 {
                     let [old, new] = [0, 1].map(|place: usize| Word::load(&self.places[place][chunk][half]));
@@ -235,7 +250,14 @@ fn no_schedule_loses_a_byte_or_reads_what_was_freed() {
 
 #[test]
 fn every_safeguard_is_needed() {
-    for left_out in [LeftOut::SecondMark, LeftOut::FirstDrain, LeftOut::SealDrain, LeftOut::Dead, LeftOut::LastDrain] {
+    for left_out in [
+        LeftOut::SecondMark,
+        LeftOut::FirstDrain,
+        LeftOut::SealDrain,
+        LeftOut::Dead,
+        LeftOut::Forgotten,
+        LeftOut::LastDrain,
+    ] {
         let run = || {
             shuttle::check_random(move || scenario(left_out), 20_000);
             shuttle::check_pct(move || scenario(left_out), 20_000, 3);
