@@ -3,8 +3,9 @@
 //! `cluster.toml` is read strictly: an unknown key, a server named twice or a capacity that its reserve exceeds is an error that
 //! names the line. Relative paths in it are relative to the directory of the file.
 
-use crate::{ByteCount, ServerId};
+use crate::{ByteCount, Layout, ServerId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -286,6 +287,23 @@ impl Cluster {
         self.of_class(class).map(|(id, _)| id).collect()
     }
 
+    /// `layout` without the servers in `avoided`, its other stripes as they are. Where none is left, its largest stripe on each other server of
+    /// the class that held it, or on every other server if the class has none; `None` if there is no other server at all.
+    #[must_use]
+    pub fn layout_without(&self, layout: &Layout, avoided: &BTreeSet<ServerId>) -> Option<Layout> {
+        let kept = layout.stripes().iter().filter(|stripe| !avoided.contains(&stripe.server));
+        if let Ok(layout) = Layout::new(kept.map(|stripe| (stripe.server, stripe.size_bytes))) {
+            return Some(layout);
+        }
+        let largest = layout.stripes().iter().max_by_key(|stripe| stripe.size_bytes)?;
+        let class = self.server(largest.server).map(|server| server.class);
+        let others =
+            || (0..self.servers.len()).map(|number| ServerId(number as u16)).filter(|id| !avoided.contains(id));
+        let of_class = others().filter(|id| self.server(*id).map(|server| server.class) == class);
+        let over = |ids: Vec<ServerId>| Layout::new(ids.into_iter().map(|id| (id, largest.size_bytes))).ok();
+        over(of_class.collect()).or_else(|| over(others().collect()))
+    }
+
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&Server> {
         self.servers.get(usize::from(id.0))
@@ -322,6 +340,23 @@ reserve = "1GiB"
         assert_eq!(cluster.servers[0].url, ServerUrl::File { directory: "/x/a".into() });
         assert_eq!(cluster.servers[1].room_bytes(), Some(99 << 30));
         assert_eq!(Cluster::parse(&cluster.to_toml(), Path::new("/y/c.toml")).unwrap(), cluster);
+    }
+
+    #[test]
+    fn layouts_do_without_servers_as_long_as_there_are_others() {
+        let third = "[[server]]\nname = \"hdd1\"\nclass = \"hdd\"\nurl = \"file://c\"\n";
+        let cluster = Cluster::parse(&format!("{GOOD}{third}"), Path::new("/x/cluster.toml")).unwrap();
+        let without = |pairs: &[(u16, u32)], avoided: &[u16]| {
+            let layout = Layout::new(pairs.iter().map(|(id, size)| (ServerId(*id), *size))).unwrap();
+            let found = cluster.layout_without(&layout, &avoided.iter().copied().map(ServerId).collect());
+            found.map(|layout| layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect::<Vec<_>>())
+        };
+        assert_eq!(without(&[(0, 64), (1, 128)], &[]), Some(vec![(0, 64), (1, 128)]));
+        assert_eq!(without(&[(0, 64), (1, 128), (2, 64)], &[0]), Some(vec![(1, 128), (2, 64)]));
+        assert_eq!(without(&[(0, 64)], &[0]), Some(vec![(2, 64)]), "the other disk");
+        assert_eq!(without(&[(1, 128)], &[1]), Some(vec![(0, 128), (2, 128)]), "there is no other SSD");
+        assert_eq!(without(&[(0, 64), (1, 128)], &[0, 1]), Some(vec![(2, 128)]));
+        assert_eq!(without(&[(0, 64)], &[0, 1, 2]), None);
     }
 
     #[test]

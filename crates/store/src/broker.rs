@@ -13,6 +13,7 @@
 //! | `files` | managed files: opening, making, freeing |
 //! | `placing` | objects for regions |
 //! | `room` | promises and capacities |
+//! | `drained` | servers that are being emptied |
 //! | `truncation` | the gate, draining, cutting |
 //! | `moves` | regions to other places while programs use them |
 //! | `names` | managed directories and expected paths |
@@ -25,6 +26,7 @@
 
 mod admin;
 mod check;
+mod drained;
 mod files;
 mod loading;
 mod moves;
@@ -51,7 +53,7 @@ use names::Names;
 use room::Room;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -282,6 +284,7 @@ pub(crate) struct Core {
     pub(crate) processes: &'static Processes,
     pub(crate) stations: Option<OwnedFd>,
     pub(crate) room: Mutex<Room>,
+    drained: RwLock<BTreeSet<ServerId>>,
     moves: Moves,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
@@ -333,6 +336,7 @@ impl Core {
         Ok(Self {
             moves: Moves::new(throttle),
             room: Mutex::new(Room::new(cluster)),
+            drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),
             cluster: cluster.clone(),
             state,

@@ -166,6 +166,11 @@ pub enum Admin {
     Placement {
         file: FileId,
     },
+    /// Nothing new is placed on the server and nothing moves there, as long as it is drained. What lies there stays until it is moved.
+    Drain {
+        server: u16,
+        drained: bool,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -245,6 +250,8 @@ pub struct ServerUsage {
     pub promised_bytes: u64,
     pub room_bytes: Option<u64>,
     pub objects: u64,
+    /// Nothing new is placed there.
+    pub drained: bool,
     /// What is wrong with the server now, if anything.
     pub fault: Option<String>,
 }

@@ -6,6 +6,9 @@
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
 //! | `broker.lock` | held by the process that is the broker, and says which that is |
 //! | `host` | the one host that uses this state directory: shared memory and kernel locks end at its border |
+//! | `drained` | names of servers that take nothing new (`stripewise drain`) |
+//! | `daemon` | held by the process that is the cluster's daemon, and says which that is |
+//! | `plans/` | plans that were applied |
 //! | `log` | what brokers did, one line each |
 //!
 //! It is private to the user who made it (0700), unless [`StateDirectory::open_to_others`] lets other users connect; whom the
@@ -26,6 +29,8 @@ const LOCK: &str = "broker.lock";
 const HOST: &str = "host";
 /// For all who have reached it.
 const PASSABLE: Mode = Mode::from_bits_retain(0o711);
+const DRAINED: &str = "drained";
+const DRAINED_HEAD: &str = "stripewise drained 1\n";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +46,8 @@ pub enum StateError {
     OtherHost { path: PathBuf, first: String, machine: String, this: String },
     #[error("{}: not a host file of this version (`{text}`); delete it if no other host uses this cluster", path.display())]
     HostFile { path: PathBuf, text: String },
+    #[error("{}: not a list of drained servers of this version (`{text}`); delete it and drain the servers again", path.display())]
+    DrainedFile { path: PathBuf, text: String },
     #[error("{}: no broker answers there; start one with `stripewise run`, or any other stripewise command", path.display())]
     NoBroker { path: PathBuf },
 }
@@ -190,6 +197,36 @@ impl StateDirectory {
         written().map_err(self.fault(HOST, "write"))
     }
 
+    /// Names of servers that take nothing new.
+    pub fn drained(&self) -> Result<Vec<String>, StateError> {
+        let text = match read_all(&self.root, Path::new(DRAINED)) {
+            Ok(text) => text,
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(source) => return Err(self.fault(DRAINED, "read")(source)),
+        };
+        match text.strip_prefix(DRAINED_HEAD) {
+            Some(names) => Ok(names.lines().map(str::to_owned).collect()),
+            None => Err(StateError::DrainedFile { path: self.path.join(DRAINED), text: text.trim().to_owned() }),
+        }
+    }
+
+    /// Notes, durably, the names of servers that take nothing new.
+    pub fn keep_drained(&self, names: &[&str]) -> Result<(), StateError> {
+        let text = names.iter().fold(DRAINED_HEAD.to_owned(), |text, name| text + name + "\n");
+        let written = || {
+            let temporary = format!(".{DRAINED}.{}", std::process::id());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o600))?;
+            std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
+                .write_all(text.as_bytes())
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::renameat(&self.root, &temporary, &self.root, DRAINED)?;
+            rustix::fs::fsync(&self.root)
+        };
+        written().map_err(self.fault(DRAINED, "write"))
+    }
+
     /// Takes the broker's lock if it is free.
     pub fn try_lock(&self) -> Result<Option<BrokerLock>, StateError> {
         self.lock(FlockOperation::NonBlockingLockExclusive)
@@ -323,6 +360,20 @@ mod tests {
         let own = HostIdentity::of_this_host().unwrap();
         assert_ne!(own.boot, [0; 16]);
         assert_eq!(HostIdentity::parse(&own.to_text()), Some(own));
+    }
+
+    #[test]
+    fn drained_servers_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(directory.path()).unwrap();
+        assert_eq!(state.drained().unwrap(), [""; 0]);
+        state.keep_drained(&["s0", "h1"]).unwrap();
+        assert_eq!(StateDirectory::open(directory.path()).unwrap().drained().unwrap(), ["s0", "h1"]);
+        state.keep_drained(&[]).unwrap();
+        assert_eq!(state.drained().unwrap(), [""; 0]);
+        std::fs::write(directory.path().join("drained"), "s0\n").unwrap();
+        let said = state.drained().unwrap_err().to_string();
+        assert!(said.contains("/drained: not a list of drained servers") && said.contains("delete it"), "{said}");
     }
 
     #[test]

@@ -104,6 +104,9 @@ fn servers_text(text: &mut Text, cluster: &Cluster, servers: &[ServerUsage]) {
         "Bytes that may be promised; only of servers with a capacity.",
         &|usage| usage.room_bytes,
     );
+    each(text, "stripewise_server_drained", "1 if nothing new is placed on the server.", &|usage| {
+        Some(u64::from(usage.drained))
+    });
     each(text, "stripewise_server_objects", "Objects on the server.", &|usage| Some(usage.objects));
 }
 
@@ -123,6 +126,7 @@ mod tests {
             promised_bytes: 5,
             room_bytes,
             objects: 2,
+            drained: true,
             fault: Some("gone".into()),
         };
         let moves = MoveTotals { queued: 3, failed: 1, paused: Some("why".into()), ..MoveTotals::default() };
@@ -134,6 +138,7 @@ mod tests {
             "stripewise_moves_ended_total{state=\"failed\"} 1",
             "stripewise_moves_paused 1",
             "stripewise_plan_window 1",
+            "stripewise_server_drained{server=\"s0\",class=\"ssd\"} 1",
             "stripewise_server_up{server=\"s0\",class=\"ssd\"} 0",
             "stripewise_server_promised_bytes{server=\"s0\",class=\"ssd\"} 5",
             "stripewise_server_room_bytes{server=\"s0\",class=\"ssd\"} 7",

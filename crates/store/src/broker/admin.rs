@@ -67,6 +67,10 @@ impl Core {
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Placement { file } => Ok((Reply::Placement { placement: self.placement_of(file)? }, Vec::new())),
+            Admin::Drain { server, drained } => {
+                self.set_drained(ServerId(server), drained)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }
@@ -276,7 +280,7 @@ impl Core {
     fn usage(&self) -> Vec<ServerUsage> {
         let faults: Vec<Option<String>> =
             self.servers.iter().map(|server| server.probe().err().map(|error| error.to_string())).collect();
-        let room = guard(&self.room);
+        let (room, drained) = (guard(&self.room), self.drained());
         (0..)
             .map(ServerId)
             .zip(&self.cluster.servers)
@@ -288,6 +292,7 @@ impl Core {
                     promised_bytes: promised.bytes,
                     room_bytes: room.room_bytes(id),
                     objects: promised.objects,
+                    drained: drained.contains(&id),
                     fault,
                 }
             })

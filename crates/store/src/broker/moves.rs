@@ -549,7 +549,7 @@ impl Core {
             Some(stripe) => {
                 invalid(format!("the layout names server {}, but the cluster has {servers}", stripe.server))
             }
-            None => Ok(()),
+            None => self.check_drained(&order.layout),
         }
     }
 

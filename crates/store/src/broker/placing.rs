@@ -80,15 +80,15 @@ impl Core {
         region: RegionIndex,
     ) -> Result<(Layout, bool), Refusal> {
         let region_bytes = inner.record.region_bytes;
-        let own = inner.placement.layout_of(region);
-        let full = match reservation.take(own, region_bytes) {
-            Ok(()) => return Ok((own.clone(), false)),
+        let own = self.avoiding(inner.placement.layout_of(region));
+        let full = match reservation.take(&own, region_bytes) {
+            Ok(()) => return Ok((own, false)),
             Err(NoRoom::Server(error)) => return Err(error.into()),
             Err(NoRoom::Full(full)) => full,
         };
-        let fallback = inner.placement.fallback_layout();
-        let full = match reservation.take(fallback, region_bytes) {
-            Ok(()) => return Ok((fallback.clone(), true)),
+        let fallback = self.avoiding(inner.placement.fallback_layout());
+        let full = match reservation.take(&fallback, region_bytes) {
+            Ok(()) => return Ok((fallback, true)),
             Err(NoRoom::Server(error)) => return Err(error.into()),
             Err(NoRoom::Full(_)) if fallback == own => full,
             Err(NoRoom::Full(full)) => full,
