@@ -9,11 +9,13 @@
 //! | `moving` | one region's move, step by step |
 //! | `copying` | bytes from the old place to the new one |
 //! | `throttle` | how fast |
+//! | `placements` | what a file's placement says after a move |
 //! | `discards` | objects that belong to no region (any more), and their freeing |
 
 mod copying;
 mod discards;
 mod moving;
+mod placements;
 mod throttle;
 
 pub(super) use moving::Going;
@@ -526,7 +528,8 @@ impl Core {
         let placed: Vec<u32> = inner.regions.range(order.first..=order.last).map(|(region, _)| region.0).collect();
         for end in placed.into_iter().chain([order.last.0 + 1]) {
             if from < end {
-                placement = moving::with_layouts(&placement, RegionIndex(from), RegionIndex(end - 1), &order.layout);
+                placement =
+                    placements::with_layouts(&placement, RegionIndex(from), RegionIndex(end - 1), &order.layout);
             }
             from = end + 1;
         }

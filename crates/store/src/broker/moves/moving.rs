@@ -16,6 +16,7 @@ use super::super::room::NoRoom;
 use super::super::{Core, guard};
 use super::copying::{Copier, Fault, Speed};
 use super::discards::Discard;
+use super::placements::with_layout;
 use super::{Outcome, Task};
 use crate::protocol::{MoveNumber, MoveState, Refusal};
 use crate::rmt::{Changes, FileState, RegionRecord};
@@ -280,56 +281,6 @@ fn failed(refusal: Refusal) -> Outcome {
     Outcome::Failed(refusal.to_string())
 }
 
-/// The placement with another layout of one region.
-pub(super) fn with_layout(placement: &Placement, region: RegionIndex, layout: &Layout) -> Placement {
-    with_layouts(placement, region, region, layout)
-}
-
-/// The placement with another layout of the regions `first ..= last`.
-pub(super) fn with_layouts(placement: &Placement, first: RegionIndex, last: RegionIndex, layout: &Layout) -> Placement {
-    use stripewise_layout::Run;
-    // Runs as (regions, layout), those beyond the planned end made explicit as far as they are needed.
-    let mut runs: Vec<(u64, &Layout)> =
-        placement.runs.iter().map(|run| (u64::from(run.regions), &placement.layouts[run.layout as usize])).collect();
-    let planned: u64 = runs.iter().map(|(regions, _)| regions).sum();
-    let beyond = &placement.layouts[placement.beyond as usize];
-    let (from, end) = (u64::from(first.0), u64::from(last.0) + 1);
-    if planned < end {
-        runs.push((end - planned, beyond));
-    }
-    let mut changed: Vec<(u64, &Layout)> = Vec::with_capacity(runs.len() + 2);
-    let mut add = |regions: u64, layout| match changed.last_mut() {
-        _ if regions == 0 => {}
-        Some((before, same)) if *same == layout => *before += regions,
-        _ => changed.push((regions, layout)),
-    };
-    let mut at = 0;
-    for (regions, own) in runs {
-        let run_end = at + regions;
-        let (inside_from, inside_end) = (from.clamp(at, run_end), end.clamp(at, run_end));
-        add(inside_from - at, own);
-        add(inside_end - inside_from, layout);
-        add(run_end - inside_end, own);
-        at = run_end;
-    }
-    let mut layouts: Vec<Layout> = Vec::new();
-    let mut number_of = |layout: &Layout| {
-        let number = layouts.iter().position(|known| known == layout).unwrap_or_else(|| {
-            layouts.push(layout.clone());
-            layouts.len() - 1
-        });
-        number as u32
-    };
-    // What lies beyond needs no run.
-    while changed.last().is_some_and(|(_, last)| *last == beyond) {
-        changed.pop();
-    }
-    let runs =
-        changed.iter().map(|(regions, layout)| Run { regions: *regions as u32, layout: number_of(layout) }).collect();
-    let (beyond, fallback) = (number_of(beyond), number_of(placement.fallback_layout()));
-    Placement { region_size: placement.region_size, layouts, runs, beyond, fallback }
-}
-
 /// A move under way; dropped without being committed, it is given up.
 struct Move<'a> {
     core: &'a Core,
@@ -575,4 +526,24 @@ pub(super) fn shares(going: &Going, bytes: u64) -> Vec<(Direction, ServerId, u64
         layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
     };
     [of(Direction::Read, &going.old.layout), of(Direction::Write, &going.new.layout)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stopped_process_is_stopped() {
+        assert!(!is_stopped(u64::from(std::process::id())) && !is_stopped(u64::MAX));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+        let begun = Instant::now();
+        while !is_stopped(u64::from(child.id())) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "never stopped");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
