@@ -6,7 +6,7 @@
 //! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
 
 mod table;
-mod testbed;
+pub(crate) mod testbed;
 
 use crate::context::Context;
 use crate::output::Verdict;

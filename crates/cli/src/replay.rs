@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use stripewise_layout::ServerUrl;
-use stripewise_trace::{Pacing, RecordedOptions};
+use stripewise_trace::{FileShape, Pacing, Program, RecordedOptions};
 use target::Wishes;
 
 const PROGRAM: programs::Source = programs::Source {
@@ -120,22 +120,31 @@ enum Mpi {
 
 /// What the C program prints.
 #[derive(Deserialize, Serialize, Debug)]
-struct Measured {
+pub(crate) struct Measured {
     ranks: u32,
     seconds: f64,
-    read: Direction,
-    write: Direction,
-    phases: Vec<Phase>,
-    start_skew_s: f64,
+    pub(crate) read: Direction,
+    pub(crate) write: Direction,
+    pub(crate) phases: Vec<Phase>,
+    /// Between the first and the last rank's start.
+    pub(crate) start_skew_s: f64,
     lateness_s: f64,
     verify_s: f64,
     /// Absent without --verify.
-    verified: Option<bool>,
+    pub(crate) verified: Option<bool>,
+}
+
+impl Measured {
+    /// From what a run of the program printed.
+    fn find(printed: &str) -> Option<Result<Self>> {
+        let line = printed.lines().find(|line| line.starts_with('{'))?;
+        Some(serde_json::from_str(line).context("reading what the replay measured"))
+    }
 }
 
 #[derive(Deserialize, Serialize, Debug)]
-struct Direction {
-    bytes: u64,
+pub(crate) struct Direction {
+    pub(crate) bytes: u64,
     seconds: f64,
     bandwidth_mb_s: f64,
     requests: u64,
@@ -145,8 +154,9 @@ struct Direction {
 }
 
 #[derive(Deserialize, Serialize, Debug)]
-struct Phase {
-    seconds: f64,
+pub(crate) struct Phase {
+    /// In which requests are under way.
+    pub(crate) seconds: f64,
     read: PhaseDirection,
     write: PhaseDirection,
 }
@@ -271,12 +281,11 @@ fn launch(context: &Context, arguments: &ReplayArgs, work: &Work, ranks: u32) ->
     command.args(&words[1..]).stdout(Stdio::piped());
     command.env("STRIPEWISE_MPI", if arguments.mpi == Mpi::OpenMpi { "openmpi" } else { "mpich" });
     let (status, printed) = programs::finish(command, Some("replaying"))?;
-    let line = printed.lines().find(|line| line.starts_with('{'));
     // A launcher has its own status for ranks that end with 1; wrong data are told in the line.
-    let Some(line) = line.filter(|_| status.code().is_some()) else {
+    let Some(measured) = Measured::find(&printed).filter(|_| status.code().is_some()) else {
         bail!("the replay failed ({status}); its messages stand above");
     };
-    let measured: Measured = serde_json::from_str(line).context("reading what the replay measured")?;
+    let measured = measured?;
     let good = measured.verified != Some(false);
     ensure!(status.success() || !good, "the replay failed after it was measured ({status}); its messages stand above");
     Ok((measured, good))
@@ -320,6 +329,49 @@ fn show(context: &Context, replayed: &Replayed<'_>) -> Result<()> {
     match measured.verified {
         Some(true) => context.line("all that was read is what was written"),
         Some(false) | None => Ok(()),
+    }
+}
+
+/// The C program, compiled once, for commands that start it themselves.
+pub(crate) struct Player {
+    directory: PathBuf,
+    program: PathBuf,
+    launcher: PathBuf,
+}
+
+impl Player {
+    /// In a directory that exists. Ranks are MPI's.
+    pub(crate) fn compile(directory: &Path) -> Result<Self> {
+        Ok(Self {
+            directory: directory.to_owned(),
+            program: programs::compile(&PROGRAM, Compiler::Mpich, directory)?,
+            launcher: programs::write_launcher(directory)?,
+        })
+    }
+
+    /// The words that run a program with all its processes on files that stand at `paths`, data compared with what an earlier run has written.
+    /// They hold until the next call.
+    pub(crate) fn words(&self, program: &dyn Program, paths: &[PathBuf]) -> Result<Vec<OsString>> {
+        let path = self.directory.join("script");
+        if path.exists() {
+            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        let script = Script::write(&path, program, program.processes(), paths.to_vec(), 1.0)?;
+        let file = |(path, shape): (&PathBuf, &FileShape)| ScriptFile {
+            path: path.clone(),
+            size_bytes: shape.size_bytes,
+            prepare: false,
+            remove: false,
+        };
+        script.finish(&paths.iter().zip(program.files()).map(file).collect::<Vec<_>>())?;
+        let (launcher, own) = (self.launcher.clone(), self.program.clone());
+        let ranks = program.processes().to_string();
+        Ok(vec![launcher.into(), "-n".into(), ranks.into(), own.into(), path.into(), "--verify".into()])
+    }
+
+    /// What a run of those words printed.
+    pub(crate) fn measured(printed: &str) -> Result<Measured> {
+        Measured::find(printed).context("the replay failed; its messages stand above")?
     }
 }
 

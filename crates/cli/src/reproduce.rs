@@ -7,6 +7,7 @@
 mod catalogue;
 mod cost_intelligent;
 mod document;
+mod emulated;
 mod experiment;
 mod h2dp;
 mod hot_set;
@@ -20,6 +21,7 @@ mod padp;
 mod plot;
 mod script;
 mod segment;
+mod testbed;
 
 use crate::context::Context;
 use crate::output::Verdict;
@@ -32,6 +34,7 @@ use output::{Done, DoneJson};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use testbed::RunLog;
 
 /// Run the papers' experiments and compare with what they published
 ///
@@ -42,6 +45,7 @@ Examples:
   stripewise reproduce --list
   stripewise reproduce h2dp-fig5 h2dp-fig7
   stripewise reproduce h2dp-fig5 --json -o results
+  stripewise reproduce h2dp-fig5 --testbed emulated -o emulated
   stripewise reproduce opt-search 5ms-256KiB-32-zipf
   stripewise reproduce --all --document docs")]
 pub(crate) struct ReproduceArgs {
@@ -76,6 +80,10 @@ pub(crate) struct ReproduceArgs {
     /// With --document: take the results from a directory that --output wrote, run nothing
     #[arg(long, value_name = "DIR", requires = "document")]
     from: Option<PathBuf>,
+
+    /// With --document: also show the results that --testbed emulated and --output wrote into this directory
+    #[arg(long, value_name = "DIR", requires = "document")]
+    emulated_from: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -119,14 +127,20 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     }
     if let (Some(directory), Some(results)) = (&arguments.document, &arguments.from) {
-        document::write(directory, &document::stored(results)?)?;
+        document::write(directory, document::stored(results)?, arguments.emulated_from.as_deref())?;
         return Ok(Verdict::Done);
     }
     let progress = CaseProgress::new(&arguments.testbed.to_string());
     let run_one = |(experiment, cases): &Chosen| -> Result<Done> {
         let Experiment { id, run, .. } = **experiment;
         let (testbed, seed) = (arguments.testbed, arguments.seed);
-        let findings = run(&Setting { testbed, seed, cases, progress: &progress }).with_context(|| id.to_owned())?;
+        let setting = Setting { testbed, seed, cases, progress: &progress, log: RunLog::default() };
+        let mut findings = run(&setting).with_context(|| id.to_owned())?;
+        let logged = setting.log.read();
+        findings.scale = logged.scale;
+        findings.notes.extend(logged.note());
+        // What a run that was left out belongs to has no figure.
+        findings.rows.retain(|row| testbed == TestbedKind::Simulated || row.ours.is_finite());
         let done = Done { experiment, testbed, seed, findings };
         if let Some(directory) = &arguments.output {
             write(directory, &done)?;
@@ -139,7 +153,8 @@ pub(crate) fn run(context: &Context, arguments: ReproduceArgs) -> Result<Verdict
     };
     drop(progress);
     if let Some(directory) = &arguments.document {
-        document::write(directory, &all.iter().map(document::Section::of).collect::<Vec<_>>())?;
+        let sections = all.iter().map(document::Section::of).collect();
+        document::write(directory, sections, arguments.emulated_from.as_deref())?;
     }
     if context.json {
         context.object(&Results::of(&all))?;

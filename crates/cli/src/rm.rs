@@ -48,7 +48,8 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-fn remove(store: &Store, path: &Path) -> Result<()> {
+/// Removes one managed file, stub and data.
+pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let Some(stub) = read_stub(&file, path)? else {
         bail!("{} is not a managed file; remove it with rm", path.display());

@@ -29,15 +29,32 @@ const COPIES: u64 = 4;
 const MEMORY: &str = "/dev/shm";
 
 pub(super) struct Testbed {
-    directory: PathBuf,
     steps: Steps,
     size: ByteCount,
     pub(super) cluster: Cluster,
     pub(super) profile: Profile,
+    work: Work,
 }
 
-/// Removes the work directory, whichever way the demo ends.
-struct Work(PathBuf);
+/// A work directory, which goes when this is dropped, whichever way its owner ends.
+pub(crate) struct Work(PathBuf);
+
+impl Work {
+    /// In memory if that has room for so much, else below the system's temporary directory.
+    pub(crate) fn make(name: &str, needed: ByteCount) -> Result<Self> {
+        let memory = Path::new(MEMORY);
+        let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        let base = if room >= needed.0 { memory.to_owned() } else { std::env::temp_dir() };
+        let directory = base.join(format!("stripewise-{name}-{}", std::process::id()));
+        std::fs::create_dir(&directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        Ok(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Work {
     fn drop(&mut self) {
@@ -45,21 +62,14 @@ impl Drop for Work {
     }
 }
 
-impl Drop for Testbed {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
 impl Testbed {
     /// Makes the cluster, calibrates it, compiles the program and writes the file.
     pub(super) fn build(arguments: &DemoArgs) -> Result<Self> {
-        let work = Work(work_directory(arguments.size)?);
-        let directory = work.0.clone();
-        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
-        let steps = Steps { stripewise, directory: directory.clone(), started: Instant::now() };
-        programs::compile(&PROGRAM, Compiler::Mpich, &directory)?;
-        programs::write_launcher(&directory)?;
+        let work = Work::make("demo", ByteCount(arguments.size.0.saturating_mul(COPIES)))?;
+        let directory = work.path();
+        let steps = Steps::shown(directory)?;
+        programs::compile(&PROGRAM, Compiler::Mpich, directory)?;
+        programs::write_launcher(directory)?;
         let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
         let servers = directory.join("servers");
         steps.run([
@@ -78,18 +88,17 @@ impl Testbed {
         let profile = Profile::load(&directory.join("profile.json"))?;
         let data = directory.join("data");
         std::fs::create_dir(&data)?;
-        let testbed = Self { directory, steps, size: arguments.size, cluster, profile };
-        std::mem::forget(work);
+        let testbed = Self { steps, size: arguments.size, cluster, profile, work };
         testbed.create(arguments)?;
         Ok(testbed)
     }
 
     fn data(&self) -> PathBuf {
-        self.directory.join("data/shared")
+        self.work.path().join("data/shared")
     }
 
     fn pristine(&self) -> PathBuf {
-        self.directory.join("pristine")
+        self.work.path().join("pristine")
     }
 
     fn create(&self, arguments: &DemoArgs) -> Result<()> {
@@ -105,10 +114,10 @@ impl Testbed {
     fn program(&self, arguments: &DemoArgs, ranks: u32, file: &Path) -> Vec<OsString> {
         let number = |number: u64| OsString::from(number.to_string());
         vec![
-            self.directory.join("mpirun").into(),
+            self.work.path().join("mpirun").into(),
             "-n".into(),
             number(ranks.into()),
-            self.directory.join("zipf_io").into(),
+            self.work.path().join("zipf_io").into(),
             file.into(),
             "--size".into(),
             number(self.size.0),
@@ -149,7 +158,7 @@ impl Testbed {
 
     /// One traced run on the ordinary file.
     pub(super) fn trace(&self, arguments: &DemoArgs, request: ByteCount, requests: u64) -> Result<PathBuf> {
-        let trace = self.directory.join(format!("{request}.trace"));
+        let trace = self.work.path().join(format!("{request}.trace"));
         self.lay_out()?;
         let mut words: Vec<OsString> = vec!["trace".into(), "-o".into(), trace.clone().into(), "--".into()];
         words.extend(self.passes(arguments, request, requests, 1));
@@ -158,7 +167,7 @@ impl Testbed {
     }
 
     pub(super) fn plan(&self, trace: &Path, policy: PolicyName, request: ByteCount, seed: u64) -> Result<PathBuf> {
-        let plan = self.directory.join(format!("{request}-{policy}.plan.json"));
+        let plan = self.work.path().join(format!("{request}-{policy}.plan.json"));
         self.steps.run([
             "plan".into(),
             trace.into(),
@@ -191,12 +200,9 @@ impl Testbed {
     pub(super) fn measure(&self, arguments: &DemoArgs, request: ByteCount, requests: u64) -> Result<Vec<Measured>> {
         let stations = self.stations()?;
         stations.reset_counters();
-        let mut words: Vec<OsString> = vec![self.steps.stripewise.clone().into(), "run".into(), "--".into()];
+        let mut words: Vec<OsString> = vec!["run".into(), "--".into()];
         words.extend(self.passes(arguments, request, requests, 2));
-        self.steps.announce(&words);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env("STRIPEWISE_CLUSTER", &self.directory).stdout(Stdio::piped());
-        let output = finish(command, "the redirected run")?;
+        let output = self.steps.printed(words)?;
         let host_bound = stations.host_report().is_host_bound();
         let lines = output.lines().filter(|line| line.starts_with('{'));
         lines.map(|line| Measured::parse(line, host_bound)).collect()
@@ -210,7 +216,7 @@ impl Testbed {
     }
 
     pub(super) fn profile_path(&self) -> PathBuf {
-        self.directory.join("profile.json")
+        self.work.path().join("profile.json")
     }
 
     pub(super) fn report(&self, inputs: &[PathBuf], results: &Path, report: &Path) -> Result<()> {
@@ -220,17 +226,6 @@ impl Testbed {
         words.extend([OsString::from("-o"), std::path::absolute(report)?.into()]);
         self.steps.run(words)
     }
-}
-
-/// In memory if that has room for everything, else below the system's temporary directory.
-fn work_directory(size: ByteCount) -> Result<PathBuf> {
-    let needed = size.0.saturating_mul(COPIES);
-    let memory = Path::new(MEMORY);
-    let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
-    let base = if room >= needed { memory.to_owned() } else { std::env::temp_dir() };
-    let directory = base.join(format!("stripewise-demo-{}", std::process::id()));
-    std::fs::create_dir(&directory).with_context(|| format!("cannot make the directory {}", directory.display()))?;
-    Ok(directory)
 }
 
 /// Gives the SSDs of an `--emulated` list room for a sixth of the file in all.
@@ -249,36 +244,57 @@ fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
     Ok(parts.collect::<Vec<_>>().join(","))
 }
 
-/// The steps of the demo, as they are shown and run.
-struct Steps {
+/// Commands on a cluster in a work directory, each a process of its own.
+pub(crate) struct Steps {
     stripewise: PathBuf,
     directory: PathBuf,
-    started: Instant,
+    /// When the first one ran, if they are shown.
+    shown_since: Option<Instant>,
 }
 
 impl Steps {
+    /// Every one is shown before it runs.
+    fn shown(directory: &Path) -> Result<Self> {
+        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        Ok(Self { shown_since: Some(Instant::now()), ..Self::quiet(&stripewise, directory) })
+    }
+
+    /// Not shown; `stripewise` is the command.
+    pub(crate) fn quiet(stripewise: &Path, directory: &Path) -> Self {
+        Self { stripewise: stripewise.to_owned(), directory: directory.to_owned(), shown_since: None }
+    }
+
     /// Shows the words as one would type them, with the testbed's directory left out.
     fn announce(&self, words: &[OsString]) {
+        let Some(since) = self.shown_since else { return };
         let (directory, own) = (format!("{}/", self.directory.display()), self.stripewise.to_string_lossy());
         let word = |word: &OsString| word.to_string_lossy().replace(&directory, "").replace(&*own, "stripewise");
         let shown = words.iter().map(word).collect::<Vec<_>>().join(" ");
-        eprintln!("[{:3.0} s] $ {shown}", self.started.elapsed().as_secs_f64());
+        eprintln!("[{:3.0} s] $ {shown}", since.elapsed().as_secs_f64());
     }
 
     /// Runs a `stripewise` command on the testbed; its own words go to the terminal.
-    fn run(&self, words: impl IntoIterator<Item = OsString>) -> Result<()> {
+    pub(crate) fn run(&self, words: impl IntoIterator<Item = OsString>) -> Result<()> {
+        self.start(words, Stdio::null()).map(drop)
+    }
+
+    /// As [`Self::run`]; returns what was printed.
+    pub(crate) fn printed(&self, words: impl IntoIterator<Item = OsString>) -> Result<String> {
+        self.start(words, Stdio::piped())
+    }
+
+    fn start(&self, words: impl IntoIterator<Item = OsString>, out: Stdio) -> Result<String> {
         let mut all = vec![self.stripewise.clone().into_os_string()];
         all.extend(words);
         self.announce(&all);
         let mut command = Command::new(&all[0]);
-        command.args(&all[1..]).current_dir(&self.directory).env("STRIPEWISE_CLUSTER", &self.directory);
-        command.stdout(Stdio::null());
-        finish(command, &format!("stripewise {}", all[1].to_string_lossy())).map(|_| ())
+        command.args(&all[1..]).current_dir(&self.directory).env("STRIPEWISE_CLUSTER", &self.directory).stdout(out);
+        finish(command, &format!("stripewise {}", all[1].to_string_lossy()))
     }
 }
 
 /// Runs to the end; returns what was printed to a piped standard output.
-fn finish(command: Command, what: &str) -> Result<String> {
+pub(crate) fn finish(command: Command, what: &str) -> Result<String> {
     let (status, printed) = programs::finish(command, None).with_context(|| what.to_owned())?;
     // A verdict such as "leave it" is a finding, not a fault: the demo measures every plan.
     if !status.success() && status.code() != Some(1) {

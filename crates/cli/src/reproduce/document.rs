@@ -20,7 +20,7 @@ const HEAD: &str = "\
 Every figure and table of the five papers is one experiment of `stripewise reproduce`; `stripewise reproduce --list` names them. Below stand
 what the papers print and what we find.
 
-**All servers here are simulated.** The simulator shares no formula with the planner. Servers, links and clients are those that the papers
+**All servers here are simulated**, but for tables headed \"on emulated servers\". The simulator shares no formula with the planner. Servers, links and clients are those that the papers
 publish (`stripewise devices`), one set for each paper; nothing is fitted to a figure, except that PADP, which publishes no parameters, has
 those that its stripe pairs and its figure 4 suggest. H2DP, run on the same cluster, has PADP's since a first run with the devices as published agreed less. The papers ran on real clusters whose caches, file system and operating system are
 not described well enough to be modelled, so absolute bandwidths differ, and gains in percent are what can be compared. \"Not printed\"
@@ -34,6 +34,13 @@ pub(super) struct Section {
     notes: Vec<String>,
     /// SVG; empty for none.
     picture: String,
+    emulated: Option<Emulated>,
+}
+
+/// What the emulated testbed found.
+struct Emulated {
+    rows: Vec<Row>,
+    notes: Vec<String>,
 }
 
 impl Section {
@@ -43,6 +50,7 @@ impl Section {
             rows: done.findings.rows.clone(),
             notes: done.findings.notes.clone(),
             picture: picture(&done.findings.panels, done.experiment.title),
+            emulated: None,
         }
     }
 }
@@ -108,40 +116,61 @@ impl From<StoredRow> for Row {
 pub(super) fn stored(directory: &Path) -> Result<Vec<Section>> {
     let section = |experiment: &'static Experiment| -> Result<Section> {
         let path = directory.join(format!("{}.json", experiment.id));
-        let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("cannot read {}; run `stripewise reproduce {}` with --output", path.display(), experiment.id)
-        })?;
-        let parsed: Stored = serde_json::from_str(&text)
-            .with_context(|| format!("{} was not written by `stripewise reproduce`", path.display()))?;
-        let mut found = parsed.experiments.into_iter();
-        let stored = found.next().filter(|stored| stored.id == experiment.id);
-        let stored = stored.with_context(|| format!("{} is of another experiment", path.display()))?;
-        ensure!(
-            stored.testbed == TestbedKind::Simulated,
-            "{} is of the {} testbed, the document of simulated runs; run {} again",
-            path.display(),
-            stored.testbed,
-            experiment.id
-        );
+        let stored = read(&path, experiment, TestbedKind::Simulated)?;
         let panels: Vec<Panel> = stored.panels.into_iter().map(Panel::from).collect();
         Ok(Section {
             experiment,
             rows: stored.rows.into_iter().map(Row::from).collect(),
             notes: stored.notes,
             picture: picture(&panels, experiment.title),
+            emulated: None,
         })
     };
     catalogue::all().map(section).collect()
 }
 
-/// Writes the document and its pictures below `directory`.
-pub(super) fn write(directory: &Path, all: &[Section]) -> Result<()> {
+fn read(path: &Path, experiment: &Experiment, testbed: TestbedKind) -> Result<StoredExperiment> {
+    let id = experiment.id;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read {}; run `stripewise reproduce {id} --testbed {testbed}` with --output", path.display())
+    })?;
+    let parsed: Stored = serde_json::from_str(&text)
+        .with_context(|| format!("{} was not written by `stripewise reproduce`", path.display()))?;
+    let stored = parsed.experiments.into_iter().next().filter(|stored| stored.id == id);
+    let stored = stored.with_context(|| format!("{} is of another experiment", path.display()))?;
+    ensure!(
+        stored.testbed == testbed,
+        "{} is of the {} testbed, wanted here is the {testbed} one; run {id} again",
+        path.display(),
+        stored.testbed,
+    );
+    Ok(stored)
+}
+
+/// What `directory` has of the section's experiment; nothing if it has no such file.
+fn emulated(section: &Section, directory: &Path) -> Result<Option<Emulated>> {
+    let path = directory.join(format!("{}.json", section.experiment.id));
+    if !path.exists() {
+        return Ok(None);
+    }
+    let stored = read(&path, section.experiment, TestbedKind::Emulated)?;
+    Ok(Some(Emulated { rows: stored.rows.into_iter().map(Row::from).collect(), notes: stored.notes }))
+}
+
+/// Writes the document and its pictures below `directory`, with the emulated results that `emulated_from` holds.
+pub(super) fn write(directory: &Path, mut all: Vec<Section>, emulated_from: Option<&Path>) -> Result<()> {
+    if let Some(results) = emulated_from {
+        ensure!(results.is_dir(), "there is no directory {} with emulated results", results.display());
+        for section in &mut all {
+            section.emulated = emulated(section, results)?;
+        }
+    }
     let pictures = directory.join(PICTURES);
     std::fs::create_dir_all(&pictures).with_context(|| format!("cannot make the directory {}", pictures.display()))?;
     for section in all.iter().filter(|section| !section.picture.is_empty()) {
         write_whole(&pictures.join(format!("{}.svg", section.experiment.id)), &section.picture)?;
     }
-    write_whole(&directory.join(DOCUMENT), &text(all))
+    write_whole(&directory.join(DOCUMENT), &text(&all))
 }
 
 pub(super) fn heading(experiment: &Experiment) -> String {
@@ -176,25 +205,33 @@ fn add(text: &mut String, section: &Section) {
     if !section.picture.is_empty() {
         let _ = write!(text, "\n![{title}]({PICTURES}/{id}.svg)\n");
     }
-    if !section.rows.is_empty() {
-        text.push_str("\n| case | what | published | ours | difference |\n|---|---|---:|---:|---:|\n");
-        for row in &section.rows {
-            let Row { case, quantity, unit, ours, .. } = row;
-            let unit_name = unit.name();
-            let with_unit = |figure: String| match unit_name {
-                "" => figure,
-                unit => format!("{figure} {unit}"),
-            };
-            let (is, should) = (with_unit(figure(*ours, *unit)), published(row));
-            let should = if row.difference().is_some() { with_unit(should) } else { should };
-            let _ = writeln!(text, "| {case} | {quantity} | {should} | {is} | {} |", difference(row));
-        }
-    }
-    for note in &section.notes {
-        let _ = write!(text, "\n{note}\n");
-    }
+    add_results(text, &section.rows, &section.notes);
     if !discussion.is_empty() {
         let _ = write!(text, "\n{discussion}\n");
+    }
+    if let Some(Emulated { rows, notes }) = &section.emulated {
+        let _ = write!(text, "\n### {id} on emulated servers\n");
+        add_results(text, rows, notes);
+    }
+}
+
+fn add_results(text: &mut String, rows: &[Row], notes: &[String]) {
+    if !rows.is_empty() {
+        text.push_str("\n| case | what | published | ours | difference |\n|---|---|---:|---:|---:|\n");
+    }
+    for row in rows {
+        let Row { case, quantity, unit, ours, .. } = row;
+        let unit_name = unit.name();
+        let with_unit = |figure: String| match unit_name {
+            "" => figure,
+            unit => format!("{figure} {unit}"),
+        };
+        let (is, should) = (with_unit(figure(*ours, *unit)), published(row));
+        let should = if row.difference().is_some() { with_unit(should) } else { should };
+        let _ = writeln!(text, "| {case} | {quantity} | {should} | {is} | {} |", difference(row));
+    }
+    for note in notes {
+        let _ = write!(text, "\n{note}\n");
     }
 }
 
@@ -225,7 +262,28 @@ mod tests {
         let rows: Vec<Row> = stored.rows.into_iter().map(Row::from).collect();
         let panels: Vec<Panel> = stored.panels.into_iter().map(Panel::from).collect();
         assert_eq!((&rows, &panels), (&done.findings.rows, &done.findings.panels));
-        let text = text(&[Section::of(&done)]);
+        let simulated = Section::of(&done);
+        let directory = tempfile::tempdir().unwrap();
+        assert!(emulated(&simulated, directory.path()).unwrap().is_none(), "there are no emulated results");
+        let scale = Some(crate::reproduce::testbed::Scale { files: 128, regions: 16 });
+        let findings = Findings {
+            rows: vec![row(Published::UpTo(219.0), 5.0)],
+            notes: vec!["Emulated.".to_owned()],
+            scale,
+            ..Findings::default()
+        };
+        let run = Done { experiment, testbed: TestbedKind::Emulated, seed: 1, findings };
+        crate::reproduce::write(directory.path(), &run).unwrap();
+        let section = Section { emulated: emulated(&simulated, directory.path()).unwrap(), ..simulated };
+        let file = directory.path().join(format!("{}.json", experiment.id));
+        assert!(std::fs::read_to_string(&file).unwrap().contains("\"scale\": {"));
+        let refused = read(&file, experiment, TestbedKind::Simulated).err().unwrap().to_string();
+        assert!(refused.contains("is of the emulated testbed, wanted here is the simulated one"), "{refused}");
+        let text = text(&[section]);
+        let heading = format!("\n### {} on emulated servers\n", experiment.id);
+        let (_, after) = text.split_once(&heading).unwrap();
+        assert!(after.contains("| 64KiB | h2dp over def | up to 219 % | 5.0 % | -214 points |"), "{after}");
+        assert!(after.contains("\nEmulated.\n"), "{after}");
         assert!(text.contains("| 64KiB | h2dp over def | up to 219 % | 150 % | -69 points |"), "{text}");
         assert!(text.contains("| not printed | 0.5 % | - |") && text.contains("\nA note.\n"), "{text}");
         assert!(text.starts_with("<!-- Generated by"), "{text}");

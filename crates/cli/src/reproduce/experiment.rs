@@ -1,5 +1,6 @@
 //! What an experiment is and what it gives: the one vocabulary of all of them.
 
+use super::testbed::{RunLog, Scale};
 use crate::progress::CaseProgress;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -27,6 +28,7 @@ impl fmt::Display for TestbedKind {
 }
 
 pub(crate) const SIMULATED: &[TestbedKind] = &[TestbedKind::Simulated];
+pub(crate) const BOTH: &[TestbedKind] = &[TestbedKind::Simulated, TestbedKind::Emulated];
 
 /// One figure, table or claim of a paper, or one of our own goals.
 pub(crate) struct Experiment {
@@ -53,6 +55,8 @@ pub(crate) struct Setting<'a> {
     /// The cases that were named after the experiment, for one that takes them; none for all.
     pub(crate) cases: &'a [String],
     pub(crate) progress: &'a CaseProgress,
+    /// Of the emulated testbed.
+    pub(crate) log: RunLog,
 }
 
 impl Setting<'_> {
@@ -77,6 +81,8 @@ pub(crate) struct Findings {
     pub(crate) panels: Vec<Panel>,
     /// What the reader should know besides, one sentence each.
     pub(crate) notes: Vec<String>,
+    /// How much smaller than the paper's, on the emulated testbed.
+    pub(crate) scale: Option<Scale>,
     /// Further fields of the JSON object.
     pub(crate) details: serde_json::Map<String, serde_json::Value>,
 }

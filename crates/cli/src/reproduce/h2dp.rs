@@ -8,12 +8,13 @@ mod migration;
 mod motivation;
 mod zipf;
 
-use super::experiment::{Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
-use super::lab::Lab;
+use super::experiment::{BOTH, Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::lab::{Lab, placements};
+use super::testbed::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_planner::PolicyName;
-use stripewise_sim::{Migration, Outcome};
+use stripewise_sim::{Borders, Migration, Outcome, SimOptions};
 use stripewise_trace::{Benchmark, Program};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -22,7 +23,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 2",
         title: "Fixed stripes on HServers, on SServers and on both",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "IOR on a file of 16 GiB, 16 processes, requests of 512 KiB, sequential (every process its own share) and random; 4 HServers, \
                 4 SServers, and all 8, in stripes of 64 KiB.",
         discussion: motivation::DISCUSSION,
@@ -33,7 +34,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 5",
         title: "IOR bandwidth with various request sizes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: zipf::SETUP_5,
         discussion: zipf::DISCUSSION_5,
         run: zipf::figure_5,
@@ -54,7 +55,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 7",
         title: "IOR bandwidth with various numbers of processes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 5 with requests of 512 KiB. The text does not print the numbers of processes; here 8 to 64, beyond 32 two on a node.",
         discussion: zipf::DISCUSSION_7,
         run: zipf::figure_7,
@@ -64,7 +65,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 8",
         title: "IOR bandwidth with various server ratios",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 5 with requests of 512 KiB and other numbers of servers; SServers always have room for a sixth of the file.",
         discussion: zipf::DISCUSSION_8,
         run: zipf::figure_8,
@@ -74,7 +75,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 9",
         title: "HPIO bandwidth with various region sizes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with room for a sixth of the file. The paper \
                 names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter.",
         discussion: benchmarks::DISCUSSION_9,
@@ -114,6 +115,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 ];
 
 const REGION: ByteCount = ByteCount(64 << 20);
+/// 128 GiB become 1 GiB in 256 regions of 4 MiB.
+const SCALE: Scale = Scale { files: 128, regions: 16 };
 /// "We assume that SServers can accommodate 1/6 data of the tested files at most."
 const SSD_SHARE: u64 = 6;
 /// Computing nodes that run clients.
@@ -129,16 +132,16 @@ fn policies() -> Vec<PolicyName> {
 }
 
 /// The paper's cluster with so many HServers and SServers, the SServers with room for a share of the file.
-fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>) -> Lab {
-    let (hdd, ssd) = super::padp::devices();
-    let link = super::padp::LINK;
-    Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, REGION).with_client_link(link)
+fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>, region: ByteCount) -> Result<Lab> {
+    let (hdd, ssd) = super::padp::devices()?;
+    let link = super::padp::link()?;
+    Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, region).with_client_link(link))
 }
 
 /// As [`lab`], for one program's files.
-fn lab_for(program: &dyn Program, servers: (usize, usize)) -> Lab {
+fn lab_for(setting: &Setting<'_>, program: &dyn Program, servers: (usize, usize)) -> Result<Lab> {
     let bytes: u64 = program.files().iter().map(|file| file.size_bytes).sum();
-    lab(servers, Some(ByteCount(bytes / SSD_SHARE / servers.1 as u64)))
+    lab(servers, Some(ByteCount(bytes / SSD_SHARE / servers.1 as u64)), setting.scale(SCALE).region(REGION))
 }
 
 fn benchmark(text: &str) -> Result<Box<dyn Program>> {
@@ -162,9 +165,16 @@ fn outcomes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<V
     policies().into_iter().map(one).collect()
 }
 
-/// [`outcomes`] as bandwidth of both directions together.
+/// Bandwidth of both directions together with each policy, planned for the program and run on it.
 fn bandwidths(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Option<f64>>> {
-    Ok(outcomes(setting, lab, program)?.iter().map(|outcome| Some(outcome.mb_per_s)).collect())
+    let bench = setting.bench(lab, program)?;
+    let files = bench.lab().count(program);
+    let one = |policy: PolicyName| -> Result<Option<f64>> {
+        let plan = bench.lab().plan_counted(policy, program, &files, setting.seed)?;
+        let options = SimOptions { borders: Borders::Phase, migration: MIGRATION, ..SimOptions::default() };
+        bench.mb_per_s(&placements(&plan, program), options)
+    };
+    policies().into_iter().map(one).collect()
 }
 
 /// Rows "up to": our most over all groups beside the paper's, over `def`, `padp` and `psa`.

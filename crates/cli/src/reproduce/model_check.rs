@@ -1,12 +1,13 @@
 //! Does a policy's model prefer the layout that is really faster?
 //!
 //! A case is a pair of layouts that a policy weighs against each other for one access pattern. The policy's own cost function names the
-//! cheaper one; the simulator runs the pattern on both. Pairs that the simulator finds within a hundredth of each other are no cases. A
-//! model that finds both equally good is right half the time.
+//! cheaper one; the simulator runs the pattern on both, or real processes on emulated servers do. Pairs that are found nearer to each other than
+//! runs repeat themselves, or than a hundredth, are no cases. A model that finds both equally good is right half the time.
 
+mod emulated;
 mod weighed;
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, Setting, TestbedKind, Unit};
 use super::lab::Lab;
 use super::opt_cases::case::Disk;
 use super::script::{Generated, access};
@@ -21,17 +22,18 @@ use stripewise_layout::{ByteCount, Direction, Order, Placement};
 use stripewise_model::Concurrency;
 use stripewise_sim::{FilePlacements, SimOptions};
 use stripewise_trace::{AccessClass, Step};
-use weighed::{Weighed, weighed};
+use weighed::{Breadth, Weighed, weighed};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: "model-check",
     paper: "ours",
     place: "after Cost-intelligent's table 5",
     title: "How often a policy's model prefers the layout that is really faster",
-    testbeds: SIMULATED,
+    testbeds: BOTH,
     setup: "Pairs of layouts that each policy weighs, for reads and writes, sequential and random, of 64 KiB to 4 MiB by 8, 32 and 128 \
             processes, on 12 or 6 HServers with 4 or 2 SServers, for `cost` and `segment` also on 16 and 8 HServers alone; disks with 0.3 ms \
-            and 5 ms of random startup. The faster one is what the simulator finds.",
+            and 5 ms of random startup. The faster one is what the simulator finds; on the emulated testbed, for a sample of these patterns, what \
+            real runs find.",
     discussion: DISCUSSION,
     run,
 }];
@@ -79,10 +81,10 @@ fn patterns() -> Vec<Pattern> {
 }
 
 impl Pattern {
-    fn lab(&self) -> Result<Lab> {
+    fn lab(&self, region: ByteCount) -> Result<Lab> {
         let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
         let hdd = self.disk.device()?;
-        Ok(Lab::hybrid((self.servers.0, hdd), (self.servers.1, ssd), link, None, REGION))
+        Ok(Lab::hybrid((self.servers.0, hdd), (self.servers.1, ssd), link, None, region))
     }
 
     fn concurrency(&self) -> Concurrency {
@@ -90,10 +92,10 @@ impl Pattern {
     }
 
     /// Sequential: every process goes through its own share of the file; random: anywhere, aligned.
-    fn program(&self, seed: u64) -> Generated<'static> {
+    fn program(&self, seed: u64, file: ByteCount, requests: u64) -> Generated<'static> {
         let Pattern { class: AccessClass { direction, request_bytes, order }, processes, .. } = *self;
-        let each = (REQUESTS / u64::from(processes)).max(1);
-        let in_file = REGION.0 * REGIONS / request_bytes;
+        let each = (requests / u64::from(processes)).max(1);
+        let in_file = file.0 / request_bytes;
         let share = in_file / u64::from(processes);
         let steps = move |process: u32| {
             let mut random = SmallRng::seed_from_u64(seed ^ u64::from(process) << 32);
@@ -105,7 +107,7 @@ impl Pattern {
                 access(direction, place * request_bytes, request_bytes)
             })
         };
-        Generated::shared(REGION.0 * REGIONS, (processes, processes), 1, steps)
+        Generated::shared(file.0, (processes, processes), 1, steps)
     }
 }
 
@@ -129,12 +131,12 @@ impl Tally {
         self.reached_ln += other.reached_ln;
     }
 
-    /// All pairs of the layouts, given what the model costs them and how fast they are.
-    fn of(layouts: &[(f64, f64)]) -> Self {
+    /// All pairs of the layouts, given what the model costs them and how fast they are. Speeds nearer than `tie_share` are no case.
+    fn of(layouts: &[(f64, f64)], tie_share: f64) -> Self {
         let mut tally = Tally::default();
         for (number, (cost, speed)) in layouts.iter().enumerate() {
             for (other_cost, other_speed) in &layouts[..number] {
-                if (speed / other_speed - 1.0).abs() <= TIE_SHARE || (other_speed / speed - 1.0).abs() <= TIE_SHARE {
+                if (speed / other_speed - 1.0).abs() <= tie_share || (other_speed / speed - 1.0).abs() <= tie_share {
                     continue;
                 }
                 tally.cases += 1;
@@ -164,11 +166,19 @@ impl Tally {
     }
 }
 
+/// What each policy weighs for a pattern: its model's cost and the measured speed, without speeds that are not known.
+type Judged = Vec<(&'static str, Vec<(f64, f64)>)>;
+
 fn run(setting: &Setting<'_>) -> Result<Findings> {
-    let found = setting.map(&patterns(), |pattern| judge(pattern, setting.seed))?;
+    let (judged, tie_share, notes) = match setting.testbed {
+        TestbedKind::Simulated => {
+            (setting.map(&patterns(), |pattern| judge(pattern, setting.seed))?, TIE_SHARE, Vec::new())
+        }
+        TestbedKind::Emulated => emulated::judge_all(setting)?,
+    };
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
-    for (policy, tally) in found.iter().flatten() {
-        tallies.entry(policy).or_default().add(tally);
+    for (policy, layouts) in judged.iter().flatten() {
+        tallies.entry(policy).or_default().add(&Tally::of(layouts, tie_share));
     }
     let row = |(policy, tally): (&&'static str, &Tally)| {
         let published = match *policy {
@@ -183,35 +193,43 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
     });
     let series = ["pairs judged rightly", "speed of the favourite over the fastest"];
     let panel = Panel::new("Models", Unit::Percent, "policy", series, groups);
-    let mut findings = Findings { rows: tallies.iter().map(row).collect(), panels: vec![panel], ..Findings::default() };
+    let rows = tallies.iter().map(row).collect();
+    let mut findings = Findings { rows, panels: vec![panel], notes, ..Findings::default() };
     findings.details.insert("model_check".to_owned(), serde_json::to_value(&tallies)?);
     Ok(findings)
 }
 
-fn judge(pattern: &Pattern, seed: u64) -> Result<Vec<(&'static str, Tally)>> {
-    let lab = pattern.lab()?;
-    let policies = weighed(&lab, pattern.class, pattern.concurrency(), REGIONS as usize)?;
-    // A layout that several policies weigh is run once.
+fn judge(pattern: &Pattern, seed: u64) -> Result<Judged> {
+    let lab = pattern.lab(REGION)?;
+    let policies = weighed(&lab, pattern.class, pattern.concurrency(), REGIONS as usize, Breadth::FULL)?;
+    let placements = distinct(&policies);
+    let program = pattern.program(seed, ByteCount(REGION.0 * REGIONS), REQUESTS);
+    let speed = |placement: &&Placement| -> Result<Option<f64>> {
+        let files = [FilePlacements::fixed((*placement).clone())];
+        Ok(Some(lab.simulate_with(&files, &program, SimOptions::default())?.mb_per_s))
+    };
+    let speeds = placements.par_iter().map(speed).collect::<Result<Vec<_>>>()?;
+    Ok(with_speeds(&policies, &placements, &speeds))
+}
+
+/// A layout that several policies weigh is run once.
+fn distinct<'a>(policies: &'a [(&'static str, Vec<Weighed>)]) -> Vec<&'a Placement> {
     let mut placements: Vec<&Placement> = Vec::new();
     for weighed in policies.iter().flat_map(|(_, weighed)| weighed) {
         if !placements.contains(&&weighed.placement) {
             placements.push(&weighed.placement);
         }
     }
-    let program = pattern.program(seed);
-    let speed = |placement: &&Placement| -> Result<f64> {
-        let files = [FilePlacements::fixed((*placement).clone())];
-        Ok(lab.simulate_with(&files, &program, SimOptions::default())?.mb_per_s)
-    };
-    let speeds = placements.par_iter().map(speed).collect::<Result<Vec<f64>>>()?;
+    placements
+}
+
+/// `speeds` are those of `placements`, among which are all that are weighed.
+fn with_speeds(policies: &[(&'static str, Vec<Weighed>)], placements: &[&Placement], speeds: &[Option<f64>]) -> Judged {
     let of = |weighed: &Weighed| {
         let place = placements.iter().position(|known| **known == weighed.placement).expect("all were listed");
-        (weighed.cost, speeds[place])
+        Some((weighed.cost, speeds[place]?))
     };
-    let tally = |(policy, weighed): &(&'static str, Vec<Weighed>)| {
-        (*policy, Tally::of(&weighed.iter().map(of).collect::<Vec<_>>()))
-    };
-    Ok(policies.iter().map(tally).collect())
+    policies.iter().map(|(policy, weighed)| (*policy, weighed.iter().filter_map(of).collect())).collect()
 }
 
 #[cfg(test)]
@@ -221,20 +239,22 @@ mod tests {
     #[test]
     fn pairs_are_right_wrong_or_even_and_near_ones_do_not_count() {
         // Costs and speeds: the first is right of the second, wrong of the third; the last two are too near.
-        let tally = Tally::of(&[(1.0, 100.0), (2.0, 50.0), (3.0, 200.0), (4.0, 201.0)]);
+        let tally = Tally::of(&[(1.0, 100.0), (2.0, 50.0), (3.0, 200.0), (4.0, 201.0)], TIE_SHARE);
         assert_eq!((tally.cases, tally.right), (5, 1.0));
-        assert_eq!(Tally::of(&[(1.0, 100.0), (1.0, 50.0)]).right, 0.5);
-        assert!((Tally::of(&[(1.0, 100.0), (2.0, 200.0)]).reached_percent() - 50.0).abs() < 1e-9);
-        assert_eq!(Tally::of(&[(1.0, 100.0)]).patterns, 0);
+        assert_eq!(Tally::of(&[(1.0, 100.0), (1.0, 50.0)], TIE_SHARE).right, 0.5);
+        assert!((Tally::of(&[(1.0, 100.0), (2.0, 200.0)], TIE_SHARE).reached_percent() - 50.0).abs() < 1e-9);
+        assert_eq!(Tally::of(&[(1.0, 100.0)], TIE_SHARE).patterns, 0);
     }
 
     #[test]
     fn every_policy_weighs_enough_pairs() {
         let pattern = patterns()[8];
-        let lab = pattern.lab().unwrap();
-        for (policy, weighed) in weighed(&lab, pattern.class, pattern.concurrency(), 16).unwrap() {
-            assert!(weighed.len() >= 2, "{policy}");
-            assert!(weighed.iter().all(|one| one.placement.check(16).is_ok() && one.cost > 0.0), "{policy}");
+        for (breadth, region) in [(Breadth::FULL, REGION), (Breadth::SAMPLE, emulated::REGION)] {
+            let lab = pattern.lab(region).unwrap();
+            for (policy, weighed) in weighed(&lab, pattern.class, pattern.concurrency(), 16, breadth).unwrap() {
+                assert!(weighed.len() >= 2, "{policy}");
+                assert!(weighed.iter().all(|one| one.placement.check(16).is_ok() && one.cost > 0.0), "{policy}");
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The results of experiments as text, CSV and JSON.
 
 use super::experiment::{Experiment, Findings, Panel, Published, Row, TestbedKind, Unit};
+use super::testbed::Scale;
 use crate::table::Table;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -114,6 +115,9 @@ pub(super) struct DoneJson<'a> {
     place: &'static str,
     title: &'static str,
     testbed: TestbedKind,
+    /// None at the papers' size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<Scale>,
     seed: u64,
     setup: &'static str,
     rows: Vec<RowJson<'a>>,
@@ -173,6 +177,7 @@ impl<'a> DoneJson<'a> {
             place,
             title,
             testbed: done.testbed,
+            scale: done.findings.scale,
             seed: done.seed,
             setup,
             rows: done.findings.rows.iter().map(row).collect(),

@@ -3,10 +3,11 @@
 //! One laboratory for all of them. The paper prints neither startup nor transfer times, only the stripe pairs that its linear programs
 //! gave, so the profile is derived from those ([`device`]); throughputs enter at one point, two maxima of figure 4.
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::lab::{Lab, placements};
+use super::testbed::Scale;
 use anyhow::{Context as _, Result};
-use stripewise_device::{DeviceSpec, HddSpec, LinkSpec, Service, SsdSpec};
+use stripewise_device::{DeviceSpec, LinkSpec, lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 use stripewise_model::StripePair;
 use stripewise_planner::{Plan, PlanOptions, PolicyName};
@@ -19,7 +20,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "PADP",
         place: "figure 4",
         title: "IOR bandwidth, sequential and random, read and write",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "IOR with requests of 512 KiB on a shared file of 10 GiB, 8 processes on 8 nodes. RANDOM1 is `<32KiB,96KiB>`, RANDOM2 `<96KiB,32KiB>`, as \
                 printed. 4 HServers and 4 SServers: the paper says six and two, but all its pairs cover 512 KiB only on four and four.",
         discussion: "All four pairs come out as printed. They are what the profile was derived from; of the profiles that keep them, the \
@@ -54,7 +55,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "PADP",
         place: "figure 6",
         title: "IOR bandwidth with various numbers of processes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 4, random, with 4, 32 and 64 processes on 8 nodes (4 on 4).",
         discussion: "Eight servers are busy all the time from 4 processes on, so more processes change nothing in the simulation: service \
                 times do not depend on how many wait. On the real cluster they do (seeks among more streams, the cache of the server, \
@@ -67,7 +68,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "PADP",
         place: "figure 7",
         title: "IOR bandwidth with various request sizes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 4, random, 16 processes on 8 nodes, requests of 128 KiB and 2 MiB. The paper does not print its random pairs here; \
                 those of figure 4 are scaled to the request, `<r/16,3r/16>` and `<3r/16,r/16>`.",
         discussion: "`<0KiB,32KiB>` for 128 KiB comes out in both modes, and for 2 MiB both classes are used, as printed; both were among \
@@ -81,7 +82,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "PADP",
         place: "figure 8",
         title: "IOR bandwidth with various ratios of HServers to SServers",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 4, sequential and random, on 5 HServers with 3 SServers and on 3 with 5. The random pairs are those printed: `<34KiB,114KiB>` and \
                 `<82KiB,34KiB>`, `<29KiB,85KiB>` and `<89KiB,49KiB>`.",
         discussion: "More SServers bring more bandwidth, as printed: PADP's reads rise from 302 to 430 MB/s between 5:3 and 3:5. Gains over \
@@ -96,6 +97,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 const KIB: u64 = 1 << 10;
 const FILE: ByteCount = ByteCount(10 << 30);
 const REGION: ByteCount = ByteCount(64 << 20);
+/// 10 GiB become 640 MiB in 160 regions.
+const SCALE: Scale = Scale { files: 16, regions: 16 };
 const REQUEST: ByteCount = ByteCount(512 << 10);
 const NODES: u32 = 8;
 const SCHEMES: [&str; 4] = ["DEF", "RANDOM1", "RANDOM2", "PADP"];
@@ -135,53 +138,21 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-// What the paper's servers deliver through their file system, in 10^6 bytes per second. A published pair says that both classes
-// finish together, alpha_h - alpha_s = s beta_s - h beta_h; the three rates are free. Of a grid over them, all profiles were kept that give the four
-// pairs of figure 4, <0,32K> for 128 KiB in every mode (figure 7) and h > 0 for 2 MiB; of those, these rates come as near as
-// any, within 1 %, to the two maxima over DEF of figure 4 in the simulator (149.2 % read, 271.8 % write), and nearest to the devices' data sheets.
-const HDD_MB_PER_S: f64 = 30.0;
-const SSD_READ_MB_PER_S: f64 = 80.0;
-const SSD_WRITE_MB_PER_S: f64 = 54.0;
-// Not published: startup of the SServers' drive as in `paper-ssd`, gigabit links at 117 MB/s with 20 us for a message, as in
-// docs/equations.md.
-const SSD_READ_STARTUP_S: f64 = 80e-6;
-const SSD_WRITE_STARTUP_S: f64 = 85e-6;
-const SSD_CHANNELS: usize = 6;
-pub(super) const LINK: LinkSpec = LinkSpec { message_s: 20e-6, transfer_s_per_byte: 1.0 / 117e6 };
-
-fn ssd_service(direction: Direction) -> Service {
-    let (startup_s, rate) = match direction {
-        Direction::Read => (SSD_READ_STARTUP_S, SSD_READ_MB_PER_S),
-        Direction::Write => (SSD_WRITE_STARTUP_S, SSD_WRITE_MB_PER_S),
-    };
-    Service { startup_s, random_startup_s: startup_s, transfer_s_per_byte: 1e-6 / rate }
+/// What the paper's servers deliver through their file system. A published pair says that both classes finish together, alpha_h - alpha_s = s beta_s - h beta_h;
+/// the three rates are free. Of a grid over them, all profiles were kept that give the four pairs of figure 4, <0,32K> for 128 KiB in every mode (figure
+/// 7) and h > 0 for 2 MiB; of those, the rates of `padp-hdd` and `padp-ssd` come as near as any, within 1 %, to the two maxima over DEF of figure 4 in the
+/// simulator (149.2 % read, 271.8 % write), and nearest to the devices' data sheets. Not published: startup of the SServers' drive as in `paper-ssd`.
+pub(super) fn devices() -> Result<(DeviceSpec, DeviceSpec)> {
+    Ok((lookup_device("padp-hdd")?, lookup_device("padp-ssd")?))
 }
 
-/// The startup at which a published pair is balanced.
-fn hdd_startup_s(direction: Direction, order: Order) -> f64 {
-    let same = |mode: &&Mode| mode.direction == direction && mode.order == order;
-    let (h, s) = MODES.iter().find(same).expect("all four are there").pair;
-    let ssd = ssd_service(direction);
-    ssd.startup_s + (s * KIB) as f64 * ssd.transfer_s_per_byte - (h * KIB) as f64 * 1e-6 / HDD_MB_PER_S
+pub(super) fn link() -> Result<LinkSpec> {
+    Ok(lookup_link("padp-gigabit")?)
 }
 
-pub(super) fn devices() -> (DeviceSpec, DeviceSpec) {
-    let hdd_service = |direction| Service {
-        startup_s: hdd_startup_s(direction, Order::Sequential),
-        random_startup_s: hdd_startup_s(direction, Order::Random),
-        transfer_s_per_byte: 1e-6 / HDD_MB_PER_S,
-    };
-    let [read, write] = [Direction::Read, Direction::Write].map(hdd_service);
-    // Streams and skip as in `paper-hdd`.
-    let hdd = HddSpec { read, write, streams: 8, skip_bytes: 128 << 10 };
-    let ssd =
-        SsdSpec { read: ssd_service(Direction::Read), write: ssd_service(Direction::Write), channels: SSD_CHANNELS };
-    (DeviceSpec::Hdd(hdd), DeviceSpec::Ssd(ssd))
-}
-
-fn lab((hservers, sservers): (usize, usize)) -> Lab {
-    let (hdd, ssd) = devices();
-    Lab::hybrid((hservers, hdd), (sservers, ssd), LINK, None, REGION).with_client_link(LINK)
+fn lab((hservers, sservers): (usize, usize), scale: Scale) -> Result<Lab> {
+    let ((hdd, ssd), link) = (devices()?, link()?);
+    Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, None, scale.region(REGION)).with_client_link(link))
 }
 
 fn ior(mode: Mode, file: ByteCount, request: ByteCount, processes: u32, seed: u64) -> Result<Box<dyn Program>> {
@@ -196,7 +167,7 @@ fn ior(mode: Mode, file: ByteCount, request: ByteCount, processes: u32, seed: u6
 /// A plan and what came of it.
 struct Tried {
     pair_kib: (u64, u64),
-    outcome: Outcome,
+    mb_per_s: Option<f64>,
 }
 
 fn pair_kib(lab: &Lab, plan: &Plan) -> (u64, u64) {
@@ -208,8 +179,8 @@ fn pair_kib(lab: &Lab, plan: &Plan) -> (u64, u64) {
     (size(0), size(lab.cluster.servers.len() - 1))
 }
 
-/// DEF, both random pairs and PADP, in the order of [`SCHEMES`].
-fn schemes(lab: &Lab, program: &dyn Program, random: [(u64, u64); 2], seed: u64) -> Result<Vec<Tried>> {
+/// Plans of DEF, both random pairs and PADP, in the order of [`SCHEMES`].
+fn plans(lab: &Lab, program: &dyn Program, random: [(u64, u64); 2], seed: u64) -> Result<Vec<Plan>> {
     let files = lab.count(program);
     let options = PlanOptions { seed, ..PlanOptions::default() };
     let fixed = |(h, s): (u64, u64)| {
@@ -218,18 +189,27 @@ fn schemes(lab: &Lab, program: &dyn Program, random: [(u64, u64); 2], seed: u64)
     };
     let [random1, random2] = random.map(fixed);
     let all = [(PolicyName::Def, options.clone()), random1, random2, (PolicyName::Padp, options.clone())];
-    let tried = all.into_iter().map(|(policy, options)| -> Result<Tried> {
+    let plan = |(policy, options)| {
         let request = lab.request(program, &files, options);
-        let plan = stripewise_planner::plan(policy, &request).with_context(|| format!("planning with {policy}"))?;
-        let outcome = lab.simulate_with(&placements(&plan, program), program, SimOptions::default())?;
-        Ok(Tried { pair_kib: pair_kib(lab, &plan), outcome })
-    });
-    tried.collect()
+        stripewise_planner::plan(policy, &request).with_context(|| format!("planning with {policy}"))
+    };
+    all.into_iter().map(plan).collect()
+}
+
+/// The schemes, run.
+fn schemes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program, random: [(u64, u64); 2]) -> Result<Vec<Tried>> {
+    let bench = setting.bench(lab, program)?;
+    let plans = plans(bench.lab(), program, random, setting.seed)?;
+    let one = |plan: &Plan| -> Result<Tried> {
+        let mb_per_s = bench.mb_per_s(&placements(plan, program), SimOptions::default())?;
+        Ok(Tried { pair_kib: pair_kib(lab, plan), mb_per_s })
+    };
+    plans.iter().map(one).collect()
 }
 
 /// MB/s of the schemes.
 fn bandwidths(tried: &[Tried]) -> Vec<Option<f64>> {
-    tried.iter().map(|one| Some(one.outcome.mb_per_s)).collect()
+    tried.iter().map(|one| one.mb_per_s).collect()
 }
 
 /// The most that PADP gains over DEF, and over either random pair, with what is published of each.
@@ -250,9 +230,11 @@ fn pair_rows(case: &str, published: Option<(u64, u64)>, ours: (u64, u64)) -> [Ro
 }
 
 fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
-    let lab = lab((4, 4));
-    let tried = setting
-        .map(&MODES, |mode| schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed))?;
+    let scale = setting.scale(SCALE);
+    let lab = lab((4, 4), scale)?;
+    let tried = setting.map(&MODES, |mode| {
+        schemes(setting, &lab, &*ior(*mode, scale.file(file), REQUEST, 8, setting.seed)?, RANDOM)
+    })?;
     let mut findings = Findings::default();
     for (mode, tried) in MODES.iter().zip(&tried) {
         findings.rows.extend(pair_rows(&mode.name(), Some(mode.pair), tried[3].pair_kib));
@@ -271,12 +253,13 @@ fn figure_4(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
 }
 
 fn figure_5(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
-    let lab = lab((6, 2));
-    let tried = setting
-        .map(&MODES[..1], |mode| schemes(&lab, &*ior(*mode, file, REQUEST, 8, setting.seed)?, RANDOM, setting.seed))?;
-    let tried = &tried[0];
-    let busy_s = |one: &Tried| one.outcome.servers.iter().map(|server| server.device_busy_s).collect::<Vec<_>>();
-    let normalised: Vec<Vec<f64>> = tried
+    let lab = lab((6, 2), setting.scale(SCALE))?;
+    let program = ior(MODES[0], file, REQUEST, 8, setting.seed)?;
+    let plans = plans(&lab, &*program, RANDOM, setting.seed)?;
+    let outcomes = setting
+        .map(&plans, |plan| lab.simulate_with(&placements(plan, &*program), &*program, SimOptions::default()))?;
+    let busy_s = |one: &Outcome| one.servers.iter().map(|server| server.device_busy_s).collect::<Vec<_>>();
+    let normalised: Vec<Vec<f64>> = outcomes
         .iter()
         .map(|one| {
             let busy_s = busy_s(one);
@@ -290,7 +273,7 @@ fn figure_5(setting: &Setting<'_>, file: ByteCount) -> Result<Findings> {
         let what = "I/O time, busiest over least busy";
         findings.rows.push(Row::new(*scheme, what, Unit::Ratio, Published::NotPrinted, most));
     }
-    findings.rows.extend(pair_rows("6 HServers, 2 SServers", None, tried[3].pair_kib));
+    findings.rows.extend(pair_rows("6 HServers, 2 SServers", None, pair_kib(&lab, &plans[3])));
     let groups = (0..lab.cluster.servers.len())
         .map(|server| (format!("S{server}"), normalised.iter().map(|scheme| Some(scheme[server])).collect()));
     findings.panels.push(Panel::new("I/O time over the least", Unit::Ratio, "server", SCHEMES, groups));
@@ -309,8 +292,9 @@ struct Comparison {
 
 impl Comparison {
     fn run(&self, setting: &Setting<'_>, file: ByteCount) -> Result<Vec<Tried>> {
-        let program = ior(self.mode, file, self.request, self.processes, setting.seed)?;
-        schemes(&lab(self.servers), &*program, self.random, setting.seed)
+        let scale = setting.scale(SCALE);
+        let program = ior(self.mode, scale.file(file), self.request, self.processes, setting.seed)?;
+        schemes(setting, &lab(self.servers, scale)?, &*program, self.random)
     }
 }
 

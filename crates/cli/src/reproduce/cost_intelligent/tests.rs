@@ -7,7 +7,14 @@ use stripewise_planner::{PlanOptions, PolicyName};
 
 fn with_setting(run: impl FnOnce(&Setting<'_>) -> Result<Findings>) -> Findings {
     let progress = CaseProgress::new("test");
-    let findings = run(&Setting { testbed: TestbedKind::Simulated, seed: 1, cases: &[], progress: &progress }).unwrap();
+    let findings = run(&Setting {
+        testbed: TestbedKind::Simulated,
+        seed: 1,
+        cases: &[],
+        progress: &progress,
+        log: Default::default(),
+    })
+    .unwrap();
     assert!(!findings.rows.is_empty() && findings.rows.iter().all(|row| row.ours.is_finite()), "{:?}", findings.rows);
     findings
 }

@@ -1,7 +1,8 @@
 //! Sections 5.2.2 and 5.2.3: HPIO and BTIO.
 
-use super::{DIRECTIONS, bandwidths, benchmark, direction_name, gains, lab_for, policies};
+use super::{DIRECTIONS, SCALE, bandwidths, benchmark, direction_name, gains, lab_for, policies};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
+use crate::reproduce::testbed::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction};
 
@@ -22,9 +23,13 @@ pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
         DIRECTIONS.iter().flat_map(|direction| sizes.map(|size| (*direction, size))).collect();
     let figures = setting.map(&cases, |(direction, size)| {
         let op = direction_name(*direction);
-        let text = format!("hpio:region_count=40960,region_size={size},region_spacing=0,processes=16,nodes=16,op={op}");
+        // 640 MiB, whatever the size of the regions.
+        let scale = setting.scale(Scale { files: 64 * size.0 / sizes[0].0, ..SCALE });
+        let count = 40_960 / scale.files;
+        let text =
+            format!("hpio:region_count={count},region_size={size},region_spacing=0,processes=16,nodes=16,op={op}");
         let program = benchmark(&text)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
+        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
     })?;
     let published: [[[f64; 3]; 2]; 3] = [
         [[192.0, 91.0, 41.0], [166.0, 71.0, 41.0]],
@@ -54,7 +59,7 @@ pub(super) fn figure_10(setting: &Setting<'_>) -> Result<Findings> {
         let program = benchmark(&format!(
             "btio:class=D,subtype=simple,time_steps=20,processes={processes},nodes={nodes},op=both"
         ))?;
-        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
+        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
     })?;
     let groups = processes.iter().map(ToString::to_string).zip(figures);
     let panel = Panel::new("BTIO", Unit::MbPerS, "processes", policies(), groups);

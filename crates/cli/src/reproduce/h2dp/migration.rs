@@ -1,7 +1,7 @@
 //! Sections 5.3 and 5.4: what dynamic data migration brings, and the size of the mapping table.
 
 use super::zipf::{SIZES, ior};
-use super::{DIRECTIONS, MIGRATION, direction_name, lab, lab_for};
+use super::{DIRECTIONS, MIGRATION, REGION, direction_name, lab, lab_for};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
 use crate::reproduce::lab::Lab;
 use anyhow::{Context as _, Result};
@@ -32,8 +32,8 @@ struct Pair {
 }
 
 fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Result<Pair> {
-    let program = ior(direction, size, PROCESSES, setting.seed)?;
-    let lab = lab_for(&*program, SERVERS);
+    let program = ior(setting, direction, size, PROCESSES)?;
+    let lab = lab_for(setting, &*program, SERVERS)?;
     let files = lab.count(&*program);
     let moving = lab.plan_counted(PolicyName::H2dp, &*program, &files, setting.seed)?;
     let staying = lab.plan_counted(PolicyName::H2dp, &*program, &first_window(&files), setting.seed)?;
@@ -136,7 +136,7 @@ fn table_bytes() -> Result<u64> {
     let directory = Scratch::new()?;
     let store = LmdbStore::open(&directory.0)?;
     let table = Table::new(Box::new(store))?;
-    let lab = lab(SERVERS, None);
+    let lab = lab(SERVERS, None, REGION)?;
     let mut changes = Changes::default();
     for region in 0..REGIONS {
         let stripe = |server: usize| {

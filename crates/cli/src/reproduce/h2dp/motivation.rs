@@ -1,8 +1,9 @@
 //! Section 2.2: stripes of one size on servers of two kinds.
 
-use super::{benchmark, direction_name, lab};
+use super::{REGION, benchmark, direction_name, lab};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
 use crate::reproduce::lab::Lab;
+use crate::reproduce::testbed::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction, Layout, Placement, ServerId};
 use stripewise_sim::{FilePlacements, SimOptions};
@@ -12,6 +13,9 @@ pub(super) const DISCUSSION: &str = "The paper gives no numbers here, only that 
     are better than the HServers alone by three quarters, more than slightly: half as many bytes lie on each disk. Sequential and \
     random are alike because 16 processes that each read their own share are 16 streams on every disk, and a disk follows 8.";
 
+const FILE: ByteCount = ByteCount(16 << 30);
+/// 1 GiB in 256 regions.
+const SCALE: Scale = Scale { files: 16, regions: 16 };
 const STRIPE_BYTES: u32 = 64 << 10;
 const PLATFORMS: [(&str, (usize, usize)); 3] = [("4H", (4, 0)), ("4S", (0, 4)), ("4H4S", (4, 4))];
 
@@ -20,15 +24,16 @@ pub(super) fn figure_2(setting: &Setting<'_>) -> Result<Findings> {
     let cases: Vec<(&str, Direction)> =
         patterns.iter().flat_map(|pattern| super::DIRECTIONS.map(|direction| (*pattern, direction))).collect();
     let figures = setting.map(&cases, |(pattern, direction)| {
-        let op = direction_name(*direction);
+        let (op, scale) = (direction_name(*direction), setting.scale(SCALE));
         let program = benchmark(&format!(
-            "ior:pattern={pattern},size=16GiB,transfer=512KiB,processes=16,nodes=16,op={op},seed={}",
+            "ior:pattern={pattern},size={},transfer=512KiB,processes=16,nodes=16,op={op},seed={}",
+            scale.file(FILE),
             setting.seed
         ))?;
         let run = |(_, servers): (&str, (usize, usize))| -> Result<Option<f64>> {
-            let lab = lab(servers, None);
+            let lab = lab(servers, None, scale.region(REGION))?;
             let placements = [FilePlacements::fixed(striped(&lab)?)];
-            Ok(Some(lab.simulate_with(&placements, &*program, SimOptions::default())?.mb_per_s))
+            setting.bench(&lab, &*program)?.mb_per_s(&placements, SimOptions::default())
         };
         PLATFORMS.into_iter().map(run).collect::<Result<Vec<_>>>()
     })?;

@@ -1,6 +1,9 @@
 //! Section 5.2.1: IOR with requests by Zipf's law.
 
-use super::{DIRECTIONS, NODES, bandwidths, benchmark, direction_name, gains, lab_for, most_gains, outcomes, policies};
+use super::{
+    DIRECTIONS, NODES, REGION, SCALE, bandwidths, benchmark, direction_name, gains, lab_for, most_gains, outcomes,
+    policies,
+};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction, ServerClass};
@@ -36,12 +39,19 @@ const USUAL_SIZE: ByteCount = ByteCount(512 << 10);
 const FILE: ByteCount = ByteCount(128 << 30);
 
 /// The paper's IOR.
-pub(super) fn ior(direction: Direction, size: ByteCount, processes: u32, seed: u64) -> Result<Box<dyn Program>> {
+pub(super) fn ior(
+    setting: &Setting<'_>,
+    direction: Direction,
+    size: ByteCount,
+    processes: u32,
+) -> Result<Box<dyn Program>> {
     let nodes = processes.min(NODES);
-    let requests = FILE.0 / size.0 / u64::from(processes * PHASES);
+    let (seed, scale) = (setting.seed, setting.scale(SCALE));
+    let (file, region) = (scale.file(FILE), scale.region(REGION));
+    let requests = file.0 / size.0 / u64::from(processes * PHASES);
     let op = direction_name(direction);
     benchmark(&format!(
-        "ior:pattern=zipf,a=0.8,size={FILE},transfer={size},processes={processes},nodes={nodes},op={op},phases={PHASES},\
+        "ior:pattern=zipf,a=0.8,size={file},region={region},transfer={size},processes={processes},nodes={nodes},op={op},phases={PHASES},\
          requests={requests},seed={seed}"
     ))
 }
@@ -68,8 +78,8 @@ fn by_direction<V: Copy + Sync>(
 pub(super) fn figure_5(setting: &Setting<'_>) -> Result<Findings> {
     let values: Vec<(String, ByteCount)> = SIZES.iter().map(|size| (size.to_string(), *size)).collect();
     let panels = by_direction(setting, "request size", &values, |direction, size| {
-        let program = ior(direction, size, PROCESSES, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
+        let program = ior(setting, direction, size, PROCESSES)?;
+        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
     })?;
     let mut findings = Findings::default();
     findings.rows.extend(most_gains(&panels[0], "read", [219.0, 103.0, 49.0].map(Published::UpTo)));
@@ -86,8 +96,8 @@ fn busy_s(outcome: &Outcome, classes: &[ServerClass], class: ServerClass) -> f64
 }
 
 pub(super) fn figure_6(setting: &Setting<'_>) -> Result<Findings> {
-    let program = ior(Direction::Read, SIZES[1], PROCESSES, setting.seed)?;
-    let lab = lab_for(&*program, SERVERS);
+    let program = ior(setting, Direction::Read, SIZES[1], PROCESSES)?;
+    let lab = lab_for(setting, &*program, SERVERS)?;
     let classes: Vec<ServerClass> = lab.cluster.servers.iter().map(|server| server.class).collect();
     let found = setting.map(&[()], |()| outcomes(setting, &lab, &*program))?;
     let times: Vec<(f64, f64)> = found[0]
@@ -110,8 +120,8 @@ pub(super) fn figure_6(setting: &Setting<'_>) -> Result<Findings> {
 pub(super) fn figure_7(setting: &Setting<'_>) -> Result<Findings> {
     let values = [8u32, 16, 32, 64].map(|processes| (processes.to_string(), processes));
     let panels = by_direction(setting, "processes", &values, |direction, processes| {
-        let program = ior(direction, USUAL_SIZE, processes, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, SERVERS), &*program)
+        let program = ior(setting, direction, USUAL_SIZE, processes)?;
+        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
     })?;
     let mut findings = Findings::default();
     findings.rows.extend(most_gains(&panels[0], "read", [188.0, 82.0, 49.0].map(Published::UpTo)));
@@ -123,8 +133,8 @@ pub(super) fn figure_7(setting: &Setting<'_>) -> Result<Findings> {
 pub(super) fn figure_8(setting: &Setting<'_>) -> Result<Findings> {
     let values = [(12usize, 4usize), (8, 8), (4, 12)].map(|(h, s)| (format!("{h}H{s}S"), (h, s)));
     let panels = by_direction(setting, "servers", &values, |direction, servers| {
-        let program = ior(direction, USUAL_SIZE, PROCESSES, setting.seed)?;
-        bandwidths(setting, &lab_for(&*program, servers), &*program)
+        let program = ior(setting, direction, USUAL_SIZE, PROCESSES)?;
+        bandwidths(setting, &lab_for(setting, &*program, servers)?, &*program)
     })?;
     let mut findings = Findings::default();
     let [read, write] = &panels;

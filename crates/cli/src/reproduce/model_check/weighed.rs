@@ -1,6 +1,6 @@
 //! The layouts that each policy weighs for an access pattern, and what its model says they cost.
 //!
-//! Of long lists (lattices of stripe pairs) evenly spaced ones are taken.
+//! Of long lists (lattices of stripe pairs, powers of two) evenly spaced ones are taken.
 
 use super::super::lab::Lab;
 use anyhow::Result;
@@ -14,8 +14,22 @@ use stripewise_trace::AccessClass;
 
 /// Lattice of stripe sizes.
 const STEP_BYTES: u64 = 4096;
-/// Pairs of one policy, at most.
-const MOST_PAIRS: usize = 8;
+/// How many layouts of a policy are taken at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Breadth {
+    /// Of stripe pairs.
+    pub(super) pairs: usize,
+    /// Of stripe sizes that are powers of two.
+    pub(super) stripes: usize,
+    /// How many servers of a class, at least 1, beside all of them: a region on a part of them.
+    pub(super) widths: &'static [usize],
+}
+
+impl Breadth {
+    pub(super) const FULL: Breadth = Breadth { pairs: 8, stripes: 11, widths: &[1, 2] };
+    /// For runs that take their time.
+    pub(super) const SAMPLE: Breadth = Breadth { pairs: 4, stripes: 5, widths: &[1] };
+}
 
 /// A layout of a file, and what one model says it costs; only the order of costs matters.
 pub(super) struct Weighed {
@@ -28,6 +42,7 @@ struct Scene<'a> {
     class: AccessClass,
     concurrency: Concurrency,
     regions: usize,
+    breadth: Breadth,
     hdd: Vec<ServerId>,
     ssd: Vec<ServerId>,
 }
@@ -38,13 +53,14 @@ pub(super) fn weighed(
     class: AccessClass,
     concurrency: Concurrency,
     regions: usize,
+    breadth: Breadth,
 ) -> Result<Vec<(&'static str, Vec<Weighed>)>> {
     let of_class = |class| {
         let servers = lab.cluster.servers.iter().enumerate().filter(move |(_, server)| server.class == class);
         servers.map(|(index, _)| ServerId(index as u16)).collect()
     };
     let (hdd, ssd) = (of_class(ServerClass::Hdd), of_class(ServerClass::Ssd));
-    let scene = Scene { lab, class, concurrency, regions, hdd, ssd };
+    let scene = Scene { lab, class, concurrency, regions, breadth, hdd, ssd };
     if scene.ssd.is_empty() {
         return Ok(vec![("cost, HServers alone", scene.cost()?), ("segment, HServers alone", scene.segment()?)]);
     }
@@ -62,12 +78,16 @@ fn ceil_step(bytes: u64) -> u64 {
     bytes.next_multiple_of(STEP_BYTES)
 }
 
-/// At most [`MOST_PAIRS`], evenly spaced, both ends among them.
-fn thinned<T: Clone>(all: &[T]) -> Vec<T> {
-    if all.len() <= MOST_PAIRS {
+/// At most `most`, evenly spaced, both ends among them.
+fn thinned<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    if all.len() <= most {
         return all.to_vec();
     }
-    (0..MOST_PAIRS).map(|number| all[number * (all.len() - 1) / (MOST_PAIRS - 1)].clone()).collect()
+    (0..most).map(|number| all[number * (all.len() - 1) / (most - 1)].clone()).collect()
+}
+
+fn servers_of(lab: &Lab) -> u64 {
+    lab.cluster.servers.len() as u64
 }
 
 impl Scene<'_> {
@@ -119,7 +139,7 @@ impl Scene<'_> {
             let cost = pattern.cost_s(pair.h_bytes as f64, pair.s_bytes as f64);
             Ok(Weighed { placement: self.pair(pair)?, cost })
         };
-        thinned(&pairs).into_iter().map(weigh).collect()
+        thinned(&pairs, self.breadth.pairs).into_iter().map(weigh).collect()
     }
 
     /// By table 2 of H2DP, as `h2dp` and `psa` weigh pairs.
@@ -141,7 +161,7 @@ impl Scene<'_> {
         let pairs: Vec<StripePair> = steps.map(|step| self.covering(step * STEP_BYTES)).collect();
         // And the HServers alone, with which the hybrid servers are compared.
         let pure = StripePair::new(ceil_step(r.div_ceil(self.m())), 0);
-        self.by_table_2(&thinned(&pairs).into_iter().chain([pure]).collect::<Vec<_>>())
+        self.by_table_2(&thinned(&pairs, self.breadth.pairs).into_iter().chain([pure]).collect::<Vec<_>>())
     }
 
     /// h from 0 to r / (m + n), s > h; and the HServers alone.
@@ -153,7 +173,7 @@ impl Scene<'_> {
             .filter(|pair| pair.s_bytes > pair.h_bytes)
             .collect();
         let pure = StripePair::new(ceil_step(r.div_ceil(self.m())), 0);
-        self.by_table_2(&thinned(&pairs).into_iter().chain([pure]).collect::<Vec<_>>())
+        self.by_table_2(&thinned(&pairs, self.breadth.pairs).into_iter().chain([pure]).collect::<Vec<_>>())
     }
 
     /// 1-DH, 1-DV and 2-D in a shared file, over all servers.
@@ -170,7 +190,7 @@ impl Scene<'_> {
         all.map(weigh).collect()
     }
 
-    /// Powers of two from 4 KiB to 4 MiB over all servers.
+    /// Powers of two from 4 KiB to 4 MiB over all servers, such that a region reaches them all.
     fn segment(&self) -> Result<Vec<Weighed>> {
         let parameters = UniformParameters::of_servers(&self.lab.profile, |_| true);
         let pattern = SegmentPattern {
@@ -185,7 +205,9 @@ impl Scene<'_> {
             let stripe_bytes = 1u64 << exponent;
             Ok(Weighed { placement: self.striped(stripe_bytes)?, cost: pattern.cost(stripe_bytes).total_s() })
         };
-        (12..=22).map(weigh).collect()
+        let reaching = self.lab.cluster.region_size.0 / servers_of(self.lab);
+        let all: Vec<u32> = (12..=22).take_while(|exponent| 1u64 << exponent <= reaching).collect();
+        thinned(&all, self.breadth.stripes).into_iter().map(weigh).collect()
     }
 
     /// By the queueing network: regions whole on one server in turn, over all servers of a class, over groups of them, over all, and pairs.
@@ -195,7 +217,7 @@ impl Scene<'_> {
         let region_bytes = self.lab.cluster.region_size.0;
         let mut shapes: Vec<Vec<Layout>> = Vec::new();
         for servers in [&self.hdd, &self.ssd, &all] {
-            for width in [1, 2, servers.len()] {
+            for width in self.breadth.widths.iter().copied().chain([servers.len()]) {
                 // A region on one server has one stripe.
                 let stripe = if width == 1 { region_bytes } else { ceil_step(r.div_ceil(width as u64)) };
                 let groups = servers.chunks_exact(width);

@@ -6,7 +6,8 @@ const SMALL: ByteCount = ByteCount(256 << 20);
 
 fn with_setting(run: impl FnOnce(&Setting<'_>) -> Result<Findings>) -> Findings {
     let progress = CaseProgress::new("test");
-    run(&Setting { testbed: TestbedKind::Simulated, seed: 1, cases: &[], progress: &progress }).unwrap()
+    run(&Setting { testbed: TestbedKind::Simulated, seed: 1, cases: &[], progress: &progress, log: Default::default() })
+        .unwrap()
 }
 
 #[test]
@@ -46,5 +47,18 @@ fn no_profile_gains_what_the_paper_prints_of_writes() {
     for mode in MODES.iter().filter(|mode| mode.direction == Direction::Write) {
         // (alpha + 64 beta) / (alpha + h beta) is largest without any startup.
         assert!(def_kib / mode.pair.0 as f64 - 1.0 < 1.67, "{mode:?}");
+    }
+}
+
+/// The named devices have the startups at which the published pairs are balanced: alpha_h = alpha_s + s beta_s - h beta_h.
+#[test]
+fn the_devices_are_those_that_balance_the_published_pairs() {
+    let (hdd, ssd) = devices().unwrap();
+    for Mode { direction, order, pair: (h, s) } in MODES {
+        let (hdd, ssd) = (hdd.service(direction), ssd.service(direction));
+        let balanced_s =
+            ssd.startup_s + (s * KIB) as f64 * ssd.transfer_s_per_byte - (h * KIB) as f64 * hdd.transfer_s_per_byte;
+        let startup_s = if order == Order::Random { hdd.random_startup_s } else { hdd.startup_s };
+        assert!((startup_s - balanced_s).abs() < 1e-9, "{direction:?} {order:?}: {balanced_s}");
     }
 }

@@ -1,0 +1,289 @@
+//! A laboratory's twin of emulated servers: real processes, real bytes, the devices' time.
+//!
+//! The same machines as the [`Lab`]'s, made by `stripewise init --emulated` in a directory of its own; the same placements, given to files
+//! that `stripewise cp` fills at the host's speed; the same program, run by `stripewise run` as an MPI program that verifies what it reads
+//! (`stripewise replay`'s). Before its first run a program's data are written once to ordinary files, just what it accesses, and copied
+//! in for each placement. Every phase of a program is a run of its own, on files placed as the plan says for it: moving them is not in the time.
+//!
+//! Emulated servers have links of their own and clients have none, so that a lab's client links are left out, and plans are made for
+//! processes that do not share a link. Plans come from the lab's own profile, which is free of error; nothing is calibrated.
+
+use super::lab::Lab;
+use crate::context::Context;
+use crate::demo::testbed::{Steps, Work, finish};
+use crate::replay::{Measured, Player};
+use crate::rm;
+use crate::store::Store;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use stripewise_device::{DEVICES, LINKS, Named};
+use stripewise_layout::{ByteCount, Direction, Placement};
+use stripewise_model::Profile;
+use stripewise_sim::{FilePlacements, ServerModel};
+use stripewise_store::protocol::Admin;
+use stripewise_store::server::stations::Stations;
+use stripewise_trace::{FileShape, IoRequest, Program, Step};
+
+/// How often a run is repeated of which the machine and not the emulated devices set the pace.
+const REPEATS: usize = 2;
+/// Of a program's data: as written, managed, and while they are copied.
+const COPIES: u64 = 3;
+/// Servers' room is in whole pages.
+const PAGE_BYTES: u64 = 4096;
+
+pub(crate) struct EmulatedLab {
+    lab: Lab,
+    /// It serves the processes too.
+    store: Store,
+    stations: Arc<Stations>,
+    player: Player,
+    steps: Steps,
+    /// Goes last.
+    work: Work,
+}
+
+/// A program whose data are there.
+pub(crate) struct Prepared<'a> {
+    program: &'a dyn Program,
+    /// By file: where its data lie, and where the program looks for it.
+    paths: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        for (pristine, _) in &self.paths {
+            let _ = std::fs::remove_file(pristine);
+        }
+    }
+}
+
+/// What came of a run; of all phases together.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct EmulatedRun {
+    pub(crate) bytes: u64,
+    /// In which requests were under way.
+    pub(crate) seconds: f64,
+    /// Whether the machine rather than the emulated devices set the pace, in spite of repetitions.
+    pub(crate) host_bound: bool,
+}
+
+impl EmulatedRun {
+    /// Million bytes per second, reads and writes together.
+    pub(crate) fn mb_per_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
+    }
+}
+
+impl EmulatedLab {
+    /// The servers of `lab`, with room for programs whose files have `bytes` in all.
+    ///
+    /// # Errors
+    /// When a device or link of the lab has no name by which an emulated server could ask for it.
+    pub(crate) fn build(lab: &Lab, bytes: ByteCount) -> Result<Self> {
+        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        Self::build_with(&stripewise, lab, bytes)
+    }
+
+    fn build_with(stripewise: &Path, lab: &Lab, bytes: ByteCount) -> Result<Self> {
+        let work = Work::make("reproduce", ByteCount(bytes.0.saturating_mul(COPIES)))?;
+        let directory = work.path();
+        let steps = Steps::quiet(stripewise, directory);
+        let mut words: Vec<OsString> = vec!["init".into(), "--emulated".into(), servers(lab)?.into()];
+        if let Some(link) = link(lab)? {
+            words.extend(["--link".into(), link.into()]);
+        }
+        words.extend(["--emulated-dir".into(), directory.join("servers").into()]);
+        words.extend(["--region".into(), lab.cluster.region_size.to_string().into()]);
+        steps.run(words)?;
+        for name in ["data", "pristine"] {
+            std::fs::create_dir(directory.join(name)).context("making the testbed's directories")?;
+        }
+        let player = Player::compile(directory)?;
+        let context = Context::new(Some(directory.to_owned()), false, "reproduce");
+        let cluster = context.cluster()?;
+        let profile = Profile { cluster: cluster.id.clone(), emulated: true, ..lab.profile.clone() };
+        profile.check(&cluster, Path::new("the laboratory's profile"))?;
+        let system = stripewise_sim::System { client_link: None, ..lab.system.clone() };
+        let store = Store::open(&context)?;
+        let stations = store.client.stations().context("an emulated cluster has stations")?.clone();
+        Ok(Self { lab: Lab { cluster, profile, system }, store, stations, player, steps, work })
+    }
+
+    /// The machines as they are here: plans are made for these.
+    pub(crate) fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Writes all that the program will read or write.
+    pub(crate) fn prepare<'a>(&self, program: &'a dyn Program) -> Result<Prepared<'a>> {
+        let name = |(number, file): (usize, &FileShape)| {
+            let name = format!("{number}-{}", Path::new(&file.path).file_name().unwrap_or_default().to_string_lossy());
+            (self.work.path().join("pristine").join(&name), self.work.path().join("data").join(&name))
+        };
+        let prepared = Prepared { program, paths: program.files().iter().enumerate().map(name).collect() };
+        let writing = Writing { program, files: program.files() };
+        let pristine: Vec<PathBuf> = prepared.paths.iter().map(|(pristine, _)| pristine.clone()).collect();
+        for (path, file) in pristine.iter().zip(program.files()) {
+            let made = std::fs::File::create_new(path).and_then(|made| made.set_len(file.size_bytes));
+            made.with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        let words = self.player.words(&writing, &pristine)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdout(Stdio::piped());
+        Player::measured(&finish(command, "writing the program's data")?)?;
+        Ok(prepared)
+    }
+
+    /// Runs the program on the placements, one for each file.
+    pub(crate) fn run(&self, prepared: &Prepared<'_>, files: &[FilePlacements]) -> Result<EmulatedRun> {
+        let mut sum = EmulatedRun::default();
+        for phase in 0..prepared.program.phases() {
+            let window = |file: &FilePlacements| file.windows[(phase as usize).min(file.windows.len() - 1)].clone();
+            let placements: Vec<Placement> = files.iter().map(|file| window(file).placement).collect();
+            let found = self.run_phase(prepared, phase, &placements)?;
+            sum.bytes += found.bytes;
+            sum.seconds += found.seconds;
+            sum.host_bound |= found.host_bound;
+        }
+        Ok(sum)
+    }
+
+    fn run_phase(&self, prepared: &Prepared<'_>, phase: u32, placements: &[Placement]) -> Result<EmulatedRun> {
+        for ((pristine, path), placement) in prepared.paths.iter().zip(placements) {
+            let name = path.to_str().context("the testbed's directory is not UTF-8")?.to_owned();
+            self.store.done(Admin::Expect { path: name, placement: placement.clone() })?;
+            self.steps.run(["cp".into(), pristine.into(), path.into()])?;
+        }
+        let part = OnePhase { program: prepared.program, phase };
+        let paths: Vec<PathBuf> = prepared.paths.iter().map(|(_, path)| path.clone()).collect();
+        let mut found = self.measure(&part, &paths)?;
+        for _ in 0..REPEATS {
+            if found.host_bound {
+                found = self.measure(&part, &paths)?;
+            }
+        }
+        for path in &paths {
+            rm::remove(&self.store, path)?;
+        }
+        Ok(found)
+    }
+
+    fn measure(&self, program: &dyn Program, paths: &[PathBuf]) -> Result<EmulatedRun> {
+        let words = self.player.words(program, paths)?;
+        self.stations.reset_counters();
+        let redirected = ["run".into(), "--".into()].into_iter().chain(words);
+        let measured = Player::measured(&self.steps.printed(redirected)?)?;
+        let Measured { read, write, phases, start_skew_s, verified, .. } = measured;
+        ensure!(verified == Some(true), "the program read other bytes than were written");
+        let seconds = phases.iter().map(|phase| phase.seconds).sum::<f64>();
+        let host_bound = self.stations.host_report().is_host_bound() || start_skew_s > seconds / 100.0;
+        Ok(EmulatedRun { bytes: read.bytes + write.bytes, seconds, host_bound })
+    }
+}
+
+/// As `stripewise init --emulated` takes them; neighbours that are alike are one group.
+fn servers(lab: &Lab) -> Result<String> {
+    let mut groups: Vec<(usize, String)> = Vec::new();
+    for (server, model) in lab.cluster.servers.iter().zip(&lab.system.servers) {
+        let device = name(DEVICES, &model.device, "device", model)?;
+        let room = server.capacity.map(|room| format!(":{}", ByteCount(room.0 / PAGE_BYTES * PAGE_BYTES)));
+        let text = format!("{device}{}", room.unwrap_or_default());
+        match groups.last_mut().filter(|(_, last)| *last == text) {
+            Some((count, _)) => *count += 1,
+            None => groups.push((1, text)),
+        }
+    }
+    Ok(groups.iter().map(|(count, text)| format!("{count}x{text}")).collect::<Vec<_>>().join(","))
+}
+
+/// The one that all servers have.
+fn link(lab: &Lab) -> Result<Option<&'static str>> {
+    let models = &lab.system.servers;
+    let first = &models[0];
+    if models.iter().any(|model| model.link != first.link) {
+        bail!("the servers' links differ, and emulated servers of one `init` have one kind");
+    }
+    first.link.as_ref().map(|link| name(LINKS, link, "link", first)).transpose()
+}
+
+fn name<T: PartialEq>(table: &[Named<T>], spec: &T, kind: &str, model: &ServerModel) -> Result<&'static str> {
+    let found = table.iter().find(|named| named.spec == *spec);
+    let found = found.with_context(|| format!("the {kind} of server {} has no name to be emulated by", model.name))?;
+    Ok(found.name)
+}
+
+/// The accesses of a program, all as writes and without any order.
+struct Writing<'a> {
+    program: &'a dyn Program,
+    files: &'a [FileShape],
+}
+
+/// Processes that write the data, on a machine of few cores.
+const WRITERS: u32 = 2;
+
+impl Program for Writing<'_> {
+    fn files(&self) -> &[FileShape] {
+        self.files
+    }
+
+    fn processes(&self) -> u32 {
+        WRITERS.min(self.program.processes())
+    }
+
+    fn nodes(&self) -> u32 {
+        1
+    }
+
+    fn phases(&self) -> u32 {
+        1
+    }
+
+    fn steps(&self, writer: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
+        let own = (writer..self.program.processes()).step_by(self.processes() as usize);
+        let accesses = own.flat_map(|process| self.program.steps(process)).filter_map(|step| match step {
+            Step::Access(request) => Some(Step::Access(IoRequest { direction: Direction::Write, ..request })),
+            Step::Think { .. } | Step::Until { .. } | Step::Barrier | Step::Phase => None,
+        });
+        Box::new(accesses)
+    }
+}
+
+/// One phase of a program.
+struct OnePhase<'a> {
+    program: &'a dyn Program,
+    phase: u32,
+}
+
+impl Program for OnePhase<'_> {
+    fn files(&self) -> &[FileShape] {
+        self.program.files()
+    }
+
+    fn processes(&self) -> u32 {
+        self.program.processes()
+    }
+
+    fn nodes(&self) -> u32 {
+        self.program.nodes()
+    }
+
+    fn phases(&self) -> u32 {
+        1
+    }
+
+    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
+        let mut at = 0;
+        let numbered = self.program.steps(process).map(move |step| {
+            at += u32::from(step == Step::Phase);
+            (at, step)
+        });
+        let own = numbered.filter(|(at, step)| *at == self.phase && *step != Step::Phase);
+        Box::new(own.map(|(_, step)| step))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use super::super::lab::Machine;
+use super::super::script::{Generated, access};
+use super::*;
+use stripewise_device::{lookup_device, lookup_link};
+use stripewise_layout::{Layout, ServerClass, ServerId};
+use stripewise_sim::PlacedWindow;
+
+const KIB: u64 = 1 << 10;
+const REGION: ByteCount = ByteCount(64 * KIB);
+const FILE: ByteCount = ByteCount(512 * KIB);
+
+/// The command and the library that it preloads: `cargo test` of the unit tests alone builds neither.
+fn command() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "stripewise-cli", "--package", "stripewise-preload", "--target-dir"]);
+    cargo.arg(profile.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success(), "the command does not build");
+    profile.join("stripewise")
+}
+
+fn lab() -> Lab {
+    let link = lookup_link("gigabit").unwrap();
+    let (hdd, ssd) = (lookup_device("paper-hdd").unwrap(), lookup_device("paper-ssd").unwrap());
+    Lab::hybrid((2, hdd), (1, ssd), link, Some(ByteCount(FILE.0 + 1)), REGION).with_client_link(link)
+}
+
+/// Four processes write one half of the file and read the other, then the other way round.
+fn program() -> Generated<'static> {
+    let steps = |process: u32| {
+        let own = (0..8).map(move |number| (number, (number * 4 + u64::from(process)) * 16 * KIB));
+        let direction = |write| if write { Direction::Write } else { Direction::Read };
+        let pass =
+            move |turn: u64| own.clone().map(move |(number, at)| access(direction(number / 4 == turn), at, 16 * KIB));
+        pass(0).chain([Step::Phase]).chain(pass(1))
+    };
+    Generated::shared(FILE.0, (4, 2), 2, steps)
+}
+
+fn over(servers: &[u16], stripe_bytes: u32) -> Placement {
+    let layout = Layout::new(servers.iter().map(|server| (ServerId(*server), stripe_bytes))).unwrap();
+    Placement::uniform(REGION, layout.clone(), layout)
+}
+
+#[test]
+fn processes_run_on_the_servers_of_the_lab_and_read_what_was_written() {
+    let program = program();
+    let lab = EmulatedLab::build_with(&command(), &lab(), FILE).unwrap();
+    let names: Vec<&str> = lab.lab().cluster.servers.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!((names, lab.lab().system.client_link), (vec!["hdd0", "hdd1", "ssd0"], None));
+    let prepared = lab.prepare(&program).unwrap();
+    let window = |start_s, placement| PlacedWindow { start_s, placement };
+    let windows = vec![window(0.0, over(&[0, 1, 2], 4096)), window(600.0, over(&[2], 65_536))];
+    let run = lab.run(&prepared, &[FilePlacements { windows }]).unwrap();
+    assert_eq!(run.bytes, 2 * FILE.0);
+    assert!(run.seconds > 0.0 && run.mb_per_s().is_finite());
+    assert!(!prepared.paths[0].1.exists(), "the managed file is removed after the run");
+
+    // Data that no run has written are found out.
+    std::fs::write(&prepared.paths[0].0, vec![0; FILE.0 as usize]).unwrap();
+    let error = lab.run(&prepared, &[FilePlacements::fixed(over(&[0, 1], 4096))]).unwrap_err().to_string();
+    assert_eq!(error, "the program read other bytes than were written");
+    let work = lab.work.path().to_owned();
+    drop((prepared, lab));
+    assert!(!work.exists(), "the work directory goes with the laboratory");
+}
+
+#[test]
+fn a_phase_is_a_program_of_its_own_and_data_are_written_once_for_all() {
+    let program = program();
+    let of_phase = |phase| -> Vec<Step> { OnePhase { program: &program, phase }.steps(3).collect() };
+    let all: Vec<Step> = program.steps(3).collect();
+    assert_eq!([of_phase(0), vec![Step::Phase], of_phase(1)].concat(), all);
+    let writing = Writing { program: &program, files: program.files() };
+    let offsets = |writer| -> Vec<u64> {
+        let place = |step| match step {
+            Step::Access(IoRequest { direction: Direction::Write, offset, .. }) => offset.0 / (16 * KIB),
+            other => panic!("{other:?}"),
+        };
+        writing.steps(writer).map(place).collect()
+    };
+    let mut written: Vec<u64> = (0..writing.processes()).flat_map(offsets).collect();
+    written.sort_unstable();
+    written.dedup();
+    assert_eq!(written, (0..32).collect::<Vec<u64>>());
+}
+
+#[test]
+fn machines_are_asked_for_by_name() {
+    assert_eq!(servers(&lab()).unwrap(), "2xpaper-hdd,1xpaper-ssd:512KiB");
+    assert_eq!(link(&lab()).unwrap(), Some("gigabit"));
+    let device = lookup_device("nvme").unwrap().dilated(2.0);
+    let unknown = Lab::new(&[Machine { class: ServerClass::Ssd, device, link: None, room: None }], REGION);
+    assert_eq!(servers(&unknown).unwrap_err().to_string(), "the device of server ssd0 has no name to be emulated by");
+}
