@@ -141,6 +141,9 @@ fn plan_block(
         let relaxed = dual::relax(program, &dual::Aim::plain(program), search::reference_s(program), None, budget);
         found.bound_s = found.bound_s.min(relaxed.bound_s);
     }
+    if let Some(bound_s) = block.bound_without_company_s(budget) {
+        found.bound_s = found.bound_s.min(bound_s);
+    }
     let time_limited = found.time_limited;
     Planned { choices: found.best.choices, time_s: found.best.time_s, bound_s: found.bound_s, prices, time_limited }
 }

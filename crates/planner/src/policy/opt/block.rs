@@ -1,13 +1,16 @@
 //! Some windows that are planned together: their program, and the sampled time of any plan for them.
 
 use super::super::{FileChoice, Task, mean_request_bytes};
+use super::budget::Budget;
 use super::closed_loop::{Drawn, Moving, Sample};
 use super::demand::{Demands, SeenClass};
+use super::dual::{Aim, refine, relax};
 use super::groups::grouped;
 use super::kinds::{Kind, kinds};
 use super::periods::Accesses;
 use super::placing::{last_layout, layout_in, unturned};
-use super::program::Program;
+use super::program::{Item, Program};
+use super::search::{BOUND_ROUNDS, reference_s};
 use super::shapes::{Shape, kind_of_servers, shapes};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,6 +74,37 @@ impl<'a> Block<'a> {
     /// The same of groups of regions, where there are many regions.
     pub(crate) fn groups(&self) -> Option<&Program> {
         self.groups.as_ref()
+    }
+
+    /// A bound that rests on no estimate of how ranks march, if they do: as if they never kept company, so that all servers could be busy all the time, and every
+    /// request continued a stream.
+    pub(crate) fn bound_without_company_s(&self, budget: &Budget) -> Option<f64> {
+        let marches = |item: &Item| item.same_region.iter().any(|share| *share > 0.0);
+        if !self.program.items.iter().any(marches) {
+            return None;
+        }
+        let seen = |class: &AccessClass| SeenClass { class: *class, continuing: 1.0 };
+        let seen: Vec<SeenClass> = self.accesses.classes.iter().map(seen).collect();
+        let seen = vec![seen; self.accesses.windows.len()];
+        let processes: Vec<f64> =
+            self.accesses.processes.iter().map(|processes| f64::from(*processes.max(&1))).collect();
+        let (profile, kinds, shapes) = (self.task.request.profile, &self.program.kinds, &self.program.shapes);
+        let demands = Demands::new(profile, kinds, shapes, &seen, &processes);
+        let alone = |program: &Program| {
+            let apart = |item: &Item| Item { same_region: vec![0.0; item.same_region.len()], ..item.clone() };
+            let items = program.items.iter().map(apart).collect();
+            Program::new(profile, kinds.clone(), shapes.to_vec(), items, &demands, program.window_of.clone())
+        };
+        let program = alone(&self.program);
+        let (aim, reference_s) = (Aim::plain(&program), reference_s(&program));
+        let relaxed = match self.groups.as_ref().map(alone) {
+            Some(groups) => {
+                let rough = relax(&groups, &aim, reference_s, None, budget);
+                refine(&program, &aim, reference_s, &rough, BOUND_ROUNDS, budget)
+            }
+            None => relax(&program, &aim, reference_s, None, budget),
+        };
+        Some(relaxed.bound_s)
     }
 
     /// The share of each window's requests that goes to regions which lie on one disk.

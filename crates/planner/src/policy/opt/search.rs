@@ -32,7 +32,7 @@ const STEPS_WITH_MOVES: usize = 1;
 const MOST_KINDS: usize = 4;
 
 /// Queries of regions beyond those of their groups' optimum, for the bound and for other aims.
-const BOUND_ROUNDS: usize = 30;
+pub(crate) const BOUND_ROUNDS: usize = 30;
 const AIM_ROUNDS: usize = 3;
 
 /// Times as dear as moves are taken to be: the program counts what they ask of the stations, but not that a region is copied after
