@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Layout, RegionIndex, ServerId};
 use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, MoveOrder, MoveState, Reply, Request};
+use stripewise_store::protocol::{
+    Admin, MigrateBandwidth, MoveControl, MoveOrder, MoveState, Reply, Request, WhichMoves,
+};
 use world::{Dice, World, read, uniform, write};
 
 const REGION: u64 = 16 << 20;
@@ -115,9 +117,13 @@ fn main() {
             busiest_s / time_s
         );
     }
-    ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Auto)));
     let (over, limit) = (AtomicBool::new(false), Duration::from_secs(seconds));
-    for (from, to) in [("disks", &SSDS), ("SSDs", &DISKS)] {
+    // To the same servers with another stripe: where a region lies must not decide how fast the program is.
+    for (from, place) in [("disks", DISKS), ("SSDs", SSDS)] {
+        ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Unlimited)));
+        move_regions(&client, &file, (0, last), &place, Duration::from_secs(100));
+        ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Auto)));
+        let to = place.map(|(server, stripe)| (server, 2 * stripe));
         let alone = std::thread::scope(|scope| {
             over.store(false, Ordering::Relaxed);
             let program = scope.spawn(|| program(&file, threads, &over));
@@ -128,7 +134,7 @@ fn main() {
         let (moved, beside) = std::thread::scope(|scope| {
             over.store(false, Ordering::Relaxed);
             let program = scope.spawn(|| program(&file, threads, &over));
-            let moved = move_regions(&client, &file, (0, 5), to, 10 * limit);
+            let moved = move_regions(&client, &file, (0, 5), &to, 5 * limit);
             over.store(true, Ordering::Relaxed);
             (moved, program.join().expect("the program"))
         });
@@ -144,9 +150,10 @@ fn main() {
             moved.0 as f64 / 1e6 / moved.1,
             moved.1
         );
-        ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Unlimited)));
-        move_regions(&client, &file, (0, last), to, Duration::from_secs(100));
-        ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Auto)));
+        ask(&client, Admin::ControlMoves(MoveControl::Cancel(WhichMoves::All)));
+        while !totals(&client).1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
