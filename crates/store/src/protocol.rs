@@ -208,7 +208,7 @@ pub enum Reply {
     Findings {
         findings: Vec<Finding>,
     },
-    /// One move for each region of the orders, numbered from `first` on, in the order of the orders; none if `count` is 0.
+    /// One move for each region of the orders that has objects, numbered from `first` on, in the order of the orders; none if `count` is 0.
     MovesQueued {
         first: MoveNumber,
         count: u64,

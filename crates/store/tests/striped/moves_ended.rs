@@ -13,7 +13,7 @@ use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, MoveState, Reply, Request, WhichMoves};
 use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
 
-/// A broker's servers, which count their calls together; one of them fails. Writes are short where `most_bytes` says so.
+/// A broker's servers, which count their calls together; one call fails. A server that fills up takes a part of a write first.
 struct Failing {
     inner: Box<dyn ServerBackend>,
     calls_left: Arc<AtomicUsize>,
