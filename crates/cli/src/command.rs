@@ -82,6 +82,8 @@ commands! {
     Phase(phase::PhaseArgs) = "phase";
     Restripe(restripe::RestripeArgs) = "restripe";
     Migrate(migrate::MigrateArgs) = "migrate";
+    Drain(drain::DrainArgs) = "drain";
+    Rebalance(rebalance::RebalanceArgs) = "rebalance";
     Ls(ls::LsArgs) = "ls";
     Stat(stat::StatArgs) = "stat";
     Cat(cat::CatArgs) = "cat";

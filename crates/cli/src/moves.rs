@@ -2,6 +2,8 @@
 //!
 //! The queue is the broker's and ends with it: whoever waits here sees by the totals that another broker answers and orders what is left again.
 
+pub(crate) mod room;
+
 use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::progress::ByteProgress;

@@ -2,15 +2,16 @@
 
 use crate::context::Context;
 use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stripewise_layout::{Cluster, FileId};
+use stripewise_layout::{Cluster, FileId, ServerId};
 use stripewise_store::broker::{Broker, BrokerOptions, Standby};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request};
+use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request, ServerUsage};
 use stripewise_store::server::pace::Pace;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
@@ -70,6 +71,25 @@ impl Store {
 
     pub(crate) fn admin(&self, admin: Admin) -> Result<Reply> {
         Ok(self.client.request(&Request::Admin(admin), &[])?.0)
+    }
+
+    /// What each server holds, in cluster order.
+    pub(crate) fn usage(&self) -> Result<Vec<ServerUsage>> {
+        match self.admin(Admin::Usage)? {
+            Reply::Usage { servers } if servers.len() == self.cluster.servers.len() => Ok(servers),
+            Reply::Usage { servers } => bail!(
+                "the process that serves the cluster knows {} servers, the cluster file {}; end that process, so that the next one reads the file anew",
+                servers.len(),
+                self.cluster.servers.len()
+            ),
+            _ => bail!("the broker answered a question for room with something else; use one version of stripewise"),
+        }
+    }
+
+    /// Servers on which nothing new is placed.
+    pub(crate) fn drained(&self) -> Result<BTreeSet<ServerId>> {
+        let drained = (0..).map(ServerId).zip(self.usage()?).filter(|(_, usage)| usage.drained);
+        Ok(drained.map(|(id, _)| id).collect())
     }
 
     /// Every managed file, in order of path.

@@ -9,6 +9,8 @@ mod orders;
 #[allow(dead_code, reason = "shared with another test")]
 #[path = "faults/plans.rs"]
 mod plans;
+#[path = "migration/servers.rs"]
+mod servers;
 #[path = "migration/serving.rs"]
 mod serving;
 #[path = "migration/windows.rs"]

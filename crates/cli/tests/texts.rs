@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 29] = [
+const COMMANDS: [&str; 31] = [
     "init",
     "doctor",
     "trace",
@@ -17,6 +17,8 @@ const COMMANDS: [&str; 29] = [
     "phase",
     "restripe",
     "migrate",
+    "drain",
+    "rebalance",
     "ls",
     "stat",
     "cat",

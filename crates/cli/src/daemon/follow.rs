@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stripewise_layout::{FileId, Layout, Placement, RegionIndex};
+use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, WhichMoves};
 
@@ -213,6 +213,7 @@ impl Follower {
             store.files()?.into_iter().map(|file| (file.path.clone(), file)).collect();
         let time_s = self.course.borders[window];
         let (_, moves) = list(store, None)?;
+        let drained = store.drained()?;
         let mut all: Vec<MoveOrder> = Vec::new();
         for (path, planned) in &self.course.files {
             let target = planned.placement_at(time_s);
@@ -220,17 +221,18 @@ impl Follower {
                 expect(store, voice, path, target, &mut self.unmanaged)?;
                 continue;
             };
+            let wanted = without(store, target, &drained);
             // Regions under way elsewhere are ordered again: where they lie now is not where they end.
             let under_way = moves.iter().filter(|status| !status.state.is_final() && status.file == info.file);
             let mut unsettled = HashSet::new();
             for status in under_way {
-                let to = status.to.iter().map(|(server, size)| (stripewise_layout::ServerId(*server), *size));
-                if Layout::new(to).is_ok_and(|to| to != *target.layout_of(status.region)) {
+                let to = status.to.iter().map(|(server, size)| (ServerId(*server), *size));
+                if Layout::new(to).is_ok_and(|to| to != *wanted.layout_of(status.region)) {
                     store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
                     unsettled.insert(status.region);
                 }
             }
-            all.extend(self::order(store, info.file, target, &unsettled)?);
+            all.extend(self::order(store, info.file, target, &wanted, &unsettled)?);
         }
         let regions: usize = all.iter().map(|order| (order.last.0 - order.first.0 + 1) as usize).sum();
         let batch = Batch::order(store, all)?;
@@ -246,18 +248,36 @@ impl Follower {
     }
 }
 
-/// Orders for what lies elsewhere than `target` says, or is on its way elsewhere; regions to come are placed by it from now on.
-fn order(store: &Store, file: FileId, target: &Placement, unsettled: &HashSet<RegionIndex>) -> Result<Vec<MoveOrder>> {
+/// The placement as far as it can be had without servers that are drained.
+fn without(store: &Store, target: &Placement, drained: &BTreeSet<ServerId>) -> Placement {
+    let mut wanted = target.clone();
+    for layout in &mut wanted.layouts {
+        if let Some(found) = store.cluster.layout_without(layout, drained) {
+            *layout = found;
+        }
+    }
+    wanted
+}
+
+/// Orders for what lies elsewhere than `wanted` says, or is on its way elsewhere; regions to come are placed by `target` from now on, by
+/// the broker without drained servers.
+fn order(
+    store: &Store,
+    file: FileId,
+    target: &Placement,
+    wanted: &Placement,
+    unsettled: &HashSet<RegionIndex>,
+) -> Result<Vec<MoveOrder>> {
     if placement_of(store, file)? != *target {
         store.done(Admin::SetPlacement { file, placement: target.clone() })?;
     }
     let regions = store.regions(file)?;
-    let mut found = orders(&store.cluster, file, &regions, |info, _| Some(target.layout_of(info.region).clone()))?;
+    let mut found = orders(&store.cluster, file, &regions, |info, _| Some(wanted.layout_of(info.region).clone()))?;
     let lies_there = |region: &&RegionIndex| !found.iter().any(|order| (order.first..=order.last).contains(region));
     let again: Vec<MoveOrder> = unsettled
         .iter()
         .filter(lies_there)
-        .map(|region| MoveOrder { file, first: *region, last: *region, layout: target.layout_of(*region).clone() })
+        .map(|region| MoveOrder { file, first: *region, last: *region, layout: wanted.layout_of(*region).clone() })
         .collect();
     found.extend(again);
     Ok(found)
@@ -297,7 +317,7 @@ fn load(store: &Store, path: &Path) -> Result<Course> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stripewise_layout::{ByteCount, ServerId};
+    use stripewise_layout::ByteCount;
     use stripewise_planner::PlannedWindow;
 
     fn file(path: &str, starts: &[f64]) -> (String, PlannedFile) {

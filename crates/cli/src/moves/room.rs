@@ -1,0 +1,126 @@
+//! Whether regions find room where they are to go, asked before the first is moved.
+//!
+//! The broker asks again for each region by its own rules (`stripewise_store::broker::room`). This adds the sum: what leaves a server makes room for
+//! what comes, and one region at a time lies in both places.
+
+use super::layout_of;
+use crate::figures::bytes;
+use crate::store::Store;
+use anyhow::{Result, bail};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex};
+use stripewise_store::protocol::{FileInfo, MoveOrder, RegionInfo};
+
+/// What moves come to, by server.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Change {
+    /// Of promises, full regions, and the most of one region while it moves.
+    promised_bytes: i128,
+    most_promised_bytes: u64,
+    /// The same of what is written there.
+    written_bytes: i128,
+    most_written_bytes: u64,
+}
+
+/// An error that names the server that has no room for what `orders` bring there.
+pub(crate) fn check(
+    store: &Store,
+    files: &[FileInfo],
+    regions: &HashMap<FileId, Vec<RegionInfo>>,
+    orders: &[MoveOrder],
+) -> Result<()> {
+    let mut changes = vec![Change::default(); store.cluster.servers.len()];
+    for order in orders {
+        let Some(file) = files.iter().find(|file| file.file == order.file) else { continue };
+        let geometry = RegionGeometry::new(file.region_bytes);
+        let moved = regions.get(&order.file).into_iter().flatten();
+        for info in moved.filter(|info| (order.first..=order.last).contains(&info.region)) {
+            add(&mut changes, geometry, file.size_bytes, info.region, &layout_of(info)?, &order.layout);
+        }
+    }
+    let mut file_systems: HashMap<u64, (i128, u64)> = HashMap::new();
+    let servers = store.cluster.servers.iter().zip(store.usage()?);
+    for ((number, (server, usage)), change) in (0u64..).zip(servers).zip(&changes) {
+        let needed = change.promised_bytes + i128::from(change.most_promised_bytes);
+        if let Some(room) = usage.room_bytes
+            && change.promised_bytes > 0
+            && i128::from(usage.promised_bytes) + needed > i128::from(room)
+        {
+            let left = room.saturating_sub(usage.promised_bytes);
+            bail!(
+                "server {} has room for {} more, and the moves need {} there; nothing was moved. Give it more capacity, or make room with `stripewise \
+                 release` or `stripewise rm`",
+                server.name,
+                bytes(left),
+                bytes(needed as u64)
+            );
+        }
+        let directory = server.url.directory();
+        let file_system = std::fs::metadata(directory).map_or(u64::MAX - number, |found| found.dev());
+        let sum = file_systems.entry(file_system).or_default();
+        sum.0 += change.written_bytes;
+        sum.1 = sum.1.max(change.most_written_bytes);
+        let (needed, Ok(found)) = (sum.0 + i128::from(sum.1), rustix::fs::statvfs(directory)) else { continue };
+        let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(server.reserve.0);
+        if sum.0 > 0 && needed > i128::from(free) {
+            bail!(
+                "the file system of server {} has {} free, and the moves need {} there; nothing was moved. Make room there first",
+                server.name,
+                bytes(free),
+                bytes(needed as u64)
+            );
+        }
+    }
+    Ok(())
+}
+
+fn add(
+    changes: &mut [Change],
+    geometry: RegionGeometry,
+    size_bytes: u64,
+    region: RegionIndex,
+    from: &Layout,
+    to: &Layout,
+) {
+    let full_bytes = geometry.region_bytes();
+    let used_bytes = geometry.used_bytes(region, size_bytes);
+    for (layout, sign) in [(from, -1), (to, 1)] {
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
+            let Some(change) = changes.get_mut(usize::from(stripe.server.0)) else { continue };
+            let promised = layout.view().object_bytes(turn, full_bytes);
+            let written = layout.view().object_bytes(turn, used_bytes);
+            change.promised_bytes += sign * i128::from(promised);
+            change.written_bytes += sign * i128::from(written);
+            if sign > 0 {
+                change.most_promised_bytes = change.most_promised_bytes.max(promised);
+                change.most_written_bytes = change.most_written_bytes.max(written);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::ServerId;
+
+    #[test]
+    fn moves_take_and_give() {
+        let layout = |pairs: &[(u16, u32)]| Layout::new(pairs.iter().map(|(id, size)| (ServerId(*id), *size))).unwrap();
+        let mut changes = vec![Change::default(); 3];
+        let geometry = RegionGeometry::new(8192);
+        // A full region, and one of which half is written.
+        for region in [0, 1] {
+            let (from, to) = (layout(&[(0, 4096), (1, 4096)]), layout(&[(1, 2048), (2, 2048)]));
+            add(&mut changes, geometry, 12288, RegionIndex(region), &from, &to);
+        }
+        let change = |promised_bytes, most_promised_bytes, written_bytes, most_written_bytes| Change {
+            promised_bytes,
+            most_promised_bytes,
+            written_bytes,
+            most_written_bytes,
+        };
+        assert_eq!(changes, [change(-8192, 0, -8192, 0), change(0, 4096, 2048, 4096), change(8192, 4096, 6144, 4096)]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Servers that go and come.
+
+use crate::serving::{
+    Daemon, data_of, manage_data, on, place_with_data, plan, put, spans, status, until_copying, whole,
+};
+use crate::support::{Place, noise};
+use std::path::Path;
+
+/// Bytes in files below a directory, small ones (the marker) apart.
+fn held_bytes(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| match path.is_dir() {
+            true => held_bytes(&path),
+            false => Some(path.metadata().unwrap().len()).filter(|size| *size > 1024).unwrap_or(0),
+        })
+        .sum()
+}
+
+#[test]
+fn a_drained_server_is_empty_and_stays_so_until_it_is_used_again() {
+    let (place, data) = place_with_data(4);
+    place.done(&["restripe", "data", "--layout", "<64KiB,64KiB>"]);
+    place.done(&["restripe", "data", "--layout", "s1 64KiB", "--region", "2"]);
+    assert!(held_bytes(&place.path("s1")) > 0);
+    // What is on its way there is called back.
+    let daemon = Daemon::serving(&place, &["--migrate-bandwidth", "16KiB"]);
+    place.done(&["restripe", "data", "--layout", "s1 64KiB", "--region", "0", "--background"]);
+    until_copying(&place);
+    place.done(&["migrate", "bandwidth", "unlimited"]);
+    let shown = place.json(&["drain", "s1"]);
+    assert_eq!((&shown["drained"], &shown["objects"]), (&true.into(), &0.into()), "{shown}");
+    let around = |regions, layout: &str| (regions, layout.to_owned());
+    let found: Vec<(u64, String)> = spans(&place).into_iter().map(|(_, regions, layout)| (regions, layout)).collect();
+    let most = "h0..s0 64KiB";
+    assert_eq!(
+        found[found.len() - 2..],
+        [around(1, "s0 64KiB"), around(1, most)],
+        "its class took the place: {found:?}"
+    );
+    assert_eq!(held_bytes(&place.path("s1")), 0);
+    drop(daemon);
+    let said = place.say(&["restripe", "data", "--layout", "s1 64KiB"]);
+    assert!(said.status == 2 && said.err.contains("`stripewise drain s1 --undo`"), "{}", said.err);
+    // Placements of before name it, and do without it.
+    place.write("longer", &[&data[..], &data[..]].concat());
+    place.done(&["cp", "longer", "data"]);
+    place.done(&["cp", "--managed", "original", "another"]);
+    assert_eq!(held_bytes(&place.path("s1")), 0);
+    // A plan that names it is followed without it.
+    put(&place, "plan.json", &plan(&place, &[0.0], &[&[(8, on(3))]]).to_string());
+    let daemon = Daemon::serving(&place, &["--plan", "plan.json", "--migrate-bandwidth", "unlimited"]);
+    place.done(&["migrate", "wait"]);
+    assert_eq!(spans(&place), whole(8, "s0 64KiB"));
+    assert_eq!(status(&place)["totals"]["failed"], 0);
+    daemon.end("-TERM");
+    assert!(place.say(&["drain", "s1", "--undo"]).err.contains("may be placed on s1 again"));
+    place.done(&["restripe", "data", "--layout", "s1 64KiB"]);
+    assert!(held_bytes(&place.path("s1")) > 0);
+    assert!(data_of(&place) == place.read("longer"));
+    assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_server_that_cannot_be_emptied_is_not_drained() {
+    let place = Place::new();
+    for name in ["h0", "s0"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    place.done(&["init", "--region", "1MiB", "--server", "h0=hdd:h0", "--server", "s0=ssd:s0:3MiB"]);
+    let data = manage_data(&place, 4);
+    let said = place.say(&["drain", "h0"]);
+    assert!(
+        said.status == 2 && said.err.contains("server s0 has room for 3 MiB more, and the moves need 5 MiB there"),
+        "{}",
+        said.err
+    );
+    // Not even marked.
+    place.write("more", &noise(1 << 20));
+    place.done(&["manage", "."]);
+    place.done(&["cp", "--managed", "more", "more.managed"]);
+    place.done(&["drain", "s0"]);
+    let said = place.say(&["drain", "h0"]);
+    assert!(said.status == 2 && said.err.contains("h0 is the last server that is not drained"), "{}", said.err);
+    let said = place.say(&["drain", "s7"]);
+    assert!(
+        said.status == 2 && said.err.contains("no server `s7` in the cluster; its servers are h0, s0"),
+        "{}",
+        said.err
+    );
+    assert_eq!(spans(&place), whole(4, "<64KiB,0B>"));
+    assert!(data_of(&place) == data);
+}
+
+#[test]
+fn a_server_that_was_added_gets_its_share() {
+    let (place, data) = place_with_data(4);
+    place.done(&["restripe", "data", "--layout", "<64KiB,64KiB>"]);
+    place.done(&["restripe", "data", "--layout", "s0 64KiB", "--region", "1"]);
+    let said = place.say(&["rebalance", "--new", "s9"]);
+    assert!(said.status == 2 && said.err.contains("no server `s9`"), "{}", said.err);
+    std::fs::create_dir(place.path("s2")).unwrap();
+    let mut toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    toml += &format!("\n[[server]]\nname = \"s2\"\nclass = \"ssd\"\nurl = \"file://{}\"\n", place.path("s2").display());
+    place.write("cluster.toml", toml.as_bytes());
+    let shown = place.json(&["rebalance"]);
+    assert_eq!((&shown["new"][0], &shown["moved"]), (&"s2".into(), &3.into()), "{shown}");
+    let expected = [(0, 1, "<64KiB,64KiB>"), (1, 1, "s0 64KiB"), (2, 2, "<64KiB,64KiB>")];
+    assert_eq!(spans(&place), expected.map(|(first, regions, layout)| (first, regions, layout.to_owned())));
+    let held = place.json(&["stat", "data"])["files"][0]["servers"].to_string();
+    assert!(held.contains("\"s2\""), "{held}");
+    // Regions to come too.
+    place.write("longer", &[&data[..], &data[..]].concat());
+    place.done(&["cp", "longer", "data"]);
+    assert_eq!(spans(&place).last(), Some(&(2, 6, "<64KiB,64KiB>".to_owned())));
+    let said = place.say(&["rebalance"]);
+    assert!(said.status == 2 && said.err.contains("name those that were added with --new"), "{}", said.err);
+    assert_eq!(place.json(&["rebalance", "--new", "s2"])["regions"], 0, "done is done");
+    put(&place, "plan.json", &plan(&place, &[0.0], &[&[(8, on(4))]]).to_string());
+    place.done(&["rebalance", "--plan", "plan.json"]);
+    assert_eq!(spans(&place), whole(8, "s2 64KiB"));
+    assert!(data_of(&place) == place.read("longer"));
+}
