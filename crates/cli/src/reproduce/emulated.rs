@@ -1,8 +1,8 @@
 //! A laboratory's twin of emulated servers: real processes, real bytes, the devices' time.
 //!
 //! The same machines as the [`Lab`]'s, made by `stripewise init --emulated` in a directory of its own; the same placements, given to files
-//! that `stripewise cp` fills at the host's speed; the same program, run by `stripewise run` as an MPI program that verifies what it reads
-//! (`stripewise replay`'s). Before its first run a program's data are written once to ordinary files, just what it accesses, and copied
+//! that `stripewise cp` fills at the host's speed; the same program, run by `stripewise run` as MPI ranks or forked processes that verify what they
+//! read (`stripewise replay`'s program). Before its first run a program's data are written once to ordinary files, just what it accesses, and copied
 //! in for each placement. Every phase of a program is a run of its own, on files placed as the plan says for it: moving them is not in the time.
 //!
 //! Emulated servers have links of their own and clients have none, so that a lab's client links are left out, and plans are made for
@@ -11,7 +11,7 @@
 use super::lab::Lab;
 use crate::context::Context;
 use crate::demo::testbed::{Steps, Work, finish};
-use crate::replay::{Measured, Player};
+use crate::replay::{Measured, Player, Ranks};
 use crate::rm;
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -82,12 +82,12 @@ impl EmulatedLab {
     ///
     /// # Errors
     /// When a device or link of the lab has no name by which an emulated server could ask for it.
-    pub(crate) fn build(lab: &Lab, bytes: ByteCount) -> Result<Self> {
+    pub(crate) fn build(lab: &Lab, bytes: ByteCount, ranks: Ranks) -> Result<Self> {
         let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
-        Self::build_with(&stripewise, lab, bytes)
+        Self::build_with(&stripewise, lab, bytes, ranks)
     }
 
-    fn build_with(stripewise: &Path, lab: &Lab, bytes: ByteCount) -> Result<Self> {
+    fn build_with(stripewise: &Path, lab: &Lab, bytes: ByteCount, ranks: Ranks) -> Result<Self> {
         let work = Work::make("reproduce", ByteCount(bytes.0.saturating_mul(COPIES)))?;
         let directory = work.path();
         let steps = Steps::quiet(stripewise, directory);
@@ -101,7 +101,7 @@ impl EmulatedLab {
         for name in ["data", "pristine"] {
             std::fs::create_dir(directory.join(name)).context("making the testbed's directories")?;
         }
-        let player = Player::compile(directory)?;
+        let player = Player::compile(directory, ranks)?;
         let context = Context::new(Some(directory.to_owned()), false, "reproduce");
         let cluster = context.cluster()?;
         let profile = Profile { cluster: cluster.id.clone(), emulated: true, ..lab.profile.clone() };

@@ -3,6 +3,7 @@
 use super::emulated::{EmulatedLab, EmulatedRun, Prepared};
 use super::experiment::{Setting, TestbedKind};
 use super::lab::Lab;
+use crate::replay::Ranks;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard};
@@ -71,7 +72,7 @@ impl Logged {
         });
         (runs > 0).then(|| {
             format!(
-                "Emulated servers, real MPI processes and real bytes, all that was read compared with what was written.{scale} Client links are left out. Planned from \
+                "Emulated servers, real processes and real bytes, all that was read compared with what was written.{scale} Client links are left out. Planned from \
                  the devices' own parameters. Each phase of a program is a run on files that lie as planned for it; moving them there takes none of its time. {runs} \
                  figures, one run each; {host_bound} were paced by this machine even when repeated, and are left out."
             )
@@ -105,7 +106,7 @@ impl Setting<'_> {
             return Ok(Bench::Simulated { lab, program });
         }
         let bytes = program.files().iter().map(|file| file.size_bytes).sum();
-        let lab = EmulatedLab::build(lab, ByteCount(bytes))?;
+        let lab = EmulatedLab::build(lab, ByteCount(bytes), Ranks::Mpi)?;
         Ok(Bench::Emulated { prepared: lab.prepare(program)?, lab: Box::new(lab), log: &self.log })
     }
 }

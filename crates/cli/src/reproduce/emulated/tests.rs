@@ -48,8 +48,13 @@ fn over(servers: &[u16], stripe_bytes: u32) -> Placement {
 
 #[test]
 fn processes_run_on_the_servers_of_the_lab_and_read_what_was_written() {
-    let program = program();
-    let lab = EmulatedLab::build_with(&command(), &lab(), FILE).unwrap();
+    let (command, program) = (command(), program());
+    let forked = EmulatedLab::build_with(&command, &lab(), FILE, Ranks::Forked).unwrap();
+    let whole = FilePlacements::fixed(over(&[0, 2], 8192));
+    assert_eq!(forked.run(&forked.prepare(&program).unwrap(), &[whole]).unwrap().bytes, 2 * FILE.0);
+    drop(forked);
+
+    let lab = EmulatedLab::build_with(&command, &lab(), FILE, Ranks::Mpi).unwrap();
     let names: Vec<&str> = lab.lab().cluster.servers.iter().map(|server| server.name.as_str()).collect();
     assert_eq!((names, lab.lab().system.client_link), (vec!["hdd0", "hdd1", "ssd0"], None));
     let prepared = lab.prepare(&program).unwrap();

@@ -4,6 +4,7 @@
 //! simulator and testbed are. Some runs are repeated on a file placed anew, and what repetitions differ by says which pairs are no cases.
 
 use super::{Breadth, Judged, Pattern, TIE_SHARE, distinct, weighed, with_speeds};
+use crate::replay::Ranks;
 use crate::reproduce::emulated::EmulatedLab;
 use crate::reproduce::experiment::Setting;
 use crate::reproduce::lab::Lab;
@@ -60,7 +61,7 @@ struct Measured {
 pub(super) fn judge_all(setting: &Setting<'_>) -> Result<(Vec<Judged>, f64, Vec<String>)> {
     let disks = setting.map(&[Disk::Fast, Disk::Seeking], |disk| -> Result<Vec<Measured>> {
         let patterns = patterns(*disk);
-        let lab = EmulatedLab::build(&patterns[0].lab(REGION)?, ByteCount(REGION.0 * REGIONS))?;
+        let lab = EmulatedLab::build(&patterns[0].lab(REGION)?, ByteCount(REGION.0 * REGIONS), Ranks::Forked)?;
         setting.map(&patterns, |pattern| measure(setting, &lab, pattern))
     })?;
     let all: Vec<Measured> = disks.into_iter().flatten().collect();
@@ -114,7 +115,7 @@ fn spread(repeated_ln: &[f64]) -> f64 {
 fn remark(patterns: usize, repeated: usize, tie_share: f64) -> String {
     format!(
         "A sample: {patterns} patterns on 12 HServers and 4 SServers, both disks, reads and writes, sequential and random, 64 KiB, 256 KiB and 1 MiB, 8 or 32 \
-         processes in turn, on a file of {} in {REGIONS} regions; of each policy at most five layouts but for `cost` and `opt`. {repeated} runs were repeated; by \
+         forked processes in turn, on a file of {} in {REGIONS} regions; of each policy at most four layouts but for `cost` and `opt`. {repeated} runs were repeated; by \
          their differences, layouts nearer than {:.1} % are no case.",
         ByteCount(REGION.0 * REGIONS),
         tie_share * 100.0

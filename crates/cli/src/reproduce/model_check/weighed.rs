@@ -28,7 +28,7 @@ pub(super) struct Breadth {
 impl Breadth {
     pub(super) const FULL: Breadth = Breadth { pairs: 8, stripes: 11, widths: &[1, 2] };
     /// For runs that take their time.
-    pub(super) const SAMPLE: Breadth = Breadth { pairs: 4, stripes: 5, widths: &[1] };
+    pub(super) const SAMPLE: Breadth = Breadth { pairs: 3, stripes: 4, widths: &[1] };
 }
 
 /// A layout of a file, and what one model says it costs; only the order of costs matters.
