@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `lock` | one daemon for each cluster |
 //! | `follow` | the windows of a plan |
+//! | `reserve` | room kept free on SServers |
 //! | `socket` | what others ask of it, over HTTP |
 //! | `metrics` | what it tells Prometheus |
 
 pub(crate) mod follow;
 mod lock;
 mod metrics;
+mod reserve;
 pub(crate) mod socket;
 
 use crate::context::{Context, Voice};
@@ -24,6 +26,7 @@ use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use follow::Follower;
+use reserve::Reserve;
 use socket::{Handler, Request, Response, Server};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -156,6 +159,7 @@ pub(crate) struct Daemon {
     // Before the store, whose client its threads use.
     server: Server,
     follower: Option<Follower>,
+    reserve: Reserve,
     bandwidth: MigrateBandwidth,
     voice: Voice,
     status: Arc<Mutex<Status>>,
@@ -186,8 +190,19 @@ impl Daemon {
             follower.start(&store, voice)?;
         }
         let looked = Instant::now();
-        let mut daemon =
-            Self { server, follower, bandwidth, voice, status, wishes, since_ns, looked, adopted: Vec::new(), store };
+        let mut daemon = Self {
+            server,
+            follower,
+            reserve: Reserve::default(),
+            bandwidth,
+            voice,
+            status,
+            wishes,
+            since_ns,
+            looked,
+            adopted: Vec::new(),
+            store,
+        };
         daemon.show();
         Ok(daemon)
     }
@@ -206,6 +221,9 @@ impl Daemon {
                     Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
                     Err(error) => self.voice.say(chain(&error)),
                 }
+            }
+            if let Err(error) = self.reserve.look(&self.store, self.voice, self.follower.as_ref()) {
+                self.voice.say(chain(&error));
             }
             self.show();
             match self.wishes.recv_timeout(wait) {

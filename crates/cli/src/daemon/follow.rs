@@ -123,6 +123,14 @@ impl Follower {
         self.course.windows()
     }
 
+    /// Whether the window that holds wants the region of the file at `path` to have a stripe on the server.
+    pub(crate) fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
+        let planned = self.course.files.iter().find(|(planned, _)| planned == path);
+        let layout =
+            |planned: &PlannedFile| planned.placement_at(self.course.borders[self.window]).layout_of(region).clone();
+        planned.is_some_and(|(_, planned)| layout(planned).stripes().iter().any(|stripe| stripe.server == server))
+    }
+
     /// Whether `path` is a file of the plan.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.course.files.iter().any(|(planned, _)| planned == path)

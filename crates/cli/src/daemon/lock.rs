@@ -1,7 +1,9 @@
 //! Who follows a plan on a cluster: one process at a time, by a lock that ends with it.
 
 use anyhow::{Context as _, Result, bail};
-use std::fs::{File, TryLockError};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
 use stripewise_layout::Cluster;
@@ -34,13 +36,13 @@ impl DaemonLock {
         let cannot = |what: &str| format!("cannot {what} {}", path.display());
         let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.with_context(|| cannot("open"))?;
-        let locked = file.try_lock();
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(|| cannot("read"))?;
         let noted: Option<u32> = text.trim().parse().ok();
         match locked {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
+            Err(Errno::WOULDBLOCK) => {
                 let process =
                     noted.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
                 bail!(
@@ -48,7 +50,7 @@ impl DaemonLock {
                     cluster.state.display()
                 );
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(|| cannot("lock")),
+            Err(errno) => return Err(errno).with_context(|| cannot("lock")),
         }
         file.set_len(0).and_then(|()| file.rewind()).with_context(|| cannot("write"))?;
         writeln!(file, "{}", std::process::id()).with_context(|| cannot("write"))?;
@@ -60,6 +62,6 @@ impl Drop for DaemonLock {
     fn drop(&mut self) {
         let _ = self.file.set_len(0);
         // A child that is just being started may still have a copy of the descriptor: closing ours would not be enough.
-        let _ = self.file.unlock();
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }

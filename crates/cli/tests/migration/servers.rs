@@ -3,7 +3,7 @@
 use crate::serving::{
     Daemon, data_of, manage_data, on, place_with_data, plan, put, spans, status, until_copying, whole,
 };
-use crate::support::{Place, noise};
+use crate::support::{Place, noise, preload};
 use std::path::Path;
 
 /// Bytes in files below a directory, small ones (the marker) apart.
@@ -120,4 +120,27 @@ fn a_server_that_was_added_gets_its_share() {
     place.done(&["rebalance", "--plan", "plan.json"]);
     assert_eq!(spans(&place), whole(8, "s2 64KiB"));
     assert!(data_of(&place) == place.read("longer"));
+}
+
+#[test]
+fn the_daemon_keeps_room_free_and_what_benefits_least_leaves() {
+    preload();
+    let (place, data) = place_with_data(4);
+    place.done(&["restripe", "data", "--layout", "s0 64KiB"]);
+    place.done(&["cp", "--managed", "original", "newer"]);
+    place.done(&["restripe", "newer", "--layout", "s0 64KiB"]);
+    // `cp` keeps the time of its source.
+    place.done(&["run", "--", "dd", "if=original", "of=newer", "bs=1M", "count=1", "conv=notrunc", "status=none"]);
+    // Room for five of the eight regions.
+    let toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    let (head, s0) = toml.split_once("name = \"s0\"").unwrap();
+    let s0 = s0.replacen("capacity = \"64MiB\"", "capacity = \"8MiB\"\nreserve = \"3MiB\"", 1);
+    place.write("cluster.toml", format!("{head}name = \"s0\"{s0}").as_bytes());
+    let daemon = Daemon::serving(&place, &["--migrate-bandwidth", "unlimited"]);
+    daemon.hear("server s0 has 3 MiB less room than it should keep: 3 regions leave it");
+    crate::serving::until("three moves", || status(&place)["totals"]["done"] == 3);
+    let expected = [(0, 1, "s0 64KiB"), (1, 3, "<64KiB,0B>")];
+    assert_eq!(spans(&place), expected.map(|(first, regions, layout)| (first, regions, layout.to_owned())));
+    assert!(data_of(&place) == data);
+    assert_eq!(daemon.end("-TERM"), (Some(0), Vec::new()), "and that was enough");
 }
