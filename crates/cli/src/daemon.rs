@@ -168,6 +168,9 @@ pub(crate) struct Daemon {
     looked: Instant,
     /// Moves of others that were not ended at the last look; ordered again where the broker that had them is gone.
     adopted: Vec<MoveOrder>,
+    /// Moves that had failed at the last look.
+    failed: u64,
+    complaint: String,
     store: Store,
 }
 
@@ -201,6 +204,8 @@ impl Daemon {
             since_ns,
             looked,
             adopted: Vec::new(),
+            failed: 0,
+            complaint: String::new(),
             store,
         };
         daemon.show();
@@ -210,21 +215,22 @@ impl Daemon {
     /// Works until `stop` says so. What fails is said, and tried again at the next border.
     pub(crate) fn work(&mut self, stop: &dyn Fn() -> bool) -> Result<()> {
         while !stop() {
-            let mut wait = LOOK;
+            let (mut wait, mut fault) = (LOOK, None);
             if self.looked.elapsed() >= BROKER_LOOK
                 && let Err(error) = self.look_at_broker()
             {
-                self.voice.say(chain(&error));
+                fault = Some(error);
             }
             if let Some(follower) = &mut self.follower {
                 match follower.look(&self.store, self.voice) {
                     Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
-                    Err(error) => self.voice.say(chain(&error)),
+                    Err(error) => fault = Some(error),
                 }
             }
             if let Err(error) = self.reserve.look(&self.store, self.voice, self.follower.as_ref()) {
-                self.voice.say(chain(&error));
+                fault = Some(error);
             }
+            self.complain(fault.as_ref());
             self.show();
             match self.wishes.recv_timeout(wait) {
                 Ok(wish) => self.fulfil(&wish),
@@ -233,6 +239,15 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Says a fault that goes on once.
+    fn complain(&mut self, fault: Option<&anyhow::Error>) {
+        let Some(text) = fault.map(chain) else { return };
+        if self.complaint != text {
+            self.voice.say(&text);
+            self.complaint = text;
+        }
     }
 
     fn fulfil(&mut self, wish: &Wish) {
@@ -253,7 +268,7 @@ impl Daemon {
         self.looked = Instant::now();
         let totals = totals(&self.store)?;
         if totals.since_ns != self.since_ns {
-            self.since_ns = totals.since_ns;
+            (self.since_ns, self.failed) = (totals.since_ns, 0);
             self.store.done(Admin::ControlMoves(MoveControl::Bandwidth(self.bandwidth)))?;
             if let Some(follower) = &mut self.follower {
                 follower.order_again(&self.store, self.voice)?;
@@ -266,6 +281,12 @@ impl Daemon {
                 }
             }
             return Ok(());
+        }
+        let failed = totals.failed.saturating_sub(self.failed);
+        if failed > 0 {
+            self.failed = totals.failed;
+            let said = counted(failed as usize, "move failed; its region stays", "moves failed; their regions stay");
+            self.voice.say(format_args!("{said} in the old place, and `stripewise migrate status` says why"));
         }
         self.adopted.clear();
         if !self.store.is_broker() && totals.queued + totals.active > 0 {

@@ -7,6 +7,7 @@ use super::Windows;
 use crate::context::Voice;
 use crate::figures::{counted, duration};
 use crate::moves::{Batch, list, orders, placement_of};
+use crate::output::chain;
 use crate::store::{Store, read_stub};
 use anyhow::{Result, bail};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_planner::{Plan, PlannedFile};
-use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, WhichMoves};
+use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, MoveStatus, WhichMoves};
 
 /// How often it is looked whether the plan file was replaced.
 const PLAN_LOOK: Duration = Duration::from_millis(500);
@@ -88,7 +89,6 @@ pub(crate) struct Follower {
     window: usize,
     /// Names of phases, in the order in which they were first marked.
     phases: Vec<String>,
-    batch: Option<Batch>,
     unmanaged: BTreeSet<String>,
 }
 
@@ -101,7 +101,6 @@ impl Follower {
             started: Instant::now(),
             window: 0,
             phases: Vec::new(),
-            batch: None,
             unmanaged: BTreeSet::new(),
         }
     }
@@ -179,7 +178,7 @@ impl Follower {
                 self.enter(store, voice, window)
             }
             Err(error) => {
-                voice.say(format_args!("{}; going on with the plan as it was", crate::output::chain(&error)));
+                voice.say(format_args!("{}; going on with the plan as it was", chain(&error)));
                 Ok(())
             }
         }
@@ -210,11 +209,16 @@ impl Follower {
         self.enter(store, voice, self.window)
     }
 
-    /// Ends what is not committed, for a broker that outlives this.
+    /// Ends what is not committed of the plan's files, for a broker that outlives this.
     pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
-        self.batch.as_ref().map_or(Ok(()), |batch| batch.cancel(store))
+        let (_, moves) = list(store, None)?;
+        for status in moves.iter().filter(|status| !status.state.is_final() && self.has(&status.path)) {
+            store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
+        }
+        Ok(())
     }
 
+    /// A file that cannot be followed is named and keeps no other back.
     fn enter(&mut self, store: &Store, voice: Voice, window: usize) -> Result<()> {
         self.window = window;
         let managed: HashMap<String, FileInfo> =
@@ -222,36 +226,38 @@ impl Follower {
         let time_s = self.course.borders[window];
         let (_, moves) = list(store, None)?;
         let drained = store.drained()?;
-        let mut all: Vec<MoveOrder> = Vec::new();
+        let complain = |path: &str, error| voice.say(format_args!("{path} is not followed: {}", chain(&error)));
+        let mut by_file: Vec<(&String, Vec<MoveOrder>)> = Vec::new();
         for (path, planned) in &self.course.files {
             let target = planned.placement_at(time_s);
             let Some(info) = managed.get(path) else {
-                expect(store, voice, path, target, &mut self.unmanaged)?;
+                let expected = expect(store, voice, path, target, &mut self.unmanaged);
+                expected.unwrap_or_else(|error| complain(path, error));
                 continue;
             };
-            let wanted = without(store, target, &drained);
-            // Regions under way elsewhere are ordered again: where they lie now is not where they end.
             let under_way = moves.iter().filter(|status| !status.state.is_final() && status.file == info.file);
-            let mut unsettled = HashSet::new();
-            for status in under_way {
-                let to = status.to.iter().map(|(server, size)| (ServerId(*server), *size));
-                if Layout::new(to).is_ok_and(|to| to != *wanted.layout_of(status.region)) {
-                    store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
-                    unsettled.insert(status.region);
+            match self::order(store, info.file, target, &drained, under_way) {
+                Ok(orders) => by_file.push((path, orders)),
+                Err(error) => complain(path, error),
+            }
+        }
+        let all: Vec<MoveOrder> = by_file.iter().flat_map(|(_, orders)| orders.iter().cloned()).collect();
+        let regions: usize = all.iter().map(|order| (order.last.0 - order.first.0 + 1) as usize).sum();
+        // Together, so that what makes room is known first. Refused together too: then each alone, since a file may just have been removed.
+        if Batch::order(store, all).is_err() {
+            for (path, orders) in by_file {
+                if let Err(error) = Batch::order(store, orders) {
+                    complain(path, error);
                 }
             }
-            all.extend(self::order(store, info.file, target, &wanted, &unsettled)?);
         }
-        let regions: usize = all.iter().map(|order| (order.last.0 - order.first.0 + 1) as usize).sum();
-        let batch = Batch::order(store, all)?;
         if regions > 0 {
-            voice.say(format_args!(
-                "window {window} (from {}): {} ordered",
-                duration(time_s),
-                counted(regions, "move", "moves")
-            ));
+            let since = match self.windows {
+                Windows::Time => format!(" (from {})", duration(time_s)),
+                Windows::Phase => String::new(),
+            };
+            voice.say(format_args!("window {window}{since}: {} ordered", counted(regions, "move", "moves")));
         }
-        self.batch = Some(batch);
         Ok(())
     }
 }
@@ -267,27 +273,38 @@ fn without(store: &Store, target: &Placement, drained: &BTreeSet<ServerId>) -> P
     wanted
 }
 
-/// Orders for what lies elsewhere than `wanted` says, or is on its way elsewhere; regions to come are placed by `target` from now on, by
-/// the broker without drained servers.
-fn order(
+/// Orders for what lies elsewhere than `target` says, as far as it can be had, or is `under_way` elsewhere; the latter is cancelled. Regions to
+/// come are placed by `target` from now on, by the broker without drained servers.
+fn order<'a>(
     store: &Store,
     file: FileId,
     target: &Placement,
-    wanted: &Placement,
-    unsettled: &HashSet<RegionIndex>,
+    drained: &BTreeSet<ServerId>,
+    under_way: impl Iterator<Item = &'a MoveStatus>,
 ) -> Result<Vec<MoveOrder>> {
+    let wanted = without(store, target, drained);
+    let mut unsettled: HashSet<RegionIndex> = HashSet::new();
+    for status in under_way {
+        let to = status.to.iter().map(|(server, size)| (ServerId(*server), *size));
+        if Layout::new(to).is_ok_and(|to| to != *wanted.layout_of(status.region)) {
+            store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
+            unsettled.insert(status.region);
+        }
+    }
     if placement_of(store, file)? != *target {
         store.done(Admin::SetPlacement { file, placement: target.clone() })?;
     }
     let regions = store.regions(file)?;
     let mut found = orders(&store.cluster, file, &regions, |info, _| Some(wanted.layout_of(info.region).clone()))?;
-    let lies_there = |region: &&RegionIndex| !found.iter().any(|order| (order.first..=order.last).contains(region));
-    let again: Vec<MoveOrder> = unsettled
-        .iter()
-        .filter(lies_there)
-        .map(|region| MoveOrder { file, first: *region, last: *region, layout: wanted.layout_of(*region).clone() })
-        .collect();
-    found.extend(again);
+    // Where these lie now is not where they end, if they were committed before they could be cancelled.
+    unsettled.retain(|region| !found.iter().any(|order| (order.first..=order.last).contains(region)));
+    let layout = |region: RegionIndex| wanted.layout_of(region).clone();
+    found.extend(unsettled.into_iter().map(|region| MoveOrder {
+        file,
+        first: region,
+        last: region,
+        layout: layout(region),
+    }));
     Ok(found)
 }
 

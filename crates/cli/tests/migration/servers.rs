@@ -99,10 +99,15 @@ fn a_server_that_was_added_gets_its_share() {
     place.done(&["restripe", "data", "--layout", "s0 64KiB", "--region", "1"]);
     let said = place.say(&["rebalance", "--new", "s9"]);
     assert!(said.status == 2 && said.err.contains("no server `s9`"), "{}", said.err);
+    let before = Daemon::serving(&place, &[]);
     std::fs::create_dir(place.path("s2")).unwrap();
     let mut toml = String::from_utf8(place.read("cluster.toml")).unwrap();
     toml += &format!("\n[[server]]\nname = \"s2\"\nclass = \"ssd\"\nurl = \"file://{}\"\n", place.path("s2").display());
     place.write("cluster.toml", toml.as_bytes());
+    let said = place.say(&["rebalance"]);
+    let expected = "the process that serves the cluster knows 4 servers, the cluster file 5; end that process";
+    assert!(said.status == 2 && said.err.contains(expected), "{}", said.err);
+    before.end("-TERM");
     let shown = place.json(&["rebalance"]);
     assert_eq!((&shown["new"][0], &shown["moved"]), (&"s2".into(), &3.into()), "{shown}");
     let expected = [(0, 1, "<64KiB,64KiB>"), (1, 1, "s0 64KiB"), (2, 2, "<64KiB,64KiB>")];

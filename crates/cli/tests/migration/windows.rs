@@ -62,6 +62,12 @@ fn what_leaves_ssd_makes_room_for_what_comes() {
         .map(|one| (one["region"].as_u64().unwrap(), one["state"].as_str().unwrap()))
         .collect();
     assert_eq!(last, [(2, "done"), (3, "done"), (0, "done"), (1, "done")], "outgoing first");
+    // What does not fit stays, is told, and keeps nothing else back.
+    let windows: [&[_]; 1] = [&[(1, on(0)), (3, on(1))]];
+    put(&place, "plan.json", &plan(&place, &[0.0], &windows).to_string());
+    daemon.hear("1 move failed; its region stays in the old place");
+    place.done(&["migrate", "wait"]);
+    assert_eq!(spans(&place).last().map(|(_, _, layout)| layout.as_str()), Some("<64KiB,0B>"));
     assert!(data_of(&place) == data);
     drop(daemon);
 }
