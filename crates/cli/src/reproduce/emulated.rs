@@ -31,6 +31,10 @@ use stripewise_trace::{FileShape, IoRequest, Program, Step};
 const REPEATS: usize = 2;
 /// Of a program's data: as written, managed, and while they are copied.
 const COPIES: u64 = 3;
+/// What two cores move of the first requests of all processes, which come at once, one after the other.
+const HOST_BYTES_PER_S: f64 = 1.5e9;
+/// Processes that start further apart than this share of a run make it the host's.
+const START_SHARE: f64 = 0.01;
 /// Servers' room is in whole pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -68,6 +72,11 @@ pub(crate) struct EmulatedRun {
     pub(crate) seconds: f64,
     /// Whether the machine rather than the emulated devices set the pace, in spite of repetitions.
     pub(crate) host_bound: bool,
+}
+
+/// How long a run should last at least: so long that its start does not make it the host's.
+pub(crate) fn least_s(processes: u32, request_bytes: u64) -> f64 {
+    f64::from(processes) * request_bytes as f64 / HOST_BYTES_PER_S / START_SHARE
 }
 
 impl EmulatedRun {

@@ -1,11 +1,11 @@
 //! The same question with real processes on emulated servers: a sample of the patterns, fewer layouts of each policy.
 //!
-//! A pattern makes so many requests that its layouts take [`TARGET_S`] in the geometric mean, by a simulation of each; that simulation also tells how near
+//! A pattern makes so many requests that its layouts take [`TARGET_S`] in the geometric mean, or longer where requests are large, by a simulation of each; that simulation also tells how near
 //! simulator and testbed are. Some runs are repeated on a file placed anew, and what repetitions differ by says which pairs are no cases.
 
 use super::{Breadth, Judged, Pattern, TIE_SHARE, distinct, weighed, with_speeds};
 use crate::replay::Ranks;
-use crate::reproduce::emulated::EmulatedLab;
+use crate::reproduce::emulated::{EmulatedLab, least_s};
 use crate::reproduce::experiment::Setting;
 use crate::reproduce::lab::Lab;
 use crate::reproduce::opt_cases::case::Disk;
@@ -20,7 +20,7 @@ pub(super) const REGION: ByteCount = ByteCount(16 << 20);
 const REGIONS: u64 = 48;
 const SIZES: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
 const PROCESSES: [u32; 2] = [8, 32];
-/// Of a run, in the geometric mean of a pattern's layouts.
+/// Of a run at least, in the geometric mean of a pattern's layouts.
 const TARGET_S: f64 = 0.8;
 /// With which run times are estimated.
 const TRIAL_REQUESTS: u64 = 1_024;
@@ -80,7 +80,8 @@ fn measure(setting: &Setting<'_>, emulated: &EmulatedLab, pattern: &Pattern) -> 
     let trials = placements.iter().map(|placement| simulated(lab, &trial, placement)).collect::<Result<Vec<f64>>>()?;
     let mean_mb_s = (trials.iter().map(|speed| speed.ln()).sum::<f64>() / trials.len() as f64).exp();
     let per_s = (mean_mb_s * 1e6 / pattern.class.request_bytes as f64).min(MOST_PER_S);
-    let program = pattern.program(setting.seed, file, (per_s * TARGET_S) as u64);
+    let target_s = least_s(pattern.processes, pattern.class.request_bytes).max(TARGET_S);
+    let program = pattern.program(setting.seed, file, (per_s * target_s) as u64);
     let prepared = emulated.prepare(&program)?;
     let run = |placement: &Placement| -> Result<Option<f64>> {
         Ok(setting.log.mb_per_s(&emulated.run(&prepared, &[FilePlacements::fixed(placement.clone())])?))
