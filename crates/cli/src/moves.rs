@@ -37,14 +37,19 @@ pub(crate) struct Outcome {
     pub(crate) regions: usize,
     pub(crate) moved: usize,
     pub(crate) stayed: Vec<Stayed>,
-    /// Ctrl-C ended it.
+    /// Ctrl-C came.
     pub(crate) interrupted: bool,
 }
 
 impl Outcome {
+    /// Ctrl-C came before all was moved.
+    pub(crate) fn was_stopped(&self) -> bool {
+        self.interrupted && !self.stayed.is_empty()
+    }
+
     /// An error when not everything went as ordered.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.interrupted {
+        if self.was_stopped() {
             bail!(
                 "stopped: {} of {} moved, the others stay where they were; nothing is half moved",
                 self.moved,

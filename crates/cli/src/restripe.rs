@@ -128,7 +128,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
         return Ok(Verdict::Done);
     }
     let outcome = batch.wait(&store, &format!("moving {}", path.display()), interrupt)?;
-    if outcome.interrupted {
+    if outcome.was_stopped() {
         store.done(Admin::SetPlacement { file, placement: before })?;
     }
     let checked = outcome.check();

@@ -1,7 +1,9 @@
 //! Moves ordered by hand.
 
-use crate::serving::{Daemon, data_of, place_with_data, signal, spans, status, until, until_copying, whole};
-use crate::support::preload;
+use crate::serving::{
+    Daemon, data_of, manage_data, place_with_data, signal, spans, status, until, until_copying, whole,
+};
+use crate::support::{Place, preload};
 use std::process::Stdio;
 
 /// Writes at random places and compares what it reads with what it wrote, until there is a file `stop`; says how often.
@@ -80,6 +82,42 @@ fn ctrl_c_cancels_what_is_not_committed() {
     let totals = &status(&place)["totals"];
     assert_eq!((&totals["queued"], &totals["active"], &totals["cancelled"]), (&0.into(), &0.into(), &4.into()));
     assert_eq!(daemon.end("-TERM").0, Some(0));
+    assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
+}
+
+/// Without a daemon the command itself serves, and all ends with it.
+#[test]
+fn ctrl_c_without_a_daemon_leaves_every_region_whole() {
+    let place = Place::new();
+    place.done(&["init", "--emulated", "2xhdd-7200", "--emulated-dir", "servers", "--region", "4MiB"]);
+    let data = manage_data(&place, 32);
+    let layouts = ["hdd1 64KiB", "hdd0 64KiB"];
+    // One that is at its end before the signal comes is no loss.
+    let (said, layout) = layouts
+        .iter()
+        .cycle()
+        .find_map(|layout| {
+            let mut command = place.command(&["restripe", "data", "--layout", layout]);
+            let mut restripe = command.stderr(Stdio::piped()).spawn().unwrap();
+            let is_copying = || {
+                let shown = status(&place);
+                shown["moves"].as_array().unwrap().iter().any(|one| one["state"] == "copying")
+            };
+            until("a move or its end", || is_copying() || restripe.try_wait().unwrap().is_some());
+            if restripe.try_wait().unwrap().is_none() {
+                signal(restripe.id(), "-INT");
+            }
+            let said = place.said(restripe.wait_with_output().unwrap());
+            (said.status != 0).then_some((said, *layout))
+        })
+        .unwrap();
+    assert_eq!(said.status, 2, "{}", said.err);
+    let moved = said.err.strip_prefix("stripewise restripe: stopped: ").unwrap_or_else(|| panic!("{}", said.err));
+    let moved: u64 = moved.split(' ').next().unwrap().parse().unwrap();
+    let there =
+        spans(&place).iter().filter(|(_, _, found)| found == layout).map(|(_, regions, _)| regions).sum::<u64>();
+    assert!(there == moved && moved < 8, "{moved} {there}");
+    assert!(data_of(&place) == data);
     assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
 }
 
