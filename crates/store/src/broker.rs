@@ -16,6 +16,7 @@
 //! | `drained` | servers that are being emptied |
 //! | `truncation` | the gate, draining, cutting |
 //! | `moves` | regions to other places while programs use them |
+//! | `replicas` | further copies of regions |
 //! | `names` | managed directories and expected paths |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
@@ -34,6 +35,7 @@ mod names;
 mod placing;
 mod proof;
 mod recovery;
+mod replicas;
 mod requests;
 mod room;
 mod service;
@@ -57,6 +59,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 use stripewise_layout::{Cluster, FileId, ServerId};
 
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +90,8 @@ pub struct BrokerOptions {
     pub steps: Option<StepHook>,
     /// Put around every server as it is opened; a test lets servers fail with it.
     pub wrap_server: Option<WrapServer>,
+    /// How long nobody must have written a file before its replicas are made anew; 2 s unless given.
+    pub idle_after: Option<Duration>,
 }
 
 pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
@@ -334,7 +339,7 @@ impl Core {
         let throttle =
             Throttle::new(cluster, devices).map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
         Ok(Self {
-            moves: Moves::new(throttle),
+            moves: Moves::new(throttle, replicas::Idle::new(options.idle_after)),
             room: Mutex::new(Room::new(cluster)),
             drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),

@@ -611,6 +611,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Linked { .. } => "Linked",
         Request::Abandon { .. } => "Abandon",
         Request::Place { .. } => "Place",
+        Request::Pin { .. } => "Pin",
         Request::Truncate { .. } => "Truncate",
         Request::Tidy { .. } => "Tidy",
         Request::Sync { .. } => "Sync",

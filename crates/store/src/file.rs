@@ -11,10 +11,13 @@
 //! - A write places missing regions first, writes, then raises the size: a reader never sees the size before the data, and a killed
 //!   writer leaves at most a part of its data. Overlapping writes of several writers are not ordered, as with `pwrite` on most parallel
 //!   file systems; appends are.
+//! - A region with replicas is read where that is predicted to be done first, and from another copy where that fails; who writes it has the
+//!   replicas forgotten first.
 //! - One call moves at most `0x7fff_f000` bytes, as Linux does.
 
 mod append;
 mod buffers;
+mod copies;
 mod lane;
 mod transfer;
 mod upkeep;

@@ -7,13 +7,14 @@
 
 mod moves;
 
+pub use crate::rmt::WantedReplicas;
 pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
 
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -48,6 +49,13 @@ pub enum Request {
     /// Give the regions `first ..= last` objects, in the placement's layouts. Needs a file opened for writing. Answer: `Done` once
     /// the control block shows them.
     Place {
+        file: FileId,
+        first: RegionIndex,
+        last: RegionIndex,
+    },
+    /// Forget the replicas of the regions `first ..= last`, before the first write there since they were made. Needs a file opened for writing.
+    /// `Done` once that is durable and the control block shows it.
+    Pin {
         file: FileId,
         first: RegionIndex,
         last: RegionIndex,
@@ -171,6 +179,25 @@ pub enum Admin {
         server: u16,
         drained: bool,
     },
+    /// The further copies that the file's regions are to have, beside their places; those that it has and that are not wanted any more go. Made by
+    /// `SyncReplicas`, and by the broker when the last writer closes the file or nobody writes it for a while.
+    SetReplicas {
+        file: FileId,
+        wanted: Vec<WantedReplicas>,
+    },
+    /// The same for a file that is yet to be made at this absolute path.
+    ExpectReplicas {
+        path: String,
+        wanted: Vec<WantedReplicas>,
+    },
+    /// Queue the making of the replicas that are wanted and not there.
+    SyncReplicas {
+        file: FileId,
+    },
+    /// Answer: `Replicas`.
+    Replicas {
+        file: FileId,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -221,6 +248,14 @@ pub enum Reply {
     Placement {
         placement: Placement,
     },
+    /// Replicas of placed regions: how many are wanted, how many of them are there, of how many regions syncs are queued or under way, and,
+    /// of a region that lacks some since its last sync, why.
+    Replicas {
+        wanted: u64,
+        fresh: u64,
+        syncing: u64,
+        why: Option<String>,
+    },
     Refused(Refusal),
 }
 
@@ -263,6 +298,16 @@ pub struct RegionInfo {
     pub stripes: Vec<(u16, u32)>,
     /// True when its own layout had no room and the fallback was used.
     pub fell_back: bool,
+    /// Those that are there, then those that are wanted and are not.
+    pub replicas: Vec<ReplicaInfo>,
+}
+
+/// One further copy of a region.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReplicaInfo {
+    pub stripes: Vec<(u16, u32)>,
+    /// It equals the region's place. Otherwise it has no objects until it is made anew.
+    pub fresh: bool,
 }
 
 /// One thing that `check` found.

@@ -12,11 +12,15 @@
 //! | `p` file id | the file's [`Placement`] |
 //! | `r` file id, region | [`RegionRecord`] |
 //! | `o` file id, region, generation | [`Layout`] of objects that belong to no region: those that a move fills, and after it those it came from |
+//! | `s` file id, region, number | [`ReplicaRecord`]: a further copy of the region that equals its place; of at most three |
+//! | `w` file id | list of [`WantedReplicas`]: the further copies that the file's regions are to have |
 //! | `i` device, inode | file id |
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
+//! | `x` path | list of [`WantedReplicas`] of such a file |
 //!
-//! Version 2 added `o`; a table of version 1 is taken over as it is.
+//! Version 2 added `o`, `s`, `w` and `x`; a table of version 1 is taken over as it is. A replica that no longer equals its region's place
+//! has no record: it became an `o` before the write that made it so.
 //!
 //! Numbers in keys are big-endian, so that they sort; values are postcard. Only the broker opens the table.
 
@@ -168,6 +172,21 @@ pub struct RegionRecord {
     pub fell_back: bool,
 }
 
+/// One more copy of a region, equal to its place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplicaRecord {
+    pub generation: Generation,
+    pub layout: Layout,
+}
+
+/// The regions from `first` on are to have one more copy, in this layout.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WantedReplicas {
+    pub first: RegionIndex,
+    pub regions: u32,
+    pub layout: Layout,
+}
+
 /// Whose table it is. Regions name servers by number, so the order of names is part of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
@@ -203,6 +222,13 @@ fn discard_key(file: FileId, region: RegionIndex, generation: Generation) -> Vec
     key
 }
 
+fn replica_key(file: FileId, region: RegionIndex, number: u8) -> Vec<u8> {
+    let mut key = file_key(b's', file);
+    key.extend(region.0.to_be_bytes());
+    key.push(number);
+    key
+}
+
 fn inode_key(inode: Inode) -> Vec<u8> {
     let mut key = vec![b'i'];
     key.extend(inode.device.to_be_bytes());
@@ -210,11 +236,11 @@ fn inode_key(inode: Inode) -> Vec<u8> {
     key
 }
 
-fn name_key(kind: NameKind, path: &str) -> Result<Vec<u8>, RmtError> {
+fn name_key(kind: u8, path: &str) -> Result<Vec<u8>, RmtError> {
     if path.len() > MAX_NAME_BYTES {
         return Err(RmtError::PathTooLong { path: path.to_owned(), limit: MAX_NAME_BYTES });
     }
-    let mut key = vec![kind as u8];
+    let mut key = vec![kind];
     key.extend(path.as_bytes());
     Ok(key)
 }
@@ -231,8 +257,10 @@ fn describe(key: &[u8]) -> String {
     let number =
         |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
     match (key.first(), number(1..9)) {
-        (Some(b'f' | b'p'), Some(file)) => format!("file {}", FileId(file)),
-        (Some(b'r' | b'o'), Some(file)) => format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file)),
+        (Some(b'f' | b'p' | b'w'), Some(file)) => format!("file {}", FileId(file)),
+        (Some(b'r' | b'o' | b's'), Some(file)) => {
+            format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file))
+        }
         (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
         (Some(_), _) => String::from_utf8_lossy(&key[1..]).into_owned(),
         (None, _) => "nothing".to_owned(),
@@ -285,10 +313,23 @@ impl Changes {
         self.0.changes.push((discard_key(file, region, generation), None));
     }
 
-    /// Removes record and placement; regions and inode are removed beside.
+    pub fn put_replica(&mut self, file: FileId, region: RegionIndex, number: u8, record: &ReplicaRecord) {
+        self.0.changes.push((replica_key(file, region, number), Some(encode(record))));
+    }
+
+    pub fn remove_replica(&mut self, file: FileId, region: RegionIndex, number: u8) {
+        self.0.changes.push((replica_key(file, region, number), None));
+    }
+
+    pub fn put_wanted(&mut self, file: FileId, wanted: &[WantedReplicas]) {
+        self.0.changes.push((file_key(b'w', file), (!wanted.is_empty()).then(|| encode(&wanted))));
+    }
+
+    /// Removes record, placement and wanted replicas; regions, replicas and inode are removed beside.
     pub fn remove_file(&mut self, file: FileId) {
-        self.0.changes.push((file_key(b'f', file), None));
-        self.0.changes.push((file_key(b'p', file), None));
+        for kind in [b'f', b'p', b'w'] {
+            self.0.changes.push((file_key(kind, file), None));
+        }
     }
 
     #[must_use]
@@ -416,6 +457,45 @@ impl Table {
         }
     }
 
+    /// Replicas of one file or of all, with their regions and numbers.
+    pub fn replicas(&self, file: Option<FileId>) -> Result<Vec<(FileId, RegionIndex, u8, ReplicaRecord)>, RmtError> {
+        let prefix = file.map_or_else(|| b"s".to_vec(), |file| file_key(b's', file));
+        let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let entries = self.store.scan(&prefix, after.as_deref(), SCAN)?;
+            for (key, value) in &entries {
+                let region = key.get(9..13).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
+                let number = key.get(13).copied().unwrap_or(0);
+                all.push((file_in(key), RegionIndex(region), number, decode(key, value)?));
+            }
+            match entries.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// The replicas that a file's regions are to have.
+    pub fn wanted(&self, file: FileId) -> Result<Vec<WantedReplicas>, RmtError> {
+        Ok(self.get(&file_key(b'w', file))?.unwrap_or_default())
+    }
+
+    /// The replicas that the regions of a new file at `path` are to have.
+    pub fn expected_replicas(&self, path: &str) -> Result<Vec<WantedReplicas>, RmtError> {
+        match name_key(b'x', path) {
+            Ok(key) => Ok(self.get(&key)?.unwrap_or_default()),
+            // Longer than any name that was ever taken in.
+            Err(RmtError::PathTooLong { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// See [`Self::expected_replicas`]; an empty list expects none.
+    pub fn expect_replicas(&self, path: &str, wanted: &[WantedReplicas]) -> Result<(), RmtError> {
+        let changes = vec![(name_key(b'x', path)?, (!wanted.is_empty()).then(|| encode(&wanted)))];
+        self.store.commit(&Batch { expected: Vec::new(), changes }).map(|_| ())
+    }
+
     /// All names of one kind with their placements.
     pub fn names(&self, kind: NameKind) -> Result<Vec<(String, Placement)>, RmtError> {
         let mut all = Vec::new();
@@ -434,7 +514,7 @@ impl Table {
 
     /// Sets or, with `None`, removes a name.
     pub fn set_name(&self, kind: NameKind, path: &str, placement: Option<&Placement>) -> Result<(), RmtError> {
-        let changes = vec![(name_key(kind, path)?, placement.map(encode))];
+        let changes = vec![(name_key(kind as u8, path)?, placement.map(encode))];
         self.store.commit(&Batch { expected: Vec::new(), changes }).map(|_| ())
     }
 

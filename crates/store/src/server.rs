@@ -122,6 +122,18 @@ pub trait ServerBackend: Send + Sync {
     /// Reserves the device's time for a sub-request and says when it will be done. Real servers return `None`.
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
 
+    /// Time until a sub-request issued now would be done, behind all that was reserved before, in ns; nothing is reserved. `None`: the server
+    /// cannot tell.
+    fn predict_ns(
+        &self,
+        _direction: Direction,
+        _object: ObjectName,
+        _offset: ObjectOffset,
+        _length: u64,
+    ) -> Option<u64> {
+        None
+    }
+
     /// Reads at most the buffers' length; a shorter count means the object ends there.
     fn read_at(
         &self,

@@ -18,6 +18,8 @@ mod moves_ended;
 mod moves_killed;
 #[path = "striped/processes.rs"]
 mod processes;
+#[path = "striped/replicas.rs"]
+mod replicas;
 #[path = "striped/watched.rs"]
 mod watched;
 #[path = "striped/world.rs"]

@@ -71,6 +71,20 @@ impl Core {
                 self.set_drained(ServerId(server), drained)?;
                 Ok((Reply::Done, Vec::new()))
             }
+            Admin::SetReplicas { file, wanted } => {
+                self.set_wanted(file, wanted)?;
+                Ok((Reply::Done, Vec::new()))
+            }
+            Admin::ExpectReplicas { path, wanted } => {
+                self.check_wanted(&wanted)?;
+                self.table.expect_replicas(&path, &wanted)?;
+                Ok((Reply::Done, Vec::new()))
+            }
+            Admin::SyncReplicas { file } => {
+                self.queue_syncs(&*self.managed(file)?)?;
+                Ok((Reply::Done, Vec::new()))
+            }
+            Admin::Replicas { file } => Ok((self.replica_totals(file)?, Vec::new())),
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }
@@ -304,7 +318,9 @@ impl Core {
         let inner = guard(&managed.inner);
         let (mut bytes, mut more, mut regions) = (0, false, Vec::new());
         for (region, placed) in inner.regions.range(first..) {
-            bytes += 24 + 8 * placed.layout.stripes().len();
+            let replicas = self.replica_infos(&inner, *region);
+            let stripes = replicas.iter().map(|replica| 1 + replica.stripes.len()).sum::<usize>();
+            bytes += 24 + 8 * (placed.layout.stripes().len() + stripes);
             if bytes > MAX_PACKET_BYTES / 2 {
                 more = true;
                 break;
@@ -314,6 +330,7 @@ impl Core {
                 generation: placed.generation,
                 stripes: placed.layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect(),
                 fell_back: placed.fell_back,
+                replicas,
             });
         }
         Ok((Reply::Regions { regions, more }, Vec::new()))

@@ -131,6 +131,9 @@ impl Core {
                 }
             }
         }
+        let is_replica = |object: &ObjectName| {
+            inner.replicas_of(object.region).any(|replica| replica.generation == object.generation)
+        };
         for (inventory, named) in inventories.iter().zip(named) {
             let Some(objects) = &inventory.objects else { continue };
             // Asked again one by one: the list may be older than the record.
@@ -139,13 +142,19 @@ impl Core {
             });
             let missing: BTreeSet<_> = missing.map(|object| object.region).collect();
             // Of a removed file some objects may be freed already, while a server that holds others is away.
+            let rescued = missing.iter().filter(|region| inner.replicas.contains_key(region)).count();
             if let Some(first) = missing.first().filter(|_| !matches!(inner.record.state, FileState::Unlinked)) {
                 report.add(
                     format!(
-                        "{} of the regions of {} lack their object on server {} (the first is region {first}): reading them fails",
+                        "{} of the regions of {} lack their object on server {} (the first is region {first}): {}",
                         missing.len(),
                         inner.record.path,
-                        inventory.server.name()
+                        inventory.server.name(),
+                        match rescued {
+                            0 => "reading them fails".to_owned(),
+                            _ if rescued == missing.len() => "they are read from replicas".to_owned(),
+                            _ => format!("{rescued} are read from replicas, reading the others fails"),
+                        }
                     ),
                     "restore the server's directory from a backup; what cannot be restored is lost",
                     false,
@@ -153,7 +162,9 @@ impl Core {
             }
             // Those of moves under way, or waiting for their last reader, are known.
             let is_known = |object: &ObjectName| {
-                named.contains(object) || inner.discards.contains_key(&(object.region, object.generation))
+                named.contains(object)
+                    || is_replica(object)
+                    || inner.discards.contains_key(&(object.region, object.generation))
             };
             let is_gone = |object: &ObjectName| {
                 matches!(inventory.server.size(*object), Err(crate::server::ServerError::Missing { .. }))

@@ -9,7 +9,7 @@ use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{Refusal, Reply};
-use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, ReplicaRecord, WantedReplicas};
 use crate::server::{ObjectName, Ownership};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
@@ -47,6 +47,13 @@ pub(super) struct Inner {
     pub(super) moving: BTreeMap<RegionIndex, Arc<Going>>,
     /// Objects that belong to no region, as in the table.
     pub(super) discards: BTreeMap<(RegionIndex, Generation), Layout>,
+    /// Of those, such as are to be freed and are in no queue yet: forgotten replicas, above all.
+    pub(super) forgotten: Vec<(RegionIndex, Generation)>,
+    /// By number; each equals its region's place.
+    pub(super) replicas: BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>,
+    pub(super) wanted: Vec<WantedReplicas>,
+    /// Why regions lack replicas that they are to have, since the last sync.
+    pub(super) lacking: BTreeMap<RegionIndex, String>,
     /// Taken, one bit each.
     pub(super) move_slots: u64,
     /// Last generation given out.
@@ -59,6 +66,8 @@ pub(super) struct Inner {
     pub(super) holder: Option<u64>,
     /// Connections that have opened the file and not closed it: users before they could register, and beside.
     pub(super) openers: HashSet<u64>,
+    /// Of those, such as may write.
+    pub(super) writers: HashSet<u64>,
     pub(super) freed: bool,
 }
 
@@ -69,6 +78,17 @@ impl Inner {
 
     pub(super) fn ownership(&self) -> Ownership {
         Ownership { mode: self.record.mode, uid: self.record.uid, gid: self.record.gid }
+    }
+
+    /// In the order of their numbers.
+    pub(super) fn replicas_of(&self, region: RegionIndex) -> impl Iterator<Item = &ReplicaRecord> {
+        self.replicas.get(&region).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Layouts of all objects of the file, whatever they are.
+    fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
+        self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
     }
 
     /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
@@ -166,6 +186,8 @@ impl Core {
         let mut changes = Changes::default();
         changes.put_file(file, &record);
         changes.put_placement(file, &placement);
+        let wanted = self.table.expected_replicas(path)?;
+        changes.put_wanted(file, &wanted);
         // If the number was that of another file's stub, that one was removed behind our back: its record and data stay for `check`.
         changes.put_inode(record.stub, file);
         self.step("create: before the record");
@@ -179,12 +201,17 @@ impl Core {
             regions: BTreeMap::new(),
             moving: BTreeMap::new(),
             discards: BTreeMap::new(),
+            forgotten: Vec::new(),
+            replicas: BTreeMap::new(),
+            lacking: BTreeMap::new(),
+            wanted,
             move_slots: 0,
             generation: 0,
             unsynced: BTreeSet::new(),
             stub: proof.to_watch(),
             holder,
             openers: HashSet::new(),
+            writers: HashSet::new(),
             freed: false,
         };
         let managed = Arc::new(Managed { file, control, extent, slots, inner: Mutex::new(inner) });
@@ -314,6 +341,7 @@ impl Core {
                 self.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
             }
         }
+        self.own_replicas(managed, inner, Ownership { mode, uid, gid })?;
         let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
         let mut changes = Changes::default();
         changes.put_file(managed.file, &record);
@@ -476,13 +504,16 @@ impl Core {
         for (region, generation) in inner.discards.keys() {
             changes.remove_discard(managed.file, *region, *generation);
         }
+        for (region, replicas) in &inner.replicas {
+            replicas.keys().for_each(|number| changes.remove_replica(managed.file, *region, *number));
+        }
         changes.remove_file(managed.file);
         if self.table.file_of(inner.record.stub)? == Some(managed.file) {
             changes.remove_inode(inner.record.stub);
         }
         self.table.commit(&changes)?;
         let mut room = guard(&self.room);
-        for layout in inner.regions.values().map(|placed| &placed.layout).chain(inner.discards.values()) {
+        for layout in inner.layouts() {
             room.give_back(layout, inner.record.region_bytes);
         }
         drop(room);
@@ -494,9 +525,8 @@ impl Core {
     }
 
     fn free_objects(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
-        let layouts = inner.regions.values().map(|placed| &placed.layout).chain(inner.discards.values());
         let servers: BTreeSet<ServerId> =
-            layouts.flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect();
+            inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect();
         let mut first_fault = None;
         for server in servers {
             if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {

@@ -81,7 +81,8 @@ impl Core {
                 Some(managed) => match Arc::get_mut(managed) {
                     Some(managed) => {
                         let inner = managed.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        inner.stub.is_some() || inner.holder.is_some() || !matches!(inner.record.state, FileState::Live)
+                        let is_used = inner.stub.is_some() || inner.holder.is_some() || !inner.forgotten.is_empty();
+                        is_used || !matches!(inner.record.state, FileState::Live)
                     }
                     None => true,
                 },
@@ -95,6 +96,10 @@ impl Core {
         let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
         let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
         let discards = self.table.discards(Some(file))?;
+        let mut replicas: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for (_, region, number, replica) in self.table.replicas(Some(file))? {
+            replicas.entry(region).or_default().insert(number, replica);
+        }
         let mut record = record;
         let durable_size_bytes = record.size_bytes;
         let adopted = self.adopt(file, &mut record)?;
@@ -119,10 +124,15 @@ impl Core {
             regions,
             moving: BTreeMap::new(),
             discards: discards.into_iter().map(|(_, region, number, layout)| ((region, number), layout)).collect(),
+            forgotten: Vec::new(),
+            replicas,
+            wanted: self.table.wanted(file)?,
+            lacking: BTreeMap::new(),
             move_slots: 0,
             stub: None,
             holder: None,
             openers: HashSet::new(),
+            writers: HashSet::new(),
             freed: false,
         };
         let managed = Managed { file, control, extent, slots, inner: Mutex::new(inner) };
@@ -157,6 +167,9 @@ impl Core {
                 FileState::Creating | FileState::Importing { .. } => Life::Making,
                 FileState::Live | FileState::Releasing { .. } | FileState::Unlinked => Life::Live,
             });
+            if inner.regions.keys().any(|region| self.lacks_replicas(&inner, *region)) {
+                self.watch_for_idleness(file);
+            }
         }
         Ok(managed)
     }
@@ -268,14 +281,16 @@ impl Core {
             let published = match managed.control.region(*region) {
                 RegionState::Placed { generation, motion, .. } => {
                     // A predecessor's move ends here, on one side or the other.
-                    has_moved |= motion != Motion::Still;
-                    generation == record.generation && motion == Motion::Still
+                    let is_still = matches!(motion, Motion::Still | Motion::Replicated);
+                    has_moved |= !is_still;
+                    generation == record.generation && is_still
                 }
                 RegionState::Absent => false,
             };
             if !published {
                 managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             }
+            managed.show_replicas(inner, *region)?;
         }
         if has_moved {
             managed.control.let_writers_go_on();

@@ -2,7 +2,8 @@
 //!
 //! Orders become one move for each region. Those that take a region off SSD come first, since they make room, then those that leave the SSD
 //! share as it is, then the rest; each kind in the order in which it was ordered. A later order for a region replaces an earlier one that has
-//! not begun. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
+//! not begun. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it (`super::replicas`); they are told of
+//! elsewhere and counted in no total but that of bytes copied. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
 //!
 //! | module | what |
 //! |---|---|
@@ -18,6 +19,7 @@ mod moving;
 mod placements;
 mod throttle;
 
+pub(super) use discards::Discard;
 pub(super) use moving::Going;
 
 use super::files::{Inner, Managed};
@@ -54,14 +56,16 @@ enum Class {
     Outgoing,
     Neutral,
     Incoming,
+    Sync,
 }
 
-/// One region's move, from its order to its end.
+/// One region's move or sync, from its order to its end.
 struct Entry {
     file: FileId,
     path: Arc<str>,
     region: RegionIndex,
-    layout: Arc<Layout>,
+    /// `None`: a sync.
+    to: Option<Arc<Layout>>,
     class: Class,
     from: Vec<(u16, u32)>,
     total_bytes: u64,
@@ -78,7 +82,8 @@ pub(super) struct Task {
     pub(super) number: MoveNumber,
     pub(super) file: FileId,
     pub(super) region: RegionIndex,
-    pub(super) layout: Arc<Layout>,
+    /// `None`: it stays, and its replicas are made.
+    pub(super) to: Option<Arc<Layout>>,
     pub(super) copied_bytes: Arc<AtomicU64>,
 }
 
@@ -104,13 +109,15 @@ struct Queue {
     turn: u64,
     /// Put back until then.
     later: Vec<(Instant, MoveNumber)>,
-    /// Not begun, by region.
-    queued: HashMap<(FileId, RegionIndex), MoveNumber>,
+    /// Not begun, by region, and whether it is a sync.
+    queued: HashMap<Key, MoveNumber>,
     ended: VecDeque<MoveNumber>,
     active: usize,
     totals: MoveTotals,
     stopping: bool,
 }
+
+type Key = (FileId, RegionIndex, bool);
 
 /// All moves of a broker.
 pub(super) struct Moves {
@@ -118,6 +125,7 @@ pub(super) struct Moves {
     changed: Condvar,
     pub(super) throttle: Throttle,
     pub(super) freeing: discards::Freeing,
+    pub(super) idle: super::replicas::Idle,
 }
 
 /// The threads, until stopped.
@@ -152,12 +160,12 @@ impl Drop for Movers {
 }
 
 impl Moves {
-    pub(super) fn new(throttle: Throttle) -> Self {
+    pub(super) fn new(throttle: Throttle, idle: super::replicas::Idle) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let since_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let totals = MoveTotals { since_ns, ..MoveTotals::default() };
         let queue = Mutex::new(Queue { totals, ..Queue::default() });
-        Self { queue, changed: Condvar::new(), throttle, freeing: discards::Freeing::default() }
+        Self { queue, changed: Condvar::new(), throttle, freeing: discards::Freeing::default(), idle }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -216,6 +224,36 @@ impl Moves {
         }
     }
 
+    /// Queues, or refuses all. Returns the number of the first and how many there are.
+    fn add(&self, added: Vec<Entry>) -> Result<(MoveNumber, u64), Refusal> {
+        let mut queue = self.queue();
+        let (first, count) = (MoveNumber(queue.next), added.len() as u64);
+        if queue.queued.len() + added.len() > MOST_QUEUED {
+            return Err(Refusal::TooLarge {
+                what: format!(
+                    "{} moves in the queue; order the rest when some are done",
+                    queue.queued.len() + added.len()
+                ),
+            });
+        }
+        let replaced: HashSet<MoveNumber> = added.into_iter().filter_map(|entry| queue.add(entry)).collect();
+        queue.take_out(&replaced);
+        drop(queue);
+        self.changed.notify_all();
+        Ok((first, count))
+    }
+
+    /// Syncs of the file's regions that have not ended.
+    pub(super) fn syncs_of(&self, file: FileId) -> u64 {
+        self.queue().entries.values().filter(|entry| entry.to.is_none() && entry.file == file).count() as u64
+    }
+
+    /// For movers that wait: there is something new to look after.
+    pub(super) fn wake(&self) {
+        drop(self.queue());
+        self.changed.notify_all();
+    }
+
     /// The move has begun. False: it was cancelled meanwhile.
     pub(super) fn begun(&self, number: MoveNumber, going: &Arc<Going>, total_bytes: u64) -> bool {
         let mut queue = self.queue();
@@ -240,7 +278,8 @@ impl Moves {
 
     pub(super) fn totals(&self) -> MoveTotals {
         let queue = self.queue();
-        let unfinished = queue.entries.values().filter(|entry| !entry.state.is_final());
+        let moves = queue.entries.values().filter(|entry| entry.to.is_some());
+        let unfinished = moves.filter(|entry| !entry.state.is_final());
         let left = |entry: &Entry| match entry.state {
             MoveState::Queued { .. } => entry.total_bytes,
             MoveState::Copying => entry.total_bytes.saturating_sub(entry.copied_bytes.load(Relaxed)),
@@ -265,7 +304,8 @@ impl Moves {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let (mut bytes, mut moves) = (0, Vec::new());
         for (number, entry) in queue.entries.range((from, Bound::Unbounded)) {
-            let status = entry.status(*number);
+            let Some(to) = &entry.to else { continue };
+            let status = entry.status(*number, to);
             bytes += 128 + status.path.len() + 8 * (status.from.len() + status.to.len());
             if let MoveState::Failed { why } | MoveState::Queued { waits_for: Some(why) } = &status.state {
                 bytes += why.len();
@@ -284,7 +324,7 @@ impl Moves {
         if !queue.stopping && queue.take_later().is_none() && (queue.totals.paused.is_some() || queue.ready.is_empty())
         {
             let wait = if queue.later.is_empty() && self.freeing.is_empty() {
-                Duration::from_secs(3600)
+                self.idle.next_look().unwrap_or(Duration::from_secs(3600))
             } else {
                 LOOK_INTERVAL
             };
@@ -302,10 +342,11 @@ impl Moves {
             number,
             file: entry.file,
             region: entry.region,
-            layout: Arc::clone(&entry.layout),
+            to: entry.to.clone(),
             copied_bytes: Arc::clone(&entry.copied_bytes),
         };
-        queue.queued.remove(&(task.file, task.region));
+        let key = entry.key();
+        queue.queued.remove(&key);
         Some(task)
     }
 
@@ -357,7 +398,7 @@ impl Queue {
     fn put_back(&mut self, number: MoveNumber, why: String) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.going = None;
-        let key = (entry.file, entry.region);
+        let key = entry.key();
         // Cancelled, or replaced by a later order, while it was being tried.
         if entry.cancelled || self.queued.contains_key(&key) {
             return self.end(number, MoveState::Cancelled);
@@ -371,6 +412,10 @@ impl Queue {
 
     fn end(&mut self, number: MoveNumber, state: MoveState) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
+        if entry.to.is_none() {
+            self.entries.remove(&number);
+            return;
+        }
         let total = match state {
             MoveState::Failed { .. } => &mut self.totals.failed,
             MoveState::Cancelled => &mut self.totals.cancelled,
@@ -420,7 +465,7 @@ impl Queue {
     fn end_cancelled(&mut self, number: MoveNumber) -> bool {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
         entry.cancelled = true;
-        let key = (entry.file, entry.region);
+        let key = entry.key();
         match &entry.going {
             Some(going) => going.cancel(),
             None if self.queued.get(&key) == Some(&number) => {
@@ -438,7 +483,7 @@ impl Queue {
     fn add(&mut self, entry: Entry) -> Option<MoveNumber> {
         let number = MoveNumber(self.next);
         self.next += 1;
-        let key = (entry.file, entry.region);
+        let key = entry.key();
         let earlier = self.queued.get(&key).copied();
         let replaced = earlier.filter(|earlier| self.end_cancelled(*earlier));
         self.queued.insert(key, number);
@@ -449,14 +494,18 @@ impl Queue {
 }
 
 impl Entry {
-    fn status(&self, number: MoveNumber) -> MoveStatus {
+    fn key(&self) -> Key {
+        (self.file, self.region, self.to.is_none())
+    }
+
+    fn status(&self, number: MoveNumber, to: &Layout) -> MoveStatus {
         MoveStatus {
             number,
             file: self.file,
             path: self.path.to_string(),
             region: self.region,
             from: self.from.clone(),
-            to: pairs(&self.layout),
+            to: pairs(to),
             state: self.state.clone(),
             copied_bytes: self.copied_bytes.load(Relaxed),
             total_bytes: self.total_bytes,
@@ -464,7 +513,7 @@ impl Entry {
     }
 }
 
-fn pairs(layout: &Layout) -> Vec<(u16, u32)> {
+pub(super) fn pairs(layout: &Layout) -> Vec<(u16, u32)> {
     layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect()
 }
 
@@ -492,7 +541,7 @@ impl Core {
                     file: order.file,
                     path: Arc::clone(&path),
                     region: *region,
-                    layout: Arc::clone(&layout),
+                    to: Some(Arc::clone(&layout)),
                     class: self.class_of(&placed.layout, &layout),
                     from: pairs(&placed.layout),
                     total_bytes: geometry.used_bytes(*region, size_bytes),
@@ -504,21 +553,32 @@ impl Core {
                 });
             }
         }
-        let mut queue = self.moves.queue();
-        let (first, count) = (MoveNumber(queue.next), added.len() as u64);
-        if queue.queued.len() + added.len() > MOST_QUEUED {
-            return Err(Refusal::TooLarge {
-                what: format!(
-                    "{} moves in the queue; order the rest when some are done",
-                    queue.queued.len() + added.len()
-                ),
-            });
-        }
-        let replaced: HashSet<MoveNumber> = added.into_iter().filter_map(|entry| queue.add(entry)).collect();
-        queue.take_out(&replaced);
-        drop(queue);
-        self.moves.changed.notify_all();
-        Ok((first, count))
+        self.moves.add(added)
+    }
+
+    /// Queues syncs of these regions, whose file is `managed`.
+    pub(super) fn queue_sync_of(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        regions: &[RegionIndex],
+    ) -> Result<(), Refusal> {
+        let (path, size_bytes): (Arc<str>, _) = (inner.record.path.as_str().into(), managed.extent.size_bytes());
+        let entry = |region: &RegionIndex| Entry {
+            file: managed.file,
+            path: Arc::clone(&path),
+            region: *region,
+            to: None,
+            class: Class::Sync,
+            from: Vec::new(),
+            total_bytes: inner.geometry().used_bytes(*region, size_bytes),
+            copied_bytes: Arc::default(),
+            state: MoveState::Queued { waits_for: None },
+            going: None,
+            cancelled: false,
+            put_back: Duration::ZERO,
+        };
+        self.moves.add(regions.iter().map(entry).collect()).map(drop)
     }
 
     /// Regions of the order without objects are placed so later.
@@ -577,6 +637,7 @@ impl Core {
     fn move_on(&self) {
         while !self.moves.is_stopping() {
             self.free_what_is_left();
+            self.sync_what_is_idle();
             let Some(task) = self.moves.next_task() else { continue };
             // A fault of ours ends the move, which is given up as it unwinds, and not the mover.
             let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.move_region(&task)));

@@ -6,7 +6,7 @@
 //! finds, and numbers that are never used.
 
 use super::files::{Inner, Managed, RESERVE_FIRST};
-use super::room::{NoRoom, Reservation};
+use super::room::{Full, NoRoom, Reservation};
 use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
@@ -15,11 +15,21 @@ use crate::shared::control::{ControlError, MAX_REGIONS};
 use std::collections::BTreeSet;
 use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
 
+/// Servers, one after the other, that replicas may have to leave for one request.
+const MOST_TAKEN_BACK: usize = 64;
+
 impl Core {
     /// Gives every region of `first ..= last` that has none objects.
     pub(super) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
         if last.0 >= MAX_REGIONS {
             return Err(ControlError::TooManyRegions { file: managed.file, region: last }.into());
+        }
+        // Replicas leave before a region is placed elsewhere than planned, or not at all.
+        for _ in 0..MOST_TAKEN_BACK {
+            match self.full_for(managed, first, last)? {
+                Some(full) if self.take_back(&full) => {}
+                _ => break,
+            }
         }
         let mut inner = guard(&managed.inner);
         if inner.freed {
@@ -154,6 +164,28 @@ impl Core {
             inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
             inner.regions.insert(*region, record.clone());
         }
+        if placed.iter().any(|(region, _)| self.lacks_replicas(inner, *region)) {
+            self.watch_for_idleness(managed.file);
+        }
         Ok(())
+    }
+
+    /// The server that has no room for the regions' own layouts, if there are replicas that could leave it.
+    fn full_for(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<Option<Full>, Refusal> {
+        let inner = guard(&managed.inner);
+        let mut room = guard(&self.room);
+        if !room.has_replicas() {
+            return Ok(None);
+        }
+        let mut reservation = room.reserve(&self.servers);
+        for region in (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region)) {
+            let own = self.avoiding(inner.placement.layout_of(region));
+            match reservation.take(&own, inner.record.region_bytes) {
+                Ok(()) => {}
+                Err(NoRoom::Server(error)) => return Err(error.into()),
+                Err(NoRoom::Full(full)) => return Ok(Some(full)),
+            }
+        }
+        Ok(None)
     }
 }

@@ -22,6 +22,12 @@ impl Core {
                     room.add(&placed.layout, record.region_bytes);
                 }
             })?;
+            for (file, _, _, replica) in self.table.replicas(None)? {
+                if let Some(record) = files.get(&file) {
+                    room.add(&replica.layout, record.region_bytes);
+                    room.note_replicas();
+                }
+            }
         }
         self.remove_stale_memory(&files);
         let mut said = self.recover_moves(&files)?;

@@ -88,6 +88,11 @@ impl Core {
                 self.place(&*self.managed(file)?, first, last)?;
                 done()
             }
+            Request::Pin { file, first, last } => {
+                needs_write(connection, file)?;
+                self.pin(&*self.managed(file)?, first, last)?;
+                done()
+            }
             Request::Truncate { file, size_bytes } => {
                 needs_write(connection, file)?;
                 self.truncate(&*self.managed(file)?, size_bytes)?;
@@ -112,7 +117,7 @@ impl Core {
             Request::Close { file } => {
                 guard(&connection.client).opened.remove(&file);
                 if let Some(managed) = self.if_loaded(file) {
-                    guard(&managed.inner).openers.remove(&connection.id);
+                    self.left(&managed, connection.id);
                     self.after_close(&managed)?;
                 }
                 done()
@@ -193,6 +198,9 @@ impl Core {
             .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
+        if granted.writable {
+            inner.writers.insert(connection.id);
+        }
         let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
         Ok((Reply::Opened { file, writable: granted.writable }, along))
     }
@@ -273,9 +281,9 @@ impl Core {
         };
         for file in files.into_keys() {
             let Some(managed) = self.if_loaded(file) else { continue };
+            self.left(&managed, connection.id);
             let was_holder = {
                 let mut inner = guard(&managed.inner);
-                inner.openers.remove(&connection.id);
                 let was = inner.holder == Some(connection.id);
                 if was {
                     inner.holder = None;

@@ -25,6 +25,8 @@ pub(crate) struct Room {
     reserve_bytes: Vec<u64>,
     /// Number of the file system that each server lies on.
     file_system: Vec<u64>,
+    /// Whether there have been replicas since the broker began, which could leave a full server.
+    has_replicas: bool,
 }
 
 /// Room looked at once for one request: promises that are not yet made, over free space as it was.
@@ -59,7 +61,16 @@ impl Room {
             reserve_bytes: servers.iter().map(|server| server.reserve.0).collect(),
             // A directory that is not there stands alone; asking for its free space is an error of its own.
             file_system: (0..).zip(servers).map(|(n, s)| device(s.url.directory()).unwrap_or(u64::MAX - n)).collect(),
+            has_replicas: false,
         }
+    }
+
+    pub(crate) fn note_replicas(&mut self) {
+        self.has_replicas = true;
+    }
+
+    pub(crate) fn has_replicas(&self) -> bool {
+        self.has_replicas
     }
 
     pub(crate) fn promised(&self, server: ServerId) -> Promised {

@@ -10,11 +10,12 @@
 use super::files::{Inner, Managed};
 use super::{Core, guard};
 use crate::protocol::Refusal;
-use crate::rmt::{Changes, FileRecord, RegionRecord};
+use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
 use crate::shared::control::RegionState;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
+use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 
 /// How long a truncation waits for I/O in flight before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,6 +79,8 @@ impl Core {
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_cut(&inner, size_bytes)?;
         self.end_moves(managed, &inner, "the file was truncated");
+        // A replica's server that is away must not fail the cut.
+        self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
         self.begin_cut(managed, &mut inner, size_bytes)?;
         self.finish_cutting(managed, &mut inner, size_bytes)
     }
@@ -145,10 +148,13 @@ impl Core {
         let geometry = inner.geometry();
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
-        for (region, placed) in &gone {
-            managed.control.retract(*region);
-            for stripe in placed.layout.stripes() {
-                let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+        let replicas = inner.replicas.split_off(&RegionIndex(count));
+        let removed = gone.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        let removed = removed.chain(copies(&replicas));
+        for (region, generation, layout) in removed {
+            managed.control.retract(region);
+            for stripe in layout.stripes() {
+                let object = ObjectName { file: managed.file, region, generation };
                 let removed = self.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
                 if let Err(refusal) = removed {
                     self.state.note(&format!("an object cut off stays behind for `check`: {refusal}"));
@@ -169,11 +175,11 @@ impl Core {
         for region in gone.keys() {
             changes.remove_region(managed.file, *region);
         }
+        remove_records(&mut changes, managed.file, &replicas);
         changes.put_file(managed.file, &record);
         let mut room = guard(&self.room);
-        for placed in gone.values() {
-            room.give_back(&placed.layout, geometry.region_bytes());
-        }
+        let layouts = gone.values().map(|placed| &placed.layout).chain(copies(&replicas).map(|(_, _, layout)| layout));
+        layouts.for_each(|layout| room.give_back(layout, geometry.region_bytes()));
         drop(room);
         if record != inner.record || !gone.is_empty() {
             // If this fails the intent stays, and `note_cut` drops it before anything is promised to last.
@@ -195,6 +201,14 @@ impl Core {
                 gone.push(region);
             }
         }
+        // With their replicas, of which the table may still tell when those of `inner` are gone.
+        let mut replicas: Replicas = BTreeMap::new();
+        for (_, region, number, replica) in self.table.replicas(Some(managed.file))? {
+            if gone.contains(&region) {
+                replicas.entry(region).or_default().insert(number, replica);
+            }
+        }
+        remove_records(&mut changes, managed.file, &replicas);
         let size_bytes = managed.extent.size_bytes();
         let record = FileRecord { cutting_to_bytes: None, size_bytes, ..inner.record.clone() };
         changes.put_file(managed.file, &record);
@@ -203,6 +217,11 @@ impl Core {
         let mut room = guard(&self.room);
         for placed in gone.iter().filter_map(|region| inner.regions.remove(region)) {
             room.give_back(&placed.layout, inner.record.region_bytes);
+        }
+        let forgotten: Replicas =
+            gone.iter().filter_map(|region| Some((*region, inner.replicas.remove(region)?))).collect();
+        for (_, _, layout) in copies(&forgotten) {
+            room.give_back(layout, inner.record.region_bytes);
         }
         Ok(())
     }
@@ -226,11 +245,14 @@ impl Core {
     fn cut_leftovers_to(&self, file: FileId, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
         let geometry = inner.geometry();
         let mut first_fault = None;
-        for (region, placed) in affected(inner, size_bytes) {
-            let view = placed.layout.view();
-            let used = geometry.used_bytes(*region, size_bytes);
-            for (turn, stripe) in placed.layout.stripes().iter().enumerate() {
-                let object = ObjectName { file, region: *region, generation: placed.generation };
+        let places = affected(inner, size_bytes).map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        let replicas =
+            copies(&inner.replicas).filter(|(region, ..)| geometry.start_of(RegionIndex(region.0 + 1)).0 > size_bytes);
+        for (region, generation, layout) in places.chain(replicas) {
+            let view = layout.view();
+            let used = geometry.used_bytes(region, size_bytes);
+            for (turn, stripe) in layout.stripes().iter().enumerate() {
+                let object = ObjectName { file, region, generation };
                 let length = view.object_bytes(turn, used);
                 let cut = self
                     .server(stripe.server)
@@ -241,6 +263,22 @@ impl Core {
             }
         }
         first_fault.map_or(Ok(()), Err)
+    }
+}
+
+type Replicas = BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>;
+
+fn copies(replicas: &Replicas) -> impl Iterator<Item = (RegionIndex, Generation, &Layout)> {
+    let of_region = |(region, numbered): (&RegionIndex, _)| (*region, numbered);
+    let all = replicas.iter().map(of_region);
+    all.flat_map(|(region, numbered): (_, &BTreeMap<u8, ReplicaRecord>)| {
+        numbered.values().map(move |replica| (region, replica.generation, &replica.layout))
+    })
+}
+
+fn remove_records(changes: &mut Changes, file: FileId, replicas: &Replicas) {
+    for (region, numbered) in replicas {
+        numbered.keys().for_each(|number| changes.remove_replica(file, *region, *number));
     }
 }
 

@@ -9,6 +9,7 @@
 //! cache has (`RWF_NOWAIT`); what it has not is asked of all servers at once (`waiting`).
 
 use super::buffers::{Batch, Buffers, Cursor};
+use super::copies::Choice;
 use super::{FileError, StripedFile};
 use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Pin};
@@ -43,6 +44,11 @@ pub(super) enum Obstacle {
     Again,
     /// Regions without objects.
     Place {
+        first: RegionIndex,
+        last: RegionIndex,
+    },
+    /// Regions with replicas, which have to be forgotten before a write.
+    Pin {
         first: RegionIndex,
         last: RegionIndex,
     },
@@ -211,7 +217,9 @@ impl StripedFile {
         if bytes == 0 {
             return Ok(Done { bytes: 0, due: None, obstacle: None });
         }
-        if let Some((start, target)) = self.whole(offset, bytes, buffers)? {
+        if let Some((start, target)) = self.whole(offset, bytes, buffers)?
+            && target.motion != Motion::Replicated
+        {
             // SAFETY: `bytes` bytes of one buffer that the caller lent for writing.
             let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
             let pin = self.pin(&target.key)?;
@@ -293,6 +301,9 @@ impl StripedFile {
             match self.shared.control.region(region) {
                 RegionState::Absent => return Err(Obstacle::Place { first: region, last }),
                 RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(Obstacle::Sealed(region)),
+                RegionState::Placed { motion: Motion::Replicated, .. } => {
+                    return Err(Obstacle::Pin { first: region, last });
+                }
                 RegionState::Placed { .. } => {}
             }
         }
@@ -326,7 +337,9 @@ impl StripedFile {
         length: u64,
         buffers: &Buffers<'_>,
     ) -> Result<Done, Obstacle> {
-        let due = if self.core.stations.is_some() { self.reserve(direction, offset, length) } else { None };
+        let mut chosen = Vec::new();
+        let reserves = self.core.stations.is_some();
+        let mut due = if reserves { self.reserve(direction, offset, length, &mut chosen) } else { None };
         let mut waiting: Vec<SubMove<'a>> = Vec::new();
         let mut stopped: Option<Stopped> = None;
         for piece in self.geometry.pieces(offset, length) {
@@ -337,6 +350,17 @@ impl StripedFile {
                 }
                 // Placed a moment ago, and retracted since.
                 RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Again }),
+                RegionState::Placed { generation, view, motion: Motion::Replicated } => match direction {
+                    Direction::Read => {
+                        let reserved = chosen.iter().position(|chosen: &Choice<'_>| chosen.region == piece.region);
+                        let reserved = reserved.map(|number| chosen.swap_remove(number));
+                        self.read_copies(&piece, (generation, view), reserved, buffers, &mut due)
+                    }
+                    Direction::Write => {
+                        let obstacle = Obstacle::Pin { first: piece.region, last: piece.region };
+                        Err(Stopped { bytes: piece.buffer_offset, obstacle })
+                    }
+                },
                 RegionState::Placed { generation, view, motion } => {
                     let mut act = || self.move_piece(direction, &piece, generation, view, buffers, &mut waiting);
                     match motion {
@@ -370,7 +394,7 @@ impl StripedFile {
     }
 
     /// One region's part.
-    fn move_piece<'a>(
+    pub(super) fn move_piece<'a>(
         &'a self,
         direction: Direction,
         piece: &RegionPiece,
@@ -444,23 +468,6 @@ impl StripedFile {
         Ok(())
     }
 
-    /// Takes the emulated devices' time for every sub-request, in turn, before any byte moves.
-    fn reserve(&self, direction: Direction, offset: FileOffset, length: u64) -> Due {
-        let mut due = None;
-        for piece in self.geometry.pieces(offset, length) {
-            let RegionState::Placed { generation, view, .. } = self.shared.control.region(piece.region) else {
-                continue;
-            };
-            for sub in from_first_byte(view, piece.offset, piece.length) {
-                if let Ok(server) = self.core.server(sub.server) {
-                    let object = ObjectName { file: self.file, region: piece.region, generation };
-                    due = due.max(server.reserve(direction, object, sub.offset, sub.length));
-                }
-            }
-        }
-        due
-    }
-
     #[inline]
     pub(super) fn key(
         &self,
@@ -499,12 +506,10 @@ impl StripedFile {
             Err(ServerError::Denied { .. }) => Err(Obstacle::Object(*key)),
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
-                match self.shared.control.region(region) {
-                    RegionState::Placed { generation: present, .. } if present == generation => {
-                        Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
-                    }
-                    _ => Err(Obstacle::Again),
+                if !self.shared.control.shows(region, generation) {
+                    return Err(Obstacle::Again);
                 }
+                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
             }
             Err(error) => Err(self.fault(error)),
         }
@@ -517,6 +522,11 @@ impl StripedFile {
         match obstacle {
             Obstacle::Again => Ok(()),
             Obstacle::Sealed(region) => self.wait_while_sealed(region),
+            Obstacle::Pin { first, last } => {
+                self.check_not_replaced()?;
+                self.core.done(&Request::Pin { file, first, last }, &[]).map_err(|source| self.broker(source))?;
+                self.check_not_replaced()
+            }
             Obstacle::Leftovers => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
@@ -557,7 +567,11 @@ struct Target<'a> {
 }
 
 /// The sub-requests of a region's part, that of its first byte first.
-fn from_first_byte(view: StripeView<'_>, offset: RegionOffset, length: u64) -> impl Iterator<Item = SubRequest<'_>> {
+pub(super) fn from_first_byte(
+    view: StripeView<'_>,
+    offset: RegionOffset,
+    length: u64,
+) -> impl Iterator<Item = SubRequest<'_>> {
     let first = view.locate(offset).turn;
     let from_first = view.split(offset, length).filter(move |sub| sub.turn >= first);
     from_first.chain(view.split(offset, length).filter(move |sub| sub.turn < first))
@@ -595,7 +609,7 @@ impl SubMove<'_> {
 /// Where a request stopped: `bytes` of it are done, and no more, because of `obstacle`.
 pub(super) struct Stopped {
     bytes: u64,
-    obstacle: Obstacle,
+    pub(super) obstacle: Obstacle,
 }
 
 impl Stopped {

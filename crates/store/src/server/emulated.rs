@@ -139,6 +139,16 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length).map(|reserved| reserved.end.0)
     }
 
+    fn predict_ns(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Option<u64> {
+        if self.stations.pace() == Pace::Host {
+            return None;
+        }
+        let access = Access { direction, place: disk_place(object, offset), bytes: length };
+        let stations = (&self.spec.device, self.spec.link.as_ref());
+        let now = Monotonic.now();
+        Some(self.stations.predict(self.server, stations, now, &access).0 - now.0)
+    }
+
     fn read_at(
         &self,
         handle: BorrowedFd<'_>,
@@ -220,9 +230,16 @@ mod tests {
         assert_eq!(reserve(0), None);
         stations.set_pace(Pace::Host);
         assert_eq!(reserve(4096), None);
-        assert_eq!(stations.server_load(ServerId(0)).sub_requests, 0);
+        let predict = || server.predict_ns(Direction::Read, object(0, 1), ObjectOffset(0), 1 << 20);
+        assert_eq!((stations.server_load(ServerId(0)).sub_requests, predict()), (0, None));
         stations.set_pace(Pace::Emulated);
+        let alone = predict().unwrap();
+        assert_eq!(stations.server_load(ServerId(0)).sub_requests, 0, "a prediction reserves nothing");
         let (first, second) = (reserve(4096).unwrap(), reserve(4096).unwrap());
+        for _ in 0..100 {
+            reserve(1 << 20);
+        }
+        assert!(predict().unwrap() > 50 * alone, "behind those that were reserved");
         // The link is the slowest of the stations: the second leaves it one message later, unless this thread was away for that long.
         assert!(second >= first + server.spec.link.unwrap().demand(4096).0);
         stations.wait(first);

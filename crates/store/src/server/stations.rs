@@ -223,6 +223,31 @@ impl Stations {
         (Reservation { device_end, end }, reserved)
     }
 
+    /// When an access issued at `issue` would be done; nothing is reserved.
+    pub(crate) fn predict(
+        &self,
+        server: ServerId,
+        (device, link): (&DeviceSpec, Option<&LinkSpec>),
+        issue: Nanos,
+        access: &Access,
+    ) -> Nanos {
+        let free = |offset| Nanos(self.server_word(server, offset).load(Relaxed));
+        let skipped_bytes = match device {
+            DeviceSpec::Hdd(hdd) => {
+                let words: [u64; MAX_STREAMS] =
+                    std::array::from_fn(|slot| self.server_word(server, STREAMS + slot * 8).load(Relaxed));
+                let uses = self.server_word(server, USES).load(Relaxed);
+                place(&words[..hdd.streams], uses, access.place, access.bytes, hdd.skip_bytes).skipped_bytes
+            }
+            DeviceSpec::Ssd(_) => None,
+        };
+        let demand = device.demand(access.direction, access.bytes, skipped_bytes);
+        let channel = (0..device.channels()).map(|channel| free(CHANNELS + channel * 8)).min();
+        let arrival = channel.map_or(issue, |channel| issue.max(channel) + demand.channel);
+        let device_end = arrival.max(free(SERIAL)) + demand.serial;
+        link.map_or(device_end, |link| device_end.max(free(LINK)) + link.demand(access.bytes))
+    }
+
     fn note_stream(&self, server: ServerId, streams: usize, access: &Access, skip_bytes: u64) -> Option<u64> {
         let uses = self.server_word(server, USES).fetch_add(1, Relaxed);
         loop {

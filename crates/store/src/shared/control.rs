@@ -14,9 +14,14 @@
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
+//! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
 //!
-//! A region word is published by one store, so a reader sees a generation together with its layout and with the state: 0 absent, 1 placed, 64 + s
-//! moving in move slot s, 128 + s sealed there (`super::marking`). Layouts are only ever added.
+//! A region word is published by one store, so a reader sees a generation together with its layout and with the state: 0 absent, 1 placed, 2 placed
+//! with replicas, 64 + s moving in move slot s, 128 + s sealed there (`super::marking`). Replica words are looked at only by who sees 2. Layouts are
+//! only ever added.
+//!
+//! A reader that saw 2 may load a replica word that was cleared or published anew since. It never gets old bytes by that: a replica that was
+//! forgotten in the meantime was so for a write that overlaps this read, and one that was published in the meantime is newer.
 
 use super::map::SharedMap;
 use super::marking::{self, Marks, Motion};
@@ -25,7 +30,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x03");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -41,7 +46,10 @@ const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
 
 /// Most regions of one file: with 64 MiB regions, 64 TiB.
 pub const MAX_REGIONS: u32 = 1 << 20;
-const LENGTH: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+/// Most replicas of a region, its place not counted.
+pub const MAX_REPLICAS: usize = 3;
+const REPLICAS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
+const LENGTH: usize = REPLICAS_AT + MAX_REGIONS as usize * MAX_REPLICAS * 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
@@ -191,12 +199,70 @@ impl ControlBlock {
         if word & 0xff == 0 {
             return RegionState::Absent;
         }
+        let (generation, view) = self.place_in(word);
+        RegionState::Placed { generation, view, motion: Motion::of(word) }
+    }
+
+    /// What a word that is not 0 says of a place.
+    #[inline]
+    fn place_in(&self, word: u64) -> (Generation, StripeView<'_>) {
         let at = LAYOUTS_AT + (word >> 8 & 0xff_ffff) as usize * 8;
         let count = self.map.word(at).load(Relaxed) as usize;
-        // SAFETY: the region word was stored after the layout, and layouts are never changed; any bits are a valid Stripe.
+        // SAFETY: the word was stored after the layout, and layouts are never changed; any bits are a valid Stripe.
         let stripes = unsafe { self.map.published::<Stripe>(at + 8, count) };
-        let generation = Generation((word >> 32) as u32);
-        RegionState::Placed { generation, view: StripeView::new(stripes), motion: Motion::of(word) }
+        (Generation((word >> 32) as u32), StripeView::new(stripes))
+    }
+
+    /// The replicas of a region whose state is [`Motion::Replicated`], in the order of their numbers. To be called inside a lane.
+    pub fn replicas(&self, region: RegionIndex) -> impl Iterator<Item = (Generation, StripeView<'_>)> {
+        self.replica_words(region).iter().filter_map(|word| match word.load(SeqCst) {
+            0 => None,
+            word => Some(self.place_in(word)),
+        })
+    }
+
+    /// Whether objects of this generation belong to the region now, as its place or as a replica.
+    #[must_use]
+    pub fn shows(&self, region: RegionIndex, generation: Generation) -> bool {
+        match self.region(region) {
+            RegionState::Absent => false,
+            RegionState::Placed { generation: place, motion, .. } => {
+                let is_replica = || self.replicas(region).any(|(replica, _)| replica == generation);
+                place == generation || (motion == Motion::Replicated && is_replica())
+            }
+        }
+    }
+
+    fn replica_words(&self, region: RegionIndex) -> &[AtomicU64] {
+        let region = region.0.min(MAX_REGIONS - 1) as usize;
+        self.map.words(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS)
+    }
+
+    /// Broker only: a placed region has these replicas, by their numbers, and no others. Not while it moves, but from the seal on.
+    pub fn show_replicas<'b>(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        replicas: impl IntoIterator<Item = (u8, Generation, &'b Layout)>,
+    ) -> Result<(), ControlError> {
+        let mut words = [0; MAX_REPLICAS];
+        for (number, generation, layout) in replicas {
+            let at = self.find_or_add(file, layout)? as u64;
+            words[usize::from(number) % MAX_REPLICAS] = Motion::Still.in_word(u64::from(generation.0) << 32 | at << 8);
+        }
+        let motion = if words == [0; MAX_REPLICAS] { Motion::Still } else { Motion::Replicated };
+        let word = self.word(region);
+        let before = word.load(SeqCst);
+        if motion == Motion::Still && Motion::of(before) == Motion::Replicated {
+            word.store(motion.in_word(before), SeqCst);
+        }
+        for (shared, own) in self.replica_words(region).iter().zip(words) {
+            shared.store(own, SeqCst);
+        }
+        if motion == Motion::Replicated {
+            word.store(motion.in_word(before), SeqCst);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -267,6 +333,9 @@ impl ControlBlock {
     /// Broker only: the region has no objects any more.
     pub fn retract(&self, region: RegionIndex) {
         self.word(region).store(0, SeqCst);
+        for word in self.replica_words(region) {
+            word.store(0, SeqCst);
+        }
     }
 
     fn find_or_add(&self, file: FileId, layout: &Layout) -> Result<usize, ControlError> {

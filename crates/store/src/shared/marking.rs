@@ -16,6 +16,10 @@
 //!   everything is copied again. A process that takes over a dead one's entry in the table of lanes counts up *forgotten* before it clears
 //!   the lanes ([`super::slots`]); a mover that finds that number changed after the drain does the same.
 //!
+//! A region with *replicas* (further copies that readers may use) has a state of its own. A writer that sees it touches nothing: it has the replicas
+//! forgotten first, durably, after which the region is placed like any other. So replicas only ever stand beside a place that nobody
+//! is writing, and they are made as a move is: marked, sealed, drained, and published by the word that lets writers in again.
+//!
 //! The code is generic over [`Word`] so that a model checker runs exactly what the store runs.
 
 use std::ops::RangeInclusive;
@@ -70,6 +74,7 @@ pub const MARK_WORDS: usize = MAX_CHUNKS / 64;
 
 const STATE: u64 = 0xff;
 const PLACED: u64 = 1;
+const REPLICATED: u64 = 2;
 const MOVING: u64 = 64;
 const SEALED: u64 = 128;
 
@@ -92,6 +97,8 @@ pub fn occupy<W: Word>(lane: &W, what: u64) -> Option<u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Motion {
     Still,
+    /// Still, and there are replicas that equal the place: readers may choose, writers have the replicas forgotten first.
+    Replicated,
     /// Writers mark in this move slot.
     Moving(u8),
     /// Writers wait.
@@ -104,7 +111,7 @@ impl Motion {
     pub fn of(word: u64) -> Self {
         let state = word & STATE;
         if state < MOVING {
-            Motion::Still
+            if state == REPLICATED { Motion::Replicated } else { Motion::Still }
         } else if state < SEALED {
             Motion::Moving((state - MOVING) as u8)
         } else {
@@ -117,6 +124,7 @@ impl Motion {
     pub fn in_word(self, word: u64) -> u64 {
         let state = match self {
             Motion::Still => PLACED,
+            Motion::Replicated => REPLICATED,
             Motion::Moving(slot) => MOVING + u64::from(slot),
             Motion::Sealed(slot) => SEALED + u64::from(slot),
         };
@@ -233,7 +241,8 @@ mod tests {
     #[test]
     fn states_are_told_apart() {
         let place = 0xdead_beef_0012_3401;
-        for motion in [Motion::Still, Motion::Moving(0), Motion::Moving(63), Motion::Sealed(0), Motion::Sealed(63)] {
+        let moving = [Motion::Moving(0), Motion::Moving(63), Motion::Sealed(0), Motion::Sealed(63)];
+        for motion in [Motion::Still, Motion::Replicated].into_iter().chain(moving) {
             let word = motion.in_word(place);
             assert_eq!((Motion::of(word), Motion::Still.in_word(word)), (motion, place));
         }

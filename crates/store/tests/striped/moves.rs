@@ -99,7 +99,7 @@ pub(crate) const REGIONS: u64 = 6;
 const GRAIN: u64 = 3000;
 const THREADS: u64 = 2;
 /// At the start of the file: one number for each thread, which only grows. Grains come behind.
-const NUMBERS: u64 = 1024;
+pub(crate) const NUMBERS: u64 = 1024;
 
 /// What one thread has written, against what it reads.
 struct Owner<'a> {

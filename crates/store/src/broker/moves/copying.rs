@@ -1,4 +1,4 @@
-//! Bytes of a region from its old objects to its new ones.
+//! Bytes of a region from its old objects to its new ones; of a sync, to those of several replicas at once.
 //!
 //! A few threads share a round's units, each reading one while another writes the one before, so that the slower side is never idle. Devices'
 //! time is reserved in the order of the units, reads as well as writes: a disk sees one stream of each.
@@ -67,7 +67,7 @@ pub(super) struct Copier<'a> {
     going: &'a Going,
     region_bytes: u64,
     old: Side<'a>,
-    new: Side<'a>,
+    new: Vec<Side<'a>>,
     /// Up to where something was written to the new place.
     reached: AtomicU64,
     has_copied: AtomicBool,
@@ -97,7 +97,7 @@ impl<'a> Copier<'a> {
             going,
             region_bytes: managed.control.region_bytes(),
             old: side(&going.old.layout, going.old.generation, false)?,
-            new: side(&going.new.layout, going.new.generation, true)?,
+            new: going.new.iter().map(|new| side(&new.layout, new.generation, true)).collect::<Result<_, _>>()?,
             reached: AtomicU64::new(0),
             has_copied: AtomicBool::new(false),
             has_synced_names: AtomicBool::new(false),
@@ -118,13 +118,16 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Makes the new objects durable, their names too.
+    /// Makes the new objects durable, their names too; beside replicas also those of the place.
     pub(super) fn sync(&self) -> Result<(), Fault> {
-        for (stripe, handle) in self.new.layout.stripes().iter().zip(&self.new.handles) {
-            let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
-            server.sync(handle.descriptor.as_fd())?;
-            if !self.has_synced_names.load(Relaxed) {
-                server.sync_names(self.managed.file)?;
+        let place = self.going.is_sync.then_some(&self.old);
+        for side in self.new.iter().chain(place) {
+            for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
+                let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
+                server.sync(handle.descriptor.as_fd())?;
+                if !self.has_synced_names.load(Relaxed) {
+                    server.sync_names(self.managed.file)?;
+                }
             }
         }
         self.has_synced_names.store(true, Relaxed);
@@ -191,9 +194,9 @@ impl<'a> Copier<'a> {
     /// The marked ranges below `limit`, in order, cut to what is copied at once.
     fn units(&self, taken: &[u64; MARK_WORDS], limit: u64) -> Vec<(u64, u64)> {
         let chunk = chunk_bytes(self.region_bytes);
-        let width = self.old.layout.stripes().len().max(self.new.layout.stripes().len()) as u64;
-        let sides = [self.old.layout, self.new.layout].into_iter();
-        let servers = sides.flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
+        let sides = || std::iter::once(&self.old).chain(&self.new).map(|side| side.layout);
+        let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
+        let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
         let most =
             (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MOST_UNIT_BYTES.max(chunk)) / chunk;
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
@@ -360,7 +363,8 @@ impl Round<'_> {
         while *written != number && !self.stopped.load(SeqCst) {
             written = self.turn.wait(written).unwrap_or_else(PoisonError::into_inner);
         }
-        let due = if is_needed { copier.new.reserve(core, Direction::Write, unit) } else { None };
+        let sides = || copier.new.iter().filter(|_| is_needed);
+        let due = sides().filter_map(|side| side.reserve(core, Direction::Write, unit)).max();
         *written = number + 1;
         drop(written);
         self.turn.notify_all();
@@ -368,7 +372,7 @@ impl Round<'_> {
             return Ok(());
         }
         if is_needed {
-            copier.new.write(core, unit.0, buffer)?;
+            sides().try_for_each(|side| side.write(core, unit.0, buffer))?;
             copier.reached.fetch_max(unit.0 + unit.1, SeqCst);
             due.inspect(|due| wait_in_background(*due));
         }

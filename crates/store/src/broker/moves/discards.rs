@@ -10,11 +10,12 @@ use crate::protocol::{MoveNumber, Refusal};
 use crate::rmt::Changes;
 use crate::server::{ObjectName, ServerError};
 use crate::shared::slots::Use;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Generation, Layout, RegionIndex};
+use stripewise_layout::{FileId, Generation, Layout, RegionIndex};
 
 /// A server that fails when objects are freed is asked again after this time, doubled up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -44,6 +45,8 @@ pub(in super::super) struct Freeing {
     waiting: Mutex<Vec<Waiting>>,
     /// With those that are just being looked at.
     count: AtomicUsize,
+    /// Files with replicas that were forgotten and are not in `waiting` yet.
+    forgotten: Mutex<BTreeSet<FileId>>,
 }
 
 impl Freeing {
@@ -52,8 +55,13 @@ impl Freeing {
         guard(&self.waiting).push(Waiting { discard, not_before: Instant::now(), retry: Duration::ZERO });
     }
 
+    /// The file's forgotten replicas are to be looked at.
+    pub(in super::super) fn look_at(&self, file: FileId) {
+        guard(&self.forgotten).insert(file);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.count.load(SeqCst) == 0
+        self.count.load(SeqCst) == 0 && guard(&self.forgotten).is_empty()
     }
 
     fn take(&self) -> Vec<Waiting> {
@@ -64,6 +72,12 @@ impl Freeing {
 impl Core {
     /// Frees what nobody reads any more; the rest waits on.
     pub(super) fn free_what_is_left(&self) {
+        let forgotten = std::mem::take(&mut *guard(&self.moves.freeing.forgotten));
+        for file in forgotten {
+            if let Some(managed) = self.if_loaded(file) {
+                self.free_forgotten(&managed, Duration::ZERO);
+            }
+        }
         for mut waiting in self.moves.freeing.take() {
             let discard = &mut waiting.discard;
             let slots = &discard.managed.slots;

@@ -8,24 +8,28 @@
 //!    word is published and writers go on.
 //! 6. The old objects are freed when nobody who was inside at that time is there any more (`discards`).
 //!
+//! A *sync* goes the same way with another end: what it makes are replicas beside the place, which stays; all replicas of a region are made together
+//! from one reading of the place, since writers of a moving region do not ask whether it has any. The place is synced with them, so that
+//! after a power failure none holds what the place has lost. A region that is to move has its replicas forgotten before it begins.
+//!
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
 use super::super::files::{Inner, Managed};
-use super::super::room::NoRoom;
+use super::super::room::{Full, NoRoom};
 use super::super::{Core, guard};
 use super::copying::{Copier, Fault, Speed};
 use super::discards::Discard;
 use super::placements::with_layout;
 use super::{Outcome, Task};
 use crate::protocol::{MoveNumber, MoveState, Refusal};
-use crate::rmt::{Changes, FileState, RegionRecord};
+use crate::rmt::{Changes, FileState, RegionRecord, ReplicaRecord};
 use crate::server::{ObjectName, Ownership, moved_generation};
 use crate::shared::control::RegionState;
 use crate::shared::marking::{MOVE_SLOTS, Motion, chunks_of};
 use crate::shared::processes::{Incarnation, ProcessSlot};
 use crate::shared::slots::Use;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -56,7 +60,9 @@ pub(in super::super) struct Going {
     pub(in super::super) slot: u8,
     pub(super) region: RegionIndex,
     pub(super) old: RegionRecord,
-    pub(super) new: RegionRecord,
+    /// Of a move its one new place; of a sync the replicas.
+    pub(super) new: Vec<RegionRecord>,
+    pub(super) is_sync: bool,
     ownership: Ownership,
     ended: AtomicBool,
     why: Mutex<Option<Why>>,
@@ -117,6 +123,19 @@ impl From<Fault> for Stop {
     }
 }
 
+/// Why a move did not begin.
+enum NotBegun {
+    Over(Outcome),
+    /// A server has no room, said in words too.
+    Full(Full, String),
+}
+
+impl From<Outcome> for NotBegun {
+    fn from(outcome: Outcome) -> Self {
+        NotBegun::Over(outcome)
+    }
+}
+
 /// What came of waiting for those inside.
 enum Drained {
     Living,
@@ -134,7 +153,12 @@ impl Core {
         };
         let going = match self.begin_move(task, &managed) {
             Ok(going) => going,
-            Err(outcome) => return outcome,
+            Err(NotBegun::Over(outcome)) => return outcome,
+            // What others leave may be enough.
+            Err(NotBegun::Full(full, what)) if self.moves.others_may_make_room() || self.take_back(&full) => {
+                return Outcome::PutBack(what);
+            }
+            Err(NotBegun::Full(_, what)) => return failed(Refusal::NoSpace { what }),
         };
         let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
         let mut act = Move {
@@ -151,6 +175,10 @@ impl Core {
         match act.run(task) {
             Ok(()) => {
                 act.committed = true;
+                if going.is_sync {
+                    return Outcome::Moved { bytes: 0, freeing: false };
+                }
+                self.watch_for_idleness(managed.file);
                 Outcome::Moved { bytes: used, freeing: true }
             }
             // What fails after the move was ended fails because it was.
@@ -162,58 +190,35 @@ impl Core {
     }
 
     /// Step 1. An error is the outcome: also when nothing is to be moved.
-    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, Outcome> {
+    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, NotBegun> {
         let mut inner = guard(&managed.inner);
         let region = task.region;
-        if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
-            return Err(Outcome::Failed("the file was removed".to_owned()));
-        }
-        match inner.record.state {
-            FileState::Live => {}
-            FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
-            _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
-        }
-        let Some(old) = inner.regions.get(&region).cloned() else {
-            let placement = with_layout(&inner.placement, region, &task.layout);
+        let slot = self.may_begin(&inner, region)?;
+        let nothing = |bytes| NotBegun::Over(Outcome::Moved { bytes, freeing: false });
+        let Some(old) = inner.regions.get(&region) else {
+            let Some(layout) = &task.to else { return Err(nothing(0)) };
+            let placement = with_layout(&inner.placement, region, layout);
             let put = self.put_placement(managed, &mut inner, placement);
-            return Err(put.map_or_else(failed, |()| Outcome::Moved { bytes: 0, freeing: false }));
+            return Err(put.map_or_else(|refusal| failed(refusal).into(), |()| nothing(0)));
         };
-        if old.layout == *task.layout {
-            return Err(Outcome::Moved { bytes: 0, freeing: false });
+        if task.to.as_ref().is_some_and(|layout| old.layout == **layout) {
+            return Err(nothing(0));
         }
-        if inner.moving.contains_key(&region) {
-            return Err(Outcome::PutBack("an earlier move of the region".to_owned()));
-        }
-        let slot = inner.move_slots.trailing_ones() as u8;
-        if slot >= MOVE_SLOTS {
-            return Err(Outcome::PutBack("other moves of the file".to_owned()));
-        }
-        // Now, since what is committed cannot be taken back.
-        managed.control.learn(managed.file, &task.layout).map_err(|error| failed(error.into()))?;
-        self.promise_room(&inner, region, &task.layout)?;
-        let give_back = |refusal: Refusal| {
-            guard(&self.room).give_back(&task.layout, managed.control.region_bytes());
-            failed(refusal)
+        let new = match &task.to {
+            Some(layout) => {
+                self.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
+                vec![self.make_target(managed, &mut inner, region, layout)?]
+            }
+            None => self.make_replicas(managed, &mut inner, region)?,
         };
-        let generation = self.reserve_generations(managed, &mut inner, 1).map_err(give_back)? + 1;
-        let generation = moved_generation(generation);
-        let new = RegionRecord { generation, layout: (*task.layout).clone(), fell_back: false };
-        let mut changes = Changes::default();
-        changes.put_discard(managed.file, region, generation, &new.layout);
-        self.step("move: before the discard");
-        self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
-        inner.discards.insert((region, generation), new.layout.clone());
-        self.step("move: discard noted");
-        if let Err(refusal) = self.make_objects(managed, &inner, &[(region, new.clone())]) {
-            drop(inner);
-            self.throw_away(managed, region, &new);
-            return Err(match refusal {
-                Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
-                refusal => failed(refusal),
-            });
+        if new.is_empty() {
+            return Err(nothing(0));
         }
+        // Looked at again: with its replicas forgotten, a region whose own place is lost may have got another.
+        let old = inner.regions[&region].clone();
         let (ownership, ended, why) = (inner.ownership(), AtomicBool::new(false), Mutex::new(None));
-        let going = Arc::new(Going { slot, region, old, new, ownership, ended, why });
+        let is_sync = task.to.is_none();
+        let going = Arc::new(Going { slot, region, old, new, is_sync, ownership, ended, why });
         inner.move_slots |= 1 << slot;
         inner.moving.insert(region, Arc::clone(&going));
         let chunks = chunks_of(inner.record.region_bytes, 0, inner.record.region_bytes).end() + 1;
@@ -223,7 +228,98 @@ impl Core {
         Ok(going)
     }
 
-    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), Outcome> {
+    /// The move slot to take; an error if the region cannot move now.
+    fn may_begin(&self, inner: &Inner, region: RegionIndex) -> Result<u8, Outcome> {
+        if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
+            return Err(Outcome::Failed("the file was removed".to_owned()));
+        }
+        match inner.record.state {
+            FileState::Live => {}
+            FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
+            _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
+        }
+        if inner.moving.contains_key(&region) {
+            return Err(Outcome::PutBack("an earlier move of the region".to_owned()));
+        }
+        let slot = inner.move_slots.trailing_ones() as u8;
+        if slot >= MOVE_SLOTS {
+            return Err(Outcome::PutBack("other moves of the file".to_owned()));
+        }
+        Ok(slot)
+    }
+
+    /// Room, a durable note that they are nobody's yet, and objects for another copy of the region.
+    fn make_target(
+        &self,
+        managed: &Arc<Managed>,
+        inner: &mut Inner,
+        region: RegionIndex,
+        layout: &Layout,
+    ) -> Result<RegionRecord, NotBegun> {
+        // Now, since what is committed cannot be taken back.
+        managed.control.learn(managed.file, layout).map_err(|error| failed(error.into()))?;
+        self.promise_room(inner, region, layout)?;
+        let give_back = |refusal: Refusal| {
+            guard(&self.room).give_back(layout, managed.control.region_bytes());
+            failed(refusal)
+        };
+        let generation = self.reserve_generations(managed, inner, 1).map_err(give_back)? + 1;
+        let generation = moved_generation(generation);
+        let new = RegionRecord { generation, layout: layout.clone(), fell_back: false };
+        let mut changes = Changes::default();
+        changes.put_discard(managed.file, region, generation, &new.layout);
+        self.step("move: before the discard");
+        self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
+        inner.discards.insert((region, generation), new.layout.clone());
+        self.step("move: discard noted");
+        if let Err(refusal) = self.make_objects(managed, inner, &[(region, new.clone())]) {
+            inner.forgotten.push((region, generation));
+            self.moves.freeing.look_at(managed.file);
+            return Err(NotBegun::Over(match refusal {
+                Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
+                refusal => failed(refusal),
+            }));
+        }
+        Ok(new)
+    }
+
+    /// Objects for all replicas that the region is to have and has not; none if it has all that it can have now.
+    fn make_replicas(
+        &self,
+        managed: &Arc<Managed>,
+        inner: &mut Inner,
+        region: RegionIndex,
+    ) -> Result<Vec<RegionRecord>, NotBegun> {
+        let wanted = self.wanted_of(inner, region);
+        inner.lacking.remove(&region);
+        let missing: Vec<&Layout> =
+            wanted.iter().filter(|layout| inner.replicas_of(region).all(|had| had.layout != **layout)).collect();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut made = Vec::with_capacity(wanted.len());
+        if inner.replicas.contains_key(&region) {
+            // Those there are stay if they are all that there is room for.
+            if !missing.iter().any(|layout| self.has_room(layout, inner.record.region_bytes)) {
+                inner.lacking.insert(region, "no server has room for another replica".to_owned());
+                return Ok(Vec::new());
+            }
+            self.forget_replicas(managed, inner, &[region]).map_err(failed)?;
+            return Err(Outcome::PutBack("the freeing of its former replicas".to_owned()).into());
+        }
+        for layout in &wanted {
+            match self.make_target(managed, inner, region, layout) {
+                Ok(replica) => made.push(replica),
+                Err(NotBegun::Full(_, what) | NotBegun::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
+                    inner.lacking.insert(region, what);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(made)
+    }
+
+    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), NotBegun> {
         let mut room = guard(&self.room);
         let mut reservation = room.reserve(&self.servers);
         match reservation.take(layout, inner.record.region_bytes) {
@@ -231,7 +327,7 @@ impl Core {
                 reservation.promise();
                 Ok(())
             }
-            Err(NoRoom::Server(error)) => Err(failed(error.into())),
+            Err(NoRoom::Server(error)) => Err(failed(error.into()).into()),
             Err(NoRoom::Full(full)) => {
                 let what = format!(
                     "server {} has {} left of the {} that region {region} of {} needs there",
@@ -240,13 +336,7 @@ impl Core {
                     ByteCount(full.asked_bytes),
                     inner.record.path
                 );
-                drop(room);
-                // What others leave may be enough.
-                Err(if self.moves.others_may_make_room() {
-                    Outcome::PutBack(what)
-                } else {
-                    failed(Refusal::NoSpace { what })
-                })
+                Err(NotBegun::Full(full, what))
             }
         }
     }
@@ -304,7 +394,9 @@ impl Drop for Move<'_> {
         inner.moving.remove(&going.region);
         drop(inner);
         self.core.step("move: given up");
-        self.core.throw_away(managed, going.region, &going.new);
+        for new in &going.new {
+            self.core.throw_away(managed, going.region, new);
+        }
     }
 }
 
@@ -453,9 +545,10 @@ impl Move<'_> {
             return Ok(false);
         }
         self.finish_objects(inner)?;
-        let (file, region) = (managed.file, going.region);
-        let mut new = going.new.clone();
-        new.fell_back = false;
+        if going.is_sync {
+            return self.commit_replicas(inner).map(|()| true);
+        }
+        let (file, region, new) = (managed.file, going.region, going.new[0].clone());
         let placement = with_layout(&inner.placement, region, &new.layout);
         let mut changes = Changes::default();
         changes.put_region(file, region, &new);
@@ -490,18 +583,47 @@ impl Move<'_> {
         Ok(true)
     }
 
+    /// The same of a sync: the replicas count from here on.
+    fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
+        let (core, managed, going) = (self.core, self.managed, self.going);
+        let (file, region) = (managed.file, going.region);
+        let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
+        let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(going.new.iter().map(replica)).collect();
+        let mut changes = Changes::default();
+        for (number, replica) in &replicas {
+            changes.remove_discard(file, region, replica.generation);
+            changes.put_replica(file, region, *number, replica);
+        }
+        core.step("move: before the commit");
+        core.table.commit(&changes).map_err(Refusal::from)?;
+        core.step("move: committed");
+        let shown = replicas.iter().map(|(number, replica)| (*number, replica.generation, &replica.layout));
+        managed.control.show_replicas(file, region, shown).map_err(Refusal::from)?;
+        managed.control.let_writers_go_on();
+        for replica in replicas.values() {
+            inner.discards.remove(&(region, replica.generation));
+        }
+        guard(&core.room).note_replicas();
+        inner.replicas.insert(region, replicas);
+        inner.moving.remove(&region);
+        core.step("move: published");
+        Ok(())
+    }
+
     /// The new objects get the file's present mode and owner, and end with the file.
     fn finish_objects(&self, inner: &Inner) -> Result<(), Stop> {
         let (core, going) = (self.core, self.going);
         let used = inner.geometry().used_bytes(going.region, self.managed.extent.size_bytes());
-        let object = ObjectName { file: self.managed.file, region: going.region, generation: going.new.generation };
-        let view = going.new.layout.view();
-        for (turn, stripe) in going.new.layout.stripes().iter().enumerate() {
-            let server = core.server(stripe.server)?;
-            super::super::truncation::cut_as_owner(server, object, view.object_bytes(turn, used), going.ownership)
-                .map_err(Refusal::from)?;
-            if inner.ownership() != going.ownership {
-                server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
+        for new in &going.new {
+            let object = ObjectName { file: self.managed.file, region: going.region, generation: new.generation };
+            let view = new.layout.view();
+            for (turn, stripe) in new.layout.stripes().iter().enumerate() {
+                let server = core.server(stripe.server)?;
+                super::super::truncation::cut_as_owner(server, object, view.object_bytes(turn, used), going.ownership)
+                    .map_err(Refusal::from)?;
+                if inner.ownership() != going.ownership {
+                    server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
+                }
             }
         }
         Ok(())
@@ -525,7 +647,9 @@ pub(super) fn shares(going: &Going, bytes: u64) -> Vec<(Direction, ServerId, u64
         let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
         layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
     };
-    [of(Direction::Read, &going.old.layout), of(Direction::Write, &going.new.layout)].concat()
+    let mut shares = of(Direction::Read, &going.old.layout);
+    shares.extend(going.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
+    shares
 }
 
 #[cfg(test)]
