@@ -26,6 +26,7 @@ pub(crate) struct Block<'a> {
     pub(crate) before: Option<&'a [FileChoice]>,
     accesses: Accesses,
     kind_of: Vec<usize>,
+    demands: Demands,
     program: Program,
     groups: Option<Program>,
     /// By period: requests that keep no company, and those that march.
@@ -64,7 +65,7 @@ impl<'a> Block<'a> {
         let groups = grouped(&items, &accesses.classes);
         let program = program_of(items);
         let groups = groups.filter(|_| program.is_large()).map(program_of);
-        Self { task, before, accesses, kind_of, program, groups, samples }
+        Self { task, before, accesses, kind_of, demands, program, groups, samples }
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -76,24 +77,17 @@ impl<'a> Block<'a> {
         self.groups.as_ref()
     }
 
-    /// A bound that rests on no estimate of how ranks march, if they do: as if they never kept company, so that all servers could be busy all the time, and every
-    /// request continued a stream.
+    /// A bound that holds however ranks march, if they do: as if they never kept company, so that all servers could be busy all the time.
     pub(crate) fn bound_without_company_s(&self, budget: &Budget) -> Option<f64> {
         let marches = |item: &Item| item.same_region.iter().any(|share| *share > 0.0);
         if !self.program.items.iter().any(marches) {
             return None;
         }
-        let seen = |class: &AccessClass| SeenClass { class: *class, continuing: 1.0 };
-        let seen: Vec<SeenClass> = self.accesses.classes.iter().map(seen).collect();
-        let seen = vec![seen; self.accesses.windows.len()];
-        let processes: Vec<f64> =
-            self.accesses.processes.iter().map(|processes| f64::from(*processes.max(&1))).collect();
         let (profile, kinds, shapes) = (self.task.request.profile, &self.program.kinds, &self.program.shapes);
-        let demands = Demands::new(profile, kinds, shapes, &seen, &processes);
         let alone = |program: &Program| {
             let apart = |item: &Item| Item { same_region: vec![0.0; item.same_region.len()], ..item.clone() };
             let items = program.items.iter().map(apart).collect();
-            Program::new(profile, kinds.clone(), shapes.to_vec(), items, &demands, program.window_of.clone())
+            Program::new(profile, kinds.clone(), shapes.to_vec(), items, &self.demands, program.window_of.clone())
         };
         let program = alone(&self.program);
         let (aim, reference_s) = (Aim::plain(&program), reference_s(&program));
@@ -110,6 +104,11 @@ impl<'a> Block<'a> {
     /// The share of each window's requests that goes to regions which lie on one disk.
     pub(crate) fn presence(&self, choices: &[FileChoice]) -> Vec<f64> {
         self.accesses.presence(&self.program.items, &self.program.kinds, &self.kind_of, choices)
+    }
+
+    /// Whether ranks go through files in order, together.
+    pub(crate) fn has_marches_in_order(&self) -> bool {
+        self.samples.iter().flatten().any(Sample::is_in_order)
     }
 
     /// Whether it matters how many streams meet on a disk.

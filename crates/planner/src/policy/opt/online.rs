@@ -339,7 +339,7 @@ fn placement(file: &FileAccess, choice: &FileChoice, regions: &[u32]) -> Placeme
 fn blind(task: &Task<'_>) -> Vec<FileChoice> {
     let stripe = BLIND_STRIPE_BYTES.min(task.request.cluster.region_size.0).max(task.step_bytes);
     let groups = &task.groups;
-    let bytes: u64 = task.request.files.iter().map(|file| file.size_bytes).sum();
+    let bytes = task.request.files.iter().fold(0u64, |sum, file| sum.saturating_add(file.size_bytes));
     let share = bytes / (groups.m() + groups.n()).max(1);
     let everywhere = groups.ssd.iter().all(|id| task.room.bytes(usize::from(id.0)).is_none_or(|room| room >= share));
     let h = if everywhere || !groups.is_hybrid() { stripe } else { 0 };

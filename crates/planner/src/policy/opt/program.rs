@@ -10,6 +10,7 @@ use super::kinds::Kind;
 use super::shapes::Shape;
 use rayon::prelude::*;
 use std::sync::Arc;
+use stripewise_layout::Layout;
 use stripewise_model::Profile;
 
 /// Options of all items of a program that is not yet large.
@@ -166,6 +167,21 @@ impl Program {
 
     pub(crate) fn periods_of(&self, window: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.periods()).filter(move |period| self.window_of[*period] == window)
+    }
+
+    /// The same with shapes' stripes multiplied until none is smaller than the grain; for placing only, since what they cost is left as it was.
+    pub(crate) fn coarsened(&self, grain: u64) -> Program {
+        let coarse = |shape: &Shape| {
+            let stripes = shape.layout.stripes();
+            let least = stripes.iter().map(|stripe| stripe.size_bytes).min().map_or(grain, u64::from);
+            let factor = grain.div_ceil(least.max(1));
+            let sizes = stripes
+                .iter()
+                .map(|stripe| Some((stripe.server, stripe.size_bytes.checked_mul(factor.try_into().ok()?)?)));
+            let layout = sizes.collect::<Option<Vec<_>>>().and_then(|stripes| Layout::new(stripes).ok());
+            Shape { layout: layout.unwrap_or_else(|| shape.layout.clone()), ..shape.clone() }
+        };
+        Program { shapes: Arc::new(self.shapes.iter().map(coarse).collect()), ..self.clone() }
     }
 
     pub(crate) fn options(&self, item: usize) -> usize {

@@ -14,6 +14,7 @@ use super::paths::Prices;
 use super::placing::place;
 use super::program::Program;
 use super::rounding::round;
+use super::shapes::Shape;
 use rayon::prelude::*;
 use stripewise_layout::ServerClass;
 
@@ -30,6 +31,9 @@ const STEPS_WITH_MOVES: usize = 1;
 
 /// Kinds whose weights are coordinates of their own, at most.
 const MOST_KINDS: usize = 4;
+
+/// Least stripes that are tried where ranks march in order.
+const GRAINS: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 /// Queries of regions beyond those of their groups' optimum, for the bound and for other aims.
 pub(crate) const BOUND_ROUNDS: usize = 30;
@@ -62,6 +66,11 @@ struct Knobs {
     weights: Vec<f64>,
     /// Times as dear as moves are taken to be.
     reluctance: f64,
+    /// Stripes are at least so large. The program sees no difference among those that hold whole requests, but a disk does, when the next request
+    /// finds its head in the stripe.
+    grain: u64,
+    /// All stripes of a region are equal.
+    even: bool,
 }
 
 /// The aims that were tried, and what is common to them.
@@ -80,7 +89,8 @@ struct Search<'a> {
 pub(crate) fn search(block: &Block<'_>, others: Vec<Vec<FileChoice>>, budget: &Budget) -> Found {
     let mut search = Search::new(block, budget);
     let has_moves = block.program().has_moves();
-    let start = |haste, reluctance| Knobs { haste, weights: vec![0.0; block.program().kinds.len()], reluctance };
+    let weights = vec![0.0; block.program().kinds.len()];
+    let start = |haste, reluctance| Knobs { haste, weights: weights.clone(), reluctance, grain: 0, even: false };
     // Without a time to spare there is one aim to try.
     let firsts = match has_moves {
         true => RELUCTANCES.map(|reluctance| start(0.1, reluctance)).to_vec(),
@@ -91,6 +101,12 @@ pub(crate) fn search(block: &Block<'_>, others: Vec<Vec<FileChoice>>, budget: &B
     let mut center = search.best_tried();
     if has_moves {
         search.try_all(&HASTES_WITH_MOVES.map(|haste| start(haste, center.1.reluctance)));
+        center = search.best_tried();
+    }
+    if block.has_marches_in_order() {
+        for even in [false, true] {
+            search.try_all(&GRAINS.map(|grain| Knobs { grain, even, ..center.1.clone() }));
+        }
         center = search.best_tried();
     }
     let classes: Vec<ServerClass> = block.program().kinds.iter().map(|kind| kind.class).collect();
@@ -154,7 +170,13 @@ impl<'a> Search<'a> {
             self.relax(view, &aim)
         };
         let sum = round(view, &aim, &relaxed);
-        let choices = place(self.block.task, view, &relaxed.prices, &sum.chosen, self.block.before);
+        let choices = match knobs.grain {
+            0 => place(self.block.task, view, &relaxed.prices, &sum.chosen, self.block.before),
+            grain => {
+                let coarse = view.coarsened(grain);
+                place(self.block.task, &coarse, &relaxed.prices, &sum.chosen, self.block.before)
+            }
+        };
         let time_s = self.block.time_s(&choices);
         Candidate { choices, time_s }
     }
@@ -199,6 +221,9 @@ impl Knobs {
     fn aim(&self, program: &Program) -> Aim {
         let mut aim = Aim::plain(program);
         aim.haste = self.haste;
+        if self.even {
+            aim.allowed = program.shapes.iter().map(Shape::is_even).collect();
+        }
         for (kind, weight) in self.weights.iter().enumerate() {
             aim.weights[2 * kind] = weight.exp();
             aim.weights[2 * kind + 1] = weight.exp();

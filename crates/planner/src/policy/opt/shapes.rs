@@ -37,6 +37,11 @@ impl Shape {
         }
         Self { layout, room_share }
     }
+
+    /// Whether all its stripes are equal.
+    pub(crate) fn is_even(&self) -> bool {
+        self.layout.stripes().windows(2).all(|pair| pair[0].size_bytes == pair[1].size_bytes)
+    }
 }
 
 /// For every server the number of its kind.

@@ -37,10 +37,10 @@ impl Window {
     /// Of `windows` windows that together take so long and make the requests of the task's one.
     pub(super) fn of(task: &Task<'_>, time_s: f64, windows: f64) -> Self {
         let regions = task.request.files.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
-        let requests: u64 = regions.flat_map(|region| &region.counts).map(|(_, count)| count).sum();
+        let requests: f64 = regions.flat_map(|region| &region.counts).map(|(_, count)| *count as f64).sum();
         let processes = f64::from(task.concurrency.processes.max(1));
         // Little's law: p requests are always on their way.
-        Self { length_s: time_s / windows.max(1.0), response_s: processes * time_s / requests.max(1) as f64 }
+        Self { length_s: time_s / windows.max(1.0), response_s: processes * time_s / requests.max(1.0) }
     }
 }
 
@@ -71,7 +71,8 @@ fn steps<'a>(task: &Task<'_>, joined: &'a [FileChoice]) -> Vec<Step<'a>> {
     for (number, (choice, file)) in joined.iter().zip(task.request.files).enumerate() {
         let mut requests: HashMap<u32, u64> = HashMap::new();
         for access in file.windows.iter().flat_map(|window| &window.regions) {
-            *requests.entry(access.region.0).or_insert(0) += access.counts.iter().map(|(_, count)| count).sum::<u64>();
+            let known = requests.entry(access.region.0).or_insert(0);
+            *known = access.counts.iter().fold(*known, |sum, (_, count)| sum.saturating_add(*count));
         }
         for (region, (from, to)) in choice.windows[0].iter().zip(&choice.windows[1]).enumerate() {
             let (from, to) = (&choice.layouts[*from as usize], &choice.layouts[*to as usize]);
@@ -118,7 +119,9 @@ fn ranked<'a>(task: &Task<'_>, joined: &[FileChoice], steps: Vec<Step<'a>>) -> V
                     .filter(|(from, _)| *from == server)
                     .map(|(_, bytes)| bytes)
                     .sum::<u64>();
-                task.room.bytes(server).is_some_and(|room| used_bytes[server] - freed + bytes > room)
+                task.room
+                    .bytes(server)
+                    .is_some_and(|room| used_bytes[server].saturating_sub(freed).saturating_add(bytes) > room)
             };
             !parts(step.to, step.bytes).any(lacks)
         };
