@@ -1,6 +1,6 @@
 //! `stripewise drain`: empty a server while programs run.
 
-use crate::context::Context;
+use crate::context::{Context, Voice};
 use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::layouts;
@@ -63,7 +63,7 @@ pub(crate) fn run(context: &Context, arguments: DrainArgs) -> Result<Verdict> {
         return Ok(Verdict::Done);
     }
     mark(&store, server, true)?;
-    let outcomes = match empty(&store, server, &name, interrupt) {
+    let outcomes = match empty(&store, context.voice(), server, &name, interrupt) {
         Ok(outcomes) => outcomes,
         Err(error) => {
             if !before {
@@ -101,7 +101,7 @@ fn mark(store: &Store, server: ServerId, drained: bool) -> Result<()> {
 }
 
 /// What was moved off the server, round by round. An error: nothing was.
-fn empty(store: &Store, server: ServerId, name: &str, interrupt: Interrupt) -> Result<Vec<Outcome>> {
+fn empty(store: &Store, voice: Voice, server: ServerId, name: &str, interrupt: Interrupt) -> Result<Vec<Outcome>> {
     call_back(store, server)?;
     let drained = store.drained()?;
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -115,7 +115,7 @@ fn empty(store: &Store, server: ServerId, name: &str, interrupt: Interrupt) -> R
         if outcomes.is_empty() {
             room::check(store, &files, &regions, &orders)?;
         }
-        outcomes.push(Batch::order(store, orders)?.wait(store, &format!("emptying {name}"), interrupt)?);
+        outcomes.push(Batch::order(store, orders)?.wait(store, voice, &format!("emptying {name}"), interrupt)?);
     }
     Ok(outcomes)
 }

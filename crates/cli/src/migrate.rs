@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::daemon::socket;
 use crate::figures::{bytes, counted};
 use crate::launch::signals::Interrupt;
-use crate::moves::{list, state_words, totals};
+use crate::moves::{list, state_words, tell_pause, totals};
 use crate::output::Verdict;
 use crate::progress::ByteProgress;
 use crate::store::Store;
@@ -117,7 +117,7 @@ pub(crate) fn run(context: &Context, arguments: MigrateArgs) -> Result<Verdict> 
     let store = Store::open(context)?;
     match arguments.action {
         Action::Status => status(context, &store)?,
-        Action::Wait => wait(&store, interrupt)?,
+        Action::Wait => wait(context, &store, interrupt)?,
         Action::Pause => {
             control(context, &store, MoveControl::Pause { why: "by `stripewise migrate pause`".to_owned() }, "paused")?;
         }
@@ -212,11 +212,12 @@ fn text_of(stripes: &[(u16, u32)], cluster: &Cluster) -> String {
     layout.map_or_else(|_| String::new(), |layout| layout_text(&layout, cluster))
 }
 
-fn wait(store: &Store, interrupt: Interrupt) -> Result<()> {
-    let mut bar: Option<ByteProgress> = None;
+fn wait(context: &Context, store: &Store, interrupt: Interrupt) -> Result<()> {
+    let (mut bar, mut pause_told): (Option<ByteProgress>, _) = (None, None);
     let before = totals(store)?;
     let mut now = before.clone();
     while now.queued + now.active > 0 && !interrupt.came() {
+        tell_pause(&now, &mut pause_told, context.voice());
         // Later orders make the way longer; the bar is of what was there first.
         let all = before.left_bytes;
         bar.get_or_insert_with(|| ByteProgress::new(all, "moving")).set(all.saturating_sub(now.left_bytes));

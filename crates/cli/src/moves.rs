@@ -4,6 +4,7 @@
 
 pub(crate) mod room;
 
+use crate::context::Voice;
 use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::progress::ByteProgress;
@@ -186,7 +187,8 @@ impl Batch {
     }
 
     /// Follows the moves to their end with a bar that says `what`. After Ctrl-C those not committed are cancelled.
-    pub(crate) fn wait(&mut self, store: &Store, what: &str, interrupt: Interrupt) -> Result<Outcome> {
+    pub(crate) fn wait(&mut self, store: &Store, voice: Voice, what: &str, interrupt: Interrupt) -> Result<Outcome> {
+        let mut pause_told = None;
         let mut bar: Option<ByteProgress> = None;
         let (mut followed, mut interrupted) = (Followed::new(&self.ranges), false);
         let mut pause = FIRST_LOOK;
@@ -201,6 +203,7 @@ impl Batch {
                 followed = Followed::new(&self.ranges);
                 continue;
             }
+            tell_pause(&totals, &mut pause_told, voice);
             let bar = bar.get_or_insert_with(|| ByteProgress::new(followed.total_bytes(), what));
             bar.set(followed.done_bytes());
             // What another broker knows nothing of was ended with the one before.
@@ -237,6 +240,16 @@ impl Batch {
             }
         }
         Ok(Outcome { regions, moved: regions - stayed.len(), stayed, interrupted })
+    }
+}
+
+/// Says once that nothing moves, and how to change that.
+pub(crate) fn tell_pause(totals: &MoveTotals, told: &mut Option<String>, voice: Voice) {
+    if totals.paused != *told {
+        told.clone_from(&totals.paused);
+        if let Some(why) = told {
+            voice.say(format_args!("moves are paused ({why}); `stripewise migrate resume` lets them go on"));
+        }
     }
 }
 

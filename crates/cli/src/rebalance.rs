@@ -75,7 +75,7 @@ pub(crate) fn run(context: &Context, arguments: RebalanceArgs) -> Result<Verdict
         let placement = target.placement.clone();
         store.done(Admin::SetPlacement { file: *file, placement })?;
     }
-    let outcome = Batch::order(&store, all)?.wait(&store, "rebalancing", interrupt)?;
+    let outcome = Batch::order(&store, all)?.wait(&store, context.voice(), "rebalancing", interrupt)?;
     let checked = outcome.check();
     let name = |id: &ServerId| store.cluster.server(*id).map_or_else(String::new, |server| server.name.clone());
     let new: Vec<String> = new.iter().map(name).collect();

@@ -127,7 +127,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
         }
         return Ok(Verdict::Done);
     }
-    let outcome = batch.wait(&store, &format!("moving {}", path.display()), interrupt)?;
+    let outcome = batch.wait(&store, context.voice(), &format!("moving {}", path.display()), interrupt)?;
     if outcome.was_stopped() {
         store.done(Admin::SetPlacement { file, placement: before })?;
     }

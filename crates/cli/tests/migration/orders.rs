@@ -153,9 +153,14 @@ fn moves_are_paused_limited_cancelled_and_resumed() {
     // Still paused: ordered, but not begun.
     place.done(&words);
     assert_eq!(status(&place)["totals"]["queued"], 4);
+    let mut waiting = place.command(&["migrate", "wait"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(waiting.stderr.take().unwrap()), &mut line).unwrap();
+    let expected = "stripewise migrate: moves are paused (by `stripewise migrate pause`); `stripewise migrate resume` lets them go on\n";
+    assert_eq!(line, expected);
     place.done(&["migrate", "bandwidth", "unlimited"]);
     place.done(&["migrate", "resume"]);
-    place.done(&["migrate", "wait"]);
+    assert!(waiting.wait().unwrap().success());
     assert_eq!(spans(&place), whole(4, "<0B,64KiB>"));
     assert!(data_of(&place) == data);
     assert_eq!(daemon.end("-INT"), (Some(0), Vec::new()));
