@@ -39,12 +39,15 @@ fn a_program_reads_and_writes_while_its_file_is_restriped() {
         place.done(&["restripe", "data", "--layout", layout]);
         assert_eq!(spans(&place), whole(6, layout));
     }
+    place.done(&["drain", "s1"]);
+    assert_eq!(spans(&place), whole(6, "h0..h1 4KiB, s0 128KiB"));
     place.done(&["restripe", "data", "--layout", "h1 64KiB", "--region", "2..3"]);
     place.write("stop", b"");
     let said = place.said(run.wait_with_output().unwrap());
     assert_eq!(said.status, 0, "{}", said.err);
     assert!(data_of(&place) == place.read("model"), "the file holds what the program wrote");
-    let expected = [(0, 2, "<4KiB,128KiB>"), (2, 2, "h1 64KiB"), (4, 2, "<4KiB,128KiB>")];
+    let drained = "h0..h1 4KiB, s0 128KiB";
+    let expected = [(0, 2, drained), (2, 2, "h1 64KiB"), (4, 2, drained)];
     assert_eq!(spans(&place), expected.map(|(first, regions, layout)| (first, regions, layout.to_owned())));
     let findings = place.json(&["check"]);
     assert_eq!(findings["findings"].as_array().unwrap().len(), 0, "{findings}");
