@@ -13,7 +13,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-cargo test-programs bench install clean
+.PHONY: help setup build demo test test-cargo test-programs torture bench install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -43,6 +43,17 @@ test-cargo: ## Rust tests of all crates
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
 	$(PYTHON) tests/programs/test_run.py
 	STRIPEWISE=$(TEST_BIN) $(PYTHON) tests/programs/run.py --strict
+
+# Each test prints its seed; STRIPED_SEED repeats it.
+torture: export STRIPED_KILLS := 500
+torture: export STRIPED_MOVE_PROCESSES := 64
+torture: export STRIPED_MOVES := 60
+torture: export STRIPED_SYNCS := 600
+torture: export STRIPED_SCHEDULES := 60000
+torture: ## the long form of the tests that kill processes and brokers while regions move
+	cargo test --package stripewise-store --lib interleavings -- --nocapture
+	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
+	cargo test --package stripewise-store --test striped replicas -- --nocapture --test-threads 1
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
 	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace
