@@ -20,6 +20,8 @@ mod moves_killed;
 mod processes;
 #[path = "striped/replicas.rs"]
 mod replicas;
+#[path = "striped/replicas_killed.rs"]
+mod replicas_killed;
 #[path = "striped/watched.rs"]
 mod watched;
 #[path = "striped/world.rs"]
@@ -38,6 +40,7 @@ fn role() {
         "appender" => processes::append_records(&world, &arguments),
         "move-user" => moves::use_while_regions_move(&world, &arguments),
         "dying-mover" => moves_killed::serve_and_die(&world, &arguments),
+        "dying-syncer" => replicas_killed::serve_and_die(&world, &arguments),
         "counting-writer" => moves_killed::write_counted_blocks(&world, &arguments),
         "stopping-writer" => moves_killed::stop_in_a_write(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),

@@ -35,7 +35,7 @@ pub(crate) fn serve_and_die(world: &World, arguments: &[String]) -> ! {
 }
 
 /// A client that does not wait for a broker that is gone.
-fn impatient(world: &World) -> Result<Client, ClientError> {
+pub(crate) fn impatient(world: &World) -> Result<Client, ClientError> {
     let (patience, connect_patience) = (Duration::ZERO, Duration::ZERO);
     Client::connect(&world.root.join("state"), ClientOptions { patience, connect_patience, ..ClientOptions::default() })
 }
@@ -129,11 +129,11 @@ fn a_broker_killed_at_any_step_of_a_move_loses_no_byte_and_leaves_nothing() {
     }
 }
 
-const BLOCK: u64 = 5000;
-const BLOCKS: u64 = 30;
-const WRITERS: u64 = 3;
+pub(crate) const BLOCK: u64 = 5000;
+pub(crate) const BLOCKS: u64 = 30;
+pub(crate) const WRITERS: u64 = 3;
 
-fn count_file(world: &World, writer: u64) -> std::fs::File {
+pub(crate) fn count_file(world: &World, writer: u64) -> std::fs::File {
     let path = world.root.join(format!("counts{writer}"));
     std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).unwrap()
 }
@@ -155,14 +155,14 @@ pub(crate) fn write_counted_blocks(world: &World, arguments: &[String]) {
     }
 }
 
-fn counted(counts: &std::fs::File, block: u64) -> u64 {
+pub(crate) fn counted(counts: &std::fs::File, block: u64) -> u64 {
     let mut bytes = [0; 8];
     counts.read_at(&mut bytes, block * 8).unwrap();
     u64::from_le_bytes(bytes)
 }
 
 /// Every block of a writer that is dead holds what was acknowledged last or, at most in part, the one write after it.
-fn check_blocks(
+pub(crate) fn check_blocks(
     file: &StripedFile,
     counts: &std::fs::File,
     unacknowledged: &mut HashSet<u64>,
