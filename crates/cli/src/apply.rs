@@ -11,6 +11,7 @@ use crate::output::Verdict;
 use crate::progress::ByteProgress;
 use crate::shell::quoted_path;
 use crate::store::Store;
+use crate::sync::{self, Synced};
 use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -25,7 +26,7 @@ use stripewise_store::protocol::Admin;
 ///
 /// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
 /// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
-/// room found for all, before the first is touched.
+/// room found for all, before the first is touched. Replicas that the plan has get what room is left (see `stripewise sync`).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -49,6 +50,8 @@ struct Step {
     layouts: usize,
     /// Regions whose own layout has no room.
     fallback_regions: u64,
+    /// Further copies of regions that the plan has.
+    replicas: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -85,6 +88,7 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     }
     let mut copied_bytes = 0;
     let mut moved: Vec<&Path> = Vec::new();
+    let mut complaints = Vec::new();
     for (file, step) in plan.files.iter().zip(&steps) {
         match step.action {
             Action::Move => {
@@ -94,13 +98,36 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
             }
             Action::Expect => {
                 let path = utf8(&step.path)?;
+                let wanted = sync::wanted(&file.windows[0].replicas);
+                store.done(Admin::ExpectReplicas { path: path.clone(), wanted })?;
                 store.done(Admin::Expect { path, placement: file.initial().clone() })?;
             }
         }
     }
+    // Behind all places, since they take what room those leave.
+    for (file, step) in
+        plan.files.iter().zip(&steps).filter(|(_, step)| step.action == Action::Move && step.replicas > 0)
+    {
+        complaints.extend(replicate(context, &store, &step.path, file, interrupt)?.complaint());
+    }
     applied::remember(&cluster, &plan)?;
     show(context, steps, copied_bytes, false)?;
+    complaints.iter().for_each(|complaint| context.say(complaint));
     Ok(Verdict::Done)
+}
+
+/// The file, which is managed, gets the plan's replicas.
+fn replicate(
+    context: &Context,
+    store: &Store,
+    path: &Path,
+    file: &PlannedFile,
+    interrupt: Interrupt,
+) -> Result<Synced> {
+    let managed = store.managed(path, false)?;
+    let id = managed.striped.id();
+    store.done(Admin::SetReplicas { file: id, wanted: sync::wanted(&file.windows[0].replicas) })?;
+    sync::sync(context, store, path, (id, managed.striped.region_bytes()), interrupt)
 }
 
 /// Before an error: files before the one that failed stay managed.
@@ -142,7 +169,8 @@ fn step(file: &PlannedFile) -> Result<Step> {
     };
     let placement = file.initial();
     let (regions, layouts) = (placement.planned_regions(), placement.layouts.len());
-    Ok(Step { path, action, size_bytes, regions, layouts, fallback_regions: 0 })
+    let replicas = file.windows[0].replicas.iter().map(|replica| u64::from(replica.regions)).sum();
+    Ok(Step { path, action, size_bytes, regions, layouts, fallback_regions: 0, replicas })
 }
 
 fn examine(path: &Path) -> Result<u64> {

@@ -86,6 +86,7 @@ commands! {
     Rebalance(rebalance::RebalanceArgs) = "rebalance";
     Ls(ls::LsArgs) = "ls";
     Stat(stat::StatArgs) = "stat";
+    Sync(sync::SyncArgs) = "sync";
     Cat(cat::CatArgs) = "cat";
     Cp(cp::CpArgs) = "cp";
     Rm(rm::RmArgs) = "rm";

@@ -49,6 +49,7 @@ mod shell;
 mod simulate;
 mod stat;
 mod store;
+mod sync;
 mod table;
 mod trace;
 mod transfer;

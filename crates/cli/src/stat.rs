@@ -10,9 +10,9 @@ use clap::Args;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use stripewise_layout::{FileId, Layout, RegionGeometry, ServerId};
+use stripewise_layout::{FileId, Layout, RegionGeometry, Server, ServerId};
 use stripewise_planner::layout_text;
-use stripewise_store::protocol::RegionInfo;
+use stripewise_store::protocol::{RegionInfo, ReplicaInfo};
 
 /// Show size, times, owner, servers and regions of managed files
 #[derive(Args, Debug)]
@@ -43,6 +43,10 @@ struct FileShown {
     region_bytes: u64,
     regions: u32,
     regions_placed: usize,
+    /// Further copies that placed regions are to have.
+    replicas: usize,
+    /// Of those, such as hold what the file holds.
+    replicas_fresh: usize,
     /// Bytes of the file on each server that has some.
     servers: Vec<ServerShown>,
     spans: Vec<SpanShown>,
@@ -52,6 +56,8 @@ struct FileShown {
 struct ServerShown {
     name: String,
     bytes: u64,
+    /// Of fresh replicas, beside `bytes`.
+    replica_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -61,6 +67,14 @@ struct SpanShown {
     layout: String,
     /// Its own layout had no room.
     fell_back: bool,
+    replicas: Vec<ReplicaShown>,
+}
+
+#[derive(Serialize)]
+struct ReplicaShown {
+    layout: String,
+    /// It holds what the file holds, and reads may go there. Otherwise it takes no room until it is made anew.
+    fresh: bool,
 }
 
 pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
@@ -100,13 +114,15 @@ fn look_at(store: &Store, managed: &Managed) -> Result<FileShown> {
         region_bytes: geometry.region_bytes(),
         regions: geometry.count_for(status.size_bytes),
         regions_placed: regions.len(),
+        replicas: regions.iter().map(|region| region.replicas.len()).sum(),
+        replicas_fresh: regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh).count(),
         servers: bytes_by_server(store, &regions, geometry, status.size_bytes)?,
         spans: spans(store, &regions)?,
     })
 }
 
-fn layout_of(region: &RegionInfo) -> Result<Layout> {
-    Ok(Layout::new(region.stripes.iter().map(|(server, size)| (ServerId(*server), *size)))?)
+fn layout_of(stripes: &[(u16, u32)]) -> Result<Layout> {
+    Ok(Layout::new(stripes.iter().map(|(server, size)| (ServerId(*server), *size)))?)
 }
 
 fn bytes_by_server(
@@ -115,18 +131,22 @@ fn bytes_by_server(
     geometry: RegionGeometry,
     size_bytes: u64,
 ) -> Result<Vec<ServerShown>> {
-    let mut held = vec![0; store.cluster.servers.len()];
+    let empty = |server: &Server| ServerShown { name: server.name.clone(), bytes: 0, replica_bytes: 0 };
+    let mut held: Vec<ServerShown> = store.cluster.servers.iter().map(empty).collect();
     for region in regions {
-        let layout = layout_of(region)?;
         let used = geometry.used_bytes(region.region, size_bytes);
-        for (turn, stripe) in layout.stripes().iter().enumerate() {
-            if let Some(sum) = held.get_mut(usize::from(stripe.server.0)) {
+        let fresh = region.replicas.iter().filter(|replica| replica.fresh).map(|replica| (&replica.stripes, true));
+        for (stripes, is_replica) in fresh.chain([(&region.stripes, false)]) {
+            let layout = layout_of(stripes)?;
+            for (turn, stripe) in layout.stripes().iter().enumerate() {
+                let Some(server) = held.get_mut(usize::from(stripe.server.0)) else { continue };
+                let sum = if is_replica { &mut server.replica_bytes } else { &mut server.bytes };
                 *sum += layout.view().object_bytes(turn, used);
             }
         }
     }
-    let named = store.cluster.servers.iter().zip(held).filter(|(_, bytes)| *bytes > 0);
-    Ok(named.map(|(server, bytes)| ServerShown { name: server.name.clone(), bytes }).collect())
+    held.retain(|server| server.bytes + server.replica_bytes > 0);
+    Ok(held)
 }
 
 /// Neighbouring regions with one layout, together.
@@ -135,20 +155,27 @@ fn spans(store: &Store, regions: &[RegionInfo]) -> Result<Vec<SpanShown>> {
     let mut last: Option<&RegionInfo> = None;
     for region in regions {
         let continues = last.is_some_and(|last| {
-            last.region.0 + 1 == region.region.0 && last.stripes == region.stripes && last.fell_back == region.fell_back
+            last.region.0 + 1 == region.region.0
+                && (&last.stripes, last.fell_back, &last.replicas)
+                    == (&region.stripes, region.fell_back, &region.replicas)
         });
         match spans.last_mut() {
             Some(span) if continues => span.regions += 1,
             _ => spans.push(SpanShown {
                 first_region: region.region.0,
                 regions: 1,
-                layout: layout_text(&layout_of(region)?, &store.cluster),
+                layout: layout_text(&layout_of(&region.stripes)?, &store.cluster),
                 fell_back: region.fell_back,
+                replicas: region.replicas.iter().map(|replica| shown(store, replica)).collect::<Result<_>>()?,
             }),
         }
         last = Some(region);
     }
     Ok(spans)
+}
+
+fn shown(store: &Store, replica: &ReplicaInfo) -> Result<ReplicaShown> {
+    Ok(ReplicaShown { layout: layout_text(&layout_of(&replica.stripes)?, &store.cluster), fresh: replica.fresh })
 }
 
 fn print(context: &Context, file: &FileShown) -> Result<()> {
@@ -164,9 +191,20 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
         bytes(file.region_bytes),
         file.regions_placed
     ))?;
-    let mut table = Table::new(&["  server", ">bytes"]);
+    if file.replicas > 0 {
+        context.line(format_args!("replicas  {}, {} fresh", file.replicas, file.replicas_fresh))?;
+    }
+    let mut table = if file.replicas > 0 {
+        Table::new(&["  server", ">bytes", ">in replicas"])
+    } else {
+        Table::new(&["  server", ">bytes"])
+    };
     for server in &file.servers {
-        table.row([format!("  {}", server.name), bytes(server.bytes)]);
+        let (name, held) = (format!("  {}", server.name), bytes(server.bytes));
+        match file.replicas {
+            0 => table.row([name, held]),
+            _ => table.row([name, held, bytes(server.replica_bytes)]),
+        }
     }
     context.line(table)?;
     let mut table = Table::new(&["  regions", "layout", ""]);
@@ -175,6 +213,10 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
         let range = if span.regions == 1 { last.to_string() } else { format!("{}..{last}", span.first_region) };
         let note = if span.fell_back { "fallback: its servers were full" } else { "" };
         table.row([format!("  {range}"), span.layout.clone(), note.to_owned()]);
+        for replica in &span.replicas {
+            let note = if replica.fresh { "replica, fresh" } else { "replica, to be made anew" };
+            table.row([String::new(), replica.layout.clone(), note.to_owned()]);
+        }
     }
     context.line(table)
 }

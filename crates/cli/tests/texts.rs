@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "init",
     "doctor",
     "trace",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 31] = [
     "rebalance",
     "ls",
     "stat",
+    "sync",
     "cat",
     "cp",
     "rm",
