@@ -134,7 +134,8 @@ fn a_trace_that_is_cut_off_is_read_up_to_there() {
         let name = file.file_name().unwrap().to_str().unwrap();
         assert_eq!(said.status, 0, "{}", said.err);
         assert!(
-            said.err.contains(name) && said.err.contains(&format!("cut off after {length} of {} bytes: up to ", bytes.len())),
+            said.err.contains(name)
+                && said.err.contains(&format!("cut off after {length} of {} bytes: up to ", bytes.len())),
             "{}",
             said.err
         );
