@@ -100,6 +100,15 @@ pub enum ServerError {
 /// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.
 pub type Due = Option<u64>;
 
+/// What a sub-request is expected to take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Predicted {
+    /// Behind what was there before, ns.
+    pub wait_ns: u64,
+    /// Its own time, ns.
+    pub service_ns: u64,
+}
+
 /// An open object.
 #[derive(Debug)]
 pub struct ObjectHandle {
@@ -122,15 +131,14 @@ pub trait ServerBackend: Send + Sync {
     /// Reserves the device's time for a sub-request and says when it will be done. Real servers return `None`.
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
 
-    /// Time until a sub-request issued now would be done, behind all that was reserved before, in ns; nothing is reserved. `None`: the server
-    /// cannot tell.
-    fn predict_ns(
+    /// What a sub-request issued now would take; nothing is reserved. `None`: the server cannot tell.
+    fn predict(
         &self,
         _direction: Direction,
         _object: ObjectName,
         _offset: ObjectOffset,
         _length: u64,
-    ) -> Option<u64> {
+    ) -> Option<Predicted> {
         None
     }
 

@@ -42,7 +42,7 @@ impl Core {
         *drained = wanted;
         drop(drained);
         self.state.note(&format!("server {name} is {}", if is_drained { "drained" } else { "used again" }));
-        Ok(())
+        if is_drained { self.leave_server(server) } else { Ok(()) }
     }
 
     /// `layout` without drained servers.

@@ -27,7 +27,7 @@ use crate::shared::control::{ControlError, MAX_REGIONS, MAX_REPLICAS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex};
+use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex, ServerId};
 
 const USUAL_IDLENESS: Duration = Duration::from_secs(2);
 /// How often files are looked at whether they are written.
@@ -208,6 +208,9 @@ impl Core {
         regions: &[RegionIndex],
     ) -> Result<(), Refusal> {
         let file = managed.file;
+        if inner.freed {
+            return Ok(());
+        }
         let mut changes = Changes::default();
         let mut promoted: BTreeMap<RegionIndex, RegionRecord> = BTreeMap::new();
         let mut discards: Vec<((RegionIndex, Generation), Layout)> = Vec::new();
@@ -347,17 +350,39 @@ impl Core {
                 chosen.entry(file).or_default().push(region);
             }
         }
-        let mut has_freed = false;
+        self.give_up(chosen).is_ok_and(|freed| freed > 0)
+    }
+
+    /// Forgets and frees the replicas of these regions, but for such as stand in for a place that is lost; returns of how many regions. The
+    /// first fault is an error if none was. No file's lock may be held.
+    fn give_up(&self, chosen: BTreeMap<FileId, Vec<RegionIndex>>) -> Result<usize, Refusal> {
+        let (mut given_up, mut first_fault) = (0, None);
         for (file, regions) in chosen {
             let Ok(managed) = self.managed(file) else { continue };
             for region in regions {
                 let mut inner = guard(&managed.inner);
-                // One whose place is lost stays.
-                has_freed |= !inner.freed && self.forget_replicas(&managed, &mut inner, &[region]).is_ok();
+                match self.forget_replicas(&managed, &mut inner, &[region]) {
+                    Ok(()) => given_up += 1,
+                    Err(refusal) => _ = first_fault.get_or_insert(refusal),
+                }
             }
             self.free_forgotten(&managed, PATIENCE);
         }
-        has_freed
+        match first_fault {
+            Some(refusal) if given_up == 0 => Err(refusal),
+            _ => Ok(given_up),
+        }
+    }
+
+    /// No replica lies on the server any more, but for those that cannot be given up; the others of the same regions are made anew.
+    pub(super) fn leave_server(&self, server: ServerId) -> Result<(), Refusal> {
+        let mut chosen: BTreeMap<FileId, Vec<RegionIndex>> = BTreeMap::new();
+        for (file, region, _, replica) in self.table.replicas(None)? {
+            if replica.layout.stripes().iter().any(|stripe| stripe.server == server) {
+                chosen.entry(file).or_default().push(region);
+            }
+        }
+        self.give_up(chosen).map(drop)
     }
 
     /// The connection has closed the file; if it was the last that could write, the replicas are made anew.

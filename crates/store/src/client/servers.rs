@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::protocol::ServerInfo;
-use crate::server::{ObjectName, ServerBackend, ServerError};
+use crate::server::{ObjectName, Predicted, ServerBackend, ServerError};
 use rustix::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,25 +55,26 @@ impl Core {
         self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
     }
 
-    /// Time until a read issued now would be done, in ns. A server that cannot tell is taken for a usual one of its class: a disk that seeks half of the
-    /// time (4 ms + 7 ns a byte) or an SSD (0.1 ms + 2 ns a byte), behind as many such reads as this process has under way there.
-    pub(crate) fn predict_read_ns(
+    /// What a read issued now would take. A server that cannot tell is taken for a usual one of its class: a disk that seeks half of the time (4 ms + 7 ns
+    /// a byte) or an SSD (0.1 ms + 2 ns a byte), behind as many such reads as this process has under way there. `None`: there is no such server.
+    pub(crate) fn predict_read(
         &self,
         server: ServerId,
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-    ) -> u64 {
-        let Ok(backend) = self.server(server) else { return u64::MAX };
-        if let Some(predicted) = backend.predict_ns(Direction::Read, object, offset, length) {
+    ) -> Option<Predicted> {
+        let predicted = self.server(server).ok()?.predict(Direction::Read, object, offset, length);
+        if predicted.is_some() {
             return predicted;
         }
-        let Some(seat) = self.seats.get(usize::from(server.0)) else { return u64::MAX };
+        let seat = self.seats.get(usize::from(server.0))?;
         let (startup_ns, byte_ns) = match seat.info.class {
             ServerClass::Hdd => (4_000_000, 7),
             ServerClass::Ssd => (100_000, 2),
         };
-        (startup_ns + length * byte_ns) * (1 + u64::from(seat.reads.load(Relaxed)))
+        let service_ns = startup_ns + length * byte_ns;
+        Some(Predicted { wait_ns: service_ns * u64::from(seat.reads.load(Relaxed)), service_ns })
     }
 
     /// Counts a read with a choice that begins or, with `false`, ends.

@@ -1,15 +1,18 @@
 //! Reading a region that has replicas.
 //!
-//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there. Of equals
-//! the place is taken, then the replicas in the order of their numbers, so the choice is the same wherever the load is. Emulated servers predict from
-//! their stations, which all processes share; of others only this process's own reads are known (`client::servers`). A copy that cannot be
-//! read is passed over for the next, which is how the loss of a server is survived.
+//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there, with its
+//! time on servers that others wait for added: whoever comes next waits for it there. Without that a small read would always spread over many
+//! disks, and many small reads would cost each of them a seek. (The paper's cost does this by the number of processes, which it takes as known.)
+//!
+//! Of equals the place is taken, then the replicas in the order of their numbers, so the choice is the same wherever the load is. Emulated
+//! servers predict from their stations, which all processes share; of others only this process's own reads are known (`client::servers`). A copy
+//! that cannot be read is passed over for the next, which is how the loss of a server is survived.
 
 use super::StripedFile;
 use super::buffers::Buffers;
 use super::transfer::{Obstacle, Stopped, from_first_byte};
 use crate::client::Core;
-use crate::server::{Due, ObjectName};
+use crate::server::{Due, ObjectName, Predicted};
 use crate::shared::control::RegionState;
 use crate::shared::marking::Motion;
 use stripewise_layout::{Direction, FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
@@ -19,6 +22,17 @@ pub(super) struct Choice<'a> {
     pub(super) region: RegionIndex,
     /// At least the place.
     pub(super) copies: Vec<(Generation, StripeView<'a>)>,
+}
+
+/// Time until the last sub-request is done, and what those that wait behind them lose; the most there is where a server is unknown.
+fn cost_ns(subs: impl Iterator<Item = Option<Predicted>>) -> u64 {
+    let (mut last_ns, mut taken_ns) = (0u64, 0u64);
+    for sub in subs {
+        let Some(Predicted { wait_ns, service_ns }) = sub else { return u64::MAX };
+        last_ns = last_ns.max(wait_ns.saturating_add(service_ns));
+        taken_ns += if wait_ns > 0 { service_ns } else { 0 };
+    }
+    last_ns.saturating_add(taken_ns)
 }
 
 /// Reads counted as under way until dropped.
@@ -88,15 +102,15 @@ impl StripedFile {
     pub(super) fn choose<'a>(&'a self, piece: &RegionPiece, place: (Generation, StripeView<'a>)) -> Choice<'a> {
         let copies = std::iter::once(place).chain(self.shared.control.replicas(piece.region));
         let mut predicted: Vec<(u64, (Generation, StripeView<'a>))> =
-            copies.map(|copy| (self.predict_ns(piece, copy), copy)).collect();
-        predicted.sort_by_key(|(time_ns, _)| *time_ns);
+            copies.map(|copy| (self.cost_ns(piece, copy), copy)).collect();
+        predicted.sort_by_key(|(cost_ns, _)| *cost_ns);
         Choice { region: piece.region, copies: predicted.into_iter().map(|(_, copy)| copy).collect() }
     }
 
-    fn predict_ns(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> u64 {
+    fn cost_ns(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> u64 {
         let object = ObjectName { file: self.file, region: piece.region, generation };
         let subs = view.split(piece.offset, piece.length);
-        subs.map(|sub| self.core.predict_read_ns(sub.server, object, sub.offset, sub.length)).max().unwrap_or(0)
+        cost_ns(subs.map(|sub| self.core.predict_read(sub.server, object, sub.offset, sub.length)))
     }
 
     /// Reads one region's part from the best of its copies that can be read. `reserved`: chosen before, the first one's devices' time taken.
@@ -128,5 +142,26 @@ impl StripedFile {
             }
         }
         first_fault.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_spreads_over_idle_servers_and_not_over_busy_ones() {
+        let cost = |servers: usize, wait_ns, service_ns| {
+            cost_ns(std::iter::repeat_n(Some(Predicted { wait_ns, service_ns }), servers))
+        };
+        // 64 KiB: a seek of 8 ms, and 7 ns a byte.
+        let (whole, quarter) = (8_000_000 + 458_752, 8_000_000 + 114_688);
+        assert!(cost(4, 0, quarter) < cost(1, 0, whole));
+        assert!(cost(4, 20_000_000, quarter) > cost(1, 20_000_000, whole));
+        assert!(cost(4, 20_000_000, quarter) < cost(1, 80_000_000, whole), "but that one is busier");
+        // 64 MiB are spread all the same.
+        assert!(cost(4, 20_000_000, 8_000_000 + 117_440_512) < cost(1, 520_000_000, 8_000_000 + 469_762_048));
+        assert_eq!(cost_ns([None, Some(Predicted::default())].into_iter()), u64::MAX);
+        assert_eq!(cost_ns(std::iter::empty()), 0);
     }
 }

@@ -7,7 +7,9 @@
 
 use super::pace::{Clock, Monotonic, Pace, with_thread};
 use super::stations::{Parts, Stations};
-use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError, is_moved, ordinal};
+use super::{
+    Due, ObjectHandle, ObjectName, ObjectSize, Ownership, Predicted, ServerBackend, ServerError, is_moved, ordinal,
+};
 use rustix::fd::BorrowedFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -139,14 +141,19 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length).map(|reserved| reserved.end.0)
     }
 
-    fn predict_ns(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Option<u64> {
+    fn predict(
+        &self,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+    ) -> Option<Predicted> {
         if self.stations.pace() == Pace::Host {
             return None;
         }
         let access = Access { direction, place: disk_place(object, offset), bytes: length };
         let stations = (&self.spec.device, self.spec.link.as_ref());
-        let now = Monotonic.now();
-        Some(self.stations.predict(self.server, stations, now, &access).0 - now.0)
+        Some(self.stations.predict(self.server, stations, Monotonic.now(), &access))
     }
 
     fn read_at(
@@ -230,7 +237,7 @@ mod tests {
         assert_eq!(reserve(0), None);
         stations.set_pace(Pace::Host);
         assert_eq!(reserve(4096), None);
-        let predict = || server.predict_ns(Direction::Read, object(0, 1), ObjectOffset(0), 1 << 20);
+        let predict = || server.predict(Direction::Read, object(0, 1), ObjectOffset(0), 1 << 20);
         assert_eq!((stations.server_load(ServerId(0)).sub_requests, predict()), (0, None));
         stations.set_pace(Pace::Emulated);
         let alone = predict().unwrap();
@@ -239,7 +246,8 @@ mod tests {
         for _ in 0..100 {
             reserve(1 << 20);
         }
-        assert!(predict().unwrap() > 50 * alone, "behind those that were reserved");
+        let behind = predict().unwrap();
+        assert!(alone.wait_ns == 0 && behind.service_ns == alone.service_ns && behind.wait_ns > 50 * alone.service_ns);
         // The link is the slowest of the stations: the second leaves it one message later, unless this thread was away for that long.
         assert!(second >= first + server.spec.link.unwrap().demand(4096).0);
         stations.wait(first);

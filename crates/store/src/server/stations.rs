@@ -28,6 +28,7 @@
 //! | +384 | accesses counted, for the age of streams |
 //! | +448, +456, +464 | since the last reset: sub-requests, time reserved on the device's serial stage and on the link, ns |
 
+use super::Predicted;
 use super::pace::{Clock, HostReport, Monotonic, Pace, STALL};
 use crate::shared::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
@@ -223,14 +224,14 @@ impl Stations {
         (Reservation { device_end, end }, reserved)
     }
 
-    /// When an access issued at `issue` would be done; nothing is reserved.
+    /// What an access issued at `issue` would take; nothing is reserved.
     pub(crate) fn predict(
         &self,
         server: ServerId,
         (device, link): (&DeviceSpec, Option<&LinkSpec>),
         issue: Nanos,
         access: &Access,
-    ) -> Nanos {
+    ) -> Predicted {
         let free = |offset| Nanos(self.server_word(server, offset).load(Relaxed));
         let skipped_bytes = match device {
             DeviceSpec::Hdd(hdd) => {
@@ -243,9 +244,13 @@ impl Stations {
         };
         let demand = device.demand(access.direction, access.bytes, skipped_bytes);
         let channel = (0..device.channels()).map(|channel| free(CHANNELS + channel * 8)).min();
-        let arrival = channel.map_or(issue, |channel| issue.max(channel) + demand.channel);
+        let own = |station: Nanos| if channel.is_some() { station } else { Nanos(0) };
+        let arrival = issue.max(channel.unwrap_or(issue)) + own(demand.channel);
         let device_end = arrival.max(free(SERIAL)) + demand.serial;
-        link.map_or(device_end, |link| device_end.max(free(LINK)) + link.demand(access.bytes))
+        let of_link = link.map_or(Nanos(0), |link| link.demand(access.bytes));
+        let end = if link.is_some() { device_end.max(free(LINK)) + of_link } else { device_end };
+        let service_ns = own(demand.channel).0 + demand.serial.0 + of_link.0;
+        Predicted { wait_ns: (end.0 - issue.0).saturating_sub(service_ns), service_ns }
     }
 
     fn note_stream(&self, server: ServerId, streams: usize, access: &Access, skip_bytes: u64) -> Option<u64> {

@@ -51,13 +51,16 @@ pub(crate) fn wait_for(client: &Client, (first, end): (u64, u64)) -> Vec<MoveSta
 }
 
 pub(crate) fn wait_until<T>(client: &Client, mut look: impl FnMut(&[MoveStatus]) -> Option<T>) -> T {
-    let begun = Instant::now();
+    let (mut since, mut copied_bytes) = (Instant::now(), 0);
     loop {
         let (totals, moves) = status(client);
         if let Some(found) = look(&moves) {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(100), "{totals:?} {moves:?}");
+        if totals.copied_bytes != copied_bytes {
+            (since, copied_bytes) = (Instant::now(), totals.copied_bytes);
+        }
+        assert!(since.elapsed() < Duration::from_secs(100), "{totals:?} {moves:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -5,10 +5,14 @@ use crate::world::{Dice, World, read, succeed, uniform, write};
 use std::io::Read;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use stripewise_layout::{FileId, RegionIndex, ServerId};
+use stripewise_device::{Access, DiskPlace, ExtentId};
+use stripewise_layout::{Direction, FileId, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::client::Client;
 use stripewise_store::protocol::{Admin, RegionInfo, Reply, WantedReplicas};
+use stripewise_store::server::emulated::EmulatedSpec;
+use stripewise_store::server::pace::{Clock, Monotonic};
+use stripewise_store::server::stations::Parts;
 
 /// A broker that makes replicas only when it is told to, or when the last writer closes.
 pub(crate) fn never_idle() -> BrokerOptions {
@@ -304,6 +308,72 @@ fn replicas_leave_when_room_is_short() {
     assert!(regions(&client, other.id()).iter().all(|region| !region.fell_back));
     assert!(read(&file, 0, bytes.len()) == bytes && read(&other, 0, bytes.len()) == bytes[..2 * REGION as usize]);
     assert_eq!(check(&client), []);
+}
+
+#[test]
+fn replicas_leave_a_server_that_is_drained() {
+    let world = World::new(4);
+    let _broker = world.broker_with(never_idle());
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096)]));
+    let bytes = bytes_of(2 * REGION);
+    write(&file, 0, &bytes);
+    let replicas = vec![wanted(0, 2, &[(2, 4096)]), wanted(0, 2, &[(3, 4096)])];
+    ask(&client, Admin::SetReplicas { file: file.id(), wanted: replicas });
+    assert_eq!(sync(&client, file.id()), (4, 4));
+    ask(&client, Admin::Drain { server: 2, drained: true });
+    let Reply::Usage { servers } = ask(&client, Admin::Usage) else { panic!("no usage") };
+    assert_eq!((servers[2].objects, servers[2].promised_bytes), (0, 0));
+    assert_eq!(sync(&client, file.id()), (2, 2));
+    ask(&client, Admin::Drain { server: 2, drained: false });
+    assert_eq!(sync(&client, file.id()), (4, 4));
+    assert!(read_without(&world, &[0, 3], "f", bytes.len()) == bytes);
+    assert_eq!(check(&client), []);
+}
+
+/// Requests that each server has got since the last look.
+fn requests(client: &Client, before: &mut [u64; 4]) -> [u64; 4] {
+    let stations = client.stations().unwrap();
+    let now = [0, 1, 2, 3].map(|server| stations.server_load(ServerId(server)).sub_requests);
+    let since = std::array::from_fn(|server| now[server] - before[server]);
+    *before = now;
+    since
+}
+
+#[test]
+fn a_read_takes_the_copy_that_is_predicted_to_be_done_first() {
+    let world =
+        World::with_urls(4, |directory| format!("emulated://{directory}?device=hdd-7200&link=gigabit&time_scale=0.01"));
+    let _broker = world.broker_with(never_idle());
+    let client = world.client();
+    let all: Vec<(u16, u32)> = (0..4).map(|server| (server, 4096)).collect();
+    let region_bytes = 4 << 20;
+    let (_stub, file) = world.create(&client, "f", uniform(region_bytes, &all));
+    let bytes = bytes_of(region_bytes);
+    write(&file, 0, &bytes);
+    let replicas = vec![wanted(0, 1, &[(1, 4 << 20)]), wanted(0, 1, &[(2, 4 << 20)])];
+    ask(&client, Admin::SetReplicas { file: file.id(), wanted: replicas });
+    assert_eq!(sync(&client, file.id()), (2, 2));
+    let mut before = [0; 4];
+    requests(&client, &mut before);
+    // A large read: the place, with four devices and four links.
+    assert!(read(&file, 0, region_bytes as usize) == bytes);
+    assert!(requests(&client, &mut before).iter().all(|requests| *requests == 1));
+    // One of a single stripe takes as long everywhere: the place, of equals.
+    assert!(read(&file, 0, 4096) == bytes[..4096]);
+    assert_eq!(requests(&client, &mut before), [1, 0, 0, 0]);
+    // That one's device has much to do: to the other. Nobody waits for what is reserved here.
+    let spec = EmulatedSpec::named("hdd-7200", Some("gigabit"), 0.01).unwrap();
+    let place = DiskPlace { extent: ExtentId(7), after: None, offset: ObjectOffset(0) };
+    let much = Access { direction: Direction::Read, place, bytes: 1 << 42 };
+    let stations = client.stations().unwrap();
+    stations.reserve_at(ServerId(1), (&spec.device, spec.link.as_ref()), Parts::Device, Monotonic.now(), &much);
+    assert_eq!(requests(&client, &mut before), [0, 1, 0, 0]);
+    assert!(read(&file, 1 << 20, 16384) == bytes[1 << 20..(1 << 20) + 16384]);
+    assert_eq!(requests(&client, &mut before), [0, 0, 1, 0]);
+    // A large one too: the place lies on the busy device as well.
+    assert!(read(&file, 0, region_bytes as usize) == bytes);
+    assert_eq!(requests(&client, &mut before), [0, 0, 1, 0]);
 }
 
 /// `STRIPED_MOVE_PROCESSES` and `STRIPED_SYNCS` make it long.

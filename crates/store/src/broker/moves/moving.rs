@@ -587,6 +587,9 @@ impl Move<'_> {
     fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
         let (core, managed, going) = (self.core, self.managed, self.going);
         let (file, region) = (managed.file, going.region);
+        if let Some(Err(refusal)) = going.new.iter().map(|new| core.check_drained(&new.layout)).find(Result::is_err) {
+            return Err(Stop::PutBack(refusal.to_string()));
+        }
         let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
         let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(going.new.iter().map(replica)).collect();
         let mut changes = Changes::default();
