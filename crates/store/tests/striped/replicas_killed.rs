@@ -75,20 +75,28 @@ fn a_broker_killed_at_any_step_of_a_sync_or_a_first_write_loses_no_byte_and_leav
         crate::moves::ask(&client, Admin::SetReplicas { file: id, wanted: vec![wanted(0, 3, &REPLICA)] });
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Writes and reads go on all the while, from one broker to the next.
-            let writer = scope.spawn(|| {
-                let mut dice = Dice(step);
+            // Writes and reads go on all the while, from one broker to the next, each writer in its own half of the regions: what one has had
+            // forgotten the other writes without asking.
+            let (file, over, context) = (&file, &over, &context);
+            let write_half = move |half: u64, mut model: Vec<u8>| {
+                let mut dice = Dice(step * 2 + half);
+                let any = |dice: &mut Dice| dice.roll(3) * REGION + half * REGION / 2 + dice.roll(REGION / 2 - 5000);
                 while !over.load(Ordering::SeqCst) {
-                    let (at, length) = (dice.roll(3 * REGION - 5000), 1 + dice.roll(5000));
+                    let (at, length) = (any(&mut dice), 1 + dice.roll(5000));
                     let bytes: Vec<u8> = (0..length).map(|_| dice.roll(256) as u8).collect();
-                    write(&file, at, &bytes);
+                    write(file, at, &bytes);
                     model[at as usize..(at + length) as usize].copy_from_slice(&bytes);
                     for _ in 0..dice.roll(60) {
-                        let at = dice.roll(3 * REGION - 5000);
-                        let found = read(&file, at, 5000);
+                        let at = any(&mut dice);
+                        let found = read(file, at, 5000);
                         assert!(found == model[at as usize..at as usize + 5000], "{context}, at {at}");
                     }
                 }
+                model
+            };
+            let writers = [0, 1].map(|half| {
+                let model = model.clone();
+                scope.spawn(move || write_half(half, model))
             });
             let killed = loop {
                 // The answer may be lost with the broker.
@@ -97,7 +105,7 @@ fn a_broker_killed_at_any_step_of_a_sync_or_a_first_write_loses_no_byte_and_leav
                 if let Some(status) = dying.try_wait().unwrap() {
                     break status;
                 }
-                assert!(!writer.is_finished(), "{context}");
+                assert!(!writers.iter().any(|writer| writer.is_finished()), "{context}");
             };
             assert_eq!(killed.signal(), Some(9), "{context}");
             assert!(successor.set(world.broker_with(never_idle())).is_ok());
@@ -106,8 +114,13 @@ fn a_broker_killed_at_any_step_of_a_sync_or_a_first_write_loses_no_byte_and_leav
                 sync(&client, id);
             }
             over.store(true, Ordering::SeqCst);
-            if let Err(panic) = writer.join() {
-                std::panic::resume_unwind(panic);
+            for (half, writer) in writers.into_iter().enumerate() {
+                let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                for region in 0..3 {
+                    let from = region * REGION as usize + half * REGION as usize / 2;
+                    let own = from..from + REGION as usize / 2;
+                    model[own.clone()].copy_from_slice(&written[own]);
+                }
             }
         });
         assert!(read(&file, 0, model.len() + 1) == model, "{context}");
