@@ -4,12 +4,16 @@
 //! Held at every step: nobody inside sees a place that was freed, and what a reader has seen of a chunk does not go back. At the end the new place has what
 //! the old one had. So that this proves something, each safeguard is left out in turn, and the checker has to find what goes wrong.
 //!
+//! Replicas, which are made in the same way, have a scenario of their own (`replicas`).
+//!
 //! The checker knows sequential consistency only, which is what the code asks for. `STRIPED_SCHEDULES` makes it long.
 
 use super::*;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64 as CheckedU64};
 use shuttle::thread;
+
+mod replicas;
 
 impl Word for CheckedU64 {
     fn load(&self) -> u64 {
