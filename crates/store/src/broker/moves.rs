@@ -644,7 +644,11 @@ impl Core {
             let outcome =
                 moved.unwrap_or_else(|_| Outcome::Failed("a fault in the mover itself; see its last words".to_owned()));
             if let Outcome::Failed(why) = &outcome {
-                self.state.note(&format!("moving region {} of file {}: {why}", task.region, task.file));
+                let what = if task.to.is_some() { "moving" } else { "making the replicas of" };
+                self.state.note(&format!("{what} region {} of file {}: {why}", task.region, task.file));
+                if let (None, Some(managed)) = (&task.to, self.if_loaded(task.file)) {
+                    guard(&managed.inner).lacking.insert(task.region, why.clone());
+                }
             }
             self.moves.finish(task.number, outcome);
         }

@@ -121,7 +121,7 @@ impl ServerBackend for Failing {
 }
 
 /// All servers fail at the call that the first number says; server `s2` is full after the bytes of the second.
-fn failing() -> (BrokerOptions, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+pub(crate) fn failing() -> (BrokerOptions, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (calls, bytes) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicUsize::new(usize::MAX)));
     let (calls_left, bytes_left) = (Arc::clone(&calls), Arc::clone(&bytes));
     let wrap = move |inner: Box<dyn ServerBackend>| -> Box<dyn ServerBackend> {

@@ -2,11 +2,12 @@
 
 use crate::moves::{REGION, REGIONS, all_done, any_layout, ask, check, layout, order, scale, start_moves, wait_for};
 use crate::world::{Dice, World, read, succeed, uniform, write};
-use std::io::Read;
+use std::io::{IoSlice, Read};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stripewise_device::{Access, DiskPlace, ExtentId};
-use stripewise_layout::{Direction, FileId, ObjectOffset, RegionIndex, ServerId};
+use stripewise_layout::{Direction, FileId, FileOffset, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::client::Client;
 use stripewise_store::protocol::{Admin, RegionInfo, Reply, WantedReplicas};
@@ -258,10 +259,10 @@ fn a_lost_server_is_survived_where_a_replica_is_fresh() {
     assert!(read(&writing, 0, both) == bytes[..both]);
     assert_eq!(writing.region_layout(RegionIndex(0)).unwrap(), [(ServerId(2), 4096), (ServerId(3), 512)]);
     assert_eq!(writing.region_layout(RegionIndex(1)).unwrap(), [(ServerId(0), 4096), (ServerId(1), 4096)]);
-    assert!(writing.write_at(stripewise_layout::FileOffset(2 * REGION), &[std::io::IoSlice::new(b"x")]).is_err());
+    assert!(writing.write_at(FileOffset(2 * REGION), &[IoSlice::new(b"x")]).is_err());
     // All copies lost: nothing is forgotten, the write is refused.
     hide(&world, 2);
-    assert!(writing.write_at(stripewise_layout::FileOffset(REGION), &[std::io::IoSlice::new(b"x")]).is_err());
+    assert!(writing.write_at(FileOffset(REGION), &[IoSlice::new(b"x")]).is_err());
     bring_back(&world, 2);
     bring_back(&world, 0);
     broker.stop();
@@ -272,6 +273,52 @@ fn a_lost_server_is_survived_where_a_replica_is_fresh() {
     assert_eq!(totals(&other, file.id()), (1, 1, 0));
     wait_for_objects(&world, 2 + 4 + 2);
     assert_eq!(check(&other), []);
+}
+
+#[test]
+fn one_failing_call_of_the_brokers_servers_is_survived_wherever_it_falls_in_a_sync_or_first_write() {
+    let (mut lacked, mut refused) = (0, 0);
+    for number in 0.. {
+        let context = format!("call {number}");
+        let world = World::new(4);
+        let (options, calls_left, _) = crate::moves_ended::failing();
+        let _broker = world.broker_with(BrokerOptions { idle_after: Some(Duration::MAX), ..options });
+        let client = world.client();
+        let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+        let mut bytes = bytes_of(REGION + 999);
+        write(&file, 0, &bytes);
+        let replicas = vec![wanted(0, 2, &[(2, 1000), (3, 3000)]), wanted(0, 1, &[(3, 512)])];
+        ask(&client, Admin::SetReplicas { file: file.id(), wanted: replicas });
+        calls_left.store(number, Ordering::SeqCst);
+        let (_, fresh) = sync(&client, file.id());
+        lacked += u64::from(fresh < 3);
+        assert!(read(&file, 0, bytes.len() + 1) == bytes, "{context}");
+        match file.write_at(FileOffset(REGION - 50), &[IoSlice::new(&[7; 100])]) {
+            Ok(length) => assert_eq!(length, 100, "{context}"),
+            Err(error) => {
+                assert!(error.to_string().contains("what a test forbids"), "{context}: {error}");
+                refused += 1;
+                write(&file, REGION - 50, &[7; 100]);
+            }
+        }
+        bytes[REGION as usize - 50..REGION as usize + 50].fill(7);
+        assert!(read(&file, 0, bytes.len() + 1) == bytes, "{context}");
+        let ended = calls_left.load(Ordering::SeqCst) < usize::MAX / 2;
+        calls_left.store(usize::MAX, Ordering::SeqCst);
+        let (wanted, fresh) = sync(&client, file.id());
+        assert_eq!(wanted, fresh, "{context}");
+        assert!(read(&file, 0, bytes.len() + 1) == bytes, "{context}");
+        ask(&client, Admin::SetReplicas { file: file.id(), wanted: Vec::new() });
+        assert!(read(&file, 0, bytes.len() + 1) == bytes, "{context}");
+        let placed = regions(&client, file.id()).iter().map(|region| region.stripes.len()).sum();
+        wait_for_objects(&world, placed);
+        assert_eq!(check(&client), [], "{context}");
+        if ended {
+            println!("{number} calls: {lacked} syncs lacked something, {refused} writes were refused");
+            assert!(lacked > 20, "{number} calls, {lacked}");
+            break;
+        }
+    }
 }
 
 /// As [`World::new`] of four servers, the last two with room for so many bytes each.
