@@ -11,7 +11,7 @@ use crate::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
 use crate::rmt::{FileRecord, FileState};
 use crate::server::{ObjectName, ServerBackend};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use stripewise_layout::{FileId, ServerId};
+use stripewise_layout::{FileId, RegionIndex, ServerId};
 
 /// What one server holds, or nothing if it cannot be listed.
 struct Inventory<'a> {
@@ -73,6 +73,7 @@ impl Core {
             }
             self.check_unfinished(&managed, &mut inner, &mut report);
             self.check_objects(&managed, &inner, &inventories, &mut report);
+            self.check_replicas(&managed, &mut inner, &inventories, &mut report);
             if matches!(inner.record.state, FileState::Live) {
                 self.check_fallbacks(&inner, &mut report);
                 self.check_stub(&managed, &mut inner, &mut report)?;
@@ -182,6 +183,37 @@ impl Core {
                     orphans.iter().try_for_each(|object| Ok(inventory.server.remove(**object)?))
                 });
             }
+        }
+    }
+
+    /// Replicas that lack an object: reads pass them over, and the first write would forget them.
+    fn check_replicas(&self, managed: &Managed, inner: &mut Inner, inventories: &[Inventory<'_>], report: &mut Report) {
+        let mut lacking: BTreeMap<ServerId, Vec<RegionIndex>> = BTreeMap::new();
+        for (region, replicas) in &inner.replicas {
+            for replica in replicas.values() {
+                let object = ObjectName { file: managed.file, region: *region, generation: replica.generation };
+                for stripe in replica.layout.stripes() {
+                    let Some(inventory) = inventories.get(usize::from(stripe.server.0)) else { continue };
+                    // Asked again: the list may be older than the record.
+                    if inventory.objects.as_ref().is_some_and(|objects| !objects.contains(&object))
+                        && matches!(inventory.server.size(object), Err(crate::server::ServerError::Missing { .. }))
+                    {
+                        lacking.entry(inventory.number).or_default().push(*region);
+                    }
+                }
+            }
+        }
+        for (server, mut regions) in lacking {
+            regions.dedup();
+            let what = format!(
+                "{} of the regions of {} lack the object of a replica on server {} (the first is region {}): they are read from other copies",
+                regions.len(),
+                inner.record.path,
+                inventories[usize::from(server.0)].server.name(),
+                regions[0]
+            );
+            let remedy = "their replicas are forgotten; `stripewise sync` makes them anew";
+            report.add_repair(what, remedy, || self.forget_replicas(managed, inner, &regions));
         }
     }
 

@@ -321,6 +321,37 @@ fn one_failing_call_of_the_brokers_servers_is_survived_wherever_it_falls_in_a_sy
     }
 }
 
+#[test]
+fn a_replica_that_lost_its_object_is_passed_over_told_and_repaired() {
+    let world = World::new(4);
+    let _broker = world.broker_with(never_idle());
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096)]));
+    let bytes = bytes_of(2 * REGION);
+    write(&file, 0, &bytes);
+    ask(&client, Admin::SetReplicas { file: file.id(), wanted: vec![wanted(0, 2, &[(2, 4096), (3, 4096)])] });
+    assert_eq!(sync(&client, file.id()), (2, 2));
+    std::fs::remove_dir_all(world.root.join("s3/stripewise-objects").join(file.id().to_string())).unwrap();
+    let fresh = world.client();
+    assert!(read(&world.open(&fresh, "f", false).1, 0, bytes.len()) == bytes);
+    let found = check(&client);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].what.contains("2 of the regions of") && found[0].what.contains("a replica on server s3"));
+    let Reply::Findings { findings } = ask(&client, Admin::Check { repair: true }) else { panic!("no findings") };
+    assert!(findings.iter().all(|finding| finding.repaired), "{findings:?}");
+    assert_eq!(totals(&client, file.id()), (2, 0, 0));
+    assert_eq!(sync(&client, file.id()), (2, 2));
+    assert!(read_without(&world, &[0], "f", bytes.len()) == bytes);
+    assert_eq!(check(&client), []);
+    // With a replica's server away a file can be cut, and the replica is not missed.
+    hide(&world, 2);
+    file.truncate(REGION + 7).unwrap();
+    assert!(read(&file, 0, bytes.len()) == bytes[..REGION as usize + 7]);
+    bring_back(&world, 2);
+    assert_eq!(sync(&client, file.id()), (2, 2));
+    assert!(read_without(&world, &[0], "f", bytes.len()) == bytes[..REGION as usize + 7]);
+}
+
 /// As [`World::new`] of four servers, the last two with room for so many bytes each.
 fn with_room(bytes: u64) -> World {
     let world = World::new(4);
