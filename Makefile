@@ -48,7 +48,7 @@ test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redi
 torture: export STRIPED_KILLS := 500
 torture: export STRIPED_MOVE_PROCESSES := 64
 torture: export STRIPED_MOVES := 60
-torture: export STRIPED_SYNCS := 600
+torture: export STRIPED_SYNCS := 200
 torture: export STRIPED_SCHEDULES := 60000
 torture: ## the long form of the tests that kill processes and brokers while regions move
 	cargo test --package stripewise-store --lib interleavings -- --nocapture
