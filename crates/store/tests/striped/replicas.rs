@@ -14,6 +14,7 @@ use stripewise_store::protocol::{Admin, RegionInfo, Reply, WantedReplicas};
 use stripewise_store::server::emulated::EmulatedSpec;
 use stripewise_store::server::pace::{Clock, Monotonic};
 use stripewise_store::server::stations::Parts;
+use stripewise_store::state::HostIdentity;
 
 /// A broker that makes replicas only when it is told to, or when the last writer closes.
 pub(crate) fn never_idle() -> BrokerOptions {
@@ -350,6 +351,41 @@ fn a_replica_that_lost_its_object_is_passed_over_told_and_repaired() {
     bring_back(&world, 2);
     assert_eq!(sync(&client, file.id()), (2, 2));
     assert!(read_without(&world, &[0], "f", bytes.len()) == bytes[..REGION as usize + 7]);
+}
+
+#[test]
+fn after_another_boot_a_replica_ends_where_its_place_does() {
+    let world = World::new(4);
+    let boot = |number| BrokerOptions {
+        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [number; 16] }),
+        ..never_idle()
+    };
+    let first = world.broker_with(boot(1));
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+    let bytes = bytes_of(REGION - 10);
+    write(&file, 0, &bytes[..5000]);
+    file.sync(false).unwrap();
+    // The size is not made durable any more, but what a sync copies is.
+    write(&file, 0, &bytes);
+    let id = file.id();
+    ask(&client, Admin::SetReplicas { file: id, wanted: vec![wanted(0, 1, &[(2, 512), (3, 512)])] });
+    assert_eq!(sync(&client, id), (1, 1));
+    // As a power failure leaves the table: nobody said good-bye.
+    let (table, saved) = (world.root.join("state/rmt/data.mdb"), world.root.join("saved"));
+    std::fs::copy(&table, &saved).unwrap();
+    drop((file, client, first));
+    std::fs::copy(&saved, &table).unwrap();
+    let _broker = world.broker_with(boot(2));
+    let client = world.client();
+    let (_stub, file) = world.open(&client, "f", true);
+    assert_eq!((file.size_bytes(), totals(&client, id)), (5000, (1, 1, 0)));
+    file.truncate(REGION).unwrap();
+    let expected: Vec<u8> = bytes[..5000].iter().copied().chain(std::iter::repeat(0)).take(REGION as usize).collect();
+    assert!(read_without(&world, &[0, 1], "f", REGION as usize) == expected, "the replica");
+    assert!(read_without(&world, &[2, 3], "f", REGION as usize) == expected, "the place");
+    assert_eq!(totals(&client, id).1, 1);
+    assert_eq!(check(&client), []);
 }
 
 /// As [`World::new`] of four servers, the last two with room for so many bytes each.
