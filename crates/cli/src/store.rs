@@ -1,5 +1,6 @@
 //! A cluster in use by this command: its broker, if no other process is it, and a client of it.
 
+use crate::calibrate::PROFILE_FILE;
 use crate::context::Context;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
@@ -8,10 +9,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stripewise_layout::{Cluster, FileId, ServerId};
+use stripewise_model::{Line, Profile, ServerProfile};
 use stripewise_store::broker::{Broker, BrokerOptions, Standby};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::{Admin, FileInfo, RegionInfo, Reply, Request, ServerUsage};
+use stripewise_store::protocol::{Admin, FileInfo, ReadCost, RegionInfo, Reply, Request, ServerUsage};
 use stripewise_store::server::pace::Pace;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
@@ -25,11 +27,25 @@ pub(crate) struct Store {
 
 /// Becomes the broker of `cluster` now, or when the present one ends; says what a killed command had left behind.
 pub(crate) fn serve(context: &Context, cluster: &Cluster) -> Result<Standby> {
-    let broker = Broker::serve_or_wait(cluster, BrokerOptions::default())?;
+    let read_costs = read_costs(cluster, &context.cluster_path().with_file_name(PROFILE_FILE));
+    let broker = Broker::serve_or_wait(cluster, BrokerOptions { read_costs, ..BrokerOptions::default() })?;
     for line in broker.cleaned() {
         context.say(line);
     }
     Ok(broker)
+}
+
+/// What reads were measured to take: between sequential and random ones, since nobody knows the next one's kind. Nothing where there is no profile
+/// of this cluster.
+fn read_costs(cluster: &Cluster, profile: &Path) -> Vec<Option<ReadCost>> {
+    let loaded = Profile::load(profile).ok().filter(|loaded| loaded.check(cluster, profile).is_ok());
+    loaded.map_or_else(Vec::new, |loaded| loaded.servers.iter().map(|server| Some(read_cost(server))).collect())
+}
+
+fn read_cost(server: &ServerProfile) -> ReadCost {
+    let mean_ns =
+        |of: fn(&Line) -> f64| ((of(&server.read_sequential) + of(&server.read_random)) / 2.0 * 1e9).round() as u64;
+    ReadCost { startup_ns: mean_ns(|line| line.alpha_s), kib_ns: mean_ns(|line| line.beta_s_per_byte * 1024.0) }
 }
 
 impl Store {
@@ -171,4 +187,25 @@ pub(crate) fn read_stub(file: &File, path: &Path) -> Result<Option<Stub>> {
         return Ok(None);
     }
     Stub::parse(&bytes).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::ServerClass;
+
+    #[test]
+    fn reads_take_what_lies_between_sequential_and_random_ones() {
+        let line = |alpha_s, beta_s_per_byte| Line { alpha_s, beta_s_per_byte, r2: 1.0, spread: 0.0, samples: 9 };
+        let (sequential, random, written) = (line(1e-4, 7e-9), line(9e-3, 9e-9), line(1.0, 1.0));
+        let profile = ServerProfile {
+            name: "h0".to_owned(),
+            class: ServerClass::Hdd,
+            read_sequential: sequential,
+            read_random: random,
+            write_sequential: written,
+            write_random: written,
+        };
+        assert_eq!(read_cost(&profile), ReadCost { startup_ns: 4_550_000, kib_ns: 8192 });
+    }
 }

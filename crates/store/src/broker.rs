@@ -41,7 +41,7 @@ mod room;
 mod service;
 mod truncation;
 
-use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, Refusal};
+use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{ClusterRecord, RmtError, Table};
 use crate::server::stations::{Stations, StationsError};
@@ -92,6 +92,8 @@ pub struct BrokerOptions {
     pub wrap_server: Option<WrapServer>,
     /// How long nobody must have written a file before its replicas are made anew; 2 s unless given.
     pub idle_after: Option<Duration>,
+    /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
+    pub read_costs: Vec<Option<ReadCost>>,
 }
 
 pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
@@ -298,6 +300,8 @@ pub(crate) struct Core {
     pub(crate) doubt: Condvar,
     /// Copies of stubs that were opened in vain, for `check`.
     pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
+    /// By server.
+    read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
     _lock: BrokerLock,
 }
@@ -354,6 +358,13 @@ impl Core {
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
             copies: Mutex::default(),
+            read_costs: (0..)
+                .zip(&cluster.servers)
+                .map(|(number, server): (usize, _)| {
+                    let measured = options.read_costs.get(number).copied().flatten();
+                    measured.unwrap_or_else(|| ReadCost::usual(server.class))
+                })
+                .collect(),
             steps: options.steps,
             _lock: lock,
         })

@@ -265,6 +265,33 @@ pub struct ServerInfo {
     pub class: ServerClass,
     /// As in cluster.toml, absolute.
     pub url: String,
+    /// By which readers choose among replicas, unless the server can tell better itself.
+    pub read_cost: ReadCost,
+}
+
+/// What a read takes on a server that is not busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReadCost {
+    pub startup_ns: u64,
+    /// Of each 1024 bytes.
+    pub kib_ns: u64,
+}
+
+impl ReadCost {
+    /// Of a server that was never measured: a disk that seeks half of the time, or an SSD (rounded figures of ours).
+    #[must_use]
+    pub fn usual(class: ServerClass) -> Self {
+        match class {
+            ServerClass::Hdd => Self { startup_ns: 4_000_000, kib_ns: 7_000 },
+            ServerClass::Ssd => Self { startup_ns: 100_000, kib_ns: 2_000 },
+        }
+    }
+
+    /// For one read.
+    #[must_use]
+    pub fn ns(&self, bytes: u64) -> u64 {
+        self.startup_ns.saturating_add(bytes.saturating_mul(self.kib_ns) / 1024)
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

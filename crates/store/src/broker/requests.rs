@@ -162,10 +162,11 @@ impl Core {
         if let Some(stations) = &self.stations {
             along.push(Carried::Own(copy(stations.as_fd())?));
         }
-        let servers = self.cluster.servers.iter().map(|server| ServerInfo {
+        let servers = self.cluster.servers.iter().zip(&self.read_costs).map(|(server, read_cost)| ServerInfo {
             name: server.name.clone(),
             class: server.class,
             url: server.url.to_string(),
+            read_cost: *read_cost,
         });
         let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let welcome = Reply::Welcome {

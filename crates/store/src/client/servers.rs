@@ -7,7 +7,7 @@ use rustix::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use stripewise_layout::{Direction, ObjectOffset, ServerClass, ServerId, ServerUrl};
+use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 
 /// A server of the cluster.
 pub(super) struct Seat {
@@ -55,8 +55,8 @@ impl Core {
         self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
     }
 
-    /// What a read issued now would take. A server that cannot tell is taken for a usual one of its class: a disk that seeks half of the time (4 ms + 7 ns
-    /// a byte) or an SSD (0.1 ms + 2 ns a byte), behind as many such reads as this process has under way there. `None`: there is no such server.
+    /// What a read issued now would take. Of a server that cannot tell: what it was measured to take, behind as many such reads as this process has
+    /// under way there. `None`: there is no such server.
     pub(crate) fn predict_read(
         &self,
         server: ServerId,
@@ -69,12 +69,8 @@ impl Core {
             return predicted;
         }
         let seat = self.seats.get(usize::from(server.0))?;
-        let (startup_ns, byte_ns) = match seat.info.class {
-            ServerClass::Hdd => (4_000_000, 7),
-            ServerClass::Ssd => (100_000, 2),
-        };
-        let service_ns = startup_ns + length * byte_ns;
-        Some(Predicted { wait_ns: service_ns * u64::from(seat.reads.load(Relaxed)), service_ns })
+        let service_ns = seat.info.read_cost.ns(length);
+        Some(Predicted { wait_ns: service_ns.saturating_mul(seat.reads.load(Relaxed).into()), service_ns })
     }
 
     /// Counts a read with a choice that begins or, with `false`, ends.

@@ -10,7 +10,7 @@ use stripewise_device::{Access, DiskPlace, ExtentId};
 use stripewise_layout::{Direction, FileId, FileOffset, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::client::Client;
-use stripewise_store::protocol::{Admin, RegionInfo, Reply, WantedReplicas};
+use stripewise_store::protocol::{Admin, ReadCost, RegionInfo, Reply, WantedReplicas};
 use stripewise_store::server::emulated::EmulatedSpec;
 use stripewise_store::server::pace::{Clock, Monotonic};
 use stripewise_store::server::stations::Parts;
@@ -386,6 +386,22 @@ fn after_another_boot_a_replica_ends_where_its_place_does() {
     assert!(read_without(&world, &[2, 3], "f", REGION as usize) == expected, "the place");
     assert_eq!(totals(&client, id).1, 1);
     assert_eq!(check(&client), []);
+}
+
+#[test]
+fn what_servers_were_measured_to_take_goes_before_what_their_class_takes() {
+    let world = World::new(4);
+    // Disks that are faster than the SSDs.
+    let [fast, slow] = [1000, 1_000_000_000].map(|startup_ns| Some(ReadCost { startup_ns, kib_ns: 1 }));
+    let _broker = world.broker_with(BrokerOptions { read_costs: vec![fast, fast, slow, slow], ..never_idle() });
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(2, 4096)]));
+    let bytes = bytes_of(REGION);
+    write(&file, 0, &bytes);
+    ask(&client, Admin::SetReplicas { file: file.id(), wanted: vec![wanted(0, 1, &[(0, 4096)])] });
+    assert_eq!(sync(&client, file.id()), (1, 1));
+    spoil(&world, 2);
+    assert!(read(&file, 0, bytes.len()) == bytes, "the disk is read");
 }
 
 /// As [`World::new`] of four servers, the last two with room for so many bytes each.
