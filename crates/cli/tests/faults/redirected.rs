@@ -94,9 +94,12 @@ fn a_full_ssd_sends_a_programs_regions_to_the_disks_and_says_so() {
     assert_eq!(driver.ask("len(os.pread(f, 5 << 20, 0).strip(b'5'))"), "0");
     assert!(driver.end().status.success());
     let stat = place.json(&["stat", "on-b/file"])["files"][0].clone();
-    assert_eq!(stat["servers"], serde_json::json!([
-        {"name": "a", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "b", "bytes": 2 << 20, "replica_bytes": 0}
-    ]));
+    assert_eq!(
+        stat["servers"],
+        serde_json::json!([
+            {"name": "a", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "b", "bytes": 2 << 20, "replica_bytes": 0}
+        ])
+    );
     assert!(place.done(&["stat", "on-b/file"]).contains("fallback: its servers were full"));
     let checked = place.say(&["check"]);
     assert_eq!(checked.status, 1);
