@@ -161,6 +161,13 @@ pub(crate) struct Phase {
     write: PhaseDirection,
 }
 
+impl Phase {
+    /// In both directions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.read.bytes + self.write.bytes
+    }
+}
+
 #[derive(Deserialize, Serialize, Debug)]
 struct PhaseDirection {
     bytes: u64,
@@ -378,6 +385,18 @@ impl Player {
         let ranks = program.processes().to_string();
         let launched = self.launcher.iter().flat_map(|launcher| [launcher.into(), "-n".into(), ranks.clone().into()]);
         Ok(launched.chain([self.program.clone().into(), path.into(), "--verify".into()]).collect())
+    }
+
+    /// As [`Self::words`], the program running `command` with a phase's number at the begin of every phase but the first.
+    pub(crate) fn marking_words(
+        &self,
+        program: &dyn Program,
+        paths: &[PathBuf],
+        command: OsString,
+    ) -> Result<Vec<OsString>> {
+        let mut words = self.words(program, paths)?;
+        words.extend(["--mark".into(), command]);
+        Ok(words)
     }
 
     /// What a run of those words printed.

@@ -246,7 +246,7 @@ fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
 
 /// Commands on a cluster in a work directory, each a process of its own.
 pub(crate) struct Steps {
-    stripewise: PathBuf,
+    pub(crate) stripewise: PathBuf,
     directory: PathBuf,
     /// When the first one ran, if they are shown.
     shown_since: Option<Instant>,

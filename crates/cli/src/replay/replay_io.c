@@ -16,6 +16,9 @@
  * is not its time, computing between two requests is. Making and comparing data is inside it and printed as verify_s.
  * Latencies go into a histogram of 64 buckets an octave: percentiles are the upper ends of their buckets, at most 1.6 % above.
  *
+ * Phases (--mark COMMAND): rank 0 runs the command at the begin of every phase but the first, the phase's number behind it,
+ * while the other ranks go on. That time is the phase's.
+ *
  * Prints one JSON line. Exit status: 0 done, 1 wrong data, 2 an error.
  */
 #define _GNU_SOURCE
@@ -71,6 +74,7 @@ struct stages {
 
 static int rank, ranks;
 static bool verifying;
+static const char *mark_command; /* NULL: phases are not marked */
 static uint64_t file_count, phase_count;
 static struct file *files;
 static const uint64_t *records;
@@ -333,6 +337,16 @@ static struct stages make_stages(void)
     return stages;
 }
 
+static void mark(uint32_t phase)
+{
+    size_t room = strlen(mark_command) + 16;
+    char *command = allocate(room);
+    snprintf(command, room, "%s %" PRIu32, mark_command, phase);
+    if (system(command) != 0)
+        fail("`%s` failed", command);
+    free(command);
+}
+
 static bool run(const handle *opened, struct stages *stages, int64_t start_ns)
 {
     uint64_t stage = 0;
@@ -354,6 +368,8 @@ static bool run(const handle *opened, struct stages *stages, int64_t start_ns)
             barrier();
             stages->phase[stage + 1] = stages->phase[stage] + (record.kind == KIND_PHASE);
             stage++;
+            if (record.kind == KIND_PHASE && mark_command && rank == 0)
+                mark(stages->phase[stage]);
         }
     }
     return good;
@@ -447,11 +463,13 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--verify"))
             verifying = true;
+        else if (!strcmp(argv[i], "--mark") && i + 1 < argc)
+            mark_command = argv[++i];
         else
             path = argv[i];
     }
     if (!path) {
-        fputs("usage: replay_io SCRIPT [--verify]\n", stderr);
+        fputs("usage: replay_io SCRIPT [--verify] [--mark COMMAND]\n", stderr);
         return 2;
     }
     prctl(PR_SET_TIMERSLACK, 1);

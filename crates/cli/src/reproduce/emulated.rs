@@ -8,10 +8,12 @@
 //! Emulated servers have links of their own and clients have none, so that a lab's client links are left out, and plans are made for
 //! processes that do not share a link. Plans come from the lab's own profile, which is free of error; nothing is calibrated.
 
+pub(crate) mod live;
+
 use super::lab::Lab;
 use crate::context::Context;
 use crate::demo::testbed::{Steps, Work, finish};
-use crate::replay::{Measured, Player, Ranks};
+use crate::replay::{Measured, Phase, Player, Ranks};
 use crate::rm;
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -56,6 +58,12 @@ pub(crate) struct Prepared<'a> {
     paths: Vec<(PathBuf, PathBuf)>,
 }
 
+impl Prepared<'_> {
+    fn managed(&self) -> Vec<PathBuf> {
+        self.paths.iter().map(|(_, path)| path.clone()).collect()
+    }
+}
+
 impl Drop for Prepared<'_> {
     fn drop(&mut self) {
         for (pristine, _) in &self.paths {
@@ -80,6 +88,15 @@ pub(crate) fn least_s(processes: u32, request_bytes: u64) -> f64 {
 }
 
 impl EmulatedRun {
+    /// Of runs one after the other.
+    pub(crate) fn sum(runs: &[EmulatedRun]) -> Self {
+        runs.iter().fold(Self::default(), |sum, run| Self {
+            bytes: sum.bytes + run.bytes,
+            seconds: sum.seconds + run.seconds,
+            host_bound: sum.host_bound || run.host_bound,
+        })
+    }
+
     /// Million bytes per second, reads and writes together.
     pub(crate) fn mb_per_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds
@@ -148,49 +165,66 @@ impl EmulatedLab {
 
     /// Runs the program on the placements, one for each file.
     pub(crate) fn run(&self, prepared: &Prepared<'_>, files: &[FilePlacements]) -> Result<EmulatedRun> {
-        let mut sum = EmulatedRun::default();
-        for phase in 0..prepared.program.phases() {
+        let one = |phase: u32| {
             let window = |file: &FilePlacements| file.windows[(phase as usize).min(file.windows.len() - 1)].clone();
             let placements: Vec<Placement> = files.iter().map(|file| window(file).placement).collect();
-            let found = self.run_phase(prepared, phase, &placements)?;
-            sum.bytes += found.bytes;
-            sum.seconds += found.seconds;
-            sum.host_bound |= found.host_bound;
-        }
-        Ok(sum)
+            self.run_phase(prepared, phase, &placements)
+        };
+        let phases: Vec<EmulatedRun> = (0..prepared.program.phases()).map(one).collect::<Result<_>>()?;
+        Ok(EmulatedRun::sum(&phases))
     }
 
     fn run_phase(&self, prepared: &Prepared<'_>, phase: u32, placements: &[Placement]) -> Result<EmulatedRun> {
-        for ((pristine, path), placement) in prepared.paths.iter().zip(placements) {
-            let name = path.to_str().context("the testbed's directory is not UTF-8")?.to_owned();
-            self.store.done(Admin::Expect { path: name, placement: placement.clone() })?;
-            self.steps.run(["cp".into(), pristine.into(), path.into()])?;
-        }
+        self.place(prepared, placements)?;
         let part = OnePhase { program: prepared.program, phase };
-        let paths: Vec<PathBuf> = prepared.paths.iter().map(|(_, path)| path.clone()).collect();
+        let paths = prepared.managed();
         let mut found = self.measure(&part, &paths)?;
         for _ in 0..REPEATS {
             if found.host_bound {
                 found = self.measure(&part, &paths)?;
             }
         }
-        for path in &paths {
-            rm::remove(&self.store, path)?;
-        }
+        self.remove(&paths)?;
         Ok(found)
+    }
+
+    /// Fresh files on these placements.
+    fn place(&self, prepared: &Prepared<'_>, placements: &[Placement]) -> Result<()> {
+        for ((pristine, path), placement) in prepared.paths.iter().zip(placements) {
+            self.store.done(Admin::Expect { path: name_of(path)?, placement: placement.clone() })?;
+            self.steps.run(["cp".into(), pristine.into(), path.into()])?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, paths: &[PathBuf]) -> Result<()> {
+        paths.iter().try_for_each(|path| rm::remove(&self.store, path).map(drop))
     }
 
     fn measure(&self, program: &dyn Program, paths: &[PathBuf]) -> Result<EmulatedRun> {
         let words = self.player.words(program, paths)?;
+        let phases = self.measure_phases(["run".into(), "--".into()].into_iter().chain(words))?;
+        let skewed = self.stations.host_report().is_host_bound();
+        let sum = EmulatedRun::sum(&phases);
+        Ok(EmulatedRun { host_bound: sum.host_bound || skewed, ..sum })
+    }
+
+    /// What came of each phase of a run by these words. Whether the processes started together is told by themselves: movers, which use the servers
+    /// too, start later.
+    fn measure_phases(&self, words: impl IntoIterator<Item = OsString>) -> Result<Vec<EmulatedRun>> {
         self.stations.reset_counters();
-        let redirected = ["run".into(), "--".into()].into_iter().chain(words);
-        let measured = Player::measured(&self.steps.printed(redirected)?)?;
-        let Measured { read, write, phases, start_skew_s, verified, .. } = measured;
+        let measured = Player::measured(&self.steps.printed(words)?)?;
+        let Measured { phases, start_skew_s, verified, .. } = measured;
         ensure!(verified == Some(true), "the program read other bytes than were written");
         let seconds = phases.iter().map(|phase| phase.seconds).sum::<f64>();
-        let host_bound = self.stations.host_report().is_host_bound() || start_skew_s > seconds / 100.0;
-        Ok(EmulatedRun { bytes: read.bytes + write.bytes, seconds, host_bound })
+        let host_bound = self.stations.host_report().stalls > 0 || start_skew_s > seconds * START_SHARE;
+        let run = |phase: &Phase| EmulatedRun { bytes: phase.bytes(), seconds: phase.seconds, host_bound };
+        Ok(phases.iter().map(run).collect())
     }
+}
+
+fn name_of(path: &Path) -> Result<String> {
+    Ok(path.to_str().context("the testbed's directory is not UTF-8")?.to_owned())
 }
 
 /// As `stripewise init --emulated` takes them; neighbours that are alike are one group.

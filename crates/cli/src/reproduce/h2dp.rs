@@ -4,6 +4,7 @@
 //! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::padp`]). That one is used here.
 
 mod benchmarks;
+mod live;
 mod migration;
 mod motivation;
 mod zipf;
@@ -96,9 +97,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: "H2DP",
         place: "figure 11",
         title: "IOR bandwidth without and with dynamic data migration",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 5. Without migration the placement of the first half stays; with it regions are copied through the servers while the \
-                program goes on.",
+                program goes on. On emulated servers each half takes about 12 s, the program's rank 0 marks the change, and `stripewise run \
+                --migrate` moves the regions, without a limit to its bandwidth.",
         discussion: migration::DISCUSSION_11,
         run: migration::figure_11,
     },

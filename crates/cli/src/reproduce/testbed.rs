@@ -40,6 +40,8 @@ pub(crate) struct RunLog(Mutex<Logged>);
 pub(crate) struct Logged {
     runs: u64,
     host_bound: u64,
+    /// Programs run as a whole, regions moving meanwhile.
+    is_live: bool,
     pub(crate) scale: Option<Scale>,
 }
 
@@ -56,6 +58,12 @@ impl RunLog {
         (!run.host_bound).then(|| run.mb_per_s())
     }
 
+    /// As [`Self::mb_per_s`], of a whole program beside which regions may have moved.
+    pub(crate) fn live_mb_per_s(&self, run: &EmulatedRun) -> Option<f64> {
+        self.lock().is_live = true;
+        self.mb_per_s(run)
+    }
+
     pub(crate) fn read(&self) -> Logged {
         *self.lock()
     }
@@ -64,16 +72,24 @@ impl RunLog {
 impl Logged {
     /// What the reader of emulated figures should know; nothing where none was measured.
     pub(crate) fn note(&self) -> Option<String> {
-        let Logged { runs, host_bound, scale } = *self;
+        let Logged { runs, host_bound, is_live, scale } = *self;
         let scale = scale.map_or_else(String::new, |Scale { files, regions }| {
             format!(
                 " Files are at most {files} times smaller than said above, regions {regions} times; requests have their full size."
             )
         });
+        let moves = match is_live {
+            true => {
+                "Regions move while the program runs, through the servers that it uses, and their copying is in the program's time."
+            }
+            false => {
+                "Each phase of a program is a run on files that lie as planned for it; moving them there takes none of its time."
+            }
+        };
         (runs > 0).then(|| {
             format!(
                 "Emulated servers, real processes and real bytes, all that was read compared with what was written.{scale} Client links are left out. Planned from \
-                 the devices' own parameters. Each phase of a program is a run on files that lie as planned for it; moving them there takes none of its time. {runs} \
+                 the devices' own parameters. {moves} {runs} \
                  figures, one run each; {host_bound} were paced by this machine even when repeated, and are left out."
             )
         })

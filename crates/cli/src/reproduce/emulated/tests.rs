@@ -1,13 +1,20 @@
 use super::super::lab::Machine;
 use super::super::script::{Generated, access};
+use super::live::LiveRun;
 use super::*;
+use std::sync::{Mutex, PoisonError};
 use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{Layout, ServerClass, ServerId};
+use stripewise_planner::{Plan, PlannedWindow, PolicyName};
 use stripewise_sim::PlacedWindow;
+use stripewise_store::protocol::MigrateBandwidth;
 
 const KIB: u64 = 1 << 10;
 const REGION: ByteCount = ByteCount(64 * KIB);
 const FILE: ByteCount = ByteCount(512 * KIB);
+
+/// A process has one laboratory at a time: its directory bears the process's number, and signals are relayed to one program.
+static LABORATORY: Mutex<()> = Mutex::new(());
 
 /// The command and the library that it preloads: `cargo test` of the unit tests alone builds neither.
 fn command() -> PathBuf {
@@ -48,6 +55,7 @@ fn over(servers: &[u16], stripe_bytes: u32) -> Placement {
 
 #[test]
 fn processes_run_on_the_servers_of_the_lab_and_read_what_was_written() {
+    let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
     let (command, program) = (command(), program());
     let forked = EmulatedLab::build_with(&command, &lab(), FILE, Ranks::Forked).unwrap();
     let whole = FilePlacements::fixed(over(&[0, 2], 8192));
@@ -72,6 +80,38 @@ fn processes_run_on_the_servers_of_the_lab_and_read_what_was_written() {
     let work = lab.work.path().to_owned();
     drop((prepared, lab));
     assert!(!work.exists(), "the work directory goes with the laboratory");
+}
+
+fn first_of(plan: &Plan) -> PlannedWindow {
+    plan.files[0].windows[0].clone()
+}
+
+#[test]
+fn regions_follow_a_plan_while_the_program_runs() {
+    let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = program();
+    let lab = EmulatedLab::build_with(&command(), &lab(), FILE, Ranks::Forked).unwrap();
+    let prepared = lab.prepare(&program).unwrap();
+    let mut plan = lab.lab().plan_counted(PolicyName::Def, &program, &lab.lab().count(&program), 1).unwrap();
+    let first = first_of(&plan);
+    let window = |start_s, placement| PlannedWindow { start_s, end_s: start_s + 600.0, placement, ..first.clone() };
+    plan.files[0].windows = vec![window(0.0, over(&[0, 1], 8192)), window(600.0, over(&[2], 65_536))];
+    let phases = |run: &LiveRun| run.phases.iter().map(|phase| phase.bytes).collect::<Vec<u64>>();
+    let regions = FILE.0 / REGION.0;
+
+    let staying = lab.run_live(&prepared, &plan, None).unwrap();
+    assert_eq!((phases(&staying), staying.moved_bytes, staying.unfinished), (vec![FILE.0; 2], 0, 0));
+    let moving = lab.run_live(&prepared, &plan, Some(MigrateBandwidth::Unlimited)).unwrap();
+    assert_eq!(phases(&moving), [FILE.0; 2]);
+    // All were ordered at the border; how many of them were in time is the machine's doing.
+    assert_eq!(moving.moved_bytes / REGION.0 + moving.unfinished, regions);
+
+    plan.files[0].windows.truncate(1);
+    let run = lab.run_live(&prepared, &plan, Some(MigrateBandwidth::Unlimited)).unwrap();
+    assert_eq!((phases(&run), run.moved_bytes, run.unfinished), (vec![FILE.0; 2], 0, 0));
+    plan.files[0].windows = [0.0, 600.0, 1200.0].map(|start_s| PlannedWindow { start_s, ..first_of(&plan) }).into();
+    let error = lab.run_live(&prepared, &plan, Some(MigrateBandwidth::Auto)).unwrap_err().to_string();
+    assert_eq!(error, "a plan of 3 windows is not for a program of 2 phases");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) const DISCUSSION_8: &str = "With 4 HServers and 12 SServers H2DP lead
     in all, so the other five sixths fall on ever fewer disks. For the paper's result the SServers' room must have grown with their number, against its section 5.1.";
 
 const SERVERS: (usize, usize) = (12, 4);
-const PROCESSES: u32 = 32;
+pub(super) const PROCESSES: u32 = 32;
 /// About what the emulated servers deliver.
 const EMULATED_BYTES_PER_S: f64 = 400e6;
 /// Phases with other popular regions.
@@ -50,9 +50,7 @@ pub(super) fn ior(
     size: ByteCount,
     processes: u32,
 ) -> Result<Box<dyn Program>> {
-    let nodes = processes.min(NODES);
-    let (seed, scale) = (setting.seed, setting.scale(SCALE));
-    let (file, region) = (scale.file(FILE), scale.region(REGION));
+    let file = setting.scale(SCALE).file(FILE);
     let passes = match setting.testbed {
         TestbedKind::Simulated => 1,
         TestbedKind::Emulated => {
@@ -60,7 +58,20 @@ pub(super) fn ior(
             (bytes * f64::from(PHASES) / file.0 as f64).ceil().max(1.0) as u64
         }
     };
-    let requests = passes * file.0 / size.0 / u64::from(processes * PHASES);
+    ior_with(setting, direction, size, processes, passes * file.0 / size.0 / u64::from(processes * PHASES))
+}
+
+/// As [`ior`], with so many requests of each process in each phase.
+pub(super) fn ior_with(
+    setting: &Setting<'_>,
+    direction: Direction,
+    size: ByteCount,
+    processes: u32,
+    requests: u64,
+) -> Result<Box<dyn Program>> {
+    let nodes = processes.min(NODES);
+    let (seed, scale) = (setting.seed, setting.scale(SCALE));
+    let (file, region) = (scale.file(FILE), scale.region(REGION));
     let op = direction_name(direction);
     benchmark(&format!(
         "ior:pattern=zipf,a=0.8,size={file},region={region},transfer={size},processes={processes},nodes={nodes},op={op},phases={PHASES},\
