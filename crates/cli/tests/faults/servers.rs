@@ -36,9 +36,12 @@ fn what_a_full_ssd_does_not_hold_goes_to_the_disks() {
     place.write("data", &data);
     place.done(&["cp", "data", "fast/data"]);
     let stat = place.json(&["stat", "fast/data"])["files"][0].clone();
-    assert_eq!(stat["servers"], serde_json::json!([
-        {"name": "h", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "s", "bytes": 2 << 20, "replica_bytes": 0}
-    ]));
+    assert_eq!(
+        stat["servers"],
+        serde_json::json!([
+            {"name": "h", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "s", "bytes": 2 << 20, "replica_bytes": 0}
+        ])
+    );
     assert!(place.done(&["stat", "fast/data"]).contains("fallback: its servers were full"));
     assert_eq!(place.command(&["cat", "fast/data"]).output().unwrap().stdout, data);
 }
