@@ -139,3 +139,33 @@ fn program(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Resu
     debug_assert_eq!(trial.phases(), PHASES);
     ior_with(setting, direction, size, PROCESSES, requests)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::emulated::EmulatedRun;
+
+    fn run(seconds: [f64; 2], moved_bytes: u64, host_bound: bool) -> LiveRun {
+        let phases = seconds.map(|seconds| EmulatedRun { bytes: 8_000_000, seconds, host_bound });
+        LiveRun { phases: phases.into(), moved_bytes, unfinished: 1 }
+    }
+
+    #[test]
+    fn the_phase_after_the_change_is_told_from_both_and_what_the_machine_paced_is_left_out() {
+        let whole = |pair: &Pair| {
+            let rate = |run: &LiveRun| Some(run.whole().mb_per_s());
+            Figures { without_mb_s: rate(&pair.without), with_mb_s: rate(&pair.with) }
+        };
+        let pair =
+            Pair { without: run([1.0, 4.0], 0, false), with: run([1.0, 2.0], 1 << 20, false), file_bytes: 4 << 20 };
+        let found = rows("64KiB read", &pair, Direction::Read, 0, (&pair.after(), &whole(&pair)));
+        let ours: Vec<f64> = found.iter().map(|row| row.ours).collect();
+        assert_eq!((ours[0], ours[2]), (2.0, 25.0));
+        assert!((ours[1] - 200.0 / 3.0).abs() < 1e-9, "{ours:?}");
+        assert!(remark("64KiB read", &pair).unwrap().contains("4.0 s without moves and 2.0 s with them; 1MiB in 4MiB"));
+
+        let pair = Pair { with: run([1.0, 2.0], 0, true), ..pair };
+        assert!(pair.after().ratio().is_nan());
+        assert_eq!(remark("64KiB read", &pair), None);
+    }
+}
