@@ -399,9 +399,16 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<S
 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
     with_room(|| client.open(descriptor, file)).map_err(|error| {
-        process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+        if !was_removed(descriptor, error.errno()) {
+            process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+        }
         error.errno()
     })
+}
+
+/// Whether the broker does not know the file of a stub, as its error says, because the stub lost its last name after the kernel opened it.
+pub(crate) fn was_removed(stub: BorrowedFd<'_>, error: Errno) -> bool {
+    error == Errno::STALE && rustix::fs::fstat(stub).is_ok_and(|status| status.st_nlink == 0)
 }
 
 /// The managed file that an open file of a stub's size is the stub of, if any, by the broker's word.

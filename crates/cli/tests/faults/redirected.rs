@@ -193,3 +193,40 @@ fn objects_on_a(place: &Place) -> u64 {
     let files = std::fs::read_dir(place.path("a/stripewise-objects")).unwrap();
     files.map(|file| std::fs::read_dir(file.unwrap().path()).map_or(0, |objects| objects.count() as u64)).sum()
 }
+
+#[test]
+fn who_opens_a_file_that_is_being_removed_finds_none_or_a_new_one() {
+    let place = two_servers("", "");
+    let program = r#"
+import multiprocessing, os
+def opens(queue):
+    seen = set()
+    for number in range(300):
+        try:
+            descriptor = os.open("on-a/file", os.O_RDWR | (os.O_CREAT if number % 2 else 0))
+            os.pwrite(descriptor, b"1", 0)
+            os.close(descriptor)
+        except OSError as error:
+            seen.add(type(error).__name__)
+    queue.put(seen)
+def removes():
+    for _ in range(300):
+        try:
+            os.unlink("on-a/file")
+        except FileNotFoundError:
+            pass
+        os.close(os.open("on-a/file", os.O_RDWR | os.O_CREAT))
+queue = multiprocessing.Queue()
+processes = [multiprocessing.Process(target=opens, args=(queue,)) for _ in range(2)]
+processes.append(multiprocessing.Process(target=removes))
+[process.start() for process in processes]
+seen = queue.get() | queue.get()
+[process.join() for process in processes]
+print(seen - {"FileNotFoundError"})
+"#;
+    let output = place.command(&["run", "--", "python3", "-c", program]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "set()\n", "{said}");
+    assert!(!said.contains("no file"), "{said}");
+    assert_eq!(place.say(&["check"]).status, 0);
+}

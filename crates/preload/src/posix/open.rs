@@ -41,6 +41,9 @@ fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     Plan { flags: if cut { flags & !libc::O_TRUNC } else { flags }, cut, created }
 }
 
+/// Opens that find a file removed under them, one after the other, before it is said not to be there.
+const MOST_REMOVED: usize = 64;
+
 /// # Safety
 /// `path` is what the program passed for a string.
 unsafe fn open_with(
@@ -51,41 +54,63 @@ unsafe fn open_with(
     mode: mode_t,
     real: impl Fn(c_int) -> c_int,
 ) -> c_int {
-    if path.is_null() || !process::is_active() {
-        return real(flags);
+    // Between the kernel's open of a stub and the broker's of its file another process may remove it: then there was none, or another is there now.
+    for _ in 0..MOST_REMOVED {
+        // SAFETY: as promised.
+        if let Some(result) = unsafe { try_open(call, directory, path, flags, mode, &real) } {
+            return result;
+        }
     }
-    let Some(inside) = Inside::enter() else { return real(flags) };
+    process::fail(Errno::NOENT)
+}
+
+/// Opens once; `None` when the file was removed meanwhile.
+///
+/// # Safety
+/// As [`open_with`].
+unsafe fn try_open(
+    call: Call,
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    real: &impl Fn(c_int) -> c_int,
+) -> Option<c_int> {
+    if path.is_null() || !process::is_active() {
+        return Some(real(flags));
+    }
+    let Some(inside) = Inside::enter() else { return Some(real(flags)) };
     // SAFETY: as promised.
     let path = unsafe { CStr::from_ptr(path) };
     let start = capture::now();
     if flags & libc::O_TMPFILE == libc::O_TMPFILE && redirect::is_on() {
         if let Some(result) = redirect::open::create_unnamed(directory, path, flags, mode) {
-            return match result {
+            return Some(match result {
                 Ok(descriptor) => {
                     note_managed(call, descriptor, true, start);
                     descriptor
                 }
                 Err(errno) => process::fail(errno),
-            };
+            });
         }
     } else if flags & libc::O_CREAT != 0
         && redirect::is_on()
         && let Some(result) = redirect::open::create(directory, path, flags, mode)
     {
-        return match result {
+        return Some(match result {
             Ok((descriptor, created)) => {
                 note_managed(call, descriptor, created, start);
                 descriptor
             }
             Err(errno) => process::fail(errno),
-        };
+        });
     }
     let plan = plan(directory, path, flags);
     drop(inside);
     // Not inside: the kernel's open may block (a FIFO), and a signal handler may write meanwhile.
     let descriptor = real(plan.flags);
     if descriptor < 0 {
-        return descriptor;
+        return Some(descriptor);
     }
     let errno = process::Errno::keep();
     let inside = Inside::enter();
@@ -93,11 +118,13 @@ unsafe fn open_with(
     drop(inside);
     drop(errno);
     match result {
-        Ok(()) => descriptor,
+        Ok(()) => Some(descriptor),
         Err(error) => {
+            // SAFETY: just opened.
+            let was_removed = redirect::was_removed(unsafe { BorrowedFd::borrow_raw(descriptor) }, error);
             // SAFETY: the program never learns of this descriptor.
             unsafe { rustix::io::close(descriptor) };
-            process::fail(error)
+            (!was_removed).then(|| process::fail(error))
         }
     }
 }
