@@ -32,7 +32,12 @@ class Bench:
         self.results = []
         subprocess.run(["cc", "-O2", "-o", self.loop, ROOT / "bench/io_loop.c"], check=True)
 
-    def add(self, name, value, unit, floor, ratio=None):
+    def add(self, name, value, unit, floor=None, ratio=None):
+        """What has no floor, such as a search, has neither floor nor ratio."""
+        if floor is None:
+            self.results.append({"name": name, "value": value, "unit": unit})
+            print(f"{name:<26} {value:>12.4g} {unit}", flush=True)
+            return
         ratio = value / floor if ratio is None else ratio
         self.results.append({"name": name, "value": value, "unit": unit, "floor": floor, "ratio": ratio})
         print(f"{name:<26} {value:>12.4g} {unit:<10} floor {floor:>12.4g}   ratio {ratio:.3f}", flush=True)
