@@ -12,6 +12,8 @@ mod crashes;
 mod failing;
 #[path = "broker/faults.rs"]
 mod faults;
+#[path = "hooked/server.rs"]
+mod hooked;
 #[path = "broker/model.rs"]
 mod model;
 #[path = "broker/requests.rs"]

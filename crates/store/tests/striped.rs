@@ -8,6 +8,9 @@ mod faults;
 mod forks;
 #[path = "striped/gate.rs"]
 mod gate;
+#[allow(unreachable_pub, dead_code, reason = "shared with another test")]
+#[path = "hooked/server.rs"]
+mod hooked;
 #[path = "striped/model.rs"]
 mod model;
 #[path = "striped/moves.rs"]

@@ -2,105 +2,14 @@
 //! that `check` does not know of.
 
 use crate::cluster::{Client, Opened, REGION, STRIPE, Testbed};
+use crate::hooked::{FailOnce, wrap};
 use rustix::fd::{AsFd, BorrowedFd};
-use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stripewise_layout::{Direction, FileId, ObjectOffset};
+use stripewise_layout::FileId;
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, Refusal, Reply, Request};
-use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
-
-/// All servers of a cluster count their calls together.
-struct Failing {
-    inner: Box<dyn ServerBackend>,
-    calls_left: Arc<AtomicUsize>,
-}
-
-impl Failing {
-    fn count(&self) -> Result<(), ServerError> {
-        let fault = || ServerError::Os {
-            server: self.inner.name().to_owned(),
-            action: "doing what a test forbids",
-            source: rustix::io::Errno::IO,
-        };
-        // Wraps below zero after the one failure.
-        if self.calls_left.fetch_sub(1, Ordering::SeqCst) == 0 { Err(fault()) } else { Ok(()) }
-    }
-}
-
-impl ServerBackend for Failing {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn probe(&self) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.probe()
-    }
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.create(object, ownership)
-    }
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        self.count()?;
-        self.inner.open(object, writable)
-    }
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.inner.reserve(direction, object, offset, length)
-    }
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        self.inner.read_at(handle, offset, buffers)
-    }
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        self.inner.write_at(handle, offset, buffers)
-    }
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        self.count()?;
-        self.inner.size(object)
-    }
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.cut(object, length)
-    }
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        self.inner.sync(handle)
-    }
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.sync_names(file)
-    }
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.set_ownership(object, ownership)
-    }
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.remove(object)
-    }
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.remove_file(file)
-    }
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        self.count()?;
-        self.inner.objects()
-    }
-    fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.count()?;
-        self.inner.free_bytes()
-    }
-}
 
 /// Asks until it is done; at most one try fails, and that by the server's fault.
 fn insist(client: &Client, request: &Request, along: &[BorrowedFd<'_>]) -> usize {
@@ -140,11 +49,10 @@ fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
         let testbed = Testbed::new();
         let calls_left = Arc::new(AtomicUsize::new(usize::MAX));
         let counting = Arc::clone(&calls_left);
-        let wrap = move |inner: Box<dyn ServerBackend>| -> Box<dyn ServerBackend> {
-            Box::new(Failing { inner, calls_left: Arc::clone(&counting) })
-        };
-        let broker =
-            testbed.start_with(BrokerOptions { wrap_server: Some(Arc::new(wrap)), ..BrokerOptions::default() });
+        let bytes_left = Arc::new(AtomicUsize::new(usize::MAX));
+        let failing =
+            wrap(move |_| FailOnce { calls_left: Arc::clone(&counting), bytes_left: Arc::clone(&bytes_left) });
+        let broker = testbed.start_with(BrokerOptions { wrap_server: Some(failing), ..BrokerOptions::default() });
         testbed.manage_data();
         let client = testbed.client();
         let path = testbed.data("f");

@@ -1,135 +1,26 @@
 //! Moves that are ended: by errors of servers, full ones, and by what is done to the file meanwhile.
 
+use crate::hooked::{FailOnce, wrap};
 use crate::moves::{REGION, all_done, ask, check, order, start_moves, status, wait_for, wait_until};
 use crate::moves_killed::nothing_is_left_over;
 use crate::world::{World, open_stub, read, uniform, write};
-use rustix::fd::BorrowedFd;
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use stripewise_layout::{Direction, FileId, ObjectOffset, RegionIndex, ServerId};
+use stripewise_layout::{RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, MigrateBandwidth, MoveControl, MoveState, Reply, Request, WhichMoves};
-use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
-
-/// A broker's servers, which count their calls together; one call fails. A server that fills up takes a part of a write first.
-struct Failing {
-    inner: Box<dyn ServerBackend>,
-    calls_left: Arc<AtomicUsize>,
-    /// Bytes that this server takes before it is full.
-    bytes_left: Arc<AtomicUsize>,
-}
-
-impl Failing {
-    fn count(&self) -> Result<(), ServerError> {
-        // Wraps below zero after the one failure.
-        if self.calls_left.fetch_sub(1, Ordering::SeqCst) == 0 {
-            let (server, action) = (self.inner.name().to_owned(), "doing what a test forbids");
-            return Err(ServerError::Os { server, action, source: rustix::io::Errno::IO });
-        }
-        Ok(())
-    }
-}
-
-impl ServerBackend for Failing {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn probe(&self) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.probe()
-    }
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.create(object, ownership)
-    }
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        self.count()?;
-        self.inner.open(object, writable)
-    }
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.inner.reserve(direction, object, offset, length)
-    }
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        self.count()?;
-        self.inner.read_at(handle, offset, buffers)
-    }
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        self.count()?;
-        let mut left = self.bytes_left.load(Ordering::SeqCst);
-        if left == 0 {
-            return Err(ServerError::NoSpace { server: self.inner.name().to_owned() });
-        }
-        let cut: Vec<IoSlice<'_>> = buffers
-            .iter()
-            .map(|buffer| {
-                let length = buffer.len().min(left);
-                left -= length;
-                IoSlice::new(&buffer[..length])
-            })
-            .collect();
-        self.bytes_left.store(left, Ordering::SeqCst);
-        self.inner.write_at(handle, offset, &cut)
-    }
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        self.count()?;
-        self.inner.size(object)
-    }
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.cut(object, length)
-    }
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.sync(handle)
-    }
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.sync_names(file)
-    }
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.set_ownership(object, ownership)
-    }
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.remove(object)
-    }
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        self.count()?;
-        self.inner.remove_file(file)
-    }
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        self.count()?;
-        self.inner.objects()
-    }
-    fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.count()?;
-        self.inner.free_bytes()
-    }
-}
 
 /// All servers fail at the call that the first number says; server `s2` is full after the bytes of the second.
 pub(crate) fn failing() -> (BrokerOptions, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (calls, bytes) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicUsize::new(usize::MAX)));
     let (calls_left, bytes_left) = (Arc::clone(&calls), Arc::clone(&bytes));
-    let wrap = move |inner: Box<dyn ServerBackend>| -> Box<dyn ServerBackend> {
-        let is_small = inner.name() == "s2";
+    let failing = wrap(move |server| {
+        let is_small = server == "s2";
         let bytes_left = if is_small { Arc::clone(&bytes_left) } else { Arc::new(AtomicUsize::new(usize::MAX)) };
-        Box::new(Failing { inner, calls_left: Arc::clone(&calls_left), bytes_left })
-    };
-    (BrokerOptions { wrap_server: Some(Arc::new(wrap)), ..BrokerOptions::default() }, calls, bytes)
+        FailOnce { calls_left: Arc::clone(&calls_left), bytes_left }
+    });
+    (BrokerOptions { wrap_server: Some(failing), ..BrokerOptions::default() }, calls, bytes)
 }
 
 fn some_bytes(length: u64) -> Vec<u8> {
