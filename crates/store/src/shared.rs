@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | [`control`] `ID.ctl` | managed file | read-only | region -> generation, layout and whether it moves, gate, life state |
 //! | [`extent`] `ID.ext` | managed file | writable only through a descriptor open for writing | size, times, append lock, write counters, marks of moves |
-//! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight |
+//! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight, the latest requests while they are observed |
 //! | [`processes`] `processes` | cluster | writable | incarnation of every process slot |
 //!
 //! A process takes one *process slot* for its life: a number below [`processes::MAX_PROCESSES`], held by a POSIX record lock on
@@ -22,5 +22,6 @@ pub mod extent;
 pub mod map;
 pub mod marking;
 pub mod processes;
+pub mod recent;
 pub mod robust;
 pub mod slots;

@@ -4,14 +4,15 @@ use super::{FileError, StripedFile};
 use crate::client::{ClientError, now, sleep};
 use crate::shared::control::RegionState;
 use crate::shared::marking::Motion;
+use crate::shared::recent::Noted;
 use crate::shared::slots::{InFlight, Occupied};
 use rustix::thread::futex;
-use rustix::time::Timespec;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
-use stripewise_layout::RegionIndex;
+use stripewise_layout::{Direction, FileOffset, RegionIndex};
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -41,6 +42,16 @@ impl Drop for Lane<'_> {
 }
 
 impl StripedFile {
+    /// Notes a request that is about to end, if anybody watches.
+    #[inline]
+    pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
+        if self.shared.control.is_observed() && bytes > 0 {
+            let time = clock_gettime(ClockId::MonotonicCoarse);
+            let time_ms = (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32;
+            lane.0.recent().note(Noted { direction, offset, bytes: bytes as u32, time_ms });
+        }
+    }
+
     /// Enters with the gate open; waits while it is shut or all lanes are taken.
     #[inline]
     pub(super) fn enter(&self, what: InFlight) -> Result<Lane<'_>, FileError> {

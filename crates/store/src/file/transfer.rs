@@ -100,6 +100,9 @@ impl StripedFile {
             let (at, wanted) = (FileOffset(offset.0 + total.bytes), wanted - total.bytes);
             let lane = self.enter(self.in_flight(Direction::Read, at, wanted))?;
             let outcome = self.read_inside(at, wanted, &buffers.after(total.bytes));
+            if let Ok(Done { bytes, obstacle: None, .. }) = &outcome {
+                self.note(&lane, Direction::Read, offset, total.bytes + bytes);
+            }
             drop(lane);
             let obstacle = match outcome {
                 Ok(done) => {
@@ -151,6 +154,9 @@ impl StripedFile {
                 Start::End if self.size_bytes() != at.0 => Err(Obstacle::Again),
                 _ => self.write_inside(at, wanted, &buffers.after(total.bytes)),
             };
+            if let Ok(Done { bytes, obstacle: None, .. }) = &outcome {
+                self.note(&lane, Direction::Write, begin, total.bytes + bytes);
+            }
             drop(lane);
             let is_fault = matches!(outcome, Err(Obstacle::Fault(_)));
             let overcome = match outcome {

@@ -9,7 +9,7 @@
 //! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
-//! | 52 | 4 | leftovers: 1 while a server may hold bytes beyond the size, which must be cut before a gap is left there |
+//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
@@ -26,21 +26,24 @@
 use super::map::SharedMap;
 use super::marking::{self, Marks, Motion};
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x04");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
 const LIFE_AT: usize = 40;
 const GATE_AT: usize = 44;
 const LAYOUT_WORDS_AT: usize = 48;
-const LEFTOVERS_AT: usize = 52;
+const FLAGS_AT: usize = 52;
 const DURABLE_SIZE_AT: usize = 56;
 const MOVES_AT: usize = 64;
 const LAYOUTS_AT: usize = 4096;
+/// Flags.
+const LEFTOVERS: u32 = 1;
+const OBSERVED: u32 = 2;
 const LAYOUT_WORDS: usize = 1 << 17;
 const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
 
@@ -171,12 +174,33 @@ impl ControlBlock {
     /// Whether a server may hold bytes beyond the size.
     #[must_use]
     pub fn has_leftovers(&self) -> bool {
-        self.map.half(LEFTOVERS_AT).load(Acquire) != 0
+        self.map.half(FLAGS_AT).load(Acquire) & LEFTOVERS != 0
     }
 
     /// Broker only; with the gate shut.
     pub fn set_leftovers(&self, has_leftovers: bool) {
-        self.map.half(LEFTOVERS_AT).store(has_leftovers.into(), Release);
+        self.set_flag(LEFTOVERS, has_leftovers);
+    }
+
+    /// Whether somebody wants to know of every request ([`super::recent`]). In the cache line of the gate, which an I/O has just read.
+    #[must_use]
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        self.map.half(FLAGS_AT).load(Relaxed) & OBSERVED != 0
+    }
+
+    /// Broker only.
+    pub fn set_observed(&self, is_observed: bool) {
+        self.set_flag(OBSERVED, is_observed);
+    }
+
+    fn set_flag(&self, flag: u32, is_set: bool) {
+        let flags = self.map.half(FLAGS_AT);
+        if is_set {
+            flags.fetch_or(flag, AcqRel);
+        } else {
+            flags.fetch_and(!flag, AcqRel);
+        }
     }
 
     #[must_use]

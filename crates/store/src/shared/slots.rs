@@ -10,6 +10,9 @@
 //! Behind the table stands a count of write lanes that were *forgotten*: left by a dead process and cleared by the next one with its number. It is
 //! raised before they are cleared; movers need to know of them (`super::marking`).
 //!
+//! Behind that stands a ring for every lane with its most recent requests (`super::recent`), written only while the control block says that
+//! somebody watches.
+//!
 //! The order that makes this safe: the I/O stores its lane, then reads the gate; the other side shuts the gate, then reads the
 //! lanes; both with sequentially consistent operations, so at least one sees the other.
 
@@ -17,9 +20,10 @@ use super::control::MAX_REGIONS;
 use super::map::SharedMap;
 use super::marking::{self, LANE_USES};
 use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use super::recent::{RING_WORDS, Recent};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{Direction, RegionIndex};
 
 const ENTRY_BYTES: usize = 128;
@@ -27,7 +31,8 @@ const LANES_AT: usize = 16;
 /// I/O in flight per process and file; a thread beyond waits for a free lane.
 pub const LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
 const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
-const LENGTH: usize = FORGOTTEN_AT + 4096;
+const RECENT_AT: usize = FORGOTTEN_AT + 4096;
+const LENGTH: usize = RECENT_AT + MAX_PROCESSES as usize * LANES * RING_WORDS * 8;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
 
 #[derive(Debug)]
@@ -67,6 +72,9 @@ impl InFlight {
 #[derive(Debug)]
 #[must_use]
 pub struct Occupied<'a> {
+    slots: &'a Slots,
+    slot: ProcessSlot,
+    number: usize,
     lane: &'a AtomicU64,
     free: u64,
 }
@@ -75,6 +83,12 @@ impl Occupied<'_> {
     #[inline]
     pub fn free(&self) {
         self.lane.store(self.free, Release);
+    }
+
+    /// Where to note what the lane is used for.
+    #[must_use]
+    pub fn recent(&self) -> Recent<'_> {
+        self.slots.recent(self.slot, self.number)
     }
 }
 
@@ -97,6 +111,24 @@ impl Slots {
 
     pub fn open(descriptor: impl AsFd) -> rustix::io::Result<Self> {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, true)? })
+    }
+
+    /// For one who only looks.
+    pub fn open_to_watch(descriptor: impl AsFd) -> rustix::io::Result<Self> {
+        Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
+    }
+
+    /// The most recent requests of a lane below [`LANES`].
+    #[must_use]
+    pub fn recent(&self, slot: ProcessSlot, lane: usize) -> Recent<'_> {
+        let number = usize::from(slot.0) * LANES + lane;
+        Recent::new(self.map.words(RECENT_AT + number * RING_WORDS * 8, RING_WORDS))
+    }
+
+    /// Slots that ever had the file open since the table was made, whether or not they have now.
+    pub fn ever_used(&self) -> impl Iterator<Item = ProcessSlot> {
+        let is_used = |slot: &u16| self.map.word(Self::entry(ProcessSlot(*slot))).load(Acquire) != 0;
+        (0..MAX_PROCESSES).filter(is_used).map(ProcessSlot)
     }
 
     fn entry(slot: ProcessSlot) -> usize {
@@ -128,9 +160,10 @@ impl Slots {
     pub fn occupy(&self, slot: ProcessSlot, hint: usize, what: InFlight) -> Option<Occupied<'_>> {
         let entry = Self::entry(slot) + LANES_AT;
         for i in 0..LANES {
-            let lane = self.map.word(entry + (hint + i) % LANES * 8);
+            let number = (hint + i) % LANES;
+            let lane = self.map.word(entry + number * 8);
             if let Some(free) = marking::occupy(lane, what.to_word()) {
-                return Some(Occupied { lane, free });
+                return Some(Occupied { slots: self, slot, number, lane, free });
             }
         }
         None
