@@ -18,6 +18,7 @@
 //! | `moves` | regions to other places while programs use them |
 //! | `replicas` | further copies of regions |
 //! | `names` | managed directories and expected paths |
+//! | `observing` | letting others watch what programs access |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
@@ -32,6 +33,7 @@ mod files;
 mod loading;
 mod moves;
 mod names;
+mod observing;
 mod placing;
 mod proof;
 mod recovery;
@@ -43,7 +45,7 @@ mod truncation;
 
 use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{ClusterRecord, RmtError, Table};
+use crate::rmt::{ClusterRecord, MappingStore, RmtError, Table};
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
@@ -90,6 +92,8 @@ pub struct BrokerOptions {
     pub steps: Option<StepHook>,
     /// Put around every server as it is opened; a test lets servers fail with it.
     pub wrap_server: Option<WrapServer>,
+    /// The same of the mapping table.
+    pub wrap_table: Option<WrapTable>,
     /// How long nobody must have written a file before its replicas are made anew; 2 s unless given.
     pub idle_after: Option<Duration>,
     /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
@@ -97,6 +101,8 @@ pub struct BrokerOptions {
 }
 
 pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
+
+pub type WrapTable = Arc<dyn Fn(Box<dyn MappingStore>) -> Box<dyn MappingStore> + Send + Sync>;
 
 pub type StepHook = Arc<dyn Fn(&'static str) + Send + Sync>;
 
@@ -293,6 +299,7 @@ pub(crate) struct Core {
     pub(crate) room: Mutex<Room>,
     drained: RwLock<BTreeSet<ServerId>>,
     moves: Moves,
+    observing: Mutex<observing::Observing>,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
     /// Files to look at again, since nothing may announce that their last user died.
@@ -331,7 +338,11 @@ impl Core {
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         refuse_lost_table(&state, &servers)?;
-        let table = Table::new(Box::new(LmdbStore::open(&state.table_path())?))?;
+        let table = Box::new(LmdbStore::open(&state.table_path())?);
+        let table = Table::new(match &options.wrap_table {
+            Some(wrap) => wrap(table),
+            None => table,
+        })?;
         table.belong_to(&ClusterRecord {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
@@ -354,6 +365,7 @@ impl Core {
             servers,
             processes,
             stations,
+            observing: Mutex::default(),
             files: Mutex::default(),
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
