@@ -12,6 +12,7 @@ pub mod client;
 pub mod errno;
 pub mod file;
 pub mod manage;
+pub mod observer;
 pub mod packet;
 pub mod protocol;
 pub mod rmt;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -198,6 +198,15 @@ pub enum Admin {
     Replicas {
         file: FileId,
     },
+    /// From now on until this connection ends, processes note their requests for observers. Answer: `Observed`, files that were open or opened since
+    /// then, from behind number `after`.
+    Observe {
+        after: u64,
+    },
+    /// The memory in which the requests on a file are noted. Answer: `Opened`, not writable, with the same descriptors as of `Open`.
+    ObservedMemory {
+        file: FileId,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -256,6 +265,12 @@ pub enum Reply {
         syncing: u64,
         why: Option<String>,
     },
+    /// `since_ns` tells brokers apart, as in [`MoveTotals`]: numbers of files are one broker's.
+    Observed {
+        since_ns: u64,
+        files: Vec<ObservedFile>,
+        more: bool,
+    },
     Refused(Refusal),
 }
 
@@ -303,6 +318,16 @@ pub struct FileInfo {
     pub regions_placed: u32,
     pub users: u32,
     pub state: String,
+}
+
+/// A file whose requests are noted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ObservedFile {
+    /// Ascending in the order in which files were seen to be open; each file has one as long as anybody observes.
+    pub number: u64,
+    pub file: FileId,
+    pub path: String,
+    pub region_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

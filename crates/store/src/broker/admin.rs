@@ -85,6 +85,8 @@ impl Core {
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Replicas { file } => Ok((self.replica_totals(file)?, Vec::new())),
+            Admin::Observe { after } => self.observe(connection, after),
+            Admin::ObservedMemory { file } => self.memory_to_observe(file),
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }

@@ -197,6 +197,8 @@ impl Core {
         let memory = self
             .memory_for_client(file, granted.writable)
             .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        // Before the client gets it, so that none of its requests is missed.
+        self.tell_observers(managed);
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         if granted.writable {
@@ -276,6 +278,7 @@ impl Core {
 
     /// The client is gone, or closed its connection: its files may have lost their last user.
     pub(super) fn connection_ended(&self, connection: &Connection) {
+        self.no_longer_observes(connection);
         let (claim, files) = {
             let mut client = guard(&connection.client);
             (client.claim.take(), std::mem::take(&mut client.opened))

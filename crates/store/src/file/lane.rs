@@ -45,10 +45,12 @@ impl StripedFile {
     /// Notes a request that is about to end, if anybody watches.
     #[inline]
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
-        if self.shared.control.is_observed() && bytes > 0 {
+        if let Some(observation) = self.shared.control.observation()
+            && bytes > 0
+        {
             let time = clock_gettime(ClockId::MonotonicCoarse);
             let time_ms = (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32;
-            lane.0.recent().note(Noted { direction, offset, bytes: bytes as u32, time_ms });
+            lane.0.recent().note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms });
         }
     }
 

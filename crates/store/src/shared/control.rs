@@ -9,7 +9,7 @@
 //! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
-//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed |
+//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. From bit 16 on: the number of the observation |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
@@ -44,6 +44,7 @@ const LAYOUTS_AT: usize = 4096;
 /// Flags.
 const LEFTOVERS: u32 = 1;
 const OBSERVED: u32 = 2;
+const OBSERVATION_SHIFT: u32 = 16;
 const LAYOUT_WORDS: usize = 1 << 17;
 const REGIONS_AT: usize = LAYOUTS_AT + LAYOUT_WORDS * 8;
 
@@ -182,16 +183,29 @@ impl ControlBlock {
         self.set_flag(LEFTOVERS, has_leftovers);
     }
 
-    /// Whether somebody wants to know of every request ([`super::recent`]). In the cache line of the gate, which an I/O has just read.
+    /// The number of the present observation, if somebody wants to know of every request ([`super::recent`]). In the cache line of the gate, which an
+    /// I/O has just read.
     #[must_use]
     #[inline]
-    pub fn is_observed(&self) -> bool {
-        self.map.half(FLAGS_AT).load(Relaxed) & OBSERVED != 0
+    pub fn observation(&self) -> Option<u16> {
+        let flags = self.map.half(FLAGS_AT).load(Acquire);
+        (flags & OBSERVED != 0).then_some((flags >> OBSERVATION_SHIFT) as u16)
+    }
+
+    /// Broker only, one thread at a time: requests are observed from here on, by a new number.
+    pub fn begin_observation(&self) {
+        let flags = self.map.half(FLAGS_AT);
+        let number = ((flags.load(Relaxed) >> OBSERVATION_SHIFT) as u16).wrapping_add(1);
+        // Leftovers may be noted by another thread.
+        let begin = |flags: u32| {
+            Some(u32::from(number) << OBSERVATION_SHIFT | (flags & ((1 << OBSERVATION_SHIFT) - 1)) | OBSERVED)
+        };
+        let _ = flags.fetch_update(AcqRel, Acquire, begin);
     }
 
     /// Broker only.
-    pub fn set_observed(&self, is_observed: bool) {
-        self.set_flag(OBSERVED, is_observed);
+    pub fn end_observation(&self) {
+        self.set_flag(OBSERVED, false);
     }
 
     fn set_flag(&self, flag: u32, is_set: bool) {
@@ -393,6 +407,21 @@ impl ControlBlock {
 mod tests {
     use super::*;
     use stripewise_layout::ServerId;
+
+    #[test]
+    fn observations_are_numbered_and_leave_other_flags_alone() {
+        let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), FileId(7), [1; 16], 4096).unwrap();
+        assert_eq!(control.observation(), None);
+        control.set_leftovers(true);
+        control.begin_observation();
+        let first = control.observation().unwrap();
+        assert!(control.has_leftovers());
+        control.end_observation();
+        assert_eq!(control.observation(), None);
+        control.begin_observation();
+        control.set_leftovers(false);
+        assert!(control.observation().is_some_and(|number| number != first) && !control.has_leftovers());
+    }
 
     #[test]
     fn a_layout_that_was_learnt_can_be_published_when_no_other_has_room() {

@@ -1,6 +1,7 @@
 //! The most recent requests of a lane, for whoever watches what programs access.
 //!
-//! A ring of 1 KiB behind the table of lanes: how many requests were noted so far (8 bytes, then 8 unused), then the last 63 of them, 16 bytes each:
+//! A ring of 1 KiB behind the table of lanes: how many requests were noted so far (8 bytes), the number of the observation (16 bits) with how many had
+//! been noted before it (48), then the last 63 of them, 16 bytes each:
 //!
 //! | bits | what |
 //! |---|---|
@@ -21,6 +22,8 @@ use stripewise_layout::{Direction, FileOffset};
 pub const RING_WORDS: usize = 128;
 const FIRST_AT: usize = 2;
 const ENTRY_WORDS: usize = 2;
+const COUNT_BITS: u32 = 48;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Requests that a ring holds. The oldest of them may be just being overwritten, so one fewer can be read.
 pub const KEPT: u64 = ((RING_WORDS - FIRST_AT) / ENTRY_WORDS) as u64;
 
@@ -75,10 +78,13 @@ impl<'a> Recent<'a> {
         [&self.words[at], &self.words[at + 1]]
     }
 
-    /// To be called by who holds the lane.
+    /// To be called by who holds the lane, while requests are observed by that number.
     #[inline]
-    pub fn note(&self, request: Noted) {
+    pub fn note(&self, observation: u16, request: Noted) {
         let number = self.words[0].load(Relaxed);
+        if self.words[1].load(Relaxed) >> COUNT_BITS != u64::from(observation) {
+            self.words[1].store(u64::from(observation) << COUNT_BITS | (number & COUNT), Relaxed);
+        }
         fence(Release);
         for (word, value) in self.entry(number).into_iter().zip(request.to_words()) {
             word.store(value, Relaxed);
@@ -86,12 +92,21 @@ impl<'a> Recent<'a> {
         self.words[0].store(number.wrapping_add(1), Release);
     }
 
+    /// The first request of an observation; `None` if none was noted in it.
+    #[must_use]
+    pub fn first_of(&self, observation: u16) -> Option<u64> {
+        // The count goes first: with what it counts comes what was stored before.
+        let (count, begun) = (self.count(), self.words[1].load(Relaxed));
+        let first = begun & COUNT;
+        (begun >> COUNT_BITS == u64::from(observation) && first < count).then_some(first)
+    }
+
     /// Hands over what was noted from request number `from` on, in order. Returns the number to go on from, and how many were missed in between since
     /// they had been overwritten.
     pub fn read(&self, from: u64, mut see: impl FnMut(Noted)) -> (u64, u64) {
         let end = self.count();
-        // Another ring than before, or somebody wrote nonsense.
-        if end < from {
+        // Nothing new; or another ring than before.
+        if end <= from {
             return (end, 0);
         }
         let first = from.max((end + 1).saturating_sub(KEPT));
@@ -130,7 +145,7 @@ mod tests {
             for burst in bursts {
                 for _ in 0..burst {
                     let request = noted(all.len() as u64);
-                    recent.note(request);
+                    recent.note(1, request);
                     all.push(request);
                 }
                 let mut seen = Vec::new();
@@ -144,6 +159,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_observation_begins_where_the_one_before_ended() {
+        let words = ring();
+        let recent = Recent::new(&words);
+        assert_eq!(recent.first_of(0), None);
+        (0..100).for_each(|number| recent.note(7, noted(number)));
+        assert_eq!((recent.first_of(7), recent.first_of(8)), (Some(0), None));
+        (100..103).for_each(|number| recent.note(8, noted(number)));
+        assert_eq!((recent.first_of(7), recent.first_of(8)), (None, Some(100)));
+    }
+
     /// No entry that was half overwritten is handed over, however writer and reader interleave.
     #[test]
     fn nothing_torn_is_read_beside_a_writer() {
@@ -151,7 +177,7 @@ mod tests {
         let recent = Recent::new(&words);
         const ALL: u64 = 200_000;
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..ALL).for_each(|number| recent.note(noted(number))));
+            scope.spawn(|| (0..ALL).for_each(|number| recent.note(1, noted(number))));
             let (mut from, mut seen, mut missed) = (0, 0, 0);
             while from < ALL {
                 let mut last = None;

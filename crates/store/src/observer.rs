@@ -1,0 +1,177 @@
+//! Watching what programs read and write on the managed files of a cluster.
+//!
+//! An [`Observer`] has the broker tell it of files that are open, maps the memory in which their processes note requests (`shared::recent`), and
+//! reads what is new whenever it is asked to. Programs notice nothing but the noting; processes may come, die, and close files at any time, and
+//! what they had noted is still read. Where a process made more requests between two looks than its ring holds, the oldest were overwritten:
+//! they are counted as missed.
+//!
+//! It outlives a change of broker: the successor is asked at the next [`Observer::meet`], and the files' memory is the same.
+
+use crate::client::{Client, ClientError};
+use crate::protocol::{Admin, ObservedFile, Reply, Request};
+use crate::shared::control::{ControlBlock, Life};
+use crate::shared::extent::Extent;
+use crate::shared::processes::ProcessSlot;
+pub use crate::shared::recent::Noted;
+use crate::shared::slots::{LANES, Slots};
+use rustix::fd::OwnedFd;
+use std::collections::{BTreeMap, HashMap};
+use stripewise_layout::FileId;
+
+/// What one thread of a process did on one file since the last look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stream<'a> {
+    pub file: FileId,
+    /// One for each living process; a later process may get the number of a dead one.
+    pub process: ProcessSlot,
+    /// Below [`LANES`]. A thread keeps to one lane as long as no other is in it.
+    pub lane: usize,
+    /// Those that are known, in the order in which they ended.
+    pub requests: &'a [Noted],
+    /// How many came before them, after the last look, and are not known.
+    pub missed: u64,
+}
+
+/// A file that is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Watched {
+    pub file: FileId,
+    /// Where it stood when it was first seen.
+    pub path: String,
+    pub region_bytes: u64,
+    pub size_bytes: u64,
+}
+
+struct Memory {
+    path: String,
+    region_bytes: u64,
+    /// Device and inode of the slots.
+    identity: (u64, u64),
+    control: ControlBlock,
+    extent: Extent,
+    slots: Slots,
+    /// By process and lane: the request that is read next.
+    next: HashMap<(u16, usize), u64>,
+}
+
+/// Watches until dropped; then, with the client's last handle, processes stop noting.
+pub struct Observer {
+    client: Client,
+    /// Of which broker the number is.
+    since_ns: u64,
+    after: u64,
+    files: BTreeMap<FileId, Memory>,
+}
+
+impl Observer {
+    /// From here on processes note their requests. The client's connection must be one of the broker's own user or root.
+    pub fn start(client: Client) -> Result<Self, ClientError> {
+        let mut observer = Self { client, since_ns: 0, after: 0, files: BTreeMap::new() };
+        observer.meet()?;
+        Ok(observer)
+    }
+
+    /// Takes in files that were opened meanwhile, and leaves those that are no more; returns the latter.
+    pub fn meet(&mut self) -> Result<Vec<FileId>, ClientError> {
+        loop {
+            let request = Request::Admin(Admin::Observe { after: self.after });
+            let (since_ns, files, more) = match self.client.request(&request, &[])?.0 {
+                Reply::Observed { since_ns, files, more } => (since_ns, files, more),
+                reply => return Err(unexpected("Observe", &reply)),
+            };
+            if since_ns != self.since_ns {
+                // Numbers are another broker's.
+                let is_first = self.after == 0;
+                (self.since_ns, self.after) = (since_ns, 0);
+                if !is_first {
+                    continue;
+                }
+            }
+            for told in files {
+                self.after = told.number;
+                self.take_in(told)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        let is_gone = |memory: &Memory| memory.control.life() == Life::Gone;
+        let gone: Vec<FileId> =
+            self.files.iter().filter(|(_, memory)| is_gone(memory)).map(|(file, _)| *file).collect();
+        gone.iter().for_each(|file| drop(self.files.remove(file)));
+        Ok(gone)
+    }
+
+    fn take_in(&mut self, told: ObservedFile) -> Result<(), ClientError> {
+        let file = told.file;
+        let asked = self.client.request(&Request::Admin(Admin::ObservedMemory { file }), &[]);
+        let (control, extent, slots) = match asked {
+            Ok((Reply::Opened { .. }, descriptors)) => match <[OwnedFd; 3]>::try_from(descriptors) {
+                Ok([control, extent, slots]) => (control, extent, slots),
+                Err(found) => {
+                    let what = format!("{} descriptors", found.len());
+                    return Err(ClientError::Unexpected { request: "ObservedMemory", what });
+                }
+            },
+            Ok((reply, _)) => return Err(unexpected("ObservedMemory", &reply)),
+            // Removed in the meantime.
+            Err(ClientError::Refused(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let fault = |source| ClientError::Os { action: "mapping a file's shared memory", source };
+        let found = rustix::fs::fstat(&slots).map_err(fault)?;
+        let identity = (found.st_dev, found.st_ino);
+        if let Some(known) = self.files.get_mut(&file).filter(|known| known.identity == identity) {
+            known.path = told.path;
+            return Ok(());
+        }
+        let control = ControlBlock::open(&control, file, false)
+            .map_err(|error| ClientError::Unexpected { request: "ObservedMemory", what: error.to_string() })?;
+        let memory = Memory {
+            path: told.path,
+            region_bytes: told.region_bytes,
+            identity,
+            control,
+            extent: Extent::open(&extent, false).map_err(fault)?,
+            slots: Slots::open_to_watch(&slots).map_err(fault)?,
+            next: HashMap::new(),
+        };
+        self.files.insert(file, memory);
+        Ok(())
+    }
+
+    /// All files that were seen to be open and that still exist, in the order of their numbers.
+    pub fn files(&self) -> impl Iterator<Item = Watched> {
+        self.files.iter().map(|(file, memory)| Watched {
+            file: *file,
+            path: memory.path.clone(),
+            region_bytes: memory.region_bytes,
+            size_bytes: memory.extent.size_bytes(),
+        })
+    }
+
+    /// Hands over what came since the last time, stream by stream in the order of files, processes and lanes.
+    pub fn drain(&mut self, mut see: impl FnMut(&Stream<'_>)) {
+        let mut requests = Vec::new();
+        for (file, memory) in &mut self.files {
+            for process in memory.slots.ever_used() {
+                for lane in 0..LANES {
+                    let recent = memory.slots.recent(process, lane);
+                    let key = (process.0, lane);
+                    let first = || memory.control.observation().and_then(|number| recent.first_of(number));
+                    let Some(next) = memory.next.get(&key).copied().or_else(first) else { continue };
+                    requests.clear();
+                    let (end, missed) = recent.read(next, |request| requests.push(request));
+                    memory.next.insert(key, end);
+                    if !requests.is_empty() || missed > 0 {
+                        see(&Stream { file: *file, process, lane, requests: &requests, missed });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn unexpected(request: &'static str, reply: &Reply) -> ClientError {
+    ClientError::Unexpected { request, what: format!("{reply:?}") }
+}
