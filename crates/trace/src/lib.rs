@@ -7,6 +7,7 @@ pub mod clock;
 pub mod counts;
 pub mod export;
 pub mod format;
+mod live;
 pub mod manifest;
 pub mod merging;
 pub mod program;
@@ -23,6 +24,7 @@ pub use clock::{Ticks, now};
 pub use counts::{CountError, CountOptions, Counted, count, count_and_tell};
 pub use export::{ExportError, write_csv, write_parquet};
 pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
+pub use live::{LiveFile, LiveOptions, LiveRequest};
 pub use manifest::{Manifest, ManifestError};
 pub use merging::{MergeError, count_together};
 pub use program::{
