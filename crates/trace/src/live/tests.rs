@@ -30,7 +30,7 @@ proptest! {
     #[test]
     fn what_is_seen_whole_is_counted_as_a_trace(
         pattern in prop_oneof![
-            Just(Pattern::Zipf { exponent: 0.8, region_size: REGION }), Just(Pattern::Sequential), Just(Pattern::Strided)
+            Just(Pattern::Zipf { exponent: 0.8, region_size: ByteCount(4 << 20) }), Just(Pattern::Sequential), Just(Pattern::Strided)
         ],
         ranks in 1..6u32,
         requests_per_rank in 1..200u64,
