@@ -30,6 +30,7 @@ mod admin;
 mod check;
 mod drained;
 mod files;
+mod fragments;
 mod loading;
 mod moves;
 mod names;

@@ -614,6 +614,8 @@ fn name_of(request: &Request) -> &'static str {
         Request::Pin { .. } => "Pin",
         Request::Truncate { .. } => "Truncate",
         Request::Tidy { .. } => "Tidy",
+        Request::Fragments { .. } => "Fragments",
+        Request::Flush { .. } => "Flush",
         Request::Sync { .. } => "Sync",
         Request::Attributes { .. } => "Attributes",
         Request::Close { .. } => "Close",

@@ -70,6 +70,15 @@ pub enum Request {
     Tidy {
         file: FileId,
     },
+    /// The shared memory of the file's fragments, made now if there is none. Answer: [`Reply::Fragments`] with the descriptors of table (to be written
+    /// only by who may write the file) and hints; `Done` if the file has none.
+    Fragments {
+        file: FileId,
+    },
+    /// Write to the disks what is newer on SSDs. `Done` once the objects have it; they are yet to be synced. Whoever may read the file may ask.
+    Flush {
+        file: FileId,
+    },
     /// Make size, mapping and the names of new objects durable; the data was synced before.
     Sync {
         file: FileId,
@@ -223,6 +232,8 @@ pub enum Reply {
         writable: bool,
     },
     Object,
+    /// With two descriptors.
+    Fragments,
     /// `file` is `None`: the descriptor's file is no stub of this cluster. Size and time of the last change (ns since 1970, unless the
     /// stub's own holds) are told of a stub itself, not of a copy.
     Found {

@@ -1,12 +1,14 @@
 //! Memory that every process of the host shares, and who may write what.
 //!
-//! Four kinds of file in the state directory's `run/`, all created by the broker with mode 0600 and handed to clients as
+//! Six kinds of file in the state directory's `run/`, all created by the broker with mode 0600 and handed to clients as
 //! descriptors (a client proves its right to a file by passing the stub's descriptor):
 //!
 //! | file | one per | clients map it | holds |
 //! |---|---|---|---|
 //! | [`control`] `ID.ctl` | managed file | read-only | region -> generation, layout and whether it moves, gate, life state |
 //! | [`extent`] `ID.ext` | managed file | writable only through a descriptor open for writing | size, times, append lock, write counters, marks of moves |
+//! | [`fragments::table`] `ID.frag` | managed file, when needed | writable only through a descriptor open for writing | which small ranges lie in logs on SSDs |
+//! | [`fragments::hints`] `ID.hints` | managed file, when needed | writable | what is worth a place there, counters |
 //! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight, the latest requests while they are observed |
 //! | [`processes`] `processes` | cluster | writable | incarnation of every process slot |
 //!
@@ -19,6 +21,7 @@
 
 pub mod control;
 pub mod extent;
+pub mod fragments;
 pub mod map;
 pub mod marking;
 pub mod processes;

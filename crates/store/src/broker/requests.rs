@@ -103,6 +103,15 @@ impl Core {
                 self.tidy(&*self.managed(file)?)?;
                 done()
             }
+            Request::Fragments { file } => {
+                let granted = needs_open(connection, file)?;
+                self.fragments_for(&*self.managed(file)?, granted)
+            }
+            Request::Flush { file } => {
+                needs_open(connection, file)?;
+                self.flush(&*self.managed(file)?)?;
+                done()
+            }
             Request::Sync { file } => {
                 needs_open(connection, file)?;
                 self.sync(&*self.managed(file)?)?;

@@ -12,6 +12,8 @@
 //! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. From bit 16 on: the number of the observation |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
+//! | 68 | 4 | fragments: 0 off, 1 on and no table yet, 2 on, 3 off with a table whose entries hold (`super::fragments`) |
+//! | 72 | 4 | fragments' threshold in bytes |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
@@ -40,6 +42,8 @@ const LAYOUT_WORDS_AT: usize = 48;
 const FLAGS_AT: usize = 52;
 const DURABLE_SIZE_AT: usize = 56;
 const MOVES_AT: usize = 64;
+const FRAGMENTS_AT: usize = 68;
+const THRESHOLD_AT: usize = 72;
 const LAYOUTS_AT: usize = 4096;
 /// Flags.
 const LEFTOVERS: u32 = 1;
@@ -69,6 +73,19 @@ pub enum RegionState<'a> {
     Absent,
     /// While it moves, this is where it lies until the move is published.
     Placed { generation: Generation, view: StripeView<'a>, motion: Motion },
+}
+
+/// What the control block says of a file's fragments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum FragmentMode {
+    Off = 0,
+    /// Whoever has a small sub-request asks the broker for the table.
+    Wanted = 1,
+    /// There is a table; every I/O has to look there.
+    On = 2,
+    /// There is a table with entries; nothing is added.
+    Leaving = 3,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +232,29 @@ impl ControlBlock {
         } else {
             flags.fetch_and(!flag, AcqRel);
         }
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn fragments(&self) -> FragmentMode {
+        match self.map.half(FRAGMENTS_AT).load(SeqCst) {
+            1 => FragmentMode::Wanted,
+            2 => FragmentMode::On,
+            3 => FragmentMode::Leaving,
+            _ => FragmentMode::Off,
+        }
+    }
+
+    /// Sub-requests shorter than this, and than half a stripe, may be fragments.
+    #[must_use]
+    pub fn fragment_threshold_bytes(&self) -> u64 {
+        self.map.half(THRESHOLD_AT).load(Relaxed).into()
+    }
+
+    /// Broker only.
+    pub fn set_fragments(&self, mode: FragmentMode, threshold_bytes: u32) {
+        self.map.half(THRESHOLD_AT).store(threshold_bytes, Relaxed);
+        self.map.half(FRAGMENTS_AT).store(mode as u32, SeqCst);
     }
 
     #[must_use]

@@ -1,0 +1,282 @@
+//! The table of a managed file's fragments, `ID.frag`: one log for each disk, its entries and free slots.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | magic and version |
+//! | 8 | 8 | file id |
+//! | 16 | 16 | boot id of the host when the table was built |
+//! | 32 | 8 | bytes of a slot |
+//! | 40 | 8 | servers of the cluster |
+//! | 48 | 8 | 1: something was made dirty since the broker last began to write everything back |
+//! | 4096 | 64 each | by server: number of the log's server + 1 (0: no log), its generation, slots, slots granted, entries, offset of its area |
+//! | areas | | free bits, 8 bytes for 64 slots; then entries of 24 bytes, see `super` |
+//!
+//! Made by the broker when a program first has use for it; mapped writable by those who may write the file. There are twice as many entries as slots, so that
+//! few sets are full before the log is.
+
+use super::{ENTRY_WORDS, Sets, WAYS};
+use crate::shared::map::SharedMap;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use stripewise_layout::{FileId, Generation, ServerId};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SWFRAG\0\x01");
+const FILE_AT: usize = 8;
+const BOOT_AT: usize = 16;
+const SLOT_BYTES_AT: usize = 32;
+const SERVERS_AT: usize = 40;
+const DIRTIED_AT: usize = 48;
+const LOGS_AT: usize = 4096;
+const LOG_BYTES: usize = 64;
+const ON: usize = 0;
+const GENERATION: usize = 8;
+const SLOTS: usize = 16;
+const GRANTED: usize = 24;
+const ENTRIES: usize = 32;
+const AREA: usize = 40;
+/// Most servers of a cluster that a table has room for.
+const MOST_SERVERS: u64 = 1 << 16;
+
+/// A log that a table is built with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewLog {
+    pub on: ServerId,
+    pub generation: Generation,
+    /// Most slots that the file may ever get here.
+    pub slots: u32,
+}
+
+/// One disk's log as the table has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Log<'a> {
+    /// Server on which the log's object lies.
+    pub on: ServerId,
+    pub generation: Generation,
+    /// Slots that the log may have at most.
+    pub slots: u32,
+    pub sets: Sets<'a, AtomicU64>,
+}
+
+#[derive(Debug)]
+pub struct FragmentTable {
+    map: SharedMap,
+    servers: usize,
+    slot_bytes: u64,
+}
+
+impl FragmentTable {
+    /// Broker only. `logs`: by server, `None` where it has no log.
+    pub fn build(
+        descriptor: &OwnedFd,
+        file: FileId,
+        boot: [u8; 16],
+        slot_bytes: u64,
+        logs: &[Option<NewLog>],
+    ) -> rustix::io::Result<Self> {
+        if !slot_bytes.is_power_of_two() || slot_bytes > 1 << 20 {
+            return Err(Errno::INVAL);
+        }
+        let mut at = (LOGS_AT + logs.len() * LOG_BYTES).next_multiple_of(4096);
+        let areas: Vec<(usize, usize)> = logs
+            .iter()
+            .map(|log| {
+                let slots = log.map_or(0, |log| (log.slots as usize).next_multiple_of(64));
+                let entries = (slots * 2).next_multiple_of(WAYS);
+                let area = at;
+                at = (at + slots / 8 + entries * ENTRY_WORDS * 8).next_multiple_of(4096);
+                (area, entries)
+            })
+            .collect();
+        rustix::fs::ftruncate(descriptor, at as u64)?;
+        let map = SharedMap::new(descriptor, at, true)?;
+        for (number, (log, (area, entries))) in logs.iter().zip(areas).enumerate() {
+            let Some(log) = log else { continue };
+            let word = |offset| map.word(LOGS_AT + number * LOG_BYTES + offset);
+            word(ON).store(u64::from(log.on.0) + 1, Relaxed);
+            word(GENERATION).store(log.generation.0.into(), Relaxed);
+            word(SLOTS).store((log.slots as usize).next_multiple_of(64) as u64, Relaxed);
+            word(ENTRIES).store(entries as u64, Relaxed);
+            word(AREA).store(area as u64, Relaxed);
+        }
+        map.word(FILE_AT).store(file.0, Relaxed);
+        for (offset, half) in [0, 8].into_iter().zip(boot.chunks(8)) {
+            map.word(BOOT_AT + offset).store(u64::from_le_bytes(half.try_into().map_err(|_| Errno::INVAL)?), Relaxed);
+        }
+        map.word(SLOT_BYTES_AT).store(slot_bytes, Relaxed);
+        map.word(SERVERS_AT).store(logs.len() as u64, Relaxed);
+        map.word(0).store(MAGIC, Release);
+        Ok(Self { map, servers: logs.len(), slot_bytes })
+    }
+
+    /// Maps a table. `INVAL`: the file is none, or of another version or file, or damaged so that it cannot be used.
+    pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> rustix::io::Result<Self> {
+        let length = rustix::fs::fstat(&descriptor)?.st_size as usize;
+        if length < LOGS_AT {
+            return Err(Errno::INVAL);
+        }
+        let map = SharedMap::new(&descriptor, length, writable)?;
+        let (servers, slot_bytes) = (map.word(SERVERS_AT).load(Relaxed), map.word(SLOT_BYTES_AT).load(Relaxed));
+        let is_ours = map.word(0).load(Acquire) == MAGIC && map.word(FILE_AT).load(Relaxed) == file.0;
+        if !is_ours
+            || servers > MOST_SERVERS
+            || !slot_bytes.is_power_of_two()
+            || slot_bytes > 1 << 20
+            || LOGS_AT + servers as usize * LOG_BYTES > length
+        {
+            return Err(Errno::INVAL);
+        }
+        let table = Self { map, servers: servers as usize, slot_bytes };
+        for server in 0..servers as usize {
+            let (area, slots, entries) = table.area(server);
+            let end = area.checked_add(slots / 8).and_then(|at| at.checked_add(entries.checked_mul(ENTRY_WORDS * 8)?));
+            let fits = slots.is_multiple_of(64) && entries.is_multiple_of(WAYS) && area.is_multiple_of(8);
+            if !fits || end.is_none_or(|end| end > length) {
+                return Err(Errno::INVAL);
+            }
+        }
+        Ok(table)
+    }
+
+    fn area(&self, server: usize) -> (usize, usize, usize) {
+        let word = |offset| self.map.word(LOGS_AT + server * LOG_BYTES + offset).load(Relaxed) as usize;
+        (word(AREA), word(SLOTS), word(ENTRIES))
+    }
+
+    #[must_use]
+    pub fn boot_id(&self) -> [u8; 16] {
+        let mut boot = [0; 16];
+        boot[..8].copy_from_slice(&self.map.word(BOOT_AT).load(Relaxed).to_le_bytes());
+        boot[8..].copy_from_slice(&self.map.word(BOOT_AT + 8).load(Relaxed).to_le_bytes());
+        boot
+    }
+
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.map.is_writable()
+    }
+
+    #[must_use]
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// The log of a disk; `None` if it has none.
+    #[must_use]
+    pub fn log(&self, disk: ServerId) -> Option<Log<'_>> {
+        let number = usize::from(disk.0);
+        if number >= self.servers {
+            return None;
+        }
+        let word = |offset| self.map.word(LOGS_AT + number * LOG_BYTES + offset).load(Relaxed);
+        let on = word(ON).checked_sub(1)?;
+        let (area, slots, entries) = self.area(number);
+        let free = self.map.words(area, slots / 64);
+        let entries = self.map.words(area + slots / 8, entries * ENTRY_WORDS);
+        Some(Log {
+            on: ServerId(on as u16),
+            generation: Generation(word(GENERATION) as u32),
+            slots: slots as u32,
+            sets: Sets::new(entries, free, self.slot_bytes),
+        })
+    }
+
+    /// Disks that have a log.
+    pub fn disks(&self) -> impl Iterator<Item = ServerId> {
+        (0..self.servers).map(|number| ServerId(number as u16)).filter(|disk| self.log(*disk).is_some())
+    }
+
+    /// Slots that the broker has granted this log, from the first on.
+    #[must_use]
+    pub fn granted(&self, disk: ServerId) -> u32 {
+        self.granted_word(disk).map_or(0, |word| word.load(SeqCst) as u32)
+    }
+
+    /// Broker only: grants further slots, which are free then. Returns how many there were to grant.
+    pub fn grant(&self, disk: ServerId, more: u32) -> u32 {
+        let (Some(log), Some(word)) = (self.log(disk), self.granted_word(disk)) else { return 0 };
+        let granted = word.load(SeqCst) as u32;
+        let more = more.min(log.slots.saturating_sub(granted));
+        word.store(u64::from(granted + more), SeqCst);
+        (granted..granted + more).for_each(|slot| log.sets.free_slot(slot));
+        more
+    }
+
+    fn granted_word(&self, disk: ServerId) -> Option<&AtomicU64> {
+        let number = usize::from(disk.0);
+        (number < self.servers).then(|| self.map.word(LOGS_AT + number * LOG_BYTES + GRANTED))
+    }
+
+    /// A writer's note, before it makes an entry dirty.
+    #[inline]
+    pub fn note_dirtied(&self) {
+        let word = self.map.word(DIRTIED_AT);
+        if word.load(SeqCst) == 0 {
+            word.store(1, SeqCst);
+        }
+    }
+
+    /// Whether a writer noted anything since [`Self::take_dirtied`].
+    #[must_use]
+    pub fn is_dirtied(&self) -> bool {
+        self.map.word(DIRTIED_AT).load(SeqCst) != 0
+    }
+
+    /// Broker only, before everything is written back.
+    pub fn take_dirtied(&self) -> bool {
+        self.map.word(DIRTIED_AT).swap(0, SeqCst) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Class, DiskRange};
+    use super::*;
+    use stripewise_layout::{ObjectOffset, RegionIndex};
+
+    fn logs() -> Vec<Option<NewLog>> {
+        let log = |on| Some(NewLog { on: ServerId(on), generation: Generation(7), slots: 100 });
+        vec![log(2), log(3), None, None]
+    }
+
+    #[test]
+    fn a_table_that_was_built_is_opened_with_its_logs() {
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let built = FragmentTable::build(&file, FileId(9), [5; 16], 4096, &logs()).unwrap();
+        let opened = FragmentTable::open(&file, FileId(9), false).unwrap();
+        assert_eq!((opened.boot_id(), opened.slot_bytes()), ([5; 16], 4096));
+        assert_eq!(opened.disks().collect::<Vec<_>>(), [ServerId(0), ServerId(1)]);
+        let log = opened.log(ServerId(1)).unwrap();
+        assert_eq!((log.on, log.generation, log.slots, log.sets.count()), (ServerId(3), Generation(7), 128, 256));
+        assert!(opened.log(ServerId(2)).is_none() && opened.log(ServerId(9)).is_none());
+        let range = DiskRange { region: RegionIndex(1), offset: ObjectOffset(5), length: 9 };
+        assert!(built.log(ServerId(0)).unwrap().sets.publish(&range, Class::Fragment).is_none(), "nothing granted");
+        assert_eq!((built.grant(ServerId(0), 100), built.grant(ServerId(0), 100)), (100, 28));
+        assert_eq!((opened.granted(ServerId(0)), opened.granted(ServerId(1))), (128, 0));
+        built.log(ServerId(0)).unwrap().sets.publish(&range, Class::Random).unwrap();
+        let seen: Vec<_> = opened.log(ServerId(0)).unwrap().sets.all().collect();
+        assert_eq!((seen.len(), seen[0].range, seen[0].class), (1, range, Class::Random));
+        assert_eq!(opened.log(ServerId(1)).unwrap().sets.all().count(), 0);
+        built.note_dirtied();
+        assert!(opened.is_dirtied() && built.take_dirtied() && !built.take_dirtied());
+    }
+
+    #[test]
+    fn what_is_no_table_or_a_damaged_one_is_refused() {
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL);
+        FragmentTable::build(&file, FileId(9), [5; 16], 4096, &logs()).unwrap();
+        assert_eq!(FragmentTable::open(&file, FileId(8), false).unwrap_err(), Errno::INVAL);
+        for (offset, bytes) in [(0, *b"SWFRAG\0\x02"), (32, [3; 8]), (40, [0xff; 8]), (4096 + 32, [0xff; 8])] {
+            let mut before = [0; 8];
+            rustix::io::pread(&file, &mut before, offset).unwrap();
+            rustix::io::pwrite(&file, &bytes, offset).unwrap();
+            assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL, "{offset}");
+            rustix::io::pwrite(&file, &before, offset).unwrap();
+        }
+        assert!(FragmentTable::open(&file, FileId(9), true).is_ok());
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL);
+    }
+}
