@@ -22,6 +22,7 @@ pub use descriptors::{owned_descriptors, owns_descriptor};
 pub use error::ClientError;
 pub use rings::is_making_ring;
 
+use crate::file::fragments::FragmentMemory;
 use crate::file::{FileStatus, StripedFile};
 use crate::packet::PacketError;
 use crate::protocol::{Admin, Refusal, Reply, Request, ServerInfo};
@@ -44,7 +45,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
 
@@ -126,6 +127,8 @@ pub(crate) struct SharedFile {
     pub(crate) control: ControlBlock,
     pub(crate) extent: Extent,
     pub(crate) slots: Slots,
+    /// Asked for when there is use for it.
+    pub(crate) fragments: OnceLock<FragmentMemory>,
     /// Set when a successor of the broker made the file's control block anew.
     pub(crate) replaced: AtomicBool,
 }
@@ -266,12 +269,7 @@ impl Client {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
-        let answer = self.core.call(request, descriptors)?;
-        let descriptors = answer.descriptors.into_iter().map(|received| {
-            // SAFETY: taken out of its owner.
-            unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(received.into_raw()) }
-        });
-        Ok((answer.reply, descriptors.collect()))
+        self.core.with_descriptors(request, descriptors)
     }
 }
 
@@ -382,6 +380,20 @@ impl Core {
         }
     }
 
+    /// An answer with the descriptors that came along.
+    pub(crate) fn with_descriptors(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
+        let answer = self.call(request, descriptors)?;
+        Ok((answer.reply, answer.descriptors.into_iter().map(into_owned).collect()))
+    }
+
+    pub(crate) fn server_count(&self) -> usize {
+        self.seats.len()
+    }
+
     /// A descriptor of an object whose mode refuses this process, by way of the broker.
     pub(crate) fn object_from_broker(&self, request: &Request) -> Result<Descriptor, ClientError> {
         let answer = self.call(request, &[])?;
@@ -478,6 +490,7 @@ impl Core {
             control: ControlBlock::open(&block, file, false).map_err(|source| ClientError::Control { file, source })?,
             extent: Extent::open(&extent, writable).map_err(mapping)?,
             slots: Slots::open(&slots).map_err(mapping)?,
+            fragments: OnceLock::new(),
             replaced: false.into(),
         });
         let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;

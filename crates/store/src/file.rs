@@ -13,11 +13,13 @@
 //!   file systems; appends are.
 //! - A region with replicas is read where that is predicted to be done first, and from another copy where that fails; who writes it has the
 //!   replicas forgotten first.
+//! - Small parts of requests may lie in logs on SSDs instead of their disks (`fragments`); whoever reads gets the newest of both.
 //! - One call moves at most `0x7fff_f000` bytes, as Linux does.
 
 mod append;
 mod buffers;
 mod copies;
+pub(crate) mod fragments;
 mod lane;
 mod transfer;
 mod upkeep;

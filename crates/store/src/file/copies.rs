@@ -10,6 +10,7 @@
 
 use super::StripedFile;
 use super::buffers::Buffers;
+use super::fragments::Part;
 use super::transfer::{Obstacle, Stopped, from_first_byte};
 use crate::client::Core;
 use crate::server::{Due, ObjectName, Predicted};
@@ -132,7 +133,8 @@ impl StripedFile {
             }
             let _counted = Counted::new(&self.core, piece, copy.1);
             let mut waiting = Vec::new();
-            let moved = self.move_piece(Direction::Read, piece, copy.0, copy.1, buffers, &mut waiting);
+            let part = Part { piece: *piece, view: copy.1, motion: Motion::Replicated };
+            let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut waiting, None);
             let moved = moved.and_then(|()| self.finish_waiting(&mut waiting, buffers));
             match moved {
                 Err(stop) if matches!(stop.obstacle, Obstacle::Fault(_)) => {

@@ -10,13 +10,14 @@
 
 use super::buffers::{Batch, Buffers, Cursor};
 use super::copies::Choice;
+use super::fragments::{Beside, Part, Weigh};
 use super::{FileError, StripedFile};
 use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::{ClientError, Core};
 use crate::protocol::{Refusal, Request};
 use crate::server::{Due, ObjectName, ServerBackend, ServerError};
-use crate::shared::control::RegionState;
+use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
 use crate::shared::marking::{Motion, chunks_of};
 use crate::shared::slots::InFlight;
 use rustix::fd::AsFd;
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::{
-    Direction, FileOffset, Generation, ObjectOffset, RegionIndex, RegionOffset, RegionPiece, StripeView, SubRequest,
+    Direction, FileOffset, Generation, ObjectOffset, RegionIndex, RegionOffset, StripeView, SubRequest,
 };
 
 /// Most bytes that one call moves, as of Linux's `read` and `write`.
@@ -58,6 +59,8 @@ pub(super) enum Obstacle {
     Leftovers,
     /// An object that this process may not open by itself.
     Object(ObjectKey),
+    /// The file's small parts may lie in logs that this process does not know yet.
+    Fragments,
     Fault(FileError),
 }
 
@@ -282,7 +285,7 @@ impl StripedFile {
         buffers: &Buffers<'_>,
     ) -> Result<Option<(*mut u8, Target<'_>)>, Obstacle> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
-        if self.core.stations.is_some() {
+        if self.core.stations.is_some() || self.shared.control.fragments() != FragmentMode::Off {
             return Ok(None);
         }
         let (region, within) = self.geometry.locate(offset);
@@ -344,7 +347,8 @@ impl StripedFile {
         buffers: &Buffers<'_>,
     ) -> Result<Done, Obstacle> {
         let mut chosen = Vec::new();
-        let reserves = self.core.stations.is_some();
+        let mut beside = self.beside(offset, length)?;
+        let reserves = self.core.stations.is_some() && beside.is_none();
         let mut due = if reserves { self.reserve(direction, offset, length, &mut chosen) } else { None };
         let mut waiting: Vec<SubMove<'a>> = Vec::new();
         let mut stopped: Option<Stopped> = None;
@@ -368,7 +372,9 @@ impl StripedFile {
                     }
                 },
                 RegionState::Placed { generation, view, motion } => {
-                    let mut act = || self.move_piece(direction, &piece, generation, view, buffers, &mut waiting);
+                    let part = Part { piece, view, motion };
+                    let mut act =
+                        || self.move_piece(direction, &part, generation, buffers, &mut waiting, beside.as_mut());
                     match motion {
                         Motion::Moving(slot) if direction == Direction::Write => {
                             let chunks = chunks_of(self.geometry.region_bytes(), piece.offset.0, piece.length);
@@ -390,6 +396,7 @@ impl StripedFile {
         if !waiting.is_empty() {
             stopped = Stopped::first(stopped, self.finish_waiting(&mut waiting, buffers));
         }
+        due = due.max(beside.and_then(|beside| beside.due));
         match stopped {
             None => Ok(Done { bytes: length, due, obstacle: None }),
             Some(Stopped { bytes: 0, obstacle }) => Err(obstacle),
@@ -403,12 +410,13 @@ impl StripedFile {
     pub(super) fn move_piece<'a>(
         &'a self,
         direction: Direction,
-        piece: &RegionPiece,
+        part: &Part<'a>,
         generation: Generation,
-        view: StripeView<'a>,
         buffers: &Buffers<'_>,
         waiting: &mut Vec<SubMove<'a>>,
+        mut beside: Option<&mut Beside<'_>>,
     ) -> Result<(), Stopped> {
+        let (piece, view) = (&part.piece, part.view);
         if direction == Direction::Write {
             self.shared.extent.begin_write(piece.region);
         }
@@ -419,14 +427,18 @@ impl StripedFile {
                 sub,
                 buffer_start: piece.buffer_offset,
                 moved: 0,
+                weigh: None,
             };
-            let result = match &stopped {
-                None if direction == Direction::Read && sub.length < piece.length && self.core.may_wait(sub.server) => {
+            let result = match (&stopped, &mut beside) {
+                (None, Some(beside)) => self.move_beside(direction, &mut moving, part, beside, buffers),
+                (None, None)
+                    if direction == Direction::Read && sub.length < piece.length && self.core.may_wait(sub.server) =>
+                {
                     self.read_from_cache(&mut moving, buffers)
                 }
-                None => self.move_sub_request(direction, &mut moving, buffers).map(|()| true),
+                (None, None) => self.move_sub_request(direction, &mut moving, buffers).map(|()| true),
                 // Not begun: the request is done at most up to this one's first byte.
-                Some(_) => Err(Obstacle::Again),
+                (Some(_), _) => Err(Obstacle::Again),
             };
             match result {
                 Ok(true) => {}
@@ -512,7 +524,8 @@ impl StripedFile {
             Err(ServerError::Denied { .. }) => Err(Obstacle::Object(*key)),
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
-                if !self.shared.control.shows(region, generation) {
+                let is_log = region.0 >= MAX_REGIONS;
+                if !is_log && !self.shared.control.shows(region, generation) {
                     return Err(Obstacle::Again);
                 }
                 Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
@@ -549,6 +562,7 @@ impl StripedFile {
                 drop(self.core.objects.insert(&key, object));
                 Ok(())
             }
+            Obstacle::Fragments => self.map_fragments(),
             Obstacle::Fault(error) => Err(error),
         }
     }
@@ -591,9 +605,15 @@ pub(super) struct SubMove<'a> {
     buffer_start: u64,
     /// Bytes done.
     pub(super) moved: u64,
+    /// What is to be known of it when its disk has served it.
+    pub(super) weigh: Option<Weigh>,
 }
 
 impl SubMove<'_> {
+    pub(super) fn buffer_start(&self) -> u64 {
+        self.buffer_start
+    }
+
     /// Where in the object the rest begins.
     pub(super) fn at(&self) -> ObjectOffset {
         ObjectOffset(self.sub.offset.0 + self.moved)

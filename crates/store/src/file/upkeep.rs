@@ -73,10 +73,11 @@ impl StripedFile {
     /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
     /// data, since it is needed to read it.
     ///
-    /// Per region, the count of writes is read first, the objects synced, and after the broker's part the count marked as synced.
+    /// First the broker writes to the disks what lies in logs of fragments alone. Per region, the count of writes is read first, the objects synced, and after the broker's part the count marked as synced.
     /// What wrote in between counts as not synced.
     pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
         self.check_not_replaced()?;
+        self.flush_fragments()?;
         let (control, extent) = (&self.shared.control, &self.shared.extent);
         let size = self.size_bytes();
         let mut synced = Vec::new();

@@ -8,6 +8,7 @@
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
 use super::transfer::{Gather, Obstacle, Stopped, SubMove};
+use crate::client::now;
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
 use crate::server::ServerError;
@@ -40,6 +41,7 @@ impl StripedFile {
 
     /// Reads the rest of what the page cache had not.
     pub(super) fn finish_waiting(&self, waiting: &mut [SubMove<'_>], buffers: &Buffers<'_>) -> Result<(), Stopped> {
+        let begun = now();
         if waiting.len() > 1 {
             for group in waiting.chunks_mut(GROUP) {
                 self.read_at_once(group, buffers);
@@ -53,6 +55,10 @@ impl StripedFile {
                 Some(_) if moving.moved == moving.sub.length => Ok(()),
                 Some(_) => Err(Obstacle::Again),
             };
+            if let (Ok(()), Some(weigh)) = (&result, moving.weigh) {
+                // Asked for together, they are taken to have ended together.
+                self.served_by_disk(&weigh, (now() - begun).as_nanos() as u64);
+            }
             let result = result.map_err(|obstacle| Stopped::new(moving, obstacle));
             stopped = Stopped::first(stopped, result);
         }

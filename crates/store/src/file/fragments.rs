@@ -1,0 +1,513 @@
+//! Small parts of requests on an SSD instead of their disk (iBridge); `shared::fragments` has the order of operations.
+//!
+//! A *fragment* is the first or last part of a request longer than a stripe, shorter than the threshold and than half a stripe; a request that is itself shorter
+//! than the threshold is *random*. What lies in a log already is served there. Of the rest, a small write goes to a log if it is admitted, and a small read that its disk served
+//! is suggested to the broker, which copies it in.
+//!
+//! Admitted is what has a positive *return*: what it would add to the mean service time of its disk ([`Hints`]). A part on the slowest of the disks that serve
+//! the request adds to that how much slower this one is than the next, times the parts: all of them wait for it. Emulated servers tell the time a
+//! sub-request takes; of others it is measured, so what the page cache takes never returns anything.
+//!
+//! On a file that has logs, emulated time is reserved part by part, as each is found to be served by its disk or by an SSD.
+
+use super::StripedFile;
+use super::buffers::{Batch, Buffers};
+use super::transfer::{Obstacle, SubMove};
+use crate::client::objects::ObjectKey;
+use crate::client::{ClientError, now};
+use crate::protocol::{Reply, Request};
+use crate::server::{Due, ObjectName, ServerBackend, ServerError};
+use crate::shared::control::{FragmentMode, MAX_REGIONS};
+use crate::shared::fragments::hints::{Counter, Hints, Suggestion};
+use crate::shared::fragments::table::{FragmentTable, Log};
+use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
+use crate::shared::marking::Motion;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use stripewise_layout::{
+    Direction, FileOffset, ObjectOffset, RegionIndex, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
+};
+
+/// The shared memory of a file's fragments.
+#[derive(Debug)]
+pub(crate) struct FragmentMemory {
+    pub(crate) table: FragmentTable,
+    pub(crate) hints: Hints,
+}
+
+/// The region number under which a disk's log is named.
+pub(crate) fn log_region(disk: ServerId) -> RegionIndex {
+    RegionIndex(MAX_REGIONS + u32::from(disk.0))
+}
+
+/// What one request's parts need to know to be served beside logs.
+pub(super) struct Beside<'a> {
+    memory: &'a FragmentMemory,
+    is_adding: bool,
+    threshold_bytes: u64,
+    request_bytes: u64,
+    /// When the emulated devices are done with what was begun so far.
+    pub(super) due: Due,
+}
+
+/// A part of a request, with what decides whether it is small.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) piece: RegionPiece,
+    pub(super) view: StripeView<'a>,
+    pub(super) motion: Motion,
+}
+
+/// A small part that its disk served, to be weighed once its time is known.
+#[derive(Clone, Copy)]
+pub(super) struct Weigh {
+    disk: ServerId,
+    range: DiskRange,
+    class: Option<Class>,
+    /// Of the slowest disk over the next one, times the parts.
+    siblings_ns_per_byte: f64,
+}
+
+/// Which of a request's parts are small: `request_bytes` long, `sub` that of `part`.
+fn small_class(request_bytes: u64, threshold_bytes: u64, part: &Part<'_>, sub: &SubRequest<'_>) -> Option<Class> {
+    if request_bytes < threshold_bytes {
+        return Some(Class::Random);
+    }
+    let stripe_bytes = u64::from(part.view.stripes()[sub.turn].size_bytes);
+    if request_bytes <= stripe_bytes || sub.length >= threshold_bytes.min(stripe_bytes / 2) {
+        return None;
+    }
+    let piece = &part.piece;
+    let is_at = |offset: u64| part.view.locate(RegionOffset(offset)).turn == sub.turn;
+    let is_first = piece.buffer_offset == 0 && is_at(piece.offset.0);
+    let is_last = piece.buffer_offset + piece.length == request_bytes && is_at(piece.offset.0 + piece.length - 1);
+    (is_first || is_last).then_some(Class::Fragment)
+}
+
+/// Steps of an eighth of a second, for the order of last uses.
+fn tick() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
+}
+
+impl StripedFile {
+    /// The logs that a request has to look at; `None`: the file has none. The obstacle: this process does not know them yet.
+    pub(super) fn beside(&self, offset: FileOffset, request_bytes: u64) -> Result<Option<Beside<'_>>, Obstacle> {
+        let control = &self.shared.control;
+        let mode = control.fragments();
+        let threshold_bytes = control.fragment_threshold_bytes();
+        let is_needed = match mode {
+            FragmentMode::Off => return Ok(None),
+            FragmentMode::Wanted => self.has_small_part(offset, request_bytes, threshold_bytes),
+            FragmentMode::On | FragmentMode::Leaving => true,
+        };
+        match self.shared.fragments.get() {
+            Some(memory) => Ok(Some(Beside {
+                memory,
+                is_adding: mode == FragmentMode::On,
+                threshold_bytes,
+                request_bytes,
+                due: None,
+            })),
+            None if is_needed => Err(Obstacle::Fragments),
+            None => Ok(None),
+        }
+    }
+
+    fn has_small_part(&self, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
+        self.geometry.pieces(offset, length).any(|piece| {
+            let crate::shared::control::RegionState::Placed { view, motion, .. } =
+                self.shared.control.region(piece.region)
+            else {
+                return false;
+            };
+            let part = Part { piece, view, motion };
+            view.split(piece.offset, piece.length)
+                .any(|sub| small_class(length, threshold_bytes, &part, &sub).is_some())
+        })
+    }
+
+    /// Asks the broker for the logs' shared memory.
+    #[cold]
+    pub(super) fn map_fragments(&self) -> Result<(), super::FileError> {
+        let request = Request::Fragments { file: self.file };
+        let (reply, descriptors) = self.core.with_descriptors(&request, &[]).map_err(|source| self.broker(source))?;
+        let unexpected = |what: String| self.broker(ClientError::Unexpected { request: "Fragments", what });
+        match (reply, &descriptors[..]) {
+            (Reply::Done, _) => Ok(()),
+            (Reply::Fragments, [table, hints]) => {
+                let fault = |source| self.broker(ClientError::Os { action: "mapping the table of fragments", source });
+                let table = FragmentTable::open(table, self.file, self.writable).map_err(fault)?;
+                let hints = Hints::open(hints, self.core.server_count(), &table).map_err(fault)?;
+                // Two threads may both have asked; the second one's mapping is dropped.
+                let _ = self.shared.fragments.set(FragmentMemory { table, hints });
+                Ok(())
+            }
+            (reply, _) => Err(unexpected(format!("{reply:?}"))),
+        }
+    }
+
+    /// Has the broker write to the disks what any process wrote to logs, if there is such.
+    pub(super) fn flush_fragments(&self) -> Result<(), super::FileError> {
+        let mode = self.shared.control.fragments();
+        if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.shared.fragments.get().is_none() {
+            self.map_fragments()?;
+        }
+        match self.shared.fragments.get() {
+            Some(memory) if memory.table.is_dirtied() => {
+                self.core.done(&Request::Flush { file: self.file }, &[]).map_err(|source| self.broker(source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One server's part of a request on a file with logs. False: a read that the page cache does not have, to be waited for with others.
+    pub(super) fn move_beside(
+        &self,
+        direction: Direction,
+        moving: &mut SubMove<'_>,
+        part: &Part<'_>,
+        beside: &mut Beside<'_>,
+        buffers: &Buffers<'_>,
+    ) -> Result<bool, Obstacle> {
+        let sub = moving.sub;
+        let Some(log) = beside.memory.table.log(sub.server) else {
+            self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, beside)?;
+            if direction == Direction::Read && sub.length < part.piece.length && self.core.may_wait(sub.server) {
+                return self.read_from_cache(moving, buffers);
+            }
+            return self.move_sub_request(direction, moving, buffers).map(|()| true);
+        };
+        let range = DiskRange { region: part.piece.region, offset: sub.offset, length: sub.length };
+        let class = small_class(beside.request_bytes, beside.threshold_bytes, part, &sub)
+            .filter(|_| beside.is_adding && part.motion == Motion::Still && range.length <= log.sets.slot_bytes());
+        let weigh = Weigh {
+            disk: sub.server,
+            range,
+            class,
+            siblings_ns_per_byte: class.map_or(0.0, |_| siblings(&beside.memory.hints, part, sub.server)),
+        };
+        match direction {
+            Direction::Read => self.read_beside(moving, &log, weigh, part, beside, buffers),
+            Direction::Write => self.write_beside(moving, &log, weigh, part, beside, buffers).map(|()| true),
+        }
+    }
+
+    fn read_beside(
+        &self,
+        moving: &mut SubMove<'_>,
+        log: &Log<'_>,
+        weigh: Weigh,
+        part: &Part<'_>,
+        beside: &mut Beside<'_>,
+        buffers: &Buffers<'_>,
+    ) -> Result<bool, Obstacle> {
+        let (sub, hints) = (moving.sub, &beside.memory.hints);
+        let mut is_slot_readable = true;
+        loop {
+            moving.moved = 0;
+            let newer = match log.sets.plan_read(&weigh.range) {
+                ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
+                    match self.move_slot(Direction::Read, moving, log, &seen, beside, buffers) {
+                        Ok(_) if !log.sets.still_holds(&seen) => continue,
+                        Ok(bytes) => {
+                            moving.moved = sub.length;
+                            hints.touch(weigh.disk, &seen, tick());
+                            hints.count(weigh.disk, Counter::ReadHits, 1);
+                            hints.count(weigh.disk, Counter::ReadHitBytes, bytes);
+                            return Ok(true);
+                        }
+                        // The disk has it too.
+                        Err(Obstacle::Fault(_)) if seen.state() == State::Clean => {
+                            is_slot_readable = false;
+                            continue;
+                        }
+                        Err(obstacle) => return Err(obstacle),
+                    }
+                }
+                ReadPlan::Slot(_) => Vec::new(),
+                ReadPlan::Disk(newer) => newer,
+            };
+            let (object, length) = (moving.key.object, sub.length);
+            let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length, beside)?;
+            if newer.is_empty() && length < part.piece.length && self.core.may_wait(sub.server) {
+                if self.read_from_cache(moving, buffers)? {
+                    return Ok(true);
+                }
+                moving.weigh = Some(weigh);
+                return Ok(false);
+            }
+            let begun = now();
+            self.move_sub_request(Direction::Read, moving, buffers)?;
+            let took_ns = predicted_ns.unwrap_or_else(|| (now() - begun).as_nanos() as u64);
+            for seen in &newer {
+                self.move_slot(Direction::Read, moving, log, seen, beside, buffers)?;
+            }
+            if newer.iter().all(|seen| log.sets.still_holds(seen)) {
+                let weigh = Weigh { class: weigh.class.filter(|_| newer.is_empty() && is_slot_readable), ..weigh };
+                self.served_by_disk(&weigh, took_ns);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// A disk has served a read of a file with logs.
+    pub(super) fn served_by_disk(&self, weigh: &Weigh, took_ns: u64) {
+        let Some(FragmentMemory { hints, .. }) = self.shared.fragments.get() else { return };
+        let Weigh { disk, range, class, siblings_ns_per_byte } = *weigh;
+        if let Some(class) = class {
+            let value = hints.return_of(disk, range.length, took_ns) + siblings_ns_per_byte;
+            hints.note_weighed(disk, class, value);
+            if value > 0.0 {
+                hints.suggest(&Suggestion { disk, range, class });
+            }
+        }
+        hints.note_service(disk, range.length, took_ns);
+    }
+
+    fn write_beside(
+        &self,
+        moving: &mut SubMove<'_>,
+        log: &Log<'_>,
+        weigh: Weigh,
+        part: &Part<'_>,
+        beside: &mut Beside<'_>,
+        buffers: &Buffers<'_>,
+    ) -> Result<(), Obstacle> {
+        let (table, hints) = (&beside.memory.table, &beside.memory.hints);
+        let Weigh { disk, range, class, .. } = weigh;
+        let mut choice = match part.motion {
+            Motion::Still => WriteChoice::Present,
+            _ => WriteChoice::Disk,
+        };
+        if let Some(class) = class
+            && !matches!(log.sets.plan_read(&range), ReadPlan::Slot(_))
+            && self.is_admitted(&weigh, class, &moving.key, hints)
+        {
+            choice = WriteChoice::Add(class);
+        }
+        loop {
+            moving.moved = 0;
+            let plan = log.sets.plan_write(&range, choice);
+            let seen = match plan {
+                WritePlan::Slot(seen) => {
+                    self.move_slot(Direction::Write, moving, log, &seen, beside, buffers)?;
+                    seen
+                }
+                WritePlan::Fill(seen) => {
+                    if let Err(obstacle) = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers) {
+                        log.sets.take_back(&seen);
+                        // A full or broken SSD is no reason to fail: the disk takes the bytes.
+                        match obstacle {
+                            Obstacle::Fault(_) => choice = WriteChoice::Present,
+                            obstacle => return Err(obstacle),
+                        }
+                        continue;
+                    }
+                    if !log.sets.declare(&seen, State::Dirty) {
+                        log.sets.free_slot(seen.slot);
+                        continue;
+                    }
+                    seen
+                }
+                WritePlan::Disk(newer) => {
+                    self.write_disk(moving, log, &weigh, &newer, beside, buffers)?;
+                    if !newer.is_empty() {
+                        table.note_dirtied();
+                    }
+                    return Ok(());
+                }
+            };
+            table.note_dirtied();
+            moving.moved = range.length;
+            hints.touch(disk, &seen, tick());
+            hints.count(disk, Counter::WriteHits, 1);
+            hints.count(disk, Counter::WriteHitBytes, range.length);
+            return Ok(());
+        }
+    }
+
+    fn is_admitted(&self, weigh: &Weigh, class: Class, key: &ObjectKey, hints: &Hints) -> bool {
+        let Weigh { disk, range, siblings_ns_per_byte, .. } = *weigh;
+        let predicted = self
+            .core
+            .server(disk)
+            .ok()
+            .and_then(|server| server.predict(Direction::Write, key.object, range.offset, range.length));
+        let expected_ns = predicted.map_or_else(|| hints.small_write_ns(disk), |predicted| predicted.service_ns);
+        let value = hints.return_of(disk, range.length, expected_ns) + siblings_ns_per_byte;
+        hints.note_weighed(disk, class, value);
+        value > 0.0
+    }
+
+    fn write_disk(
+        &self,
+        moving: &mut SubMove<'_>,
+        log: &Log<'_>,
+        weigh: &Weigh,
+        newer: &[Seen],
+        beside: &mut Beside<'_>,
+        buffers: &Buffers<'_>,
+    ) -> Result<(), Obstacle> {
+        let (disk, range, hints) = (weigh.disk, weigh.range, &beside.memory.hints);
+        let object = moving.key.object;
+        let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, beside)?;
+        let begun = now();
+        self.move_sub_request(Direction::Write, moving, buffers)?;
+        let took_ns = predicted_ns.unwrap_or_else(|| (now() - begun).as_nanos() as u64);
+        hints.note_service(disk, range.length, took_ns);
+        if weigh.class.is_some() {
+            hints.note_small_write(disk, took_ns);
+        }
+        for seen in newer {
+            self.move_slot(Direction::Write, moving, log, seen, beside, buffers)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an emulated device's time; returns its own part of it, without waiting, in ns.
+    fn reserve_on(
+        &self,
+        server: ServerId,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+        beside: &mut Beside<'_>,
+    ) -> Result<Option<u64>, Obstacle> {
+        if self.core.stations.is_none() {
+            return Ok(None);
+        }
+        let server = self.core.server(server).map_err(|error| self.fault(error))?;
+        let predicted = server.predict(direction, object, offset, length);
+        beside.due = beside.due.max(server.reserve(direction, object, offset, length));
+        Ok(predicted.map(|predicted| predicted.service_ns))
+    }
+
+    /// Moves what an entry has of a part between its slot and the buffers; returns the bytes.
+    fn move_slot(
+        &self,
+        direction: Direction,
+        moving: &SubMove<'_>,
+        log: &Log<'_>,
+        seen: &Seen,
+        beside: &mut Beside<'_>,
+        buffers: &Buffers<'_>,
+    ) -> Result<u64, Obstacle> {
+        let sub = &moving.sub;
+        let first = seen.range.offset.0.max(sub.offset.0);
+        let end = seen.range.end().min(sub.offset.0 + sub.length);
+        let Some(bytes) = end.checked_sub(first) else { return Ok(0) };
+        let slot_at = u64::from(seen.slot) * log.sets.slot_bytes() + (first - seen.range.offset.0);
+        let object = ObjectName { file: self.file, region: log_region(sub.server), generation: log.generation };
+        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, beside)?;
+        let server = self.core.server(log.on).map_err(|error| self.fault(error))?;
+        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.writable })?;
+        let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
+        let (mut at, mut slot_at) = (sub.offset.0, slot_at);
+        for (start, length) in sub.pieces() {
+            let (from, to) = (at.max(first), (at + length).min(end));
+            let start = moving.buffer_start() + start + from.saturating_sub(at);
+            at += length;
+            let mut done = 0;
+            while from + done < to {
+                done += batch.add(&mut cursor, start + done, to - from - done);
+                if from + done < to {
+                    slot_at += self.move_batch(direction, server, pin.as_fd(), slot_at, &mut batch)?;
+                }
+            }
+        }
+        self.move_batch(direction, server, pin.as_fd(), slot_at, &mut batch)?;
+        Ok(bytes)
+    }
+
+    fn move_batch(
+        &self,
+        direction: Direction,
+        server: &dyn ServerBackend,
+        log: rustix::fd::BorrowedFd<'_>,
+        at: u64,
+        batch: &mut Batch<'_>,
+    ) -> Result<u64, Obstacle> {
+        let mut moved = 0;
+        while batch.bytes() > 0 {
+            let offset = ObjectOffset(at + moved);
+            let result = match direction {
+                Direction::Read => server.read_at(log, offset, batch.slices_to_fill()),
+                Direction::Write => server.write_at(log, offset, batch.slices_to_take()),
+            };
+            match result.map_err(|error| self.fault(error))? {
+                // A filled slot lies inside the log.
+                0 => {
+                    let (server, action) = (server.name().to_owned(), "moving bytes of a log of fragments");
+                    return Err(self.fault(ServerError::Os { server, action, source: Errno::IO }));
+                }
+                bytes => {
+                    moved += bytes as u64;
+                    batch.advance(bytes as u64);
+                }
+            }
+        }
+        batch.clear();
+        Ok(moved)
+    }
+}
+
+/// How much slower this disk is than the next slowest of those that serve the part, times their number; 0 unless it is the slowest. (iBridge, as the
+/// design has it: (T_max - T_second) x siblings.)
+fn siblings(hints: &Hints, part: &Part<'_>, disk: ServerId) -> f64 {
+    let subs = || part.view.split(part.piece.offset, part.piece.length);
+    let own = hints.service_ns_per_byte(disk);
+    let others = subs().filter(|sub| sub.server != disk).map(|sub| hints.service_ns_per_byte(sub.server));
+    match others.fold(None, |most: Option<f64>, other| Some(most.map_or(other, |most| most.max(other)))) {
+        Some(second) if own > second => (own - second) * subs().count() as f64,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::{Layout, RegionGeometry};
+
+    fn classes(offset: u64, length: u64, stripes: &[u32], threshold: u64) -> Vec<(u16, u64, Option<Class>)> {
+        let layout = Layout::new((0..).map(ServerId).zip(stripes.iter().copied())).unwrap();
+        let geometry = RegionGeometry::new(1 << 20);
+        let pieces = geometry.pieces(FileOffset(offset), length);
+        let parts = pieces.map(|piece| Part { piece, view: layout.view(), motion: Motion::Still });
+        parts
+            .flat_map(|part| {
+                let subs: Vec<_> = part.view.split(part.piece.offset, part.piece.length).collect();
+                subs.into_iter().map(move |sub| (sub.server.0, sub.length, small_class(length, threshold, &part, &sub)))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_ends_of_long_requests_are_fragments_and_short_requests_are_random() {
+        use Class::{Fragment, Random};
+        let stripes = [64 << 10; 4];
+        let kib = |number: u64| number << 10;
+        // 65 KiB each, in a row: the shorter end, unless both are half a stripe.
+        assert_eq!(classes(0, kib(65), &stripes, kib(20)), [(0, kib(64), None), (1, kib(1), Some(Fragment))]);
+        assert_eq!(classes(kib(65), kib(65), &stripes, kib(20)), [(1, kib(63), None), (2, kib(2), Some(Fragment))]);
+        assert_eq!(classes(kib(50), kib(65), &stripes, kib(20)), [(0, kib(14), Some(Fragment)), (1, kib(51), None)]);
+        assert_eq!(classes(kib(40), kib(65), &stripes, kib(20)), [(0, kib(24), None), (1, kib(41), None)]);
+        assert_eq!(classes(kib(40), kib(65), &stripes, kib(32))[0], (0, kib(24), Some(Fragment)));
+        // Not the middle of a request, not a request of one stripe, not what crosses a border of stripes without being longer.
+        assert!(classes(0, kib(256), &stripes, kib(20)).iter().all(|(_, _, class)| class.is_none()));
+        assert!(classes(kib(60), kib(64), &stripes, kib(20)).iter().all(|(_, _, class)| class.is_none()));
+        assert_eq!(classes(kib(60), kib(8), &stripes, kib(20)), [(0, kib(4), Some(Random)), (1, kib(4), Some(Random))]);
+        // Half a stripe where stripes are small: the last 3 KiB of 8 are, 5 are not.
+        assert_eq!(classes(0, kib(11), &[8 << 10; 4], kib(10))[1], (1, kib(3), Some(Fragment)));
+        assert_eq!(classes(0, kib(13), &[8 << 10; 4], kib(10))[1], (1, kib(5), None));
+        // Both ends on one server are one range of its object; the ends of regions are not those of the request.
+        assert_eq!(classes(kib(63), kib(194), &stripes, kib(20))[0], (0, kib(2), Some(Fragment)));
+        let across = classes((1 << 20) - kib(70), kib(135), &stripes, kib(20));
+        assert_eq!(
+            across,
+            [(2, kib(6), Some(Fragment)), (3, kib(64), None), (0, kib(64), None), (1, kib(1), Some(Fragment))]
+        );
+    }
+}
