@@ -19,6 +19,10 @@ mod moves;
 mod moves_ended;
 #[path = "striped/moves_killed.rs"]
 mod moves_killed;
+#[path = "striped/power.rs"]
+mod power;
+#[path = "striped/power_lost.rs"]
+mod power_lost;
 #[path = "striped/processes.rs"]
 mod processes;
 #[path = "striped/replicas.rs"]

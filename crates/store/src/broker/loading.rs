@@ -152,6 +152,12 @@ impl Core {
                 None if is_new => self.cut_leftovers(&managed, &mut inner),
                 None => Ok(()),
             };
+            if is_new
+                && cut.is_ok()
+                && let Err(refusal) = self.sync_cut(&managed, &inner)
+            {
+                self.state.note(&format!("{}: what was cut is not synced yet: {refusal}", inner.record.path));
+            }
             if let Err(refusal) = cut {
                 if !inner.record.has_leftovers {
                     return Err(refusal);

@@ -13,6 +13,7 @@ use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
 use crate::shared::control::RegionState;
+use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
@@ -162,7 +163,7 @@ impl Core {
             }
         }
         self.step("truncate: regions removed");
-        let cut = self.cut_leftovers_to(managed.file, inner, size_bytes);
+        let cut = self.cut_leftovers_to(managed, inner, size_bytes);
         self.step("truncate: objects cut");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.cut_to(size_bytes);
@@ -229,7 +230,7 @@ impl Core {
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
     pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
-        let cut = self.cut_leftovers_to(managed.file, inner, size_bytes);
+        let cut = self.cut_leftovers_to(managed, inner, size_bytes);
         self.mark_cut(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
@@ -242,13 +243,12 @@ impl Core {
         cut
     }
 
-    fn cut_leftovers_to(&self, file: FileId, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let geometry = inner.geometry();
+    /// Counts as a write of every region that is cut: the next `fsync` syncs it, or after a power failure what was cut off might show in a hole.
+    fn cut_leftovers_to(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+        let (file, geometry) = (managed.file, inner.geometry());
         let mut first_fault = None;
-        let places = affected(inner, size_bytes).map(|(region, placed)| (*region, placed.generation, &placed.layout));
-        let replicas =
-            copies(&inner.replicas).filter(|(region, ..)| geometry.start_of(RegionIndex(region.0 + 1)).0 > size_bytes);
-        for (region, generation, layout) in places.chain(replicas) {
+        affected(inner, size_bytes).for_each(|(region, _)| managed.extent.begin_write(*region));
+        for (region, generation, layout) in beyond(inner, size_bytes) {
             let view = layout.view();
             let used = geometry.used_bytes(region, size_bytes);
             for (turn, stripe) in layout.stripes().iter().enumerate() {
@@ -262,7 +262,20 @@ impl Core {
                 }
             }
         }
+        affected(inner, size_bytes).for_each(|(region, _)| managed.extent.end_write(*region));
         first_fault.map_or(Ok(()), Err)
+    }
+
+    /// Makes the cut durable that follows another boot: what is found to be gone then stays gone, even if the size grows and the power goes again
+    /// before the next `fsync`.
+    pub(super) fn sync_cut(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+        for (region, generation, layout) in beyond(inner, managed.extent.size_bytes()) {
+            let object = ObjectName { file: managed.file, region, generation };
+            for stripe in layout.stripes() {
+                sync_as_owner(self.server(stripe.server)?, object, inner.ownership())?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -287,6 +300,28 @@ fn affected(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (&RegionInde
     let geometry: RegionGeometry = inner.geometry();
     let first = u32::try_from(size_bytes / geometry.region_bytes()).unwrap_or(u32::MAX);
     inner.regions.range(RegionIndex(first)..)
+}
+
+/// Places and replicas of these regions.
+fn beyond(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (RegionIndex, Generation, &Layout)> {
+    let geometry = inner.geometry();
+    let places = affected(inner, size_bytes).map(|(region, placed)| (*region, placed.generation, &placed.layout));
+    let replicas =
+        copies(&inner.replicas).filter(move |(region, ..)| geometry.start_of(RegionIndex(region.0 + 1)).0 > size_bytes);
+    places.chain(replicas)
+}
+
+fn sync_as_owner(server: &dyn ServerBackend, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+    let sync = || server.sync(server.open(object, false)?.descriptor.as_fd());
+    match sync() {
+        Err(ServerError::Denied { .. }) => {
+            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+            let synced = sync();
+            server.set_ownership(object, ownership)?;
+            synced
+        }
+        result => result,
+    }
 }
 
 /// The owner may cut what the mode does not let the owner write.
