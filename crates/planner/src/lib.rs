@@ -23,7 +23,7 @@ pub use plan::{
     Gain, Gains, InputPaths, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey,
     PlannedFile, PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
 };
-pub use policy::online::{Guess, History, OnlineWindow, online_step};
+pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
 pub use policy::{PolicyName, UnknownPolicy, plan};
 pub use predict::{Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};

@@ -1,9 +1,10 @@
 //! Planning window by window without foresight.
 
 use crate::testbed::{self, GIB, KIB, MIB};
-use stripewise_layout::{Direction, Order, Placement, RegionIndex, ServerId};
+use stripewise_layout::{ByteCount, Direction, Layout, Order, Placement, RegionIndex, ServerId};
 use stripewise_planner::{
-    Guess, History, MoveKind, Online, OnlineWindow, PlanOptions, PlanRequest, PolicyName, online_step, plan,
+    Guess, History, MoveKind, Online, OnlineStep, OnlineWindow, PlanOptions, PlanRequest, PolicyName, online_step,
+    online_step_by, plan,
 };
 use stripewise_trace::FileAccess;
 
@@ -194,4 +195,77 @@ fn a_short_window_moves_the_hottest_and_the_next_ones_the_rest() {
     }
     assert!(came.len() >= incoming(&at_once).len(), "{came:?}");
     assert!(came.is_sorted(), "hottest first: {came:?}");
+}
+
+/// Where the regions of [`FIRST`] lie on SSDs, all others on the disks.
+fn first_on_ssds() -> Placement {
+    let disks = Layout::new((0..4).map(|server| (ServerId(server), 64 << 10))).unwrap();
+    let ssds = Layout::new((4..6).map(|server| (ServerId(server), 64 << 10))).unwrap();
+    let layouts = (0..REGIONS).map(|region| if FIRST.contains(&region) { ssds.clone() } else { disks.clone() });
+    Placement::from_regions(ByteCount(REGION_BYTES), layouts, disks.clone(), disks.clone())
+}
+
+/// Whichever policy proposes: what became hot comes to the SSDs, within their room; what is as it was stays where it is.
+#[test]
+fn any_policy_moves_what_is_worth_it_and_nothing_else() {
+    for policy in [PolicyName::Opt, PolicyName::H2dp, PolicyName::Padp, PolicyName::Def] {
+        let step = |hot: [usize; 6]| {
+            let guess = guess(&[hot, hot, hot]);
+            with_request(&guess.files, PlanOptions::default(), |request| {
+                let how = OnlineStep { policy, windows: guess.windows, length_s: Some(600.0) };
+                online_step_by(request, &how, &[first_on_ssds()]).unwrap().remove(0)
+            })
+        };
+        let stayed = step(FIRST);
+        let moved = step(SECOND);
+        if policy == PolicyName::Opt {
+            // It may still find a better stripe for one or the other.
+            assert!(stayed.moves.len() <= 1 && moved.moves.len() > 4, "{:?} {:?}", stayed.moves, moved.moves);
+        }
+        assert!(fits(&moved.placement), "{policy}");
+        let came = |placement: &Placement| SECOND.iter().filter(|region| ssd_bytes(placement, **region) > 0).count();
+        if matches!(policy, PolicyName::Opt | PolicyName::H2dp) {
+            assert!(came(&moved.placement) >= 3, "{policy}: {:?}", moved.moves);
+        }
+        for window in [&stayed, &moved] {
+            for region in 0..REGIONS as u32 {
+                let (was, is) = (first_on_ssds(), &window.placement);
+                let listed = window.moves.iter().any(|one| one.region == RegionIndex(region));
+                assert_eq!(was.layout_of(RegionIndex(region)) != is.layout_of(RegionIndex(region)), listed, "{policy}");
+            }
+        }
+    }
+}
+
+/// A few requests more here and there are no reason to move anything.
+#[test]
+fn noise_moves_nothing() {
+    let guess = guess(&[[0; 6], [0; 6]]);
+    for policy in [PolicyName::Opt, PolicyName::H2dp] {
+        let window = with_request(&guess.files, PlanOptions::default(), |request| {
+            let how = OnlineStep { policy, windows: 1.0, length_s: Some(1.0) };
+            let mut quiet = request.files.to_vec();
+            for region in &mut quiet[0].windows[0].regions {
+                region.counts.iter_mut().for_each(|(_, count)| *count = 1 + u64::from(region.region.0 == 2));
+            }
+            online_step_by(&PlanRequest { files: &quiet, ..request.clone() }, &how, &[first_on_ssds()])
+                .unwrap()
+                .remove(0)
+        });
+        assert_eq!(window.moves, [], "{policy}");
+    }
+}
+
+#[test]
+fn files_come_to_a_history_and_leave_it() {
+    let mut history = history(&[FIRST]);
+    history.add_file();
+    let files = [window(FIRST), FileAccess { path: "/data/b".into(), ..window(SECOND) }];
+    history.see(&files, 0);
+    let both = history.guess(&files).unwrap();
+    history.remove_file(0);
+    let second = history.guess(&files[1..]).unwrap();
+    assert_eq!((second.files.len(), &second.files[0].path), (1, &files[1].path));
+    assert!(guessed_requests(&second, SECOND[0]) > 50 * guessed_requests(&second, FIRST[0]));
+    assert!(both.is_like(&both) && !second.is_like(&both) && !second.is_like(&guess(&[FIRST])));
 }

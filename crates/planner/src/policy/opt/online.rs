@@ -24,6 +24,7 @@ use super::placing::turned;
 use super::plan_block;
 use crate::moves::moves_between;
 use crate::plan::{Move, Optimum, ServerPrices};
+use crate::policy::PolicyName;
 use crate::request::{Online, PlanRequest, RequestError};
 use std::collections::HashMap;
 use stripewise_layout::{Layout, Placement, RegionIndex};
@@ -53,6 +54,9 @@ const ALIKE: f64 = 0.98;
 
 /// Weight of the life of a hot set relative to that of the next one.
 const LIFE_DECAY: f64 = 0.7;
+
+/// Share of the time of the windows to come that moves must save at least, all together, to be made while programs run: less may be chance.
+pub const LEAST_GAIN: f64 = 0.02;
 
 /// What one file's window looked like, region by region and class by class, as weights that sum to its mean requests.
 type Weights = HashMap<(u32, AccessClass), f64>;
@@ -88,6 +92,19 @@ impl History {
     #[must_use]
     pub fn new(online: Online, files: usize) -> Self {
         Self { decay: online.decay, files: vec![Past::default(); files] }
+    }
+
+    /// One more file, of which nothing was seen yet, behind the others.
+    pub fn add_file(&mut self) {
+        self.files.push(Past::default());
+    }
+
+    /// Forgets a file, by its place in the order; those behind it move up.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn remove_file(&mut self, file: usize) {
+        self.files.remove(file);
     }
 
     /// Adds window `window` of every file, which must be as many as the history is of and always in the same order.
@@ -132,6 +149,14 @@ pub struct Guess {
     pub files: Vec<FileAccess>,
     /// How many these are, 1 or more.
     pub windows: f64,
+}
+
+impl Guess {
+    /// Whether it has nearly all requests where `other`, of the same files, has them: what was planned for that need not be planned again.
+    #[must_use]
+    pub fn is_like(&self, other: &Guess) -> bool {
+        self.files.len() == other.files.len() && alike(self, other)
+    }
 }
 
 fn empty(window: usize) -> WindowAccess {
@@ -283,9 +308,19 @@ pub struct OnlineWindow {
     pub moves: Vec<Move>,
 }
 
-/// The placement at the end of the window to come, from the accesses that are expected of it and of those after it (`request.files`, one window each, for
-/// `windows` windows, as [`Guess`] has them) and from where each file's data is now. The moves are those that the window has time for.
-/// Options are those of the request; other policies' plans are not looked at, so a step is fast.
+/// How the window to come is planned.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OnlineStep {
+    /// Who says where regions should lie.
+    pub policy: PolicyName,
+    /// How many windows the accesses stand for, as [`Guess`] has it.
+    pub windows: f64,
+    /// Seconds of a window, if they are known: programs also do other things than wait for their files, and data can be moved meanwhile. Otherwise a
+    /// window is taken to last as long as its requests.
+    pub length_s: Option<f64>,
+}
+
+/// As [`online_step_by`], by `opt` and whatever the gain.
 pub fn online_step(
     request: &PlanRequest<'_>,
     windows: f64,
@@ -294,11 +329,67 @@ pub fn online_step(
     request.check()?;
     let room = request.room();
     let task = Task::new(request, &room);
-    let before: Vec<FileChoice> =
-        request.files.iter().zip(now).map(|(file, placement)| choice_of(placement, region_count(file))).collect();
+    let before = choices_of(request, now);
     let choices = step(&task, windows, &before, &Budget::new(request.options.time_limit_s));
-    let windows = request.files.iter().enumerate().map(|(number, file)| {
-        let (before, after) = (&before[number], &choices[number]);
+    Ok(windows_of(&task, &before, &choices))
+}
+
+/// The placement at the end of the window to come, from the accesses that are expected of it and of those after it (`request.files`, one window each, for
+/// as many windows as `how` says) and from where each file's data is now. The moves are those that the window has time for.
+/// Options are those of the request; other policies' plans are not looked at, so a step is fast.
+///
+/// `opt` weighs the moves itself. What any other policy chooses, which knows nothing of moves, is a proposal: of all its moves, or of the hottest half, quarter
+/// and so on, those are taken with which the accesses and the moves together take the least time. Nothing is moved that saves less than
+/// [`LEAST_GAIN`] of the time.
+pub fn online_step_by(
+    request: &PlanRequest<'_>,
+    how: &OnlineStep,
+    now: &[Placement],
+) -> Result<Vec<OnlineWindow>, RequestError> {
+    request.check()?;
+    let room = request.room();
+    let task = Task::new(request, &room);
+    let before = choices_of(request, now);
+    let budget = Budget::new(request.options.time_limit_s);
+    let staying = super::cut_out(&before, &(usize::MAX - 1..usize::MAX));
+    let (proposed, others) = if how.policy == PolicyName::Opt {
+        (plan_block(&task, 0..1, vec![staying.clone()], Some(&before), &budget).choices, Vec::new())
+    } else {
+        let proposed = super::cut_out(&task.choose(how.policy), &(0..1));
+        (proposed.clone(), vec![proposed])
+    };
+    let block = super::block::Block::new(&task, 0..1, &others, Some(&before), None);
+    let window = |time_s: f64| {
+        let of_requests = stages::Window::of(&task, time_s, how.windows);
+        stages::Window { length_s: of_requests.length_s.max(how.length_s.unwrap_or(0.0)), ..of_requests }
+    };
+    let stay_s = block.time_s(&staying);
+    let (mut best, mut best_s) = (staying.clone(), stay_s * (1.0 - LEAST_GAIN));
+    let mut most = usize::MAX;
+    loop {
+        let staged = stages::stage_some(&task, &staying, proposed.clone(), window(stay_s), most);
+        let moves = moved(&staying, &staged);
+        if moves == 0 {
+            break;
+        }
+        let time_s = block.time_s(&staged);
+        if time_s < best_s {
+            (best, best_s) = (staged, time_s);
+        }
+        if how.policy == PolicyName::Opt || moves == 1 || budget.is_spent() {
+            break;
+        }
+        most = moves / 2;
+    }
+    Ok(windows_of(&task, &before, &best))
+}
+
+fn choices_of(request: &PlanRequest<'_>, now: &[Placement]) -> Vec<FileChoice> {
+    request.files.iter().zip(now).map(|(file, placement)| choice_of(placement, region_count(file))).collect()
+}
+
+fn windows_of(task: &Task<'_>, before: &[FileChoice], choices: &[FileChoice]) -> Vec<OnlineWindow> {
+    let windows = task.request.files.iter().zip(before).zip(choices).map(|((file, before), after)| {
         let joined = super::joined(vec![before.clone()], vec![after.clone()]).remove(0);
         let [.., from, to] = joined.windows.as_slice() else { unreachable!("two windows were joined") };
         OnlineWindow {
@@ -306,7 +397,16 @@ pub fn online_step(
             moves: moves_between(&joined.layouts, from, to, &task.groups.ssd, |region| region_bytes(file, region)),
         }
     });
-    Ok(windows.collect())
+    windows.collect()
+}
+
+/// Regions that lie differently.
+fn moved(from: &[FileChoice], to: &[FileChoice]) -> usize {
+    let of_file = |(from, to): (&FileChoice, &FileChoice)| {
+        let layouts = from.windows[0].iter().zip(&to.windows[0]);
+        layouts.filter(|(a, b)| from.layouts[**a as usize] != to.layouts[**b as usize]).count()
+    };
+    from.iter().zip(to).map(of_file).sum()
 }
 
 /// The choices for the window to come, of `windows` that the task's one window stands for.

@@ -46,10 +46,21 @@ impl Window {
 
 /// The choices in force after the window, which is their only one: those of `planned` where the move is done in it, those of `now` elsewhere.
 pub(super) fn stage(task: &Task<'_>, now: &[FileChoice], planned: Vec<FileChoice>, window: Window) -> Vec<FileChoice> {
+    stage_some(task, now, planned, window, usize::MAX)
+}
+
+/// As [`stage`], with so many moves at most.
+pub(super) fn stage_some(
+    task: &Task<'_>,
+    now: &[FileChoice],
+    planned: Vec<FileChoice>,
+    window: Window,
+    most: usize,
+) -> Vec<FileChoice> {
     let mut staged = super::super::joined(now.to_vec(), planned);
     let mut left_s = window.length_s;
     let mut done: Vec<Vec<bool>> = staged.iter().map(|choice| vec![false; choice.windows[1].len()]).collect();
-    for step in ranked(task, &staged, steps(task, &staged)) {
+    for step in ranked(task, &staged, steps(task, &staged)).into_iter().take(most) {
         if left_s <= 0.0 {
             break;
         }
