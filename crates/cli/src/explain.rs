@@ -61,8 +61,8 @@ pub(crate) fn run(context: &Context, arguments: ExplainArgs) -> Result<Verdict> 
     let free_bytes: Vec<Option<u64>> = plan
         .servers
         .iter()
-        .zip(&cluster.servers)
-        .map(|(planned, server)| planned.room_bytes.map(|room| room.saturating_add(server.reserve.0)))
+        .zip(cluster.ids())
+        .map(|(planned, id)| planned.room_bytes.map(|room| room.saturating_add(cluster.kept_free_bytes(id))))
         .collect();
     let request = PlanRequest { free_bytes: &free_bytes, ..inputs.request(&cluster, plan.options.clone()) };
     let explainer = Explainer::new(&plan, &request)?;

@@ -17,7 +17,7 @@ use server::NamedServer;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use stripewise_layout::cluster::{CLUSTER_VERSION, DEFAULT_REGION_BYTES};
+use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Server};
 use stripewise_store::server::directory;
 use stripewise_store::state::StateDirectory;
@@ -77,13 +77,7 @@ pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
         };
         servers.extend(emulated.iter().map(|server| server.at(&root)));
     }
-    let cluster = Cluster {
-        version: CLUSTER_VERSION,
-        id,
-        state: base.join(&arguments.state),
-        region_size: arguments.region,
-        servers,
-    };
+    let cluster = Cluster::new(id, base.join(&arguments.state), arguments.region, servers);
     cluster.check().map_err(|what| anyhow::anyhow!("{what}"))?;
     prepare(&cluster, &mut made)?;
     write_new(&path, &cluster.to_toml())?;

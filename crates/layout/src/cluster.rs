@@ -3,6 +3,12 @@
 //! `cluster.toml` is read strictly: an unknown key, a server named twice or a capacity that its reserve exceeds is an error that
 //! names the line. Relative paths in it are relative to the directory of the file.
 
+mod fragments;
+
+pub use fragments::{
+    DEFAULT_FRAGMENT_ROOM_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MOST_FRAGMENT_THRESHOLD_BYTES,
+};
+
 use crate::{ByteCount, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -146,6 +152,12 @@ pub struct Server {
     /// Bytes of the capacity that planning and placement leave free.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserve: ByteCount,
+    /// Bytes set aside on an SServer for fragments of this HServer, instead of what the cluster says of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragment_room: Option<ByteCount>,
+    /// Name of the SServer that fragments of this HServer go to; without it, the SServers in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragments_on: Option<String>,
 }
 
 fn is_zero(bytes: &ByteCount) -> bool {
@@ -153,10 +165,11 @@ fn is_zero(bytes: &ByteCount) -> bool {
 }
 
 impl Server {
-    /// Bytes that may be filled, if the capacity is known.
+    /// A server without a capacity of its own, with nothing to be left free.
     #[must_use]
-    pub fn room_bytes(&self) -> Option<u64> {
-        self.capacity.map(|capacity| capacity.0 - self.reserve.0)
+    pub fn new(name: impl Into<String>, class: ServerClass, url: ServerUrl) -> Self {
+        let name = name.into();
+        Self { name, class, url, capacity: None, reserve: ByteCount(0), fragment_room: None, fragments_on: None }
     }
 }
 
@@ -170,6 +183,15 @@ pub struct Cluster {
     pub state: PathBuf,
     #[serde(default = "default_region", rename = "region")]
     pub region_size: ByteCount,
+    /// Whether fragments of files that are not switched themselves go to SServers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fragments: bool,
+    /// Sub-requests shorter than this may be fragments; 20 KiB without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragment_threshold: Option<ByteCount>,
+    /// Bytes set aside on an SServer for fragments of every HServer that does not say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragment_room: Option<ByteCount>,
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
 }
@@ -190,7 +212,63 @@ pub enum ClusterError {
     Invalid { path: PathBuf, message: String },
 }
 
+/// What is wrong with a value, and where it stands.
+struct Fault {
+    /// Position of the server whose key it is; `None` at the top.
+    server: Option<usize>,
+    /// `None`: no single value is to blame.
+    key: Option<&'static str>,
+    message: String,
+}
+
+impl Fault {
+    fn at_top(key: &'static str, message: String) -> Self {
+        Self { server: None, key: Some(key), message }
+    }
+
+    fn of_server(server: usize, key: &'static str, message: String) -> Self {
+        Self { server: Some(server), key: Some(key), message }
+    }
+
+    fn of_none(message: String) -> Self {
+        Self { server: None, key: None, message }
+    }
+
+    /// The message, behind the line of `text` where the value stands, if it does.
+    fn with_line(self, text: &str) -> String {
+        match self.line(text) {
+            Some(line) => format!("line {line}: {}", self.message),
+            None => self.message,
+        }
+    }
+
+    fn line(&self, text: &str) -> Option<usize> {
+        let document = toml::de::DeTable::parse(text).ok()?;
+        let table = match self.server {
+            None => document.get_ref(),
+            Some(index) => document.get_ref().get("server")?.get_ref().get(index)?.get_ref().as_table()?,
+        };
+        let (key, _) = table.get_key_value(self.key?)?;
+        Some(text.get(..key.span().start)?.matches('\n').count() + 1)
+    }
+}
+
 impl Cluster {
+    /// A cluster of servers whose fragments, if they have any, go to their disks.
+    #[must_use]
+    pub fn new(id: impl Into<String>, state: impl Into<PathBuf>, region_size: ByteCount, servers: Vec<Server>) -> Self {
+        Self {
+            version: CLUSTER_VERSION,
+            id: id.into(),
+            state: state.into(),
+            region_size,
+            fragments: false,
+            fragment_threshold: None,
+            fragment_room: None,
+            servers,
+        }
+    }
+
     /// Reads and checks `path`; relative directories become absolute, from the directory of `path`.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
         let text =
@@ -205,7 +283,9 @@ impl Cluster {
         if cluster.version != CLUSTER_VERSION {
             return Err(ClusterError::Version { path: path.to_owned(), found: cluster.version });
         }
-        cluster.check().map_err(|message| ClusterError::Invalid { path: path.to_owned(), message })?;
+        cluster
+            .find_fault()
+            .map_err(|fault| ClusterError::Invalid { path: path.to_owned(), message: fault.with_line(text) })?;
         let base = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let base = base.parent().unwrap_or(Path::new("/"));
         cluster.state = base.join(&cluster.state);
@@ -224,52 +304,69 @@ impl Cluster {
 
     /// What is wrong with the values, in words, with the remedy.
     pub fn check(&self) -> Result<(), String> {
+        self.find_fault().map_err(|fault| fault.message)
+    }
+
+    fn find_fault(&self) -> Result<(), Fault> {
         if self.servers.is_empty() {
-            return Err("no servers; add at least one [[server]]".to_owned());
+            return Err(Fault::of_none("no servers; add at least one [[server]]".to_owned()));
         }
         if self.servers.len() > crate::MAX_SERVERS_PER_LAYOUT {
-            return Err(format!(
-                "{} servers; at most {} are supported",
-                self.servers.len(),
-                crate::MAX_SERVERS_PER_LAYOUT
-            ));
+            let most = crate::MAX_SERVERS_PER_LAYOUT;
+            return Err(Fault::of_none(format!("{} servers; at most {most} are supported", self.servers.len())));
         }
         if self.region_size.0 < 4096 || !self.region_size.0.is_multiple_of(4096) {
-            return Err(format!("region = \"{}\" must be a multiple of 4KiB and at least 4KiB", self.region_size));
+            let message = format!("region = \"{}\" must be a multiple of 4KiB and at least 4KiB", self.region_size);
+            return Err(Fault::at_top("region", message));
         }
-        for (index, server) in self.servers.iter().enumerate() {
-            let bad_name = server.name.is_empty()
-                || !server.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-            if bad_name {
-                return Err(format!("server name `{}`: use letters, digits, `-`, `_` and `.`", server.name));
-            }
-            if let Some(other) = self.servers[..index].iter().find(|other| other.name == server.name) {
-                return Err(format!("two servers are named `{}`; give one another name", other.name));
-            }
-            if let Some(other) =
-                self.servers[..index].iter().find(|other| other.url.directory() == server.url.directory())
-            {
-                return Err(format!(
-                    "servers `{}` and `{}` share {}",
-                    other.name,
-                    server.name,
-                    server.url.directory().display()
-                ));
-            }
-            match server.capacity {
-                Some(ByteCount(0)) => {
-                    return Err(format!("server `{}`: capacity 0 leaves no room; leave the server out", server.name));
-                }
-                Some(capacity) if capacity <= server.reserve => {
-                    return Err(format!(
-                        "server `{}`: reserve {} is not smaller than capacity {capacity}",
-                        server.name, server.reserve
-                    ));
-                }
-                _ => {}
-            }
+        for index in 0..self.servers.len() {
+            self.check_server(index)?;
         }
-        Ok(())
+        self.check_fragments()
+    }
+
+    /// Name, place and room of one server, the names and places of those before it.
+    fn check_server(&self, index: usize) -> Result<(), Fault> {
+        let server = &self.servers[index];
+        let fault = |key, message| Err(Fault::of_server(index, key, message));
+        let bad_name = server.name.is_empty()
+            || !server.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+        if bad_name {
+            return fault("name", format!("server name `{}`: use letters, digits, `-`, `_` and `.`", server.name));
+        }
+        if let Some(other) = self.servers[..index].iter().find(|other| other.name == server.name) {
+            return fault("name", format!("two servers are named `{}`; give one another name", other.name));
+        }
+        let directory = server.url.directory();
+        if let Some(other) = self.servers[..index].iter().find(|other| other.url.directory() == directory) {
+            let message = format!("servers `{}` and `{}` share {}", other.name, server.name, directory.display());
+            return fault("url", message);
+        }
+        match server.capacity {
+            Some(ByteCount(0)) => {
+                fault("capacity", format!("server `{}`: capacity 0 leaves no room; leave the server out", server.name))
+            }
+            Some(capacity) if capacity <= server.reserve => {
+                let (name, reserve) = (&server.name, server.reserve);
+                fault("reserve", format!("server `{name}`: reserve {reserve} is not smaller than capacity {capacity}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of `server` that regions may fill, if its capacity is known: capacity less [`Self::kept_free_bytes`].
+    #[must_use]
+    pub fn room_bytes(&self, server: ServerId) -> Option<u64> {
+        let capacity = self.server(server)?.capacity?;
+        Some(capacity.0.saturating_sub(self.kept_free_bytes(server)))
+    }
+
+    /// Bytes of `server` that regions must not take: its reserve, and what is set aside for fragments. Held against the free space of a file
+    /// system, this counts logs that are filled already twice, which errs on the side of too much left free.
+    #[must_use]
+    pub fn kept_free_bytes(&self, server: ServerId) -> u64 {
+        let reserve_bytes = self.server(server).map_or(0, |server| server.reserve.0);
+        reserve_bytes.saturating_add(self.set_aside_bytes(server))
     }
 
     /// Servers of one class with their numbers, in file order.
@@ -297,11 +394,15 @@ impl Cluster {
         }
         let largest = layout.stripes().iter().max_by_key(|stripe| stripe.size_bytes)?;
         let class = self.server(largest.server).map(|server| server.class);
-        let others =
-            || (0..self.servers.len()).map(|number| ServerId(number as u16)).filter(|id| !avoided.contains(id));
+        let others = || self.ids().filter(|id| !avoided.contains(id));
         let of_class = others().filter(|id| self.server(*id).map(|server| server.class) == class);
         let over = |ids: Vec<ServerId>| Layout::new(ids.into_iter().map(|id| (id, largest.size_bytes))).ok();
         over(of_class.collect()).or_else(|| over(others().collect()))
+    }
+
+    /// Numbers of all servers, in file order.
+    pub fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {
+        (0..self.servers.len()).map(|number| ServerId(number as u16))
     }
 
     #[must_use]
@@ -338,7 +439,7 @@ reserve = "1GiB"
         let cluster = Cluster::parse(GOOD, Path::new("/x/cluster.toml")).unwrap();
         assert_eq!(cluster.state, Path::new("/x/state"));
         assert_eq!(cluster.servers[0].url, ServerUrl::File { directory: "/x/a".into() });
-        assert_eq!(cluster.servers[1].room_bytes(), Some(99 << 30));
+        assert_eq!(cluster.room_bytes(ServerId(1)), Some(99 << 30));
         assert_eq!(Cluster::parse(&cluster.to_toml(), Path::new("/y/c.toml")).unwrap(), cluster);
     }
 
@@ -363,6 +464,8 @@ reserve = "1GiB"
     fn faults_are_named() {
         for (from, to, expected) in [
             ("region = ", "regoin = ", "line 5"),
+            ("\"4MiB\"", "\"1000\"", "line 5: region"),
+            ("reserve = \"1GiB\"", "reserve = \"200GiB\"", "line 17: server `ssd0`"),
             ("version = 1", "version = 7", "version 7 is not supported"),
             ("name = \"ssd0\"", "name = \"hdd0\"", "two servers are named `hdd0`"),
             ("reserve = \"1GiB\"", "reserve = \"200GiB\"", "reserve 200GiB is not smaller than capacity 100GiB"),

@@ -12,7 +12,7 @@ mod placement;
 mod region;
 mod size;
 
-pub use cluster::{Cluster, ClusterError, Server, ServerClass, ServerUrl};
+pub use cluster::{Cluster, ClusterError, FragmentLog, Server, ServerClass, ServerUrl};
 pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};
 pub use placement::{Placement, Run};
 pub use region::{RegionGeometry, RegionPiece};

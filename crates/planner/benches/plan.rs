@@ -39,21 +39,16 @@ fn cluster() -> Cluster {
 /// SSD room for a sixth of so many regions.
 fn cluster_for(regions: u64) -> Cluster {
     let server = |class: ServerClass, index: usize| Server {
-        name: format!("{class}{index}"),
-        class,
-        url: ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
         capacity: (class == ServerClass::Ssd).then_some(ByteCount((regions << 26) / 24)),
-        reserve: ByteCount(0),
+        ..Server::new(
+            format!("{class}{index}"),
+            class,
+            ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
+        )
     };
     let hdd = (0..12).map(|index| server(ServerClass::Hdd, index));
     let ssd = (0..4).map(|index| server(ServerClass::Ssd, index));
-    Cluster {
-        version: stripewise_layout::cluster::CLUSTER_VERSION,
-        id: "bench".to_owned(),
-        state: "/state".into(),
-        region_size: ByteCount(64 << 20),
-        servers: hdd.chain(ssd).collect(),
-    }
+    Cluster::new("bench", "/state", ByteCount(64 << 20), hdd.chain(ssd).collect())
 }
 
 fn profile(cluster: &Cluster) -> Profile {

@@ -18,7 +18,7 @@ use crate::request::{PlanRequest, RequestError};
 use crate::verdict::layouts_by_region;
 use alternatives::layouts_of;
 use serde::Serialize;
-use stripewise_layout::{ByteCount, Layout, Placement, RegionIndex, ServerClass};
+use stripewise_layout::{ByteCount, Layout, Placement, RegionIndex, ServerClass, ServerId};
 use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
 
 /// Regions that an overview names.
@@ -392,9 +392,10 @@ impl<'a> Explainer<'a> {
         }
         let more = (1u64 << 30) / wanted.len() as u64;
         for number in &wanted {
-            let server = &mut cluster.servers[*number];
             let room = self.plan.servers[*number].room_bytes.unwrap_or(0);
-            server.capacity = Some(ByteCount(room.saturating_add(server.reserve.0).saturating_add(more)));
+            let kept_free_bytes = cluster.kept_free_bytes(ServerId(*number as u16));
+            let capacity = room.saturating_add(kept_free_bytes).saturating_add(more);
+            cluster.servers[*number].capacity = Some(ByteCount(capacity));
         }
         let mut request = PlanRequest { cluster: &cluster, ..self.request.clone() };
         request.options.ssd_room = None;

@@ -9,16 +9,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// Capacity less reserve where the cluster file gives a capacity, else the free space less reserve where it is known. `ssd_room`
-    /// replaces both for every SServer. Servers named in `exclude` have none.
+    /// Capacity less reserve and what is set aside for fragments where the cluster file gives a capacity, else the free space less both where
+    /// it is known. `ssd_room` replaces that for every SServer. Servers named in `exclude` have none.
     #[must_use]
     pub fn of(cluster: &Cluster, free_bytes: &[Option<u64>], ssd_room: Option<ByteCount>, exclude: &[String]) -> Self {
-        let bytes = cluster.servers.iter().enumerate().map(|(index, server)| {
-            let free = free_bytes.get(index).copied().flatten();
+        let bytes = cluster.ids().zip(&cluster.servers).map(|(id, server)| {
+            let free = free_bytes.get(usize::from(id.0)).copied().flatten();
             match (server.class, ssd_room) {
                 _ if exclude.contains(&server.name) => Some(0),
                 (ServerClass::Ssd, Some(room)) => Some(room.0),
-                _ => server.room_bytes().or_else(|| free.map(|bytes| bytes.saturating_sub(server.reserve.0))),
+                _ => {
+                    cluster.room_bytes(id).or_else(|| free.map(|free| free.saturating_sub(cluster.kept_free_bytes(id))))
+                }
             }
         });
         Self { bytes: bytes.collect() }

@@ -28,7 +28,8 @@ struct Left {
     name: String,
     /// Of the capacity; none without one.
     capacity_bytes: Option<u64>,
-    reserve_bytes: u64,
+    /// Of what its file system has free.
+    kept_free_bytes: u64,
     /// Number of the file system that the server lies on.
     file_system: u64,
 }
@@ -65,16 +66,16 @@ pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) ->
 impl Room {
     fn look(cluster: &Cluster, promised: impl Iterator<Item = u64>) -> Self {
         let mut free_bytes = HashMap::new();
-        let servers = (0..).zip(cluster.servers.iter().zip(promised)).map(|(number, (server, promised))| {
+        let servers = cluster.ids().zip(cluster.servers.iter().zip(promised)).map(|(id, (server, promised))| {
             let directory = server.url.directory();
-            let file_system = std::fs::metadata(directory).map_or(u64::MAX - number, |found| found.dev());
+            let file_system = std::fs::metadata(directory).map_or(u64::MAX - u64::from(id.0), |found| found.dev());
             if let Ok(found) = rustix::fs::statvfs(directory) {
                 free_bytes.insert(file_system, found.f_bavail.saturating_mul(found.f_frsize));
             }
             Left {
                 name: server.name.clone(),
-                capacity_bytes: server.room_bytes().map(|room| room.saturating_sub(promised)),
-                reserve_bytes: server.reserve.0,
+                capacity_bytes: cluster.room_bytes(id).map(|room| room.saturating_sub(promised)),
+                kept_free_bytes: cluster.kept_free_bytes(id),
                 file_system,
             }
         });
@@ -120,7 +121,7 @@ impl Room {
             }
             let asked = asked.entry(left.file_system).or_default();
             let free =
-                self.free_bytes.get(&left.file_system).map(|free| free.saturating_sub(left.reserve_bytes + *asked));
+                self.free_bytes.get(&left.file_system).map(|free| free.saturating_sub(left.kept_free_bytes + *asked));
             if let Some(free) = free.filter(|free| *free < asked_bytes) {
                 return Err(full(free));
             }
@@ -166,7 +167,7 @@ mod tests {
     const REGION: u64 = 1 << 20;
 
     fn server(name: &str, capacity_bytes: Option<u64>, file_system: u64) -> Left {
-        Left { name: name.into(), capacity_bytes, reserve_bytes: 10, file_system }
+        Left { name: name.into(), capacity_bytes, kept_free_bytes: 10, file_system }
     }
 
     fn original(sizes: &[u64], frees: Option<(u64, u64)>) -> Original {

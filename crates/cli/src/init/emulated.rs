@@ -50,18 +50,13 @@ pub(crate) struct Unplaced {
 
 impl Unplaced {
     pub(crate) fn at(&self, root: &Path) -> Server {
-        Server {
-            name: self.name.clone(),
-            class: self.class,
-            url: ServerUrl::Emulated {
-                directory: root.join(&self.name),
-                device: self.device.clone(),
-                link: self.link.clone(),
-                time_scale: 1.0,
-            },
-            capacity: self.capacity,
-            reserve: ByteCount(0),
-        }
+        let url = ServerUrl::Emulated {
+            directory: root.join(&self.name),
+            device: self.device.clone(),
+            link: self.link.clone(),
+            time_scale: 1.0,
+        };
+        Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url) }
     }
 }
 

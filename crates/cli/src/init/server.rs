@@ -44,13 +44,8 @@ impl FromStr for NamedServer {
 
 impl NamedServer {
     pub(super) fn to_server(&self) -> Result<Server> {
-        Ok(Server {
-            name: self.name.clone(),
-            class: self.class,
-            url: ServerUrl::File { directory: absolute(&self.directory)? },
-            capacity: self.capacity,
-            reserve: ByteCount(0),
-        })
+        let url = ServerUrl::File { directory: absolute(&self.directory)? };
+        Ok(Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url) })
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn check(
     }
     let mut file_systems: HashMap<u64, (i128, u64)> = HashMap::new();
     let servers = store.cluster.servers.iter().zip(store.usage()?);
-    for ((number, (server, usage)), change) in (0u64..).zip(servers).zip(&changes) {
+    for ((id, (server, usage)), change) in store.cluster.ids().zip(servers).zip(&changes) {
         let needed = change.promised_bytes + i128::from(change.most_promised_bytes);
         if let Some(room) = usage.room_bytes
             && change.promised_bytes > 0
@@ -57,12 +57,12 @@ pub(crate) fn check(
             );
         }
         let directory = server.url.directory();
-        let file_system = std::fs::metadata(directory).map_or(u64::MAX - number, |found| found.dev());
+        let file_system = std::fs::metadata(directory).map_or(u64::MAX - u64::from(id.0), |found| found.dev());
         let sum = file_systems.entry(file_system).or_default();
         sum.0 += change.written_bytes;
         sum.1 = sum.1.max(change.most_written_bytes);
         let (needed, Ok(found)) = (sum.0 + i128::from(sum.1), rustix::fs::statvfs(directory)) else { continue };
-        let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(server.reserve.0);
+        let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(store.cluster.kept_free_bytes(id));
         if sum.0 > 0 && needed > i128::from(free) {
             bail!(
                 "the file system of server {} has {} free, and the moves need {} there; nothing was moved. Make room there first",

@@ -5,7 +5,6 @@
 
 use anyhow::{Context as _, Result};
 use stripewise_device::{DeviceSpec, LinkSpec};
-use stripewise_layout::cluster::CLUSTER_VERSION;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerClass, ServerUrl};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{Plan, PlanKey, PlanOptions, PlanRequest, PolicyName, Sources};
@@ -46,19 +45,10 @@ impl Lab {
             })
             .collect();
         let servers = named.iter().map(|(name, machine)| Server {
-            name: name.clone(),
-            class: machine.class,
-            url: ServerUrl::File { directory: format!("/simulated/{name}").into() },
             capacity: machine.room,
-            reserve: ByteCount(0),
+            ..Server::new(name, machine.class, ServerUrl::File { directory: format!("/simulated/{name}").into() })
         });
-        let cluster = Cluster {
-            version: CLUSTER_VERSION,
-            id: ID.to_owned(),
-            state: "/simulated/state".into(),
-            region_size,
-            servers: servers.collect(),
-        };
+        let cluster = Cluster::new(ID, "/simulated/state", region_size, servers.collect());
         let models = named.iter().map(|(name, machine)| ServerModel {
             name: name.clone(),
             device: machine.device,

@@ -10,7 +10,7 @@ use std::path::Path;
 use stripewise_device::{
     DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec, lookup_device, lookup_disk, lookup_flash, lookup_link,
 };
-use stripewise_layout::{Server, ServerUrl};
+use stripewise_layout::{ByteCount, Cluster, ServerUrl};
 use stripewise_sim::{ServerDetail, SimOptions};
 
 pub(super) struct Machines {
@@ -24,8 +24,7 @@ impl Machines {
     pub(super) fn choose(context: &Context, arguments: &SimulateArgs) -> Result<Self> {
         let machines = if arguments.servers.is_empty() {
             let cluster = context.cluster().context("--servers names the servers to simulate without a cluster")?;
-            let region_size = cluster.region_size;
-            let mut machines = Self::of_servers(&cluster.servers, region_size)?;
+            let mut machines = Self::of_servers(&cluster)?;
             for (server, model) in cluster.servers.iter().zip(&mut machines.lab.system.servers) {
                 model.name.clone_from(&server.name);
             }
@@ -37,8 +36,8 @@ impl Machines {
             machines
         } else {
             let servers = emulated::servers(&arguments.servers, arguments.link.as_deref(), 0)?;
-            let servers: Vec<Server> = servers.iter().map(|server| server.at(Path::new("/simulated"))).collect();
-            Self::of_servers(&servers, arguments.region)?
+            let servers = servers.iter().map(|server| server.at(Path::new("/simulated"))).collect();
+            Self::of_servers(&Cluster::new("simulated", "/simulated/state", arguments.region, servers))?
         };
         if let Err(message) = machines.lab.cluster.check() {
             bail!("{message}");
@@ -49,9 +48,9 @@ impl Machines {
         })
     }
 
-    fn of_servers(servers: &[Server], region_size: stripewise_layout::ByteCount) -> Result<Self> {
+    fn of_servers(cluster: &Cluster) -> Result<Self> {
         let (mut machines, mut devices, mut links) = (Vec::new(), Vec::new(), Vec::new());
-        for server in servers {
+        for (id, server) in cluster.ids().zip(&cluster.servers) {
             let ServerUrl::Emulated { device, link, time_scale, .. } = &server.url else {
                 bail!(
                     "server `{}` ({}) is a real one, whose device nobody has described; name servers to simulate with --servers",
@@ -62,12 +61,12 @@ impl Machines {
             let spec: DeviceSpec = lookup_device(device)?.dilated(*time_scale);
             let link_spec = link.as_deref().map(lookup_link).transpose()?;
             let link_spec = link_spec.map(|link: LinkSpec| link.dilated(*time_scale));
-            let room = server.room_bytes().map(stripewise_layout::ByteCount);
+            let room = cluster.room_bytes(id).map(ByteCount);
             machines.push(Machine { class: server.class, device: spec, link: link_spec, room });
             devices.push((device.clone(), *time_scale));
             links.push(link.clone());
         }
-        Ok(Self { lab: Lab::new(&machines, region_size), devices, links })
+        Ok(Self { lab: Lab::new(&machines, cluster.region_size), devices, links })
     }
 
     /// What of each server is modelled beyond its means.

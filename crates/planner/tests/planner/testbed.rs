@@ -13,21 +13,16 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// `hservers` HServers and then `sservers` SServers, each of those with `ssd_room_bytes` if given.
 pub(crate) fn cluster(hservers: usize, sservers: usize, region_bytes: u64, ssd_room_bytes: Option<u64>) -> Cluster {
     let server = |class: ServerClass, index: usize, capacity: Option<u64>| Server {
-        name: format!("{class}{index}"),
-        class,
-        url: ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
         capacity: capacity.map(ByteCount),
-        reserve: ByteCount(0),
+        ..Server::new(
+            format!("{class}{index}"),
+            class,
+            ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
+        )
     };
     let hdd = (0..hservers).map(|index| server(ServerClass::Hdd, index, None));
     let ssd = (0..sservers).map(|index| server(ServerClass::Ssd, index, ssd_room_bytes));
-    Cluster {
-        version: stripewise_layout::cluster::CLUSTER_VERSION,
-        id: "testbed".to_owned(),
-        state: "/state".into(),
-        region_size: ByteCount(region_bytes),
-        servers: hdd.chain(ssd).collect(),
-    }
+    Cluster::new("testbed", "/state", ByteCount(region_bytes), hdd.chain(ssd).collect())
 }
 
 /// Startup and transfer of one class: sequential read, random read, sequential write, random write, in (s, s/byte).

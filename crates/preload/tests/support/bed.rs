@@ -24,13 +24,7 @@ impl Bed {
             let path = root.join("servers").join(name);
             std::fs::create_dir_all(&path).unwrap();
             directory::prepare("c0ffee", name, &path).unwrap();
-            Server {
-                name: name.into(),
-                class,
-                url: ServerUrl::File { directory: path },
-                capacity: None,
-                reserve: ByteCount(0),
-            }
+            Server::new(name, class, ServerUrl::File { directory: path })
         };
         let servers = vec![
             server("hdd0", ServerClass::Hdd),
@@ -39,13 +33,7 @@ impl Bed {
             server("ssd1", ServerClass::Ssd),
         ];
         let state = root.join("state");
-        let cluster = Cluster {
-            version: 1,
-            id: "c0ffee".into(),
-            state: state.clone(),
-            region_size: ByteCount(region_bytes),
-            servers,
-        };
+        let cluster = Cluster::new("c0ffee", state.clone(), ByteCount(region_bytes), servers);
         let broker = match Broker::start(&cluster, BrokerOptions::default()).unwrap() {
             Started::Serving(handle) => handle,
             Started::AlreadyRunning { process } => panic!("a broker runs already: {process:?}"),

@@ -1,10 +1,11 @@
 //! How much room the servers have.
 //!
 //! A region that is placed is *promised* its full share of each of its servers, the file's last region too, whatever is written
-//! later. A server with a capacity takes promises up to capacity minus reserve, so what a plan puts there never meets a full server.
-//! Beside that, a region is only placed where the file system has its share and the reserve free now; servers on one file system
-//! share what it has free. (Promises of before are not held against the free space: without a capacity, files much smaller than their
-//! last region would otherwise fill a disk with air. Such a disk can fill up under a program, as it can under ordinary files.)
+//! later. A server with a capacity takes promises up to capacity minus reserve and what is set aside for fragments, so what a plan
+//! puts there never meets a full server. Beside that, a region is only placed where the file system has its share and those two free
+//! now; servers on one file system share what it has free. (Promises of before are not held against the free space: without a
+//! capacity, files much smaller than their last region would otherwise fill a disk with air. Such a disk can fill up under a program,
+//! as it can under ordinary files.)
 
 use crate::server::{ServerBackend, ServerError};
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ pub(crate) struct Room {
     promised: Vec<Promised>,
     /// `None`: no capacity given.
     room_bytes: Vec<Option<u64>>,
-    reserve_bytes: Vec<u64>,
+    /// Of what the file systems have free: reserves, and what is set aside for fragments.
+    kept_free_bytes: Vec<u64>,
     /// Number of the file system that each server lies on.
     file_system: Vec<u64>,
     /// Whether there have been replicas since the broker began, which could leave a full server.
@@ -57,8 +59,8 @@ impl Room {
         let device = |path: &std::path::Path| rustix::fs::stat(path).map(|found| found.st_dev).ok();
         Self {
             promised: vec![Promised::default(); servers.len()],
-            room_bytes: servers.iter().map(stripewise_layout::Server::room_bytes).collect(),
-            reserve_bytes: servers.iter().map(|server| server.reserve.0).collect(),
+            room_bytes: cluster.ids().map(|id| cluster.room_bytes(id)).collect(),
+            kept_free_bytes: cluster.ids().map(|id| cluster.kept_free_bytes(id)).collect(),
             // A directory that is not there stands alone; asking for its free space is an error of its own.
             file_system: (0..).zip(servers).map(|(n, s)| device(s.url.directory()).unwrap_or(u64::MAX - n)).collect(),
             has_replicas: false,
@@ -134,8 +136,8 @@ impl Reservation<'_> {
             };
             let needed = needed_free.entry(file_system).or_default();
             *needed += bytes;
-            if *needed + self.room.reserve_bytes[index] > free {
-                let left_bytes = free.saturating_sub(self.room.reserve_bytes[index] + *needed - bytes);
+            if *needed + self.room.kept_free_bytes[index] > free {
+                let left_bytes = free.saturating_sub(self.room.kept_free_bytes[index] + *needed - bytes);
                 return Err(NoRoom::Full(Full { server, asked_bytes: bytes, left_bytes }));
             }
         }

@@ -35,7 +35,7 @@ impl Testbed {
             let directory = root.path().join(name);
             std::fs::create_dir(&directory).unwrap();
             let url = ServerUrl::File { directory };
-            Server { name: name.into(), class, url, capacity: None, reserve: ByteCount(0) }
+            Server::new(name, class, url)
         };
         let servers = vec![
             server("hdd0", ServerClass::Hdd),
@@ -43,13 +43,7 @@ impl Testbed {
             server("ssd0", ServerClass::Ssd),
             server("ssd1", ServerClass::Ssd),
         ];
-        let cluster = Cluster {
-            version: 1,
-            id: "c0ffee".into(),
-            state: root.path().join("state"),
-            region_size: ByteCount(REGION),
-            servers,
-        };
+        let cluster = Cluster::new("c0ffee", root.path().join("state"), ByteCount(REGION), servers);
         for server in &cluster.servers {
             directory::prepare(&cluster.id, &server.name, server.url.directory()).unwrap();
         }

@@ -162,7 +162,7 @@ impl Heat {
             order,
             hdd: of_class(ServerClass::Hdd),
             ssd: of_class(ServerClass::Ssd),
-            room_bytes: lab.cluster.servers.iter().map(stripewise_layout::Server::room_bytes).collect(),
+            room_bytes: lab.cluster.ids().map(|id| lab.cluster.room_bytes(id)).collect(),
         }
     }
 
