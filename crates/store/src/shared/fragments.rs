@@ -21,11 +21,15 @@
 //! - *Writers* make an entry dirty before they touch the slot. An entry becomes clean only by the broker that found it dirty, called it flushing, drained,
 //!   read the slot and wrote the disk while nobody changed the word. So nobody is writing the slot of a clean entry, and it may go.
 //! - *Writers of the disk* first remove what is clean or pending there, and write dirty entries' slots too, which stay dirty; so whatever the broker
-//!   writes back meanwhile is written again.
+//!   writes back meanwhile is written again. The slots come before the disk: a reader who looked before an entry was there reads the disk, and one
+//!   who comes after it the slot, which must not be the older of the two.
+//! - *Written back* means drained, read, written, and one at a time: of two at once, the later could make clean what the earlier then overwrites.
 //! - *No range lies in two entries.* Who adds one publishes it as pending and then looks for others: of two that add at the same time at least one sees the
 //!   other and removes it. The owner finds out when it wants to declare it filled.
 //! - *Copying in:* the broker publishes the entry as pending, drains, and only then reads the disk. A writer that came later has seen the entry and removed it.
-//! - *The dead* leave entries claimed or pending. When nobody is left inside who was there when the broker saw them, they are removed.
+//! - *The dead* leave entries claimed or pending. When nobody is left inside who was there when the broker saw them, they are removed. Slots that
+//!   they had in hand without an entry are found when nobody is inside ([`Sets::regain_slots`]).
+//! - *`fsync`* needs to know whether anything is dirty that no flush has finished writing ([`Dirtied`]).
 //!
 //! The code is generic over [`Word`] so that a model checker runs exactly what the store runs.
 
@@ -172,7 +176,7 @@ pub enum WritePlan {
     Slot(Seen),
     /// Write this slot, then [`Sets::declare`] it dirty; if that fails, free the slot and ask anew.
     Fill(Seen),
-    /// Write the disk, and these slots as far as they overlap.
+    /// Write these slots as far as they overlap, then the disk.
     Disk(Vec<Seen>),
 }
 
@@ -356,6 +360,21 @@ impl<'a, W: Word> Sets<'a, W> {
         self.free.iter().map(|word| word.load().count_ones()).sum()
     }
 
+    /// Frees the slots below `granted` that are neither free nor an entry's: those that the dead had in hand. Broker only, while nobody else is
+    /// inside. Returns how many there were.
+    pub fn regain_slots(&self, granted: u32) -> u32 {
+        let mut has_entry = vec![0; self.free.len()];
+        for seen in self.all() {
+            has_entry[seen.slot as usize / 64] |= 1 << (seen.slot % 64);
+        }
+        let is_kept = |slot: &u32| {
+            (has_entry[*slot as usize / 64] | self.free[*slot as usize / 64].load()) >> (slot % 64) & 1 == 1
+        };
+        let lost: Vec<u32> = (0..granted.min(self.free.len() as u32 * 64)).filter(|slot| !is_kept(slot)).collect();
+        lost.iter().for_each(|slot| self.free_slot(*slot));
+        lost.len() as u32
+    }
+
     /// Publishes a pending entry with a slot, whatever else overlaps it. `None`: no way of the set or no slot is free.
     #[must_use]
     pub fn publish(&self, range: &DiskRange, class: Class) -> Option<Seen> {
@@ -376,12 +395,12 @@ impl<'a, W: Word> Sets<'a, W> {
                 continue;
             }
             let Some(slot) = self.take_slot() else {
-                cell.store(claimed & !STATE);
+                // As below: it may not be this owner's any more.
+                let _ = cell.compare_exchange(claimed, claimed & !STATE);
                 return None;
             };
             self.entries[number * ENTRY_WORDS + 1].store(u64::from(range.region.0) << 44 | range.offset.0);
-            self.entries[number * ENTRY_WORDS + 2]
-                .store(range.length | u64::from(slot) << 21 | (class as u64) << 53);
+            self.entries[number * ENTRY_WORDS + 2].store(range.length | u64::from(slot) << 21 | (class as u64) << 53);
             let word = claimed & !STATE | State::Pending as u64;
             // Not a plain store: the broker may have taken a slow owner for a dead one.
             if !cell.compare_exchange(claimed, word) {
@@ -495,6 +514,41 @@ impl<'a, W: Word> Sets<'a, W> {
     pub fn take_back(&self, own: &Seen) {
         let _ = self.remove(own);
         self.free_slot(own.slot);
+    }
+}
+
+/// One word that tells `fsync` whether there may be bytes that only slots have.
+///
+/// A writer notes *after* it made an entry dirty and before its write returns. Were it before, a flush could begin between the two, miss the entry
+/// and have taken the note. While a flush goes on the word is not zero, so that an `fsync` at that time waits for it.
+#[derive(Debug)]
+pub struct Dirtied<'a, W>(pub &'a W);
+
+const NOTED: u64 = 1;
+const BEING_FLUSHED: u64 = 2;
+
+impl<W: Word> Dirtied<'_, W> {
+    #[inline]
+    pub fn note(&self) {
+        if self.0.load() != NOTED {
+            self.0.store(NOTED);
+        }
+    }
+
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        self.0.load() != 0
+    }
+
+    /// Broker only, before it looks for entries to write back; one flush at a time. Whether there is anything that `fsync` needs; entries of the
+    /// dead, who did not come to note them, may be dirty nevertheless.
+    pub fn begin_flush(&self) -> bool {
+        self.needs_flush() && self.0.swap(BEING_FLUSHED) != 0
+    }
+
+    /// Broker only, when every entry that was dirty has been written to its disk. Not after an error: the word still tells of it then.
+    pub fn end_flush(&self) {
+        let _ = self.0.compare_exchange(BEING_FLUSHED, 0);
     }
 }
 

@@ -7,14 +7,14 @@
 //! | 16 | 16 | boot id of the host when the table was built |
 //! | 32 | 8 | bytes of a slot |
 //! | 40 | 8 | servers of the cluster |
-//! | 48 | 8 | 1: something was made dirty since the broker last began to write everything back |
+//! | 48 | 8 | whether something is dirty that was not yet written back, see `super::Dirtied` |
 //! | 4096 | 64 each | by server: number of the log's server + 1 (0: no log), its generation, slots, slots granted, entries, offset of its area |
 //! | areas | | free bits, 8 bytes for 64 slots; then entries of 24 bytes, see `super` |
 //!
 //! Made by the broker when a program first has use for it; mapped writable by those who may write the file. There are twice as many entries as slots, so that
 //! few sets are full before the log is.
 
-use super::{ENTRY_WORDS, Sets, WAYS};
+use super::{Dirtied, ENTRY_WORDS, Sets, WAYS};
 use crate::shared::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -208,24 +208,30 @@ impl FragmentTable {
         (number < self.servers).then(|| self.map.word(LOGS_AT + number * LOG_BYTES + GRANTED))
     }
 
-    /// A writer's note, before it makes an entry dirty.
+    fn dirtied(&self) -> Dirtied<'_, AtomicU64> {
+        Dirtied(self.map.word(DIRTIED_AT))
+    }
+
+    /// A writer's note, after it made an entry dirty and before its write returns.
     #[inline]
     pub fn note_dirtied(&self) {
-        let word = self.map.word(DIRTIED_AT);
-        if word.load(SeqCst) == 0 {
-            word.store(1, SeqCst);
-        }
+        self.dirtied().note();
     }
 
-    /// Whether a writer noted anything since [`Self::take_dirtied`].
+    /// Whether a writer noted anything that no flush has finished writing back.
     #[must_use]
     pub fn is_dirtied(&self) -> bool {
-        self.map.word(DIRTIED_AT).load(SeqCst) != 0
+        self.dirtied().needs_flush()
     }
 
-    /// Broker only, before everything is written back.
+    /// Broker only, before everything is written back. Whether there is anything.
     pub fn take_dirtied(&self) -> bool {
-        self.map.word(DIRTIED_AT).swap(0, SeqCst) != 0
+        self.dirtied().begin_flush()
+    }
+
+    /// Broker only, after everything was written back without an error.
+    pub fn end_flush(&self) {
+        self.dirtied().end_flush();
     }
 }
 
@@ -259,7 +265,13 @@ mod tests {
         assert_eq!((seen.len(), seen[0].range, seen[0].class), (1, range, Class::Random));
         assert_eq!(opened.log(ServerId(1)).unwrap().sets.all().count(), 0);
         built.note_dirtied();
-        assert!(opened.is_dirtied() && built.take_dirtied() && !built.take_dirtied());
+        assert!(opened.is_dirtied() && built.take_dirtied() && opened.is_dirtied());
+        built.end_flush();
+        assert!(!opened.is_dirtied() && !built.take_dirtied());
+        // Noted while a flush goes on, which may have missed it.
+        built.note_dirtied();
+        built.end_flush();
+        assert!(opened.is_dirtied());
     }
 
     #[test]
