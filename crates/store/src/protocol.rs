@@ -5,9 +5,11 @@
 //! access mode from it, never from the message. Every request may be repeated: a client that loses its broker connects to the
 //! successor, says hello, opens its files again and repeats what was not answered.
 
+mod fragments;
 mod moves;
 
 pub use crate::rmt::WantedReplicas;
+pub use fragments::{FragmentClass, FragmentStatus};
 pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
 
 use serde::{Deserialize, Serialize};
@@ -207,6 +209,16 @@ pub enum Admin {
     Replicas {
         file: FileId,
     },
+    /// Fragments of the file are to go to SSDs, or not, whatever the cluster says; `None`: as the cluster says. Refused (`Invalid`) where no room is
+    /// set aside for any.
+    SetFragments {
+        file: FileId,
+        on: Option<bool>,
+    },
+    /// Answer: `FileFragments`.
+    Fragments {
+        file: FileId,
+    },
     /// From now on until this connection ends, processes note their requests for observers. Answer: `Observed`, files that were open or opened since
     /// then, from behind number `after`.
     Observe {
@@ -275,6 +287,13 @@ pub enum Reply {
         fresh: u64,
         syncing: u64,
         why: Option<String>,
+    },
+    /// Whether fragments of the file go to SSDs, whether that was said of the file itself, and of each HServer whose fragments have a log what
+    /// became of it.
+    FileFragments {
+        on: bool,
+        set_by_file: Option<bool>,
+        servers: Vec<FragmentStatus>,
     },
     /// `since_ns` tells brokers apart, as in [`MoveTotals`]: numbers of files are one broker's.
     Observed {

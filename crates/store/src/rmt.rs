@@ -14,24 +14,27 @@
 //! | `o` file id, region, generation | [`Layout`] of objects that belong to no region: those that a move fills, and after it those it came from |
 //! | `s` file id, region, number | [`ReplicaRecord`]: a further copy of the region that equals its place; of at most three |
 //! | `w` file id | list of [`WantedReplicas`]: the further copies that the file's regions are to have |
+//! | `l` file id, server | [`LogRecord`]: the log of the file's fragments on that disk (`crate::shared::fragments`) |
+//! | `g` file id | whether fragments of the file go to SSDs; no entry: as the cluster says |
 //! | `i` device, inode | file id |
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
 //!
-//! Version 2 added `o`, `s`, `w` and `x`; a table of version 1 is taken over as it is. A replica that no longer equals its region's place
+//! Version 2 added `o`, `s`, `w` and `x`, version 3 `l` and `g`; a table of an earlier version is taken over as it is. A replica that no longer equals its region's place
 //! has no record: it became an `o` before the write that made it so.
 //!
 //! Numbers in keys are big-endian, so that they sort; values are postcard. Only the broker opens the table.
 
+mod fragments;
 pub mod lmdb;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::path::PathBuf;
-use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex};
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 
 /// Raised with every change of a key or a value; a later version is refused by name.
-pub const TABLE_VERSION: u32 = 2;
+pub const TABLE_VERSION: u32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RmtError {
@@ -179,6 +182,15 @@ pub struct ReplicaRecord {
     pub layout: Layout,
 }
 
+/// The object that takes small parts of a file's requests to one disk. It may hold what the disk has not: as long as the file's table of fragments
+/// is of this boot. Otherwise it is worth nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LogRecord {
+    /// Server that holds it.
+    pub on: ServerId,
+    pub generation: Generation,
+}
+
 /// The regions from `first` on are to have one more copy, in this layout.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WantedReplicas {
@@ -229,6 +241,12 @@ fn replica_key(file: FileId, region: RegionIndex, number: u8) -> Vec<u8> {
     key
 }
 
+fn log_key(file: FileId, disk: ServerId) -> Vec<u8> {
+    let mut key = file_key(b'l', file);
+    key.extend(disk.0.to_be_bytes());
+    key
+}
+
 fn inode_key(inode: Inode) -> Vec<u8> {
     let mut key = vec![b'i'];
     key.extend(inode.device.to_be_bytes());
@@ -257,9 +275,12 @@ fn describe(key: &[u8]) -> String {
     let number =
         |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
     match (key.first(), number(1..9)) {
-        (Some(b'f' | b'p' | b'w'), Some(file)) => format!("file {}", FileId(file)),
+        (Some(b'f' | b'p' | b'w' | b'g'), Some(file)) => format!("file {}", FileId(file)),
         (Some(b'r' | b'o' | b's'), Some(file)) => {
             format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file))
+        }
+        (Some(b'l'), Some(file)) => {
+            format!("the log of server {} for file {}", number(9..11).unwrap_or(0), FileId(file))
         }
         (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
         (Some(_), _) => String::from_utf8_lossy(&key[1..]).into_owned(),
@@ -321,13 +342,21 @@ impl Changes {
         self.0.changes.push((replica_key(file, region, number), None));
     }
 
+    pub fn put_log(&mut self, file: FileId, disk: ServerId, record: LogRecord) {
+        self.0.changes.push((log_key(file, disk), Some(encode(&record))));
+    }
+
+    pub fn remove_log(&mut self, file: FileId, disk: ServerId) {
+        self.0.changes.push((log_key(file, disk), None));
+    }
+
     pub fn put_wanted(&mut self, file: FileId, wanted: &[WantedReplicas]) {
         self.0.changes.push((file_key(b'w', file), (!wanted.is_empty()).then(|| encode(&wanted))));
     }
 
-    /// Removes record, placement and wanted replicas; regions, replicas and inode are removed beside.
+    /// Removes record, placement, wanted replicas and the switch of fragments; regions, replicas, logs and inode are removed beside.
     pub fn remove_file(&mut self, file: FileId) {
-        for kind in [b'f', b'p', b'w'] {
+        for kind in [b'f', b'p', b'w', b'g'] {
             self.0.changes.push((file_key(kind, file), None));
         }
     }
@@ -346,7 +375,7 @@ impl Table {
             let found: u32 = decode(b"v", &bytes)?;
             match found {
                 TABLE_VERSION => {}
-                1 => store.put(b"v", &encode(&TABLE_VERSION))?,
+                1 | 2 => store.put(b"v", &encode(&TABLE_VERSION))?,
                 _ => return Err(RmtError::Version { found }),
             }
         }
@@ -467,6 +496,23 @@ impl Table {
                 let region = key.get(9..13).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
                 let number = key.get(13).copied().unwrap_or(0);
                 all.push((file_in(key), RegionIndex(region), number, decode(key, value)?));
+            }
+            match entries.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Logs of one file's fragments or of all, with the disks that they belong to.
+    pub fn logs(&self, file: Option<FileId>) -> Result<Vec<(FileId, ServerId, LogRecord)>, RmtError> {
+        let prefix = file.map_or_else(|| b"l".to_vec(), |file| file_key(b'l', file));
+        let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let entries = self.store.scan(&prefix, after.as_deref(), SCAN)?;
+            for (key, value) in &entries {
+                let disk = key.get(9..11).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_be_bytes);
+                all.push((file_in(key), ServerId(disk), decode(key, value)?));
             }
             match entries.into_iter().next_back() {
                 Some((last, _)) => after = Some(last),

@@ -194,6 +194,7 @@ fn a_table_of_version_1_is_taken_over() {
         changes.put_discard(file, RegionIndex(7), Generation(4), &layout(512));
         changes.put_discard(FileId(9), RegionIndex(0), Generation(1), &layout(1024));
         table.commit(&changes).unwrap();
+        assert_eq!(table.fragments_switch(file).unwrap(), None, "as the cluster says");
     }
     let table = open();
     assert_eq!(table.discards(Some(file)).unwrap(), [(file, RegionIndex(7), Generation(4), layout(512))]);
@@ -202,4 +203,23 @@ fn a_table_of_version_1_is_taken_over() {
     changes.remove_discard(file, RegionIndex(7), Generation(4));
     table.commit(&changes).unwrap();
     assert_eq!(table.discards(Some(file)).unwrap(), []);
+}
+
+#[test]
+fn the_switch_of_fragments_is_kept_and_goes_with_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    for on in [Some(true), Some(false), None, Some(true)] {
+        let mut changes = Changes::default();
+        changes.put_fragments_switch(FileId(2), on);
+        open().commit(&changes).unwrap();
+        let table = open();
+        assert_eq!(table.fragments_switch(FileId(2)).unwrap(), on);
+        assert_eq!(table.fragments_switch(FileId(3)).unwrap(), None);
+    }
+    let table = open();
+    let mut changes = Changes::default();
+    changes.remove_file(FileId(2));
+    table.commit(&changes).unwrap();
+    assert_eq!(table.fragments_switch(FileId(2)).unwrap(), None);
 }

@@ -1,0 +1,46 @@
+//! What is told of a file's fragments on SSDs.
+
+use serde::{Deserialize, Serialize};
+
+/// Which small sub-requests: index of the counters that are kept for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum FragmentClass {
+    /// First or last sub-request of a request longer than a stripe.
+    Fragment = 0,
+    /// A whole request that is short.
+    Random = 1,
+}
+
+impl FragmentClass {
+    pub const ALL: [Self; 2] = [Self::Fragment, Self::Random];
+}
+
+/// Fragments of one file that belong to one HServer. Counts are since the file's shared memory was made, which outlives brokers but not the boot;
+/// pairs are indexed by [`FragmentClass`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FragmentStatus {
+    /// Number of the HServer, and of the SServer that holds its log.
+    pub hserver: u16,
+    pub on: u16,
+    /// Length of a slot.
+    pub slot_bytes: u32,
+    /// Slots that the file may fill now; of those, such as hold something, and of these, such as are newer than the disk.
+    pub slots: u64,
+    pub used: u64,
+    pub dirty: u64,
+    /// Reads that were served from the log, and their bytes.
+    pub read_hits: u64,
+    pub read_hit_bytes: u64,
+    /// Writes that went to the log alone, and their bytes.
+    pub write_hits: u64,
+    pub write_hit_bytes: u64,
+    /// Ranges that were copied in from the disk.
+    pub copied_in: u64,
+    pub written_back_bytes: u64,
+    /// Mean of the latest returns: by how much the disk's time of a byte was longer than usual, in ns.
+    pub mean_return_ns_per_byte: [f64; 2],
+    /// Sub-requests that were to go to the log by their return, and those that were not.
+    pub admitted: [u64; 2],
+    pub refused: [u64; 2],
+}
