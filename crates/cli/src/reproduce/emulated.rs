@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use stripewise_device::{DEVICES, LINKS, Named};
-use stripewise_layout::{ByteCount, Direction, Placement};
+use stripewise_layout::{ByteCount, Cluster, Direction, Placement};
 use stripewise_model::Profile;
 use stripewise_sim::{FilePlacements, ServerModel};
 use stripewise_store::protocol::Admin;
@@ -129,7 +129,12 @@ impl EmulatedLab {
         }
         let player = Player::compile(directory, ranks)?;
         let context = Context::new(Some(directory.to_owned()), false, "reproduce");
-        let cluster = context.cluster()?;
+        let mut cluster = context.cluster()?;
+        if lab.cluster.fragments {
+            let Cluster { fragments, fragment_threshold, fragment_room, .. } = lab.cluster;
+            cluster = Cluster { fragments, fragment_threshold, fragment_room, ..cluster };
+            std::fs::write(context.cluster_path(), cluster.to_toml()).context("writing the testbed's cluster file")?;
+        }
         let profile = Profile { cluster: cluster.id.clone(), emulated: true, ..lab.profile.clone() };
         profile.check(&cluster, Path::new("the laboratory's profile"))?;
         let system = stripewise_sim::System { client_link: None, ..lab.system.clone() };
@@ -172,6 +177,22 @@ impl EmulatedLab {
         };
         let phases: Vec<EmulatedRun> = (0..prepared.program.phases()).map(one).collect::<Result<_>>()?;
         Ok(EmulatedRun::sum(&phases))
+    }
+
+    /// Runs the program as a whole on the placements, one for each file; what came of each of its phases.
+    pub(crate) fn run_passes(&self, prepared: &Prepared<'_>, placements: &[Placement]) -> Result<Vec<EmulatedRun>> {
+        let paths = prepared.managed();
+        let mut found = Vec::new();
+        for _ in 0..=REPEATS {
+            self.place(prepared, placements)?;
+            let words = self.player.words(prepared.program, &paths)?;
+            found = self.measure_phases(["run".into(), "--".into()].into_iter().chain(words))?;
+            self.remove(&paths)?;
+            if !found.iter().any(|phase| phase.host_bound) {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn run_phase(&self, prepared: &Prepared<'_>, phase: u32, placements: &[Placement]) -> Result<EmulatedRun> {

@@ -4,8 +4,9 @@
 //! `infiniband` here, both by their published figures: the disk by its mechanics, in the elevator order of Linux's schedulers.
 
 mod mixes;
+mod passes;
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, TestbedKind, Unit};
 use super::lab::Lab;
 use anyhow::Result;
 use stripewise_device::{DeviceModel, DiskOrder, lookup_device, lookup_disk, lookup_link};
@@ -49,7 +50,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: PAPER,
         place: "figure 3",
         title: "mpi-io-test bandwidth of 65 KiB requests by number of processes",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "As figure 2, reads and writes, 16 to 512 processes on 8 nodes; the article does not print its numbers. With iBridge, sub-requests below 20 KiB (and \
                 half a stripe) of requests longer than a stripe are served by the SSD of their server, `sata-ssd-2012`. All of them lie there from the start: the \
                 simulation has no admission, no limit of room and no writing back, and each SSD has a link of its own.",
@@ -60,7 +61,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 without a write cache loses a revolution at each, and whole runs of adjoining pieces become single accesses. iBridge \
                 itself would not have admitted those fragments, since it weighs what each saves its disk, and the servers' page caches \
                 would have filled many of the holes; neither is simulated.",
-        run: |setting| figure_3(setting, FILE),
+        run: |setting| match setting.testbed {
+            TestbedKind::Simulated => figure_3(setting, FILE),
+            TestbedKind::Emulated => passes::figure_3(setting),
+        },
     },
     Experiment {
         id: "ibridge-table1",
