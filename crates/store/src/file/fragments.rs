@@ -289,10 +289,12 @@ impl StripedFile {
         }
         loop {
             moving.moved = 0;
-            let plan = log.sets.plan_write(&range, choice);
-            let seen = match plan {
+            let seen = match log.sets.plan_write(&range, choice) {
                 WritePlan::Slot(seen) => {
-                    self.move_slot(Direction::Write, moving, log, &seen, beside, buffers)?;
+                    let moved = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers);
+                    // Also of a write that failed: a part of it may be there.
+                    table.note_dirtied();
+                    moved?;
                     seen
                 }
                 WritePlan::Fill(seen) => {
@@ -309,17 +311,17 @@ impl StripedFile {
                         log.sets.free_slot(seen.slot);
                         continue;
                     }
+                    table.note_dirtied();
                     seen
                 }
                 WritePlan::Disk(newer) => {
-                    self.write_disk(moving, log, &weigh, &newer, beside, buffers)?;
+                    let moved = self.write_disk(moving, log, &weigh, &newer, beside, buffers);
                     if !newer.is_empty() {
                         table.note_dirtied();
                     }
-                    return Ok(());
+                    return moved;
                 }
             };
-            table.note_dirtied();
             moving.moved = range.length;
             hints.touch(disk, &seen, tick());
             hints.count(disk, Counter::WriteHits, 1);
@@ -352,6 +354,9 @@ impl StripedFile {
     ) -> Result<(), Obstacle> {
         let (disk, range, hints) = (weigh.disk, weigh.range, &beside.memory.hints);
         let object = moving.key.object;
+        for seen in newer {
+            self.move_slot(Direction::Write, moving, log, seen, beside, buffers)?;
+        }
         let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, beside)?;
         let begun = now();
         self.move_sub_request(Direction::Write, moving, buffers)?;
@@ -359,9 +364,6 @@ impl StripedFile {
         hints.note_service(disk, range.length, took_ns);
         if weigh.class.is_some() {
             hints.note_small_write(disk, took_ns);
-        }
-        for seen in newer {
-            self.move_slot(Direction::Write, moving, log, seen, beside, buffers)?;
         }
         Ok(())
     }
