@@ -17,13 +17,14 @@
 //! | `truncation` | the gate, draining, cutting |
 //! | `moves` | regions to other places while programs use them |
 //! | `replicas` | further copies of regions |
+//! | `fragments` | small parts of requests on SSDs |
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
 //!
-//! Locks, in the order in which they may be taken: a file's, then the room's or the moves'; the names' and the maps' alone. A file's lock
+//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
@@ -298,6 +299,7 @@ pub(crate) struct Core {
     pub(crate) processes: &'static Processes,
     pub(crate) stations: Option<OwnedFd>,
     pub(crate) room: Mutex<Room>,
+    log_room: Mutex<fragments::LogRoom>,
     drained: RwLock<BTreeSet<ServerId>>,
     moves: Moves,
     observing: Mutex<observing::Observing>,
@@ -357,6 +359,7 @@ impl Core {
         Ok(Self {
             moves: Moves::new(throttle, replicas::Idle::new(options.idle_after)),
             room: Mutex::new(Room::new(cluster)),
+            log_room: Mutex::new(fragments::LogRoom::new(cluster)),
             drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),
             cluster: cluster.clone(),

@@ -6,6 +6,7 @@
 mod stubs;
 
 use super::files::{Inner, Managed};
+use super::fragments::{Work, log_object};
 use super::{Core, guard};
 use crate::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
 use crate::rmt::{FileRecord, FileState};
@@ -67,11 +68,12 @@ impl Core {
                     continue;
                 }
             };
+            let mut work = managed.fragments.hold();
             let mut inner = guard(&managed.inner);
             if inner.freed {
                 continue;
             }
-            self.check_unfinished(&managed, &mut inner, &mut report);
+            self.check_unfinished(&managed, &mut inner, &mut work, &mut report);
             self.check_objects(&managed, &inner, &inventories, &mut report);
             self.check_replicas(&managed, &mut inner, &inventories, &mut report);
             if matches!(inner.record.state, FileState::Live) {
@@ -103,7 +105,7 @@ impl Core {
         inventories.collect()
     }
 
-    fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, report: &mut Report) {
+    fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, work: &mut Work, report: &mut Report) {
         let path = inner.record.path.clone();
         if matches!(inner.record.state, FileState::Unlinked)
             && self.users(managed).is_empty()
@@ -114,7 +116,7 @@ impl Core {
             });
         } else if inner.record.has_leftovers {
             let what = format!("a server failed when {path} was cut and holds bytes beyond its size");
-            report.add_repair(what, "they are cut", || self.tidy_locked(managed, inner));
+            report.add_repair(what, "they are cut", || self.tidy_locked(managed, inner, work));
         }
     }
 
@@ -166,6 +168,9 @@ impl Core {
                 named.contains(object)
                     || is_replica(object)
                     || inner.discards.contains_key(&(object.region, object.generation))
+                    || inner.logs.iter().any(|(disk, log)| {
+                        log.on == inventory.number && log_object(managed.file, *disk, *log) == *object
+                    })
             };
             let is_gone = |object: &ObjectName| {
                 matches!(inventory.server.size(*object), Err(crate::server::ServerError::Missing { .. }))

@@ -3,13 +3,14 @@
 //! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
 //! first object goes, so a crash in between is followed by the rest.
 
+use super::fragments::Fragments;
 use super::moves::Going;
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{Refusal, Reply};
-use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, ReplicaRecord, WantedReplicas};
+use crate::rmt::{Changes, FileRecord, FileState, LogRecord, RegionRecord, ReplicaRecord, WantedReplicas};
 use crate::server::{ObjectName, Ownership};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
@@ -35,6 +36,7 @@ pub(crate) struct Managed {
     pub(super) control: ControlBlock,
     pub(super) extent: Extent,
     pub(super) slots: Slots,
+    pub(super) fragments: Fragments,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Inner {
     /// By number; each equals its region's place.
     pub(super) replicas: BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>,
     pub(super) wanted: Vec<WantedReplicas>,
+    /// Logs of fragments, by their disks.
+    pub(super) logs: BTreeMap<ServerId, LogRecord>,
     /// Why regions lack replicas that they are to have, since the last sync.
     pub(super) lacking: BTreeMap<RegionIndex, String>,
     /// Taken, one bit each.
@@ -205,6 +209,7 @@ impl Core {
             replicas: BTreeMap::new(),
             lacking: BTreeMap::new(),
             wanted,
+            logs: BTreeMap::new(),
             move_slots: 0,
             generation: 0,
             unsynced: BTreeSet::new(),
@@ -214,7 +219,9 @@ impl Core {
             writers: HashSet::new(),
             freed: false,
         };
-        let managed = Arc::new(Managed { file, control, extent, slots, inner: Mutex::new(inner) });
+        let fragments = Fragments::default();
+        let managed = Arc::new(Managed { file, control, extent, slots, fragments, inner: Mutex::new(inner) });
+        self.show_fragments_without_logs(&managed, None);
         self.remember(&managed);
         Ok(managed)
     }
@@ -285,8 +292,13 @@ impl Core {
         self.refuse_if_held(&managed, &inner, connection.id)?;
         self.follow_stub(&managed, &mut inner, proof)?;
         if inner.record.has_leftovers {
-            // Tried again at every open; the server may still be away.
-            let _ = self.tidy_locked(&managed, &mut inner);
+            // Tried again at every open; the server may still be away. Not under the lock, which comes after that of the fragments.
+            drop(inner);
+            let _ = self.tidy(&managed);
+            inner = guard(&managed.inner);
+            if inner.freed {
+                return Err(unknown(file));
+            }
         }
         if inner.stub.is_none() {
             inner.stub = proof.to_watch();
@@ -341,6 +353,7 @@ impl Core {
                 self.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
             }
         }
+        self.own_logs(managed.file, inner, Ownership { mode, uid, gid })?;
         self.own_replicas(managed, inner, Ownership { mode, uid, gid })?;
         let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
         let mut changes = Changes::default();
@@ -468,11 +481,12 @@ impl Core {
     pub(super) fn settle_all(&self) {
         let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
         for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
+            let flushed = self.flush(&managed);
             let done = self.after_close(&managed).and_then(|_| {
                 let mut inner = guard(&managed.inner);
                 if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
             });
-            if let Err(refusal) = done {
+            if let Err(refusal) = flushed.and(done) {
                 self.state.note(&format!("stopping, file {}: {refusal}", managed.file));
             }
         }
@@ -507,6 +521,7 @@ impl Core {
         for (region, replicas) in &inner.replicas {
             replicas.keys().for_each(|number| changes.remove_replica(managed.file, *region, *number));
         }
+        inner.logs.keys().for_each(|disk| changes.remove_log(managed.file, *disk));
         changes.remove_file(managed.file);
         if self.table.file_of(inner.record.stub)? == Some(managed.file) {
             changes.remove_inode(inner.record.stub);
@@ -519,14 +534,15 @@ impl Core {
         drop(room);
         inner.freed = true;
         inner.stub = None;
+        self.forget_logs(managed.file, &managed.fragments);
         self.remove_memory(managed.file);
         guard(&self.files).remove(&managed.file);
         Ok(())
     }
 
     fn free_objects(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
-        let servers: BTreeSet<ServerId> =
-            inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect();
+        let regions = inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
+        let servers: BTreeSet<ServerId> = regions.chain(inner.logs.values().map(|log| log.on)).collect();
         let mut first_fault = None;
         for server in servers {
             if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {

@@ -1,17 +1,101 @@
-//! The broker's part of fragments on SSDs; `shared::fragments` has the order of operations.
+//! The broker's part of fragments on SSDs; `shared::fragments` has the order of operations, and says why it loses nothing.
+//!
+//! A file gets its logs when a program first has use for them. What is durable is only *that* there are logs (`rmt`, key `l`), before their objects are made. What they
+//! hold is not: to its disk a log is what the page cache is. It survives the end of every process, since objects and `run/` do, so a broker
+//! that finds a table of this boot goes on with it; without one, after a power failure, the logs are void and are removed. `fsync` has had
+//! everything written back by then.
+//!
+//! | module | what |
+//! |---|---|
+//! | `logs` | making logs, taking them over, removing them |
+//! | `write_back` | from logs to disks |
+//! | `cutting` | entries that have to go: truncation, moves |
+//! | `room` | what is granted to whom |
+//!
+//! Whatever reads or changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
+//! is nobody else's meanwhile, and no two write back the same bytes.
 
-use super::Core;
-use super::files::Managed;
+mod cutting;
+mod logs;
+mod room;
+mod write_back;
+
+pub(super) use logs::log_object;
+pub(super) use room::LogRoom;
+
+use super::files::{Managed, unknown};
 use super::proof::Granted;
-use super::requests::Answer;
+use super::requests::{Answer, Carried};
+use super::{Core, guard};
 use crate::protocol::{Refusal, Reply};
+use crate::shared::control::FragmentMode;
+use crate::shared::fragments::hints::Hints;
+use crate::shared::fragments::table::FragmentTable;
+use rustix::fs::{Mode, OFlags};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-impl Core {
-    pub(super) fn fragments_for(&self, _managed: &Managed, _granted: Granted) -> Answer {
-        Ok((Reply::Done, Vec::new()))
+/// A loaded file's fragments.
+#[derive(Default)]
+pub(super) struct Fragments {
+    work: Mutex<Work>,
+    logs: RwLock<Option<Arc<Logs>>>,
+}
+
+/// The shared memory of a file's logs.
+pub(super) struct Logs {
+    pub(super) table: FragmentTable,
+    pub(super) hints: Hints,
+}
+
+/// What whoever works on the entries has to remember.
+#[derive(Default)]
+pub(super) struct Work {}
+
+impl Fragments {
+    /// Held by who works on the entries. Taken before the file's lock, never under it.
+    pub(super) fn hold(&self) -> MutexGuard<'_, Work> {
+        guard(&self.work)
     }
 
-    pub(super) fn flush(&self, _managed: &Managed) -> Result<(), Refusal> {
-        Ok(())
+    /// `None`: the file has no logs.
+    pub(super) fn logs(&self) -> Option<Arc<Logs>> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, logs: Option<Arc<Logs>>) {
+        *self.logs.write().unwrap_or_else(PoisonError::into_inner) = logs;
+    }
+}
+
+impl Core {
+    /// See [`crate::protocol::Request::Fragments`].
+    pub(super) fn fragments_for(&self, managed: &Managed, granted: Granted) -> Answer {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(managed.file));
+        }
+        if managed.control.fragments() == FragmentMode::Wanted
+            && let Err(refusal) = self.set_up_logs(managed, &mut inner)
+        {
+            // The file is as good without, so that a server that is away fails nobody's write.
+            self.state.note(&format!("{}: its fragments go to the disks: {refusal}", inner.record.path));
+            self.show_mode(managed, FragmentMode::Off);
+        }
+        if managed.control.fragments() == FragmentMode::Off {
+            return Ok((Reply::Done, Vec::new()));
+        }
+        let file = managed.file;
+        let open = |kind: &str, access: OFlags| {
+            let name = format!("{file}.{kind}");
+            rustix::fs::openat(self.state.run(), name, access | OFlags::CLOEXEC, Mode::empty())
+                .map(Carried::Own)
+                .map_err(|errno| Refusal::Table { what: format!("the fragments' memory of file {file}: {errno}") })
+        };
+        let access = if granted.writable { OFlags::RDWR } else { OFlags::RDONLY };
+        Ok((Reply::Fragments, vec![open(logs::TABLE, access)?, open(logs::HINTS, OFlags::RDWR)?]))
+    }
+
+    fn show_mode(&self, managed: &Managed, mode: FragmentMode) {
+        managed.control.set_fragments(mode, self.cluster.fragment_threshold().0 as u32);
     }
 }

@@ -5,6 +5,7 @@
 //! size. What a predecessor committed but did not publish is published now.
 
 use super::files::{Inner, Managed, Memory, memory_fault, unknown};
+use super::fragments::Fragments;
 use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
@@ -81,7 +82,10 @@ impl Core {
                 Some(managed) => match Arc::get_mut(managed) {
                     Some(managed) => {
                         let inner = managed.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        let is_used = inner.stub.is_some() || inner.holder.is_some() || !inner.forgotten.is_empty();
+                        let is_used = inner.stub.is_some()
+                            || inner.holder.is_some()
+                            || !inner.forgotten.is_empty()
+                            || managed.fragments.logs().is_some();
                         is_used || !matches!(inner.record.state, FileState::Live)
                     }
                     None => true,
@@ -127,6 +131,7 @@ impl Core {
             forgotten: Vec::new(),
             replicas,
             wanted: self.table.wanted(file)?,
+            logs: self.table.logs(Some(file))?.into_iter().map(|(_, disk, record)| (disk, record)).collect(),
             lacking: BTreeMap::new(),
             move_slots: 0,
             stub: None,
@@ -135,21 +140,24 @@ impl Core {
             writers: HashSet::new(),
             freed: false,
         };
-        let managed = Managed { file, control, extent, slots, inner: Mutex::new(inner) };
+        let fragments = Fragments::default();
+        let managed = Managed { file, control, extent, slots, fragments, inner: Mutex::new(inner) };
         {
+            let mut work = managed.fragments.hold();
             let mut inner = guard(&managed.inner);
             // The gate stays shut until a cut is done.
             if let Some(size) = inner.record.cutting_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut()) {
                 self.note_cut(&managed, &mut inner, size)?;
             }
             self.publish_all(&managed, &inner)?;
+            self.load_logs(&managed, &mut inner)?;
             if is_new {
                 self.restore_unsynced(file, &inner);
             }
             // An absent server does not keep the file from being used: what it was to cut is noted.
             let cut = match inner.record.cutting_to_bytes {
-                Some(size) => self.finish_cutting(&managed, &mut inner, size),
-                None if is_new => self.cut_leftovers(&managed, &mut inner),
+                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size),
+                None if is_new => self.cut_leftovers(&managed, &mut inner, &mut work),
                 None => Ok(()),
             };
             if is_new

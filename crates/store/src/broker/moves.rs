@@ -20,7 +20,7 @@ mod placements;
 mod throttle;
 
 pub(super) use discards::Discard;
-pub(super) use moving::Going;
+pub(super) use moving::{Going, is_stopped};
 
 use super::files::{Inner, Managed};
 use super::{BrokerError, Core, guard};

@@ -31,6 +31,7 @@ impl Core {
         }
         self.remove_stale_memory(&files);
         let mut said = self.recover_moves(&files)?;
+        said.extend(self.recover_logs()?);
         for (file, record) in &files {
             if matches!(record.state, FileState::Live) && record.cutting_to_bytes.is_none() {
                 continue;
@@ -113,7 +114,7 @@ impl Core {
         let Ok(run) = Dir::read_from(self.state.run()) else { return };
         for entry in run.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
-            let Some((id, "ctl" | "ext" | "slots")) = name.split_once('.') else { continue };
+            let Some((id, "ctl" | "ext" | "slots" | "frag" | "hints")) = name.split_once('.') else { continue };
             if id.parse().is_ok_and(|file| !files.contains_key(&file)) {
                 // What stays costs nothing but its name.
                 let _ = rustix::fs::unlinkat(self.state.run(), name, AtFlags::empty());

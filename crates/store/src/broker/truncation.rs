@@ -8,6 +8,7 @@
 //! extension could let them appear.
 
 use super::files::{Inner, Managed};
+use super::fragments::Work;
 use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
@@ -42,6 +43,7 @@ impl Drop for ShutGate<'_> {
 impl Core {
     /// Sets the file's size.
     pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64) -> Result<(), Refusal> {
+        let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
@@ -73,31 +75,33 @@ impl Core {
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
         if size_bytes >= before {
-            self.cut_leftovers(managed, &mut inner)?;
+            self.cut_leftovers(managed, &mut inner, &mut work)?;
             managed.extent.extend_to(size_bytes);
             return Ok(());
         }
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_cut(&inner, size_bytes)?;
+        self.write_back_across(managed, &inner, &mut work, size_bytes)?;
         self.end_moves(managed, &inner, "the file was truncated");
         // A replica's server that is away must not fail the cut.
         self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
         self.begin_cut(managed, &mut inner, size_bytes)?;
-        self.finish_cutting(managed, &mut inner, size_bytes)
+        self.finish_cutting(managed, &mut inner, &mut work, size_bytes)
     }
 
     /// Cuts what a failed write or a failed cut left beyond the size.
     pub(super) fn tidy(&self, managed: &Managed) -> Result<(), Refusal> {
-        self.tidy_locked(managed, &mut guard(&managed.inner))
+        let mut work = managed.fragments.hold();
+        self.tidy_locked(managed, &mut guard(&managed.inner), &mut work)
     }
 
-    pub(super) fn tidy_locked(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(super) fn tidy_locked(&self, managed: &Managed, inner: &mut Inner, work: &mut Work) -> Result<(), Refusal> {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
         let _gate = ShutGate::new(managed);
         self.drain(managed)?;
-        self.cut_leftovers(managed, inner)
+        self.cut_leftovers(managed, inner, work)
     }
 
     /// Waits until no living process has I/O in flight on the file; the gate is shut.
@@ -145,8 +149,16 @@ impl Core {
 
     /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
     /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned.
-    pub(super) fn finish_cutting(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+    pub(super) fn finish_cutting(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        work: &mut Work,
+        size_bytes: u64,
+    ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
+        let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
+        self.step("truncate: entries cut");
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
@@ -163,7 +175,7 @@ impl Core {
             }
         }
         self.step("truncate: regions removed");
-        let cut = self.cut_leftovers_to(managed, inner, size_bytes);
+        let cut = entries_cut.and(self.cut_leftovers_to(managed, inner, size_bytes));
         self.step("truncate: objects cut");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.cut_to(size_bytes);
@@ -228,9 +240,10 @@ impl Core {
     }
 
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
-    pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner, work: &mut Work) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
-        let cut = self.cut_leftovers_to(managed, inner, size_bytes);
+        let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
+        let cut = entries_cut.and(self.cut_leftovers_to(managed, inner, size_bytes));
         self.mark_cut(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {

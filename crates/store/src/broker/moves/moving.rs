@@ -1,7 +1,8 @@
 //! One region's move, step by step. `shared::marking` says why no byte is lost; this is who does what when.
 //!
 //! 1. *Begin,* under the file's lock: room promised, the new objects noted as a discard (durably) and made, the region word "moving".
-//! 2. Whoever was writing there before is waited for: from then on every writer marks.
+//! 2. Whoever was writing there before is waited for: from then on every writer marks, and none puts anything into a log. What logs hold of the
+//!    region is written to its place and dropped.
 //! 3. Rounds: what is marked is copied, until little is left or the rounds do not get smaller.
 //! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced.
 //! 5. *Commit,* under the file's lock: the region's record names the new objects and the old ones become the discard, in one durable batch. Then the
@@ -411,6 +412,14 @@ impl Move<'_> {
             return Err(Stop::PutBack(self.stuck(slot)));
         }
         core.step("move: drained");
+        // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
+        if !core.clear_region(self.managed, going.region, &|| going.is_ended())? {
+            return Err(if going.is_ended() {
+                Stop::Ended
+            } else {
+                Stop::PutBack("its fragments, which are written all the time".to_owned())
+            });
+        }
         let copier = Copier::open(core, self.managed, going, &task.copied_bytes)?;
         let marks = self.managed.extent.marks(going.slot);
         let (mut rounds, mut seals) = (0, 0);
@@ -634,7 +643,7 @@ impl Move<'_> {
 }
 
 /// Whether none of the process's threads runs, waits or sleeps: it was stopped, and will not go on by itself.
-fn is_stopped(process: u64) -> bool {
+pub(in super::super) fn is_stopped(process: u64) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
     // The state stands behind the name, which may have any characters.
     let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -150,7 +150,7 @@ impl Throttle {
     }
 
     /// Takes the emulated device's time for a part of a copy, behind all that was reserved before.
-    pub(super) fn reserve(
+    pub(in super::super) fn reserve(
         &self,
         server: ServerId,
         direction: Direction,
