@@ -1,8 +1,11 @@
 //! Reading a region that has replicas.
 //!
-//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there, with its
-//! time on servers that others wait for added: whoever comes next waits for it there. Without that a small read would always spread over many
-//! disks, and many small reads would cost each of them a seek. (The paper's cost does this by the number of processes, which it takes as known.)
+//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there, where
+//! it makes the servers no busier than another does; else what others lose by it is added. A request that is spread over many disks costs each of
+//! them a seek, and in that time they could have served others. As long as servers are idle nobody misses it. When requests stand in queues, work of all servers
+//! together is what runs out: with `b` the time for which a request waits at a server now, in the mean, about `b` over the work of one are before it, and
+//! each will be later by the additional work, shared by all servers. So `b` times the work of a copy over that of the cheapest one is added. (The
+//! paper's cost weighs the same by the number of processes, which it takes as known.)
 //!
 //! Of equals the place is taken, then the replicas in the order of their numbers, so the choice is the same wherever the load is. Emulated
 //! servers predict from their stations, which all processes share; of others only this process's own reads are known (`client::servers`). A copy
@@ -25,15 +28,38 @@ pub(super) struct Choice<'a> {
     pub(super) copies: Vec<(Generation, StripeView<'a>)>,
 }
 
-/// Time until the last sub-request is done, and what those that wait behind them lose; the most there is where a server is unknown.
-fn cost_ns(subs: impl Iterator<Item = Option<Predicted>>) -> u64 {
-    let (mut last_ns, mut taken_ns) = (0u64, 0u64);
-    for sub in subs {
-        let Some(Predicted { wait_ns, service_ns }) = sub else { return u64::MAX };
-        last_ns = last_ns.max(wait_ns.saturating_add(service_ns));
-        taken_ns += if wait_ns > 0 { service_ns } else { 0 };
-    }
-    last_ns.saturating_add(taken_ns)
+/// What reading one copy would take.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Reading {
+    /// Until the last sub-request is done.
+    last_ns: u64,
+    /// Of all servers together.
+    work_ns: u64,
+    waits_ns: u64,
+    sub_requests: u64,
+}
+
+/// `None` where a server is unknown.
+fn reading(mut subs: impl Iterator<Item = Option<Predicted>>) -> Option<Reading> {
+    subs.try_fold(Reading::default(), |sum, sub| {
+        let Predicted { wait_ns, service_ns, held_ns } = sub?;
+        Some(Reading {
+            last_ns: sum.last_ns.max(wait_ns.saturating_add(service_ns)),
+            work_ns: sum.work_ns.saturating_add(held_ns),
+            waits_ns: sum.waits_ns.saturating_add(wait_ns),
+            sub_requests: sum.sub_requests + 1,
+        })
+    })
+}
+
+/// The costs of copies in ns, one for each; the most there is where a server is unknown.
+fn costs_ns(copies: &[Option<Reading>]) -> Vec<f64> {
+    let known = || copies.iter().flatten();
+    let waits_ns: f64 = known().map(|copy| copy.waits_ns as f64).sum();
+    let wait_ns = waits_ns / known().map(|copy| copy.sub_requests as f64).sum::<f64>().max(1.0);
+    let least_ns = known().map(|copy| copy.work_ns).min().unwrap_or(0).max(1) as f64;
+    let cost = |copy: &Reading| copy.last_ns as f64 + wait_ns * (copy.work_ns as f64 / least_ns);
+    copies.iter().map(|copy| copy.as_ref().map_or(f64::INFINITY, cost)).collect()
 }
 
 /// Reads counted as under way until dropped.
@@ -101,17 +127,17 @@ impl StripedFile {
 
     /// The copies of a region that was seen to have replicas, in the order in which they are to be tried for `piece`.
     pub(super) fn choose<'a>(&'a self, piece: &RegionPiece, place: (Generation, StripeView<'a>)) -> Choice<'a> {
-        let copies = std::iter::once(place).chain(self.shared.control.replicas(piece.region));
-        let mut predicted: Vec<(u64, (Generation, StripeView<'a>))> =
-            copies.map(|copy| (self.cost_ns(piece, copy), copy)).collect();
-        predicted.sort_by_key(|(cost_ns, _)| *cost_ns);
-        Choice { region: piece.region, copies: predicted.into_iter().map(|(_, copy)| copy).collect() }
+        let copies: Vec<_> = std::iter::once(place).chain(self.shared.control.replicas(piece.region)).collect();
+        let readings: Vec<Option<Reading>> = copies.iter().map(|copy| self.predict(piece, *copy)).collect();
+        let mut costly: Vec<_> = costs_ns(&readings).into_iter().zip(copies).collect();
+        costly.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        Choice { region: piece.region, copies: costly.into_iter().map(|(_, copy)| copy).collect() }
     }
 
-    fn cost_ns(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> u64 {
+    fn predict(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> Option<Reading> {
         let object = ObjectName { file: self.file, region: piece.region, generation };
         let subs = view.split(piece.offset, piece.length);
-        cost_ns(subs.map(|sub| self.core.predict_read(sub.server, object, sub.offset, sub.length)))
+        reading(subs.map(|sub| self.core.predict_read(sub.server, object, sub.offset, sub.length)))
     }
 
     /// Reads one region's part from the best of its copies that can be read. `reserved`: chosen before, the first one's devices' time taken.
@@ -151,19 +177,35 @@ impl StripedFile {
 mod tests {
     use super::*;
 
+    /// Which of these copies is taken: servers of each, and what is before the read there and at other copies' servers.
+    fn taken(copies: &[(u64, u64, u64)]) -> usize {
+        let one = |&(servers, wait_ns, service_ns): &(u64, u64, u64)| {
+            let sub = Some(Predicted { wait_ns, service_ns, held_ns: service_ns });
+            reading((0..servers).map(|_| sub))
+        };
+        let costs = costs_ns(&copies.iter().map(one).collect::<Vec<_>>());
+        (0..copies.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap()
+    }
+
     #[test]
     fn a_read_spreads_over_idle_servers_and_not_over_busy_ones() {
-        let cost = |servers: usize, wait_ns, service_ns| {
-            cost_ns(std::iter::repeat_n(Some(Predicted { wait_ns, service_ns }), servers))
-        };
         // 64 KiB: a seek of 8 ms, and 7 ns a byte.
         let (whole, quarter) = (8_000_000 + 458_752, 8_000_000 + 114_688);
-        assert!(cost(4, 0, quarter) < cost(1, 0, whole));
-        assert!(cost(4, 20_000_000, quarter) > cost(1, 20_000_000, whole));
-        assert!(cost(4, 20_000_000, quarter) < cost(1, 80_000_000, whole), "but that one is busier");
+        assert_eq!(taken(&[(1, 0, whole), (4, 0, quarter)]), 1);
+        assert_eq!(taken(&[(1, 20_000_000, whole), (4, 20_000_000, quarter)]), 0);
+        assert_eq!(taken(&[(1, 400_000_000, whole), (4, 20_000_000, quarter)]), 1, "but that one is busier");
+        assert_eq!(taken(&[(1, 20_000_000, whole), (1, 10_000_000, whole)]), 1);
         // 64 MiB are spread all the same.
-        assert!(cost(4, 20_000_000, 8_000_000 + 117_440_512) < cost(1, 520_000_000, 8_000_000 + 469_762_048));
-        assert_eq!(cost_ns([None, Some(Predicted::default())].into_iter()), u64::MAX);
-        assert_eq!(cost_ns(std::iter::empty()), 0);
+        let (whole, quarter) = (8_000_000 + 469_762_048, 8_000_000 + 117_440_512);
+        assert_eq!(taken(&[(1, 500_000_000, whole), (4, 500_000_000, quarter)]), 1);
+    }
+
+    #[test]
+    fn of_equals_the_first_is_taken_and_what_is_unknown_last() {
+        assert_eq!(taken(&[(2, 5, 7), (2, 5, 7)]), 0);
+        let known = reading([Some(Predicted { wait_ns: 9, service_ns: 9, held_ns: 9 })].into_iter());
+        assert_eq!(costs_ns(&[None, known]), [f64::INFINITY, 27.0]);
+        assert_eq!(reading([Some(Predicted::default()), None].into_iter()), None);
+        assert_eq!(costs_ns(&[Some(Reading::default())]), [0.0]);
     }
 }

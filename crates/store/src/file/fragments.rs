@@ -148,18 +148,30 @@ impl StripedFile {
         }
     }
 
-    /// Has the broker write to the disks what any process wrote to logs, if there is such.
-    pub(super) fn flush_fragments(&self) -> Result<(), super::FileError> {
+    /// The logs that there are, whoever has them made.
+    fn fragments(&self) -> Result<Option<&FragmentMemory>, super::FileError> {
         let mode = self.shared.control.fragments();
         if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.shared.fragments.get().is_none() {
             self.map_fragments()?;
         }
-        match self.shared.fragments.get() {
+        Ok(self.shared.fragments.get())
+    }
+
+    /// Has the broker write to the disks what any process wrote to logs, if there is such.
+    pub(super) fn flush_fragments(&self) -> Result<(), super::FileError> {
+        match self.fragments()? {
             Some(memory) if memory.table.is_dirtied() => {
                 self.core.done(&Request::Flush { file: self.file }, &[]).map_err(|source| self.broker(source))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Bytes that lie in logs and not yet on their disks.
+    pub(super) fn fragment_bytes(&self) -> Result<u64, super::FileError> {
+        let Some(FragmentMemory { table, .. }) = self.fragments()? else { return Ok(0) };
+        let entries = table.disks().filter_map(|disk| table.log(disk)).flat_map(|log| log.sets.all());
+        Ok(entries.filter(|seen| seen.state().is_newer()).map(|seen| seen.range.length).sum())
     }
 
     /// One server's part of a request on a file with logs. False: a read that the page cache does not have, to be waited for with others.

@@ -4,10 +4,10 @@ use super::{FileError, StripedFile};
 use crate::client::{ClientError, now, sleep};
 use crate::shared::control::RegionState;
 use crate::shared::marking::Motion;
-use crate::shared::recent::Noted;
+use crate::shared::recent::{Noted, now_ms};
 use crate::shared::slots::{InFlight, Occupied};
 use rustix::thread::futex;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
@@ -48,9 +48,7 @@ impl StripedFile {
         if let Some(observation) = self.shared.control.observation()
             && bytes > 0
         {
-            let time = clock_gettime(ClockId::MonotonicCoarse);
-            let time_ms = (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32;
-            lane.0.recent().note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms });
+            lane.0.recent().note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
         }
     }
 

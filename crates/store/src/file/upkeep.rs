@@ -182,7 +182,8 @@ impl StripedFile {
     }
 
     fn count_blocks(&self, size_bytes: u64) -> Result<u64, FileError> {
-        let mut blocks = 0;
+        // Some programs take a file without blocks for one without data, and data may as yet lie in logs alone.
+        let mut blocks = self.fragment_bytes()?.div_ceil(512);
         for region in (0..self.geometry.count_for(size_bytes)).map(RegionIndex) {
             let RegionState::Placed { generation, view, .. } = self.shared.control.region(region) else { continue };
             let object = ObjectName { file: self.file, region, generation };

@@ -264,9 +264,8 @@ impl<'a, W: Word> Sets<'a, W> {
     }
 
     /// Every entry that has a range, in no order.
-    pub fn all(&self) -> impl Iterator<Item = Seen> {
-        let sets = *self;
-        (0..self.count()).filter_map(move |number| sets.look(number))
+    pub fn all(self) -> impl Iterator<Item = Seen> + use<'a, W> {
+        (0..self.count()).filter_map(move |number| self.look(number))
     }
 
     /// Every entry with a range that overlaps this one.

@@ -81,7 +81,15 @@ fn write_model(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 
 #[test]
 fn a_striped_file_is_a_vector_of_bytes() {
-    let world = World::new(5);
+    agrees_with_a_vector(&World::new(5));
+}
+
+#[test]
+fn a_file_with_fragments_on_ssds_is_a_vector_of_bytes() {
+    agrees_with_a_vector(&World::with_fragments(5));
+}
+
+fn agrees_with_a_vector(world: &World) {
     let _broker = world.broker();
     let client = &world.client();
     let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };

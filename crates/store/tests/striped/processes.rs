@@ -57,7 +57,15 @@ pub(crate) fn write_own_bytes(world: &World, arguments: &[String]) {
 
 #[test]
 fn processes_that_share_stripes_keep_each_others_bytes() {
-    let world = World::new(4);
+    share_stripes(&World::new(4));
+}
+
+#[test]
+fn processes_that_share_stripes_and_slots_keep_each_others_bytes() {
+    share_stripes(&World::with_fragments(4));
+}
+
+fn share_stripes(world: &World) {
     let _broker = world.broker();
     let client = world.client();
     let (_stub, file) = world.create(&client, "shared", uniform(8192, &[(0, 33), (2, 1000), (1, 90), (3, 512)]));

@@ -29,18 +29,28 @@ impl World {
     /// On the disk that builds go to.
     pub(crate) fn on_disk(servers: usize) -> Self {
         let keep = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self::make(keep, servers, |directory| format!("file://{directory}"))
+        Self::make(keep, servers, "", |directory| format!("file://{directory}"))
+    }
+
+    /// As [`Self::new`], and small parts of requests to disks go to SSDs.
+    pub(crate) fn with_fragments(servers: usize) -> Self {
+        let keys = "fragments = true\nfragment_threshold = \"1KiB\"\nfragment_room = \"256KiB\"\n";
+        Self::make(Self::in_memory(), servers, keys, |directory| format!("file://{directory}"))
     }
 
     pub(crate) fn with_urls(servers: usize, url: impl Fn(&str) -> String) -> Self {
-        let shm = Path::new("/dev/shm");
-        let keep = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
-        Self::make(keep, servers, url)
+        Self::make(Self::in_memory(), servers, "", url)
     }
 
-    fn make(keep: tempfile::TempDir, servers: usize, url: impl Fn(&str) -> String) -> Self {
+    fn in_memory() -> tempfile::TempDir {
+        let shm = Path::new("/dev/shm");
+        if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap()
+    }
+
+    /// `keys`: further ones of the cluster file.
+    fn make(keep: tempfile::TempDir, servers: usize, keys: &str, url: impl Fn(&str) -> String) -> Self {
         let root = keep.path().to_owned();
-        let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"state\"\nregion = \"16KiB\"\n".to_owned();
+        let mut text = format!("version = 1\nid = \"c0ffee\"\nstate = \"state\"\nregion = \"16KiB\"\n{keys}");
         for number in 0..servers {
             let directory = root.join(format!("s{number}"));
             std::fs::create_dir(&directory).unwrap();
