@@ -18,6 +18,7 @@
 //! | `moves` | regions to other places while programs use them |
 //! | `replicas` | further copies of regions |
 //! | `fragments` | small parts of requests on SSDs |
+//! | `switch` | whether a file has them, and what became of them |
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
 //! | `recovery` | what a predecessor left unfinished |
@@ -43,6 +44,7 @@ mod replicas;
 mod requests;
 mod room;
 mod service;
+mod switch;
 mod truncation;
 
 use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};

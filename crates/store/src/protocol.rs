@@ -9,7 +9,7 @@ mod fragments;
 mod moves;
 
 pub use crate::rmt::WantedReplicas;
-pub use fragments::{FragmentClass, FragmentStatus};
+pub use fragments::FragmentStatus;
 pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
 
 use serde::{Deserialize, Serialize};

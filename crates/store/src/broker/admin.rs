@@ -6,7 +6,7 @@ use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{Admin, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
-use crate::rmt::{Changes, FileState, Inode, NameKind};
+use crate::rmt::{FileState, Inode, NameKind};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -295,27 +295,6 @@ impl Core {
             })
         });
         Ok((Reply::Files { files: files.collect::<Result<_, Refusal>>()?, more }, Vec::new()))
-    }
-
-    fn switch_fragments(&self, file: FileId, on: Option<bool>) -> Result<(), Refusal> {
-        self.managed(file)?;
-        if on == Some(true) && !self.cluster.has_fragment_room() {
-            return Err(Refusal::Invalid {
-                what: "no room is set aside for fragments; write `fragment_room = \"256MiB\"` (or another size) at the top of cluster.toml, and the \
-                       next broker sets it aside"
-                    .to_owned(),
-            });
-        }
-        let mut changes = Changes::default();
-        changes.put_fragments_switch(file, on);
-        Ok(self.table.commit(&changes)?)
-    }
-
-    fn file_fragments(&self, file: FileId) -> Result<Reply, Refusal> {
-        self.managed(file)?;
-        let set_by_file = self.table.fragments_switch(file)?;
-        let on = set_by_file.unwrap_or(self.cluster.fragments) && self.cluster.has_fragment_room();
-        Ok(Reply::FileFragments { on, set_by_file, servers: Vec::new() })
     }
 
     /// The number of objects and promises per server, and what is wrong with it now.

@@ -2,22 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which small sub-requests: index of the counters that are kept for each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum FragmentClass {
-    /// First or last sub-request of a request longer than a stripe.
-    Fragment = 0,
-    /// A whole request that is short.
-    Random = 1,
-}
-
-impl FragmentClass {
-    pub const ALL: [Self; 2] = [Self::Fragment, Self::Random];
-}
-
-/// Fragments of one file that belong to one HServer. Counts are since the file's shared memory was made, which outlives brokers but not the boot;
-/// pairs are indexed by [`FragmentClass`].
+/// Fragments of one file that belong to one HServer. Counts are since the file got its logs, in this boot of the host;
+/// in pairs, the
+/// first is of parts of longer requests and the second of short requests, as in [`Class`](crate::shared::fragments::Class).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FragmentStatus {
     /// Number of the HServer, and of the SServer that holds its log.

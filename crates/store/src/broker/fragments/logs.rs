@@ -35,7 +35,7 @@ pub(in super::super) fn log_object(file: FileId, disk: ServerId, record: LogReco
 
 impl Core {
     /// Whether the file is to have fragments; `switched`: what was said of it alone.
-    fn wants_fragments(&self, switched: Option<bool>) -> bool {
+    pub(in super::super) fn wants_fragments(&self, switched: Option<bool>) -> bool {
         self.cluster.has_fragment_room() && switched.unwrap_or(self.cluster.fragments)
     }
 
