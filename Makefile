@@ -50,10 +50,14 @@ torture: export STRIPED_MOVE_PROCESSES := 64
 torture: export STRIPED_MOVES := 60
 torture: export STRIPED_SYNCS := 200
 torture: export STRIPED_SCHEDULES := 60000
-torture: ## the long form of the tests that kill processes and brokers while regions move
+torture: export STRIPED_POWER_LOSSES := 2000
+torture: export STRIPED_EVERY_CALL := 1
+torture: ## the long form of the tests in which processes, brokers, servers and the power fail
 	cargo test --package stripewise-store --lib interleavings -- --nocapture
 	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped replicas -- --nocapture --test-threads 1
+	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1
+	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
 	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace

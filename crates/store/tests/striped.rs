@@ -2,6 +2,8 @@
 
 #[path = "striped/devices.rs"]
 mod devices;
+#[path = "striped/every_call.rs"]
+mod every_call;
 #[path = "striped/faults.rs"]
 mod faults;
 #[path = "striped/forks.rs"]

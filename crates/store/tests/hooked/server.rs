@@ -1,11 +1,17 @@
 //! A server whose calls a test sees before they are made and after, and can have fail: the one wrapper of all tests.
 
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use stripewise_layout::{Direction, FileId, ObjectOffset};
-use stripewise_store::broker::WrapServer;
+use stripewise_store::broker::{WrapServer, WrapTable};
+use stripewise_store::client::OpenServer;
+use stripewise_store::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
 
 /// What a server is asked for.
@@ -40,7 +46,7 @@ pub trait Hook: Send + Sync {
     }
 }
 
-impl<H: Hook> Hook for Arc<H> {
+impl<H: Hook + ?Sized> Hook for Arc<H> {
     fn before(&self, server: &str, call: Call<'_>) -> Result<usize, ServerError> {
         H::before(self, server, call)
     }
@@ -160,6 +166,54 @@ pub fn wrap<H: Hook + 'static>(hook: impl Fn(&str) -> H + Send + Sync + 'static)
     })
 }
 
+/// A mapping table of which a test can have commits fail.
+struct HookedTable<F> {
+    inner: Box<dyn MappingStore>,
+    before_commit: F,
+}
+
+impl<F: Fn() -> Result<(), Errno> + Send + Sync> MappingStore for HookedTable<F> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
+        self.inner.get(key)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
+        (self.before_commit)().map_err(|errno| {
+            let source = heed::Error::Io(std::io::Error::from_raw_os_error(errno.raw_os_error()));
+            RmtError::Store { path: "the table of a test".into(), source }
+        })?;
+        self.inner.commit(batch)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
+        self.inner.scan(prefix, after, limit)
+    }
+
+    fn watch(&self, prefix: &[u8]) -> Receiver<Vec<u8>> {
+        self.inner.watch(prefix)
+    }
+}
+
+/// For [`stripewise_store::broker::BrokerOptions::wrap_table`].
+pub fn wrap_table(before_commit: impl Fn() -> Result<(), Errno> + Clone + Send + Sync + 'static) -> WrapTable {
+    Arc::new(move |inner| Box::new(HookedTable { inner, before_commit: before_commit.clone() }))
+}
+
+/// By the directory that the servers' directories lie in: a client's servers are opened by a plain function.
+static REGISTERED: Mutex<BTreeMap<PathBuf, Arc<dyn Hook>>> = Mutex::new(BTreeMap::new());
+
+/// Puts this hook before all servers of the cluster in `root`, where a client opens them by [`OPEN_REGISTERED`].
+pub fn register(root: &Path, hook: Arc<dyn Hook>) {
+    REGISTERED.lock().unwrap().insert(root.to_owned(), hook);
+}
+
+pub const OPEN_REGISTERED: OpenServer = |cluster, number, name, url, stations| {
+    let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
+    let root = url.directory().parent().unwrap();
+    let hook = Arc::clone(&REGISTERED.lock().unwrap()[root]);
+    Ok(Box::new(Hooked { inner, hook }))
+};
+
 /// Fails one call, with EIO; and is full after so many bytes.
 pub struct FailOnce {
     /// Counted down by all who share it; far below zero, that is above the middle, after the failure.
@@ -171,7 +225,7 @@ impl Hook for FailOnce {
     fn before(&self, server: &str, call: Call<'_>) -> Result<usize, ServerError> {
         if self.calls_left.fetch_sub(1, Ordering::SeqCst) == 0 {
             let (server, action) = (server.to_owned(), "doing what a test forbids");
-            return Err(ServerError::Os { server, action, source: rustix::io::Errno::IO });
+            return Err(ServerError::Os { server, action, source: Errno::IO });
         }
         match (call, self.bytes_left.load(Ordering::SeqCst)) {
             (Call::Write(..), 0) => Err(ServerError::NoSpace { server: server.to_owned() }),

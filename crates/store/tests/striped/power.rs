@@ -5,17 +5,15 @@
 //! the mapping table too (whose commits are durable by themselves); [`Power::lose`] then makes the directories what a disk may hold after it:
 //! sectors that were not synced are old or new, as dice decide, and so are lengths and names.
 
-use crate::hooked::{Call, Hook, Hooked, wrap};
+use crate::hooked::{Call, Hook, register, wrap, wrap_table};
 use crate::world::{Dice, World};
 use rustix::fd::{AsRawFd, BorrowedFd};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use stripewise_store::broker::BrokerOptions;
-use stripewise_store::client::ClientOptions;
-use stripewise_store::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_store::server::ServerError;
 
 const SECTOR_BYTES: usize = 512;
@@ -38,36 +36,20 @@ struct State {
     named: BTreeSet<Key>,
 }
 
-/// By the world's directory: a client's servers are opened by a plain function.
-static POWERS: Mutex<Option<HashMap<PathBuf, Arc<Power>>>> = Mutex::new(None);
-
 impl Power {
     /// Of all servers of this world, and on for ever.
     pub(crate) fn of(world: &World) -> Arc<Self> {
         let state = Mutex::new(State { calls_left: u64::MAX, ..State::default() });
         let power = Arc::new(Self { root: world.root.clone(), state });
-        POWERS.lock().unwrap().get_or_insert_default().insert(world.root.clone(), Arc::clone(&power));
+        register(&world.root, Arc::clone(&power) as Arc<dyn Hook>);
         power
     }
 
     pub(crate) fn broker(self: &Arc<Self>, options: BrokerOptions) -> BrokerOptions {
         let (of_servers, of_table) = (Arc::clone(self), Arc::clone(self));
         let wrap_server = Some(wrap(move |_| Arc::clone(&of_servers)));
-        let wrap_table =
-            move |inner| -> Box<dyn MappingStore> { Box::new(Table { inner, power: Arc::clone(&of_table) }) };
-        BrokerOptions { wrap_server, wrap_table: Some(Arc::new(wrap_table)), ..options }
-    }
-
-    pub(crate) fn client() -> ClientOptions {
-        ClientOptions {
-            open_server: |cluster, number, name, url, stations| {
-                let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
-                let root = url.directory().parent().unwrap();
-                let hook = Arc::clone(&POWERS.lock().unwrap().as_ref().unwrap()[root]);
-                Ok(Box::new(Hooked { inner, hook }))
-            },
-            ..ClientOptions::default()
-        }
+        let commit = move || if of_table.call() { Ok(()) } else { Err(Errno::IO) };
+        BrokerOptions { wrap_server, wrap_table: Some(wrap_table(commit)), ..options }
     }
 
     /// Goes at the call with this number from now.
@@ -209,37 +191,7 @@ impl Hook for Power {
 }
 
 fn without_power(server: &str) -> ServerError {
-    ServerError::Os { server: server.to_owned(), action: "going on without power", source: rustix::io::Errno::IO }
-}
-
-/// The mapping table of the same machine.
-struct Table {
-    inner: Box<dyn MappingStore>,
-    power: Arc<Power>,
-}
-
-impl MappingStore for Table {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError> {
-        self.inner.get(key)
-    }
-
-    fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
-        if !self.power.call() {
-            return Err(RmtError::Store {
-                path: "without power".into(),
-                source: heed::Error::Io(std::io::ErrorKind::Other.into()),
-            });
-        }
-        self.inner.commit(batch)
-    }
-
-    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
-        self.inner.scan(prefix, after, limit)
-    }
-
-    fn watch(&self, prefix: &[u8]) -> Receiver<Vec<u8>> {
-        self.inner.watch(prefix)
-    }
+    ServerError::Os { server: server.to_owned(), action: "going on without power", source: Errno::IO }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A random program whose host loses its power at a random moment, again and again: what `fsync` acknowledged is there, and what was not is old
 //! or new or torn, but never another file's, another region's or another offset's.
 
+use crate::every_call::{check_repaired, hooked_client};
 use crate::moves::{REGION, any_layout, ask, check, order, scale, status};
 use crate::power::Power;
 use crate::replicas::{never_idle, wanted};
@@ -10,12 +11,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stripewise_layout::{FileOffset, RegionIndex};
+use stripewise_layout::FileOffset;
 use stripewise_store::broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_store::client::{Client, ClientError};
 use stripewise_store::file::{FileError, StripedFile};
 use stripewise_store::manage::{Moving, apply, release};
-use stripewise_store::protocol::{Admin, FileInfo, Finding, ReadCost, Reply, Request};
+use stripewise_store::protocol::{Admin, Finding, ReadCost, Request};
 use stripewise_store::state::HostIdentity;
 
 const REGIONS: u64 = 4;
@@ -102,7 +103,7 @@ impl Life<'_> {
     fn start(&mut self) {
         let options = self.options();
         self.broker = Some(self.world.broker_with(options));
-        self.client = Some(self.world.client_with(Power::client()));
+        self.client = Some(self.world.client_with(hooked_client()));
     }
 
     fn client(&self) -> &Client {
@@ -237,7 +238,7 @@ impl Life<'_> {
             self.power.goes_after(1 + self.dice.roll(60));
             let options = self.options();
             if let Ok(Started::Serving(broker)) = Broker::start(&self.world.cluster(), options) {
-                let client = self.world.client_with(Power::client());
+                let client = self.world.client_with(hooked_client());
                 // Loads every file.
                 let _ = client.request(&Request::Admin(Admin::Check { repair: false }), &[]);
                 drop((client, broker));
@@ -261,30 +262,7 @@ impl Life<'_> {
             finding.what.contains("are left over from") || finding.what.contains("that are not in the mapping table")
         };
         assert!(findings.iter().all(explained), "{}: {findings:?}", self.context);
-        let Reply::Findings { findings } = ask(self.client(), Admin::Check { repair: true }) else { panic!() };
-        assert!(findings.iter().all(|finding| finding.repaired), "{}: {findings:?}", self.context);
-        assert_eq!(check(self.client()), [], "{}", self.context);
-        // Replicas are made, and what is forgotten is freed, in the background.
-        let (begun, mut counts) = (Instant::now(), self.counts());
-        while counts.windows(2).any(|two| two[0] != two[1]) && begun.elapsed() < Duration::from_secs(20) {
-            counts = self.counts();
-        }
-        assert!(counts.windows(2).all(|two| two[0] == two[1]), "{}: {counts:?}", self.context);
-    }
-
-    /// Objects that are to be, that are, and that servers promised room for.
-    fn counts(&self) -> [usize; 3] {
-        let Reply::Files { files, more: false } = ask(self.client(), Admin::List { after: None }) else { panic!() };
-        let of_file = |info: &FileInfo| {
-            let asked = Admin::Regions { file: info.file, first: RegionIndex(0) };
-            let Reply::Regions { regions, more: false } = ask(self.client(), asked) else { panic!() };
-            let replicas = regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh);
-            regions.iter().map(|region| region.stripes.len()).sum::<usize>()
-                + replicas.map(|replica| replica.stripes.len()).sum::<usize>()
-        };
-        let Reply::Usage { servers } = ask(self.client(), Admin::Usage) else { panic!() };
-        let promised = servers.iter().map(|server| server.objects as usize).sum();
-        [files.iter().map(of_file).sum(), self.world.objects().len(), promised]
+        check_repaired(self.world, self.client(), &self.context);
     }
 }
 
