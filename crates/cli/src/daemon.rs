@@ -1,4 +1,4 @@
-//! `stripewise daemon`: serve a cluster, move its regions, follow a plan.
+//! `stripewise daemon`: serve a cluster, move its regions, follow a plan or what programs do.
 //!
 //! The broker's movers do the moving; a daemon decides what is ordered and when. It is one for each cluster (`lock`), whether or not it is the
 //! broker itself: where another process serves, it orders there and takes its place when that one ends.
@@ -6,26 +6,35 @@
 //! | module | what |
 //! |---|---|
 //! | `lock` | one daemon for each cluster |
+//! | `guide` | what tells it where regions should lie: a plan, or what programs do |
 //! | `follow` | the windows of a plan |
+//! | `online` | planning while programs run |
+//! | `watch` | what programs do, by file |
 //! | `reserve` | room kept free on SServers |
 //! | `socket` | what others ask of it, over HTTP |
 //! | `metrics` | what it tells Prometheus |
 
 pub(crate) mod follow;
+pub(crate) mod guide;
 mod lock;
 mod metrics;
+pub(crate) mod online;
 mod reserve;
 pub(crate) mod socket;
+mod watch;
 
 use crate::context::{Context, Voice};
 use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::moves::{list, totals};
 use crate::output::{Verdict, chain};
+use crate::seconds;
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use follow::Follower;
+use guide::Guide;
+use online::{Online, OnlineStatus, Settings};
 use reserve::Reserve;
 use socket::{Handler, Request, Response, Server};
 use std::net::SocketAddr;
@@ -33,7 +42,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stripewise_layout::Cluster;
+use stripewise_layout::{ByteCount, Cluster};
+use stripewise_planner::{Online as Decay, PolicyName};
 use stripewise_store::client::Client;
 use stripewise_store::protocol::{
     Admin, MigrateBandwidth, MoveControl, MoveOrder, MoveTotals, Reply, Request as Ask, ServerUsage,
@@ -46,7 +56,7 @@ const BROKER_LOOK: Duration = Duration::from_millis(100);
 /// Who asks for something waits so long until it is ordered.
 const WISH_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Serve the cluster, run moves of regions, and follow a plan's windows, until Ctrl-C or SIGTERM
+/// Serve the cluster, run moves of regions, and follow a plan's windows or what programs do, until Ctrl-C or SIGTERM
 ///
 /// Programs are started as ever, with `stripewise run`. Moves that are not committed when the daemon ends are cancelled; their regions stay where
 /// they were. One daemon serves a cluster.
@@ -56,6 +66,7 @@ Examples:
   stripewise daemon &
   stripewise daemon --plan plan.json --migrate-bandwidth 50MiB
   stripewise daemon --plan plan.json --windows phase
+  stripewise daemon --online --window 30s
   stripewise daemon --metrics 127.0.0.1:9464
   curl --unix-socket stripewise-state/run/daemon.sock http://daemon/metrics")]
 pub(crate) struct DaemonArgs {
@@ -65,6 +76,9 @@ pub(crate) struct DaemonArgs {
 
     #[command(flatten)]
     options: FollowArgs,
+
+    #[command(flatten)]
+    online: OnlineArgs,
 
     /// Tell metrics at this loopback address too; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -83,6 +97,47 @@ pub(crate) struct FollowArgs {
     pub(crate) migrate_bandwidth: MigrateBandwidth,
 }
 
+/// Planning while programs run; of `daemon` and `run`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Planning while programs run")]
+pub(crate) struct OnlineArgs {
+    /// Watch what programs read and write and, at the end of every window, move what a policy wants elsewhere and is worth it; no plan is needed
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) online: bool,
+
+    /// Who says where regions should lie; as for `stripewise plan`
+    #[arg(long, value_name = "POLICY", default_value = "opt", requires = "online")]
+    pub(crate) policy: PolicyName,
+
+    /// Length of a window
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds::parse, requires = "online")]
+    pub(crate) window: f64,
+
+    /// Weight of a window relative to the next one, when it is guessed what comes
+    #[arg(long, value_name = "NUMBER", default_value_t = Decay::default().decay, requires = "online")]
+    pub(crate) decay: f64,
+
+    /// The profile [default: profile.json beside the cluster file]
+    #[arg(long, value_name = "FILE", requires = "online")]
+    pub(crate) profile: Option<PathBuf>,
+
+    /// Room on each SSD server for the files that are watched [default: what is free, and what they have]
+    #[arg(long, value_name = "SIZE", requires = "online")]
+    pub(crate) ssd_room: Option<ByteCount>,
+}
+
+impl OnlineArgs {
+    /// What to plan by, if that is wanted.
+    pub(crate) fn settings(&self, context: &Context, cluster: &Cluster, windows: Windows) -> Result<Option<Settings>> {
+        if self.online && windows == Windows::Phase {
+            bail!(
+                "--windows phase: phases are those of a plan; with --online, every window has the length of --window"
+            );
+        }
+        self.online.then(|| Settings::of(context, cluster, self)).transpose()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Windows {
     /// The time since the start
@@ -94,16 +149,20 @@ pub(crate) enum Windows {
 pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
     let interrupt = Interrupt::watch()?;
     let cluster = context.cluster()?;
+    let windows = arguments.options.windows;
+    let settings = arguments.online.settings(context, &cluster, windows)?;
     let held = Held::take(context.voice(), &cluster)?;
     let store = Store::open(context)?;
-    let windows = arguments.options.windows;
-    let follower = match &arguments.plan {
-        Some(path) => Some(Follower::of_file(&store, path, windows)?),
-        None if windows == Windows::Phase => bail!("--windows phase: there is no plan to follow; name one with --plan"),
-        None => None,
+    let guide = match (&arguments.plan, settings) {
+        (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, context.voice())?)),
+        (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
+        (None, None) if windows == Windows::Phase => {
+            bail!("--windows phase: there is no plan to follow; name one with --plan")
+        }
+        (None, None) => Guide::Nobody,
     };
     let bandwidth = arguments.options.migrate_bandwidth;
-    let mut daemon = Daemon::start(store, follower, bandwidth, context.voice(), arguments.metrics)?;
+    let mut daemon = Daemon::start(store, guide, bandwidth, context.voice(), arguments.metrics)?;
     if let Some(address) = daemon.server.network() {
         context.say(format_args!("metrics at http://{address}/metrics"));
     }
@@ -135,11 +194,12 @@ impl Held {
 }
 
 /// What others are told.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub(crate) struct Status {
     is_broker: bool,
     /// The window of the plan that holds, and how many there are.
     window: Option<(usize, usize)>,
+    online: Option<OnlineStatus>,
 }
 
 /// Somebody asks for something to be done and waits for the answer.
@@ -158,7 +218,7 @@ enum Wished {
 pub(crate) struct Daemon {
     // Before the store, whose client its threads use.
     server: Server,
-    follower: Option<Follower>,
+    guide: Guide,
     reserve: Reserve,
     bandwidth: MigrateBandwidth,
     voice: Voice,
@@ -170,6 +230,8 @@ pub(crate) struct Daemon {
     adopted: Vec<MoveOrder>,
     /// Moves that had failed at the last look.
     failed: u64,
+    /// Why moves were paused at the last look, if they were.
+    paused: Option<String>,
     complaint: String,
     store: Store,
 }
@@ -178,7 +240,7 @@ impl Daemon {
     /// Listens, sets the bandwidth and orders the first window.
     pub(crate) fn start(
         store: Store,
-        mut follower: Option<Follower>,
+        mut guide: Guide,
         bandwidth: MigrateBandwidth,
         voice: Voice,
         metrics: Option<SocketAddr>,
@@ -189,13 +251,11 @@ impl Daemon {
         let server = Server::start(&store.cluster.state, metrics, &handler)?;
         store.done(Admin::ControlMoves(MoveControl::Bandwidth(bandwidth)))?;
         let since_ns = totals(&store)?.since_ns;
-        if let Some(follower) = &mut follower {
-            follower.start(&store, voice)?;
-        }
+        guide.start(&store, voice)?;
         let looked = Instant::now();
         let mut daemon = Self {
             server,
-            follower,
+            guide,
             reserve: Reserve::default(),
             bandwidth,
             voice,
@@ -205,6 +265,7 @@ impl Daemon {
             looked,
             adopted: Vec::new(),
             failed: 0,
+            paused: None,
             complaint: String::new(),
             store,
         };
@@ -221,13 +282,11 @@ impl Daemon {
             {
                 fault = Some(error);
             }
-            if let Some(follower) = &mut self.follower {
-                match follower.look(&self.store, self.voice) {
-                    Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
-                    Err(error) => fault = Some(error),
-                }
+            match self.guide.look(&self.store, self.voice) {
+                Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
+                Err(error) => fault = Some(error),
             }
-            if let Err(error) = self.reserve.look(&self.store, self.voice, self.follower.as_ref()) {
+            if let Err(error) = self.reserve.look(&self.store, self.voice, &self.guide) {
                 fault = Some(error);
             }
             self.complain(fault.as_ref());
@@ -251,12 +310,9 @@ impl Daemon {
     }
 
     fn fulfil(&mut self, wish: &Wish) {
-        let fulfilled = match (&wish.what, &mut self.follower) {
-            (Wished::Phase(name), Some(follower)) => follower.mark(&self.store, self.voice, name),
-            (Wished::Phase(_), None) => {
-                Err(anyhow::anyhow!("no plan is followed; start the daemon with --plan PLAN --windows phase"))
-            }
-            (Wished::Adopt, _) => self.look_at_broker().map(|()| "adopted".to_owned()),
+        let fulfilled = match &wish.what {
+            Wished::Phase(name) => self.guide.mark(&self.store, self.voice, name),
+            Wished::Adopt => self.look_at_broker().map(|()| "adopted".to_owned()),
         };
         self.show();
         // Who asked may have gone.
@@ -270,9 +326,11 @@ impl Daemon {
         if totals.since_ns != self.since_ns {
             (self.since_ns, self.failed) = (totals.since_ns, 0);
             self.store.done(Admin::ControlMoves(MoveControl::Bandwidth(self.bandwidth)))?;
-            if let Some(follower) = &mut self.follower {
-                follower.order_again(&self.store, self.voice)?;
+            // Before anything is ordered: a pause is a person's wish, whoever serves.
+            if let Some(why) = self.paused.clone().filter(|_| totals.paused.is_none()) {
+                self.store.done(Admin::ControlMoves(MoveControl::Pause { why }))?;
             }
+            self.guide.order_again(&self.store, self.voice)?;
             for order in std::mem::take(&mut self.adopted) {
                 let region = order.first;
                 // The file may be gone; its other moves are not to suffer.
@@ -282,6 +340,7 @@ impl Daemon {
             }
             return Ok(());
         }
+        self.paused.clone_from(&totals.paused);
         let failed = totals.failed.saturating_sub(self.failed);
         if failed > 0 {
             self.failed = totals.failed;
@@ -291,7 +350,7 @@ impl Daemon {
         self.adopted.clear();
         if !self.store.is_broker() && totals.queued + totals.active > 0 {
             let (_, moves) = list(&self.store, None)?;
-            let is_own = |path: &str| self.follower.as_ref().is_some_and(|follower| follower.has(path));
+            let is_own = |path: &str| self.guide.has(path);
             let others = moves.iter().filter(|status| !status.state.is_final() && !is_own(&status.path));
             self.adopted.extend(others.filter_map(crate::moves::order_of));
         }
@@ -299,14 +358,14 @@ impl Daemon {
     }
 
     fn show(&mut self) {
-        let window = self.follower.as_ref().map(|follower| (follower.window(), follower.windows()));
-        let status = Status { is_broker: self.store.is_broker(), window };
+        let (window, online) = (self.guide.window(), self.guide.online().cloned());
+        let status = Status { is_broker: self.store.is_broker(), window, online };
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
     /// Ends: what this daemon ordered and is not committed is cancelled.
     pub(crate) fn end(self) -> Result<()> {
-        let Self { server, follower, store, voice, .. } = self;
+        let Self { server, guide, store, voice, .. } = self;
         drop(server);
         let totals = totals(&store)?;
         if store.is_broker() {
@@ -317,8 +376,8 @@ impl Daemon {
                     counted(unfinished as usize, "move is", "moves are")
                 ));
             }
-        } else if let Some(follower) = follower {
-            follower.cancel(&store)?;
+        } else {
+            guide.cancel(&store)?;
         }
         Ok(())
     }
@@ -327,18 +386,22 @@ impl Daemon {
 /// Answers what is asked over the socket, in threads of its own.
 fn handler(client: Client, cluster: Cluster, status: Arc<Mutex<Status>>, wishes: Sender<Wish>) -> Handler {
     Arc::new(move |request: &Request| {
-        let status = *status.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/metrics") => match metrics(&client, &cluster, &status) {
                 Ok(body) => Response { status: 200, content_type: metrics::CONTENT_TYPE, body },
                 Err(error) => Response::text(503, format!("{}\n", chain(&error))),
+            },
+            ("GET", "/online") => match status.online.as_ref().map(serde_json::to_string) {
+                Some(Ok(body)) => Response { status: 200, content_type: "application/json", body },
+                _ => Response::text(404, "nothing is planned while programs run; start the daemon with --online\n"),
             },
             ("GET", "/process") => Response::text(200, format!("{}\n", std::process::id())),
             ("POST", path) if path.starts_with("/phase/") && !request.is_network => {
                 wish(&wishes, Wished::Phase(path.trim_start_matches("/phase/").to_owned()))
             }
             ("POST", "/adopt") if !request.is_network => wish(&wishes, Wished::Adopt),
-            (_, "/metrics" | "/process") => Response::text(405, "only GET\n"),
+            (_, "/metrics" | "/process" | "/online") => Response::text(405, "only GET\n"),
             _ => Response::text(404, "there are /metrics and, on the Unix socket, /phase/NAME (POST)\n"),
         }
     })

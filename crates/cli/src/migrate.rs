@@ -1,8 +1,9 @@
 //! `stripewise migrate`: moves of regions under way, and control of them.
 
 use crate::context::Context;
+use crate::daemon::online::{OnlineStatus, share};
 use crate::daemon::socket;
-use crate::figures::{bytes, counted};
+use crate::figures::{bytes, counted, duration};
 use crate::launch::signals::Interrupt;
 use crate::moves::{list, state_words, tell_pause, totals};
 use crate::output::Verdict;
@@ -79,6 +80,8 @@ struct CancelArgs {
 struct Shown {
     /// The process id of the daemon, if one runs.
     daemon: Option<u32>,
+    /// Of a daemon that plans while programs run.
+    online: Option<OnlineStatus>,
     totals: TotalsShown,
     moves: Vec<MoveShown>,
 }
@@ -134,13 +137,19 @@ pub(crate) fn run(context: &Context, arguments: MigrateArgs) -> Result<Verdict> 
 fn status(context: &Context, store: &Store) -> Result<()> {
     let (totals, moves) = list(store, None)?;
     let daemon = socket::daemon_of(&store.cluster.state);
+    let online = daemon.and_then(|_| online_status(&store.cluster));
     if context.json {
         let moves = moves.iter().map(|status| shown(status, &store.cluster)).collect();
-        return context.object(&Shown { daemon, totals: totals_shown(&totals), moves });
+        return context.object(&Shown { daemon, online, totals: totals_shown(&totals), moves });
     }
     match daemon {
         Some(process) => context.line(format_args!("daemon     process {process}"))?,
         None => context.line("daemon     none")?,
+    }
+    if let Some(online) = &online {
+        for line in online_lines(online) {
+            context.line(line)?;
+        }
     }
     if let Some(why) = &totals.paused {
         context.line(format_args!("paused     {why}"))?;
@@ -174,6 +183,30 @@ fn status(context: &Context, store: &Store) -> Result<()> {
         ]);
     }
     if rows > 0 { context.line(table) } else { Ok(()) }
+}
+
+/// What the daemon says of its planning; `None` if it does none, or is just ending.
+fn online_status(cluster: &Cluster) -> Option<OnlineStatus> {
+    let answer = socket::ask(&cluster.state, "GET", "/online").filter(|answer| answer.status == 200)?;
+    serde_json::from_str(&answer.body).ok()
+}
+
+fn online_lines(online: &OnlineStatus) -> [String; 2] {
+    let OnlineStatus { policy, windows, files, window_requests, last, moves_ordered, .. } = online;
+    let seen = share(online.window_requests_seen, *window_requests);
+    [
+        format!(
+            "online     {policy}, every {}; {} so far, {} ordered",
+            duration(online.window_s),
+            counted(*windows as usize, "window", "windows"),
+            counted(*moves_ordered as usize, "move", "moves")
+        ),
+        format!(
+            "last       {} of {}, {seen} seen; {last}",
+            counted(*window_requests as usize, "request", "requests"),
+            counted(*files, "file", "files")
+        ),
+    ]
 }
 
 fn totals_shown(totals: &MoveTotals) -> TotalsShown {

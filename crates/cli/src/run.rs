@@ -3,7 +3,9 @@
 use crate::applied;
 use crate::context::Context;
 use crate::daemon::follow::{Course, Follower};
-use crate::daemon::{Daemon, FollowArgs, Held, Windows};
+use crate::daemon::guide::Guide;
+use crate::daemon::online::{Online, Settings};
+use crate::daemon::{Daemon, FollowArgs, Held, OnlineArgs, Windows};
 use crate::doctor::executable_behind;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
@@ -34,7 +36,8 @@ Examples:
   stripewise run -- cp data.bin /backup/
   stripewise run --trace again.trace -- ./app
   stripewise run --migrate -- mpiexec -n 32 ./app
-  stripewise run --migrate --plan plan.json --migrate-bandwidth 50MiB -- ./app")]
+  stripewise run --migrate --plan plan.json --migrate-bandwidth 50MiB -- ./app
+  stripewise run --migrate --online --window 30s -- mpiexec -n 32 ./app")]
 pub(crate) struct RunArgs {
     /// Capture the run too, into this directory
     #[arg(long, value_name = "DIR")]
@@ -44,7 +47,7 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "trace")]
     force: bool,
 
-    /// Move regions while the program runs, as the windows of the applied plans, or of --plan, want them
+    /// Move regions while the program runs, as the windows of the applied plans, or of --plan, want them, or, with --online, as the program uses them
     #[arg(long)]
     migrate: bool,
 
@@ -54,6 +57,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     follow: FollowArgs,
+
+    #[command(flatten)]
+    online: OnlineArgs,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -67,10 +73,17 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     if !arguments.migrate && arguments.follow.windows == Windows::Phase {
         bail!("--windows phase: nothing is moved without --migrate");
     }
+    if !arguments.migrate && arguments.online.online {
+        bail!("--online: nothing is moved without --migrate");
+    }
+    let settings = arguments.online.settings(context, &cluster, arguments.follow.windows)?;
     let held = if arguments.migrate { Some(Held::take(context.voice(), &cluster)?) } else { None };
     let broker = serve(context, &cluster)?;
     let planned = prepare(context, &cluster, &arguments.command)?;
-    let migration = if held.is_some() { Some(Migration::start(context, &cluster, &arguments, planned)?) } else { None };
+    let migration = match &held {
+        Some(_) => Some(Migration::start(context, &cluster, &arguments, planned, settings)?),
+        None => None,
+    };
     let capture = match &arguments.trace {
         Some(directory) => Some(Capture::start(directory, arguments.force, &arguments.command)?),
         None => None,
@@ -96,7 +109,7 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     Ok(Verdict::Program(exit_byte(status)))
 }
 
-/// Follows a plan, in a thread beside the program.
+/// Follows a plan, or the program, in a thread beside it.
 struct Migration {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -108,20 +121,22 @@ impl Migration {
         cluster: &Cluster,
         arguments: &RunArgs,
         planned: Vec<(String, PlannedFile)>,
+        settings: Option<Settings>,
     ) -> Result<Self> {
         let store = Store::beside(cluster.clone())?;
         let windows = arguments.follow.windows;
-        let follower = match &arguments.plan {
-            Some(path) => Follower::of_file(&store, path, windows)?,
-            None if planned.is_empty() => {
+        let guide = match (&arguments.plan, settings) {
+            (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, context.voice())?)),
+            (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
+            (None, None) if planned.is_empty() => {
                 bail!(
-                    "--migrate: no plan was applied to managed files of this cluster; `stripewise apply` one first, or name one with --plan"
+                    "--migrate: no plan was applied to managed files of this cluster; `stripewise apply` one first, name one with --plan, or plan while the program runs with --online"
                 )
             }
-            None => Follower::new(Course::new(planned), windows),
+            (None, None) => Guide::Plan(Box::new(Follower::new(Course::new(planned), windows))),
         };
         let bandwidth = arguments.follow.migrate_bandwidth;
-        let mut daemon = Daemon::start(store, Some(follower), bandwidth, context.voice(), None)?;
+        let mut daemon = Daemon::start(store, guide, bandwidth, context.voice(), None)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let work = move || {

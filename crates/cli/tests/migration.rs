@@ -4,6 +4,8 @@ mod support;
 
 #[path = "migration/daemon.rs"]
 mod daemon;
+#[path = "migration/online.rs"]
+mod online;
 #[path = "migration/orders.rs"]
 mod orders;
 #[allow(dead_code, reason = "shared with another test")]

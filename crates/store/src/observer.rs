@@ -175,3 +175,9 @@ impl Observer {
 fn unexpected(request: &'static str, reply: &Reply) -> ClientError {
     ClientError::Unexpected { request, what: format!("{reply:?}") }
 }
+
+/// The time now, as of [`Noted::time_ms`].
+#[must_use]
+pub fn now_ms() -> u32 {
+    crate::shared::recent::now_ms()
+}

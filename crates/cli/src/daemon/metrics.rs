@@ -1,6 +1,7 @@
 //! What the daemon tells Prometheus, in its text format.
 
 use super::Status;
+use super::online::OnlineStatus;
 use std::fmt::Write;
 use stripewise_layout::Cluster;
 use stripewise_store::protocol::{MoveTotals, ServerUsage};
@@ -56,6 +57,9 @@ pub(crate) fn text(cluster: &Cluster, status: &Status, moves: &MoveTotals, serve
         text.single("stripewise_plan_window", "gauge", "The window of the plan that holds, from 0.", window);
         text.single("stripewise_plan_windows", "gauge", "Windows of the plan.", windows);
     }
+    if let Some(online) = &status.online {
+        online_text(&mut text, online);
+    }
     text.family("stripewise_moves", "gauge", "Moves of regions that have not ended.");
     text.sample("stripewise_moves", &[("state", "queued")], moves.queued);
     text.sample("stripewise_moves", &[("state", "active")], moves.active);
@@ -80,6 +84,28 @@ pub(crate) fn text(cluster: &Cluster, status: &Status, moves: &MoveTotals, serve
     );
     servers_text(&mut text, cluster, servers);
     text.0
+}
+
+fn online_text(text: &mut Text, online: &OnlineStatus) {
+    let mut counter = |name: &str, help: &str, value: u64| text.single(name, "counter", help, value);
+    counter("stripewise_online_windows_total", "Windows that were planned for while programs ran.", online.windows);
+    counter(
+        "stripewise_online_requests_total",
+        "Reads and writes of programs in windows that have ended.",
+        online.requests,
+    );
+    counter(
+        "stripewise_online_requests_seen_total",
+        "Those that were seen themselves; the others came too fast, and are taken to be like these.",
+        online.requests_seen,
+    );
+    counter(
+        "stripewise_online_moves_ordered_total",
+        "Moves of regions that were ordered for it.",
+        online.moves_ordered,
+    );
+    text.single("stripewise_online_files", "gauge", "Files whose use was seen and that are still there.", online.files);
+    text.single("stripewise_online_plan_seconds", "gauge", "What the last plan took to make.", online.plan_s);
 }
 
 fn servers_text(text: &mut Text, cluster: &Cluster, servers: &[ServerUsage]) {
@@ -130,7 +156,20 @@ mod tests {
             fault: Some("gone".into()),
         };
         let moves = MoveTotals { queued: 3, failed: 1, paused: Some("why".into()), ..MoveTotals::default() };
-        let status = Status { is_broker: true, window: Some((1, 4)) };
+        let online = OnlineStatus {
+            policy: stripewise_planner::PolicyName::Opt,
+            window_s: 60.0,
+            windows: 9,
+            files: 2,
+            requests: 700,
+            requests_seen: 650,
+            window_requests: 70,
+            window_requests_seen: 65,
+            moves_ordered: 11,
+            last: "nothing was worth a move".into(),
+            plan_s: 0.5,
+        };
+        let status = Status { is_broker: true, window: Some((1, 4)), online: Some(online) };
         let found = text(&cluster, &status, &moves, &[usage(Some(7))]);
         for line in [
             concat!("stripewise_info{cluster=\"odd \\\"id\\\"\\\\\\n\",version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -138,6 +177,12 @@ mod tests {
             "stripewise_moves_ended_total{state=\"failed\"} 1",
             "stripewise_moves_paused 1",
             "stripewise_plan_window 1",
+            "stripewise_online_windows_total 9",
+            "stripewise_online_requests_total 700",
+            "stripewise_online_requests_seen_total 650",
+            "stripewise_online_moves_ordered_total 11",
+            "stripewise_online_files 2",
+            "stripewise_online_plan_seconds 0.5",
             "stripewise_server_drained{server=\"s0\",class=\"ssd\"} 1",
             "stripewise_server_up{server=\"s0\",class=\"ssd\"} 0",
             "stripewise_server_promised_bytes{server=\"s0\",class=\"ssd\"} 5",
@@ -154,8 +199,9 @@ mod tests {
                 None => assert_eq!(line.split(['{', ' ']).next(), Some(family), "{line}"),
             }
         }
-        let status = Status { is_broker: false, window: None };
+        let status = Status { is_broker: false, window: None, online: None };
         let found = text(&cluster, &status, &moves, &[usage(None)]);
-        assert!(!found.contains("plan_window") && !found.contains("stripewise_server_room_bytes{"));
+        assert!(!found.contains("plan_window") && !found.contains("stripewise_online"));
+        assert!(!found.contains("stripewise_server_room_bytes{"));
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Promises keep to a server's room, but the room can shrink: others fill the file system, or `capacity` and `reserve` in the cluster file
 //! change. What then leaves is what seems to benefit least. A plan does not say how much each region of its gains, so the order is: regions that the
-//! plan's window does not want on the server, or that no plan speaks of; files that nobody has open; files changed longest ago; then the largest
+//! window does not want on the server, or that no plan speaks of; files that nobody has open; files changed longest ago; then the largest
 //! share on the server. They go to the file's fallback layout, and only if that frees anything.
 
-use super::follow::Follower;
+use super::guide::Guide;
 use crate::context::Voice;
 use crate::figures::{bytes, counted};
 use crate::moves::{Batch, layout_of, placement_of, totals};
@@ -53,7 +53,7 @@ struct Candidate {
 
 impl Reserve {
     /// Looks now and then, while nothing moves, and orders what has to leave.
-    pub(crate) fn look(&mut self, store: &Store, voice: Voice, follower: Option<&Follower>) -> Result<()> {
+    pub(crate) fn look(&mut self, store: &Store, voice: Voice, guide: &Guide) -> Result<()> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Reserve {
                 self.hopeless.remove(&id);
                 continue;
             }
-            let leaving = leaving(candidates(store, id, follower)?, short);
+            let leaving = leaving(candidates(store, id, guide)?, short);
             let lacking = bytes(short.promised_bytes.max(short.free_bytes));
             if leaving.is_empty() {
                 if self.hopeless.insert(id) {
@@ -124,7 +124,7 @@ fn leaving(mut candidates: Vec<Candidate>, short: Short) -> Vec<Candidate> {
 }
 
 /// All regions with a stripe on the server that could lie elsewhere.
-fn candidates(store: &Store, server: ServerId, follower: Option<&Follower>) -> Result<Vec<Candidate>> {
+fn candidates(store: &Store, server: ServerId, guide: &Guide) -> Result<Vec<Candidate>> {
     let file_systems: Vec<Option<u64>> = store
         .cluster
         .servers
@@ -160,7 +160,7 @@ fn candidates(store: &Store, server: ServerId, follower: Option<&Follower>) -> R
                 file: file.file,
                 region: info.region,
                 to: to.clone(),
-                is_wanted: follower.is_some_and(|follower| follower.wants(&file.path, info.region, server)),
+                is_wanted: guide.wants(&file.path, info.region, server),
                 is_open: file.users > 0,
                 modified_ns,
                 gives,

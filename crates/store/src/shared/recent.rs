@@ -14,6 +14,7 @@
 //! have been overwritten meanwhile is left out, and the number tells how much was missed. That is a seqlock: the writer's fence makes whoever
 //! sees a part of a new entry also see the number from before it.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use stripewise_layout::{Direction, FileOffset};
@@ -50,6 +51,14 @@ impl Noted {
         let direction = if place & 1 == 1 { Direction::Write } else { Direction::Read };
         Self { direction, offset: FileOffset(place >> 1), bytes: length as u32, time_ms: (length >> 32) as u32 }
     }
+}
+
+/// The clock of [`Noted::time_ms`].
+#[must_use]
+#[inline]
+pub fn now_ms() -> u32 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32
 }
 
 /// The ring of one lane.
