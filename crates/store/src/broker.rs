@@ -124,6 +124,7 @@ pub struct BrokerHandle {
     core: Arc<Core>,
     service: Option<service::Service>,
     movers: Option<Movers>,
+    keeper: Option<fragments::Keeper>,
     cleaned: Vec<String>,
 }
 
@@ -203,8 +204,9 @@ impl Broker {
             core.state.note(line);
         }
         let movers = Some(Movers::start(&core)?);
+        let keeper = Some(fragments::Keeper::start(&core)?);
         let service = Some(service::Service::start(Arc::clone(&core), listener)?);
-        Ok(BrokerHandle { core, service, movers, cleaned })
+        Ok(BrokerHandle { core, service, movers, keeper, cleaned })
     }
 }
 
@@ -244,6 +246,7 @@ impl BrokerHandle {
     fn end(&mut self) {
         // First, so that no client waits for a sealed region meanwhile.
         drop(self.movers.take());
+        drop(self.keeper.take());
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
@@ -302,6 +305,7 @@ pub(crate) struct Core {
     pub(crate) stations: Option<OwnedFd>,
     pub(crate) room: Mutex<Room>,
     log_room: Mutex<fragments::LogRoom>,
+    keeping: fragments::Keeping,
     drained: RwLock<BTreeSet<ServerId>>,
     moves: Moves,
     observing: Mutex<observing::Observing>,
@@ -362,6 +366,7 @@ impl Core {
             moves: Moves::new(throttle, replicas::Idle::new(options.idle_after)),
             room: Mutex::new(Room::new(cluster)),
             log_room: Mutex::new(fragments::LogRoom::new(cluster)),
+            keeping: fragments::Keeping::default(),
             drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),
             cluster: cluster.clone(),

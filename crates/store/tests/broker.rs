@@ -12,12 +12,16 @@ mod crashes;
 mod failing;
 #[path = "broker/faults.rs"]
 mod faults;
+#[path = "broker/fragments.rs"]
+mod fragments;
 #[path = "hooked/server.rs"]
 mod hooked;
 #[path = "broker/model.rs"]
 mod model;
 #[path = "broker/requests.rs"]
 mod requests;
+#[path = "broker/user.rs"]
+mod user;
 #[path = "broker/users.rs"]
 mod users;
 #[path = "broker/versions.rs"]

@@ -481,7 +481,7 @@ impl Core {
     pub(super) fn settle_all(&self) {
         let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
         for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
-            let flushed = self.flush(&managed);
+            let flushed = self.flush_at_once(&managed);
             let done = self.after_close(&managed).and_then(|_| {
                 let mut inner = guard(&managed.inner);
                 if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }

@@ -10,16 +10,23 @@
 //! | `logs` | making logs, taking them over, removing them |
 //! | `write_back` | from logs to disks |
 //! | `cutting` | entries that have to go: truncation, moves |
+//! | `copy_in` | from disks to logs |
 //! | `room` | what is granted to whom |
+//! | `shares` | granting, and giving up |
+//! | `keeper` | the thread that does this when it is time to |
 //!
 //! Whatever reads or changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
 //! is nobody else's meanwhile, and no two write back the same bytes.
 
+mod copy_in;
 mod cutting;
+mod keeper;
 mod logs;
 mod room;
+mod shares;
 mod write_back;
 
+pub(super) use keeper::{Keeper, Keeping};
 pub(super) use logs::log_object;
 pub(super) use room::LogRoom;
 
@@ -29,10 +36,12 @@ use super::requests::{Answer, Carried};
 use super::{Core, guard};
 use crate::protocol::{Refusal, Reply};
 use crate::shared::control::FragmentMode;
-use crate::shared::fragments::hints::Hints;
+use crate::shared::fragments::hints::{Hints, Suggestion};
 use crate::shared::fragments::table::FragmentTable;
 use rustix::fs::{Mode, OFlags};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use stripewise_layout::{ObjectOffset, RegionIndex, ServerId};
 
 /// A loaded file's fragments.
 #[derive(Default)]
@@ -49,7 +58,17 @@ pub(super) struct Logs {
 
 /// What whoever works on the entries has to remember.
 #[derive(Default)]
-pub(super) struct Work {}
+pub(super) struct Work {
+    /// Suggestions of clients, as far as they were looked at; then those that wait for their disks to be quiet.
+    suggestions_seen: u64,
+    waiting: VecDeque<Suggestion>,
+    quiet: BTreeMap<ServerId, keeper::Quiet>,
+    /// Up to where each disk was written back in passing.
+    cursors: BTreeMap<ServerId, (RegionIndex, ObjectOffset)>,
+    leavings: Option<keeper::Leavings>,
+    /// A fault of writing back is noted once until it works again.
+    fault_noted: bool,
+}
 
 impl Fragments {
     /// Held by who works on the entries. Taken before the file's lock, never under it.
@@ -85,6 +104,7 @@ impl Core {
             return Ok((Reply::Done, Vec::new()));
         }
         let file = managed.file;
+        self.keeping.watch(file);
         let open = |kind: &str, access: OFlags| {
             let name = format!("{file}.{kind}");
             rustix::fs::openat(self.state.run(), name, access | OFlags::CLOEXEC, Mode::empty())

@@ -1,7 +1,7 @@
 //! Fragments of one file: switched on or off, and what became of them.
 //!
-//! A file that never had logs is switched by a word of its control block. One that has them keeps them as long as it lives: switched off, nothing more
-//! is taken in, what is newer than the disks is written back, and what the logs hold goes on serving those who have them mapped.
+//! A file that never had logs is switched by a word of its control block. One that has them keeps them as long as it is used: switched off, nothing more
+//! is taken in, what is newer than the disks is written back, and what the logs hold goes on serving those who have them mapped; with the last of them they go.
 
 use super::files::{Managed, unknown};
 use super::fragments::Logs;
@@ -36,6 +36,7 @@ impl Core {
         }
         if managed.control.fragments() == FragmentMode::Leaving {
             self.flush(&managed)?;
+            self.keeping.watch(file);
         }
         Ok(())
     }

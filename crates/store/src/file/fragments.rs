@@ -86,7 +86,7 @@ fn small_class(request_bytes: u64, threshold_bytes: u64, part: &Part<'_>, sub: &
 }
 
 /// Steps of an eighth of a second, for the order of last uses.
-fn tick() -> u32 {
+pub(crate) fn tick() -> u32 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
 }

@@ -350,6 +350,21 @@ impl<'a, W: Word> Sets<'a, W> {
         None
     }
 
+    /// Takes this slot if it is free.
+    #[must_use]
+    pub fn take_this_slot(&self, slot: u32) -> bool {
+        let (word, bit) = (&self.free[slot as usize / 64], 1 << (slot % 64));
+        loop {
+            let bits = word.load();
+            if bits & bit == 0 {
+                return false;
+            }
+            if word.compare_exchange(bits, bits & !bit) {
+                return true;
+            }
+        }
+    }
+
     pub fn free_slot(&self, slot: u32) {
         self.free[slot as usize / 64].fetch_or(1 << (slot % 64));
     }

@@ -203,6 +203,16 @@ impl Slots {
         uses
     }
 
+    /// Changes with every use of a lane by those who have the file open; while it stays the same, nobody goes in or out.
+    #[must_use]
+    pub fn uses_mark(&self) -> u64 {
+        self.users().fold(0, |mark, (slot, _)| {
+            let entry = Self::entry(slot);
+            let lanes = (0..LANES).map(|lane| self.map.word(entry + LANES_AT + lane * 8).load(SeqCst));
+            lanes.fold(mark ^ u64::from(slot.0), |mark, word| mark.rotate_left(5).wrapping_add(word))
+        })
+    }
+
     /// Whether the use goes on: its lane has not been freed since, nor cleared by a later process.
     #[must_use]
     pub fn goes_on(&self, lane: &Use) -> bool {
@@ -242,11 +252,15 @@ mod tests {
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].what, seen[0].slot, seen[0].incarnation), (write_of(MAX_REGIONS - 2), slot, incarnation));
         assert!(slots.goes_on(&seen[0]) && slots.uses(RegionIndex(0), RegionIndex(9)).is_empty());
+        let inside = slots.uses_mark();
         first.free();
+        let outside = slots.uses_mark();
+        assert!(inside != outside && outside == slots.uses_mark());
         assert!(!slots.goes_on(&seen[0]) && slots.in_flight(slot).next().is_none());
         let again = slots.occupy(slot, 3, write_of(MAX_REGIONS - 2)).unwrap();
         assert!(!slots.goes_on(&seen[0]));
         again.free();
+        assert!(![inside, outside].contains(&slots.uses_mark()), "in and out again");
     }
 
     #[test]

@@ -52,6 +52,16 @@ impl Testbed {
         Self { root: root.path().to_owned(), directory: Some(root), cluster }
     }
 
+    /// Small parts of requests to each HServer have so many slots of 4 KiB.
+    pub fn with_fragments(slots: u64) -> Self {
+        let mut testbed = Self::new();
+        testbed.cluster.fragments = true;
+        testbed.cluster.fragment_threshold = Some(ByteCount(1024));
+        testbed.cluster.fragment_room = Some(ByteCount(slots * 4096));
+        std::fs::write(testbed.root.join("cluster.toml"), testbed.cluster.to_toml()).unwrap();
+        testbed
+    }
+
     /// The testbed that another process made.
     pub fn at(root: &Path) -> Self {
         let cluster = Cluster::load(&root.join("cluster.toml")).unwrap();

@@ -46,7 +46,7 @@ impl Core {
     ) -> Result<(), Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(()) };
         let is_across = |disk, range: &DiskRange| lies(inner, disk, range, size_bytes) == Lies::Across;
-        let picked = Picked { managed, logs: &logs, held: Some(inner), patience: WRITE_BACK_PATIENCE };
+        let picked = Picked { managed, logs: &logs, held: Some(inner), patience: WRITE_BACK_PATIENCE, is_paced: true };
         self.write_back(work, &picked, &|disk, seen| is_across(disk, &seen.range)).map(drop)
     }
 
@@ -83,7 +83,7 @@ impl Core {
     ) -> Result<bool, Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(true) };
         let mut work = managed.fragments.hold();
-        let picked = Picked { managed, logs: &logs, held: None, patience: WRITE_BACK_PATIENCE };
+        let picked = Picked { managed, logs: &logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced: true };
         for _ in 0..MOST_PASSES {
             if is_ended() {
                 return Ok(false);

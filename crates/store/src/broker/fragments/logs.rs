@@ -155,6 +155,7 @@ impl Core {
             logs.table.note_dirtied();
             managed.fragments.set(Some(Arc::new(logs)));
             self.show_mode(managed, if wants { FragmentMode::On } else { FragmentMode::Leaving });
+            self.keeping.watch(file);
             return Ok(());
         }
         let had_logs = matches!(managed.control.fragments(), FragmentMode::On | FragmentMode::Leaving);

@@ -47,6 +47,8 @@ pub(super) struct Picked<'a> {
     /// Given if the caller holds the file's lock.
     pub(super) held: Option<&'a Inner>,
     pub(super) patience: Duration,
+    /// Whether emulated devices take their time.
+    pub(super) is_paced: bool,
 }
 
 /// An entry that is flushing, and the object that it goes to.
@@ -62,7 +64,7 @@ struct Piece<'a> {
 pub(super) struct Handles(HashMap<(ServerId, ObjectName), ObjectHandle>);
 
 impl Handles {
-    fn get(
+    pub(super) fn get(
         &mut self,
         core: &Core,
         picked: &Picked<'_>,
@@ -86,16 +88,28 @@ impl Core {
         if guard(&managed.inner).freed {
             return Err(unknown(managed.file));
         }
-        self.flush_held(managed, &logs, &mut work)
+        self.flush_held(managed, &logs, &mut work, true)
     }
 
-    pub(super) fn flush_held(&self, managed: &Managed, logs: &Logs, work: &mut Work) -> Result<(), Refusal> {
+    /// The same at a stop: no program is left whose time emulated devices could tell of.
+    pub(in super::super) fn flush_at_once(&self, managed: &Managed) -> Result<(), Refusal> {
+        let Some(logs) = managed.fragments.logs() else { return Ok(()) };
+        self.flush_held(managed, &logs, &mut managed.fragments.hold(), false)
+    }
+
+    pub(super) fn flush_held(
+        &self,
+        managed: &Managed,
+        logs: &Logs,
+        work: &mut Work,
+        is_paced: bool,
+    ) -> Result<(), Refusal> {
         if !logs.table.take_dirtied() {
             logs.table.end_flush();
             return Ok(());
         }
         self.step("fragments: flush begun");
-        let picked = Picked { managed, logs, held: None, patience: WRITE_BACK_PATIENCE };
+        let picked = Picked { managed, logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced };
         let all_clean = self.write_back(work, &picked, &|_, _| true).inspect_err(|_| logs.table.note_dirtied())?;
         self.step("fragments: flushed");
         if all_clean {
@@ -204,12 +218,12 @@ impl Core {
         let (first, slot_bytes) = (&run[0], picked.logs.table.slot_bytes());
         let (start, object) = (first.seen.range.offset, first.object);
         let mut buffer = vec![0; run.iter().map(|piece| piece.seen.range.length as usize).sum()];
-        let (throttle, mut due, mut at) = (&self.moves.throttle, None, 0);
+        let (mut due, mut at) = (None, 0);
         for piece in run {
             let length = piece.seen.range.length;
             let name = log_name(picked.managed, piece.disk, &piece.log);
             let place = ObjectOffset(u64::from(piece.seen.slot) * slot_bytes);
-            due = due.max(throttle.reserve(piece.log.on, Direction::Read, name, place, length));
+            due = due.max(self.reserve_for(picked, piece.log.on, Direction::Read, name, (place, length)));
             let handle = handles.get(self, picked, piece.log.on, name, false)?;
             let slot = &mut buffer[at..at + length as usize];
             if self.read_whole(piece.log.on, handle, place, slot)? < slot.len() {
@@ -219,7 +233,7 @@ impl Core {
             at += length as usize;
         }
         due.inspect(|due| wait_in_background(*due));
-        let due = throttle.reserve(first.disk, Direction::Write, object, start, buffer.len() as u64);
+        let due = self.reserve_for(picked, first.disk, Direction::Write, object, (start, buffer.len() as u64));
         let handle = handles.get(self, picked, first.disk, object, true)?;
         picked.managed.extent.begin_write(object.region);
         let written = self.write_whole(first.disk, handle, start, &buffer);
@@ -227,6 +241,18 @@ impl Core {
         written?;
         picked.logs.hints.count(first.disk, Counter::WrittenBackBytes, buffer.len() as u64);
         Ok(due)
+    }
+
+    /// Takes the emulated device's time, behind all that was reserved before.
+    pub(super) fn reserve_for(
+        &self,
+        picked: &Picked<'_>,
+        server: ServerId,
+        direction: Direction,
+        object: ObjectName,
+        (offset, length): (ObjectOffset, u64),
+    ) -> Due {
+        picked.is_paced.then(|| self.moves.throttle.reserve(server, direction, object, offset, length))?
     }
 
     /// Returns the bytes up to the object's end.

@@ -170,6 +170,13 @@ impl Throttle {
         due
     }
 
+    /// Time that programs have reserved at an emulated device, ns; `None`: it has no stations to tell by.
+    pub(in super::super) fn foreground_ns(&self, server: ServerId) -> Option<u64> {
+        let (device, stations) = (self.devices.get(usize::from(server.0))?.as_ref()?, self.stations.as_ref()?);
+        let own_ns = device.own_ns[0].load(Relaxed);
+        Some(stations.server_load(server).device_busy.0.wrapping_sub(own_ns))
+    }
+
     /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
     pub(super) fn admit(
         &self,

@@ -203,6 +203,16 @@ impl FragmentTable {
         more
     }
 
+    /// Broker only: takes back slots from the last one on as long as they are free, at most so many. Returns how many.
+    pub fn withdraw(&self, disk: ServerId, most: u32) -> u32 {
+        let (Some(log), Some(word)) = (self.log(disk), self.granted_word(disk)) else { return 0 };
+        let granted = word.load(SeqCst) as u32;
+        let most = most.min(granted);
+        let withdrawn = (1..=most).take_while(|back| log.sets.take_this_slot(granted - back)).count() as u32;
+        word.store(u64::from(granted - withdrawn), SeqCst);
+        withdrawn
+    }
+
     fn granted_word(&self, disk: ServerId) -> Option<&AtomicU64> {
         let number = usize::from(disk.0);
         (number < self.servers).then(|| self.map.word(LOGS_AT + number * LOG_BYTES + GRANTED))
@@ -264,6 +274,10 @@ mod tests {
         let seen: Vec<_> = opened.log(ServerId(0)).unwrap().sets.all().collect();
         assert_eq!((seen.len(), seen[0].range, seen[0].class), (1, range, Class::Random));
         assert_eq!(opened.log(ServerId(1)).unwrap().sets.all().count(), 0);
+        // Slot 0 is the entry's.
+        assert_eq!((built.withdraw(ServerId(0), 100), built.withdraw(ServerId(0), 100)), (100, 27));
+        assert_eq!((opened.granted(ServerId(0)), opened.log(ServerId(0)).unwrap().sets.free_slots()), (1, 0));
+        assert_eq!((built.grant(ServerId(0), 2), built.log(ServerId(0)).unwrap().sets.take_slot()), (2, Some(1)));
         built.note_dirtied();
         assert!(opened.is_dirtied() && built.take_dirtied() && opened.is_dirtied());
         built.end_flush();
