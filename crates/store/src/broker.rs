@@ -331,6 +331,7 @@ impl Core {
     ) -> Result<Self, BrokerError> {
         let host = options.host.map_or_else(HostIdentity::of_this_host, Ok)?;
         let processes = processes_of(&state)?;
+        processes.forget_reads_of_the_dead();
         let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
         let stations = if emulated {
             Some(Stations::establish(&state.path().join("run/stations"), cluster.servers.len())?)

@@ -107,6 +107,8 @@ pub struct Predicted {
     pub wait_ns: u64,
     /// Its own time, ns.
     pub service_ns: u64,
+    /// Of that the time at the station that it holds longest: so long others wait for it at most.
+    pub held_ns: u64,
 }
 
 /// An open object.

@@ -292,6 +292,9 @@ impl Core {
             let mut client = guard(&connection.client);
             (client.claim.take(), std::mem::take(&mut client.opened))
         };
+        if let Some((slot, incarnation)) = claim {
+            self.processes.forget_reads(slot, incarnation);
+        }
         for file in files.into_keys() {
             let Some(managed) = self.if_loaded(file) else { continue };
             self.left(&managed, connection.id);

@@ -5,8 +5,8 @@ use crate::protocol::ServerInfo;
 use crate::server::{ObjectName, Predicted, ServerBackend, ServerError};
 use rustix::fd::BorrowedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 
 /// A server of the cluster.
@@ -15,13 +15,11 @@ pub(super) struct Seat {
     backend: OnceLock<Box<dyn ServerBackend>>,
     /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
     may_wait: AtomicBool,
-    /// Sub-requests under way of this process's reads that had a choice.
-    reads: AtomicU32,
 }
 
 impl Seat {
     pub(super) fn new(info: ServerInfo) -> Self {
-        Self { info, backend: OnceLock::new(), may_wait: false.into(), reads: 0.into() }
+        Self { info, backend: OnceLock::new(), may_wait: false.into() }
     }
 }
 
@@ -55,8 +53,8 @@ impl Core {
         self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
     }
 
-    /// What a read issued now would take. Of a server that cannot tell: what it was measured to take, behind as many such reads as this process has
-    /// under way there. `None`: there is no such server.
+    /// What a read issued now would take. Of a server that cannot tell: what it was measured to take, behind as many such reads as all processes have
+    /// under way there that had a choice. `None`: there is no such server.
     pub(crate) fn predict_read(
         &self,
         server: ServerId,
@@ -70,22 +68,8 @@ impl Core {
         }
         let seat = self.seats.get(usize::from(server.0))?;
         let service_ns = seat.info.read_cost.ns(length);
-        Some(Predicted { wait_ns: service_ns.saturating_mul(seat.reads.load(Relaxed).into()), service_ns })
-    }
-
-    /// Counts a read with a choice that begins or, with `false`, ends.
-    pub(crate) fn count_read(&self, server: ServerId, begins: bool) {
-        let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
-        if begins {
-            seat.reads.fetch_add(1, Relaxed);
-        } else {
-            seat.reads.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// In a forked child: the reads that were under way are its parent's.
-    pub(crate) fn forget_reads(&self) {
-        self.seats.iter().for_each(|seat| seat.reads.store(0, Relaxed));
+        let before = self.processes.reads_under_way(server);
+        Some(Predicted { wait_ns: service_ns.saturating_mul(before), service_ns, held_ns: service_ns })
     }
 
     /// Looks at an object just opened; see [`Self::may_wait`].

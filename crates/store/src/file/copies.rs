@@ -1,15 +1,15 @@
 //! Reading a region that has replicas.
 //!
-//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there, where
-//! it makes the servers no busier than another does; else what others lose by it is added. A request that is spread over many disks costs each of
-//! them a seek, and in that time they could have served others. As long as servers are idle nobody misses it. When requests stand in queues, work of all servers
-//! together is what runs out: with `b` the time for which a request waits at a server now, in the mean, about `b` over the work of one are before it, and
-//! each will be later by the additional work, shared by all servers. So `b` times the work of a copy over that of the cheapest one is added. (The
-//! paper's cost weighs the same by the number of processes, which it takes as known.)
+//! The copy is chosen for each region's part of a request: the one whose last server is predicted to be done first, given what is under way there, and
+//! what others lose by it added. A request that is spread over many disks costs each of them a seek, in which they could have served others. While servers are
+//! idle nobody misses that. Where requests stand in queues, the servers' work is what runs out: with a wait of `w` in the mean, about `w` over the work of one
+//! request are before it at each server, and as many come behind it, each of which is later by the work that this copy takes beyond that of the cheapest one,
+//! shared by the servers. So `w` times that work over the cheapest is added. (The paper's cost weighs the same by the number of processes, which it takes as
+//! known.)
 //!
 //! Of equals the place is taken, then the replicas in the order of their numbers, so the choice is the same wherever the load is. Emulated
-//! servers predict from their stations, which all processes share; of others only this process's own reads are known (`client::servers`). A copy
-//! that cannot be read is passed over for the next, which is how the loss of a server is survived.
+//! servers predict from their stations; at others the reads that had a choice are counted (`shared::loads`). Both are what all processes of the host do. A
+//! copy that cannot be read is passed over for the next, which is how the loss of a server is survived.
 
 use super::StripedFile;
 use super::buffers::Buffers;
@@ -18,7 +18,9 @@ use super::transfer::{Obstacle, Stopped, from_first_byte};
 use crate::client::Core;
 use crate::server::{Due, ObjectName, Predicted};
 use crate::shared::control::RegionState;
+use crate::shared::loads::Loads;
 use crate::shared::marking::Motion;
+use crate::shared::processes::ProcessSlot;
 use stripewise_layout::{Direction, FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
 
 /// A region's copies, best first.
@@ -54,31 +56,37 @@ fn reading(mut subs: impl Iterator<Item = Option<Predicted>>) -> Option<Reading>
 
 /// The costs of copies in ns, one for each; the most there is where a server is unknown.
 fn costs_ns(copies: &[Option<Reading>]) -> Vec<f64> {
-    let known = || copies.iter().flatten();
-    let waits_ns: f64 = known().map(|copy| copy.waits_ns as f64).sum();
-    let wait_ns = waits_ns / known().map(|copy| copy.sub_requests as f64).sum::<f64>().max(1.0);
-    let least_ns = known().map(|copy| copy.work_ns).min().unwrap_or(0).max(1) as f64;
-    let cost = |copy: &Reading| copy.last_ns as f64 + wait_ns * (copy.work_ns as f64 / least_ns);
+    let least_ns = copies.iter().flatten().map(|copy| copy.work_ns).min().unwrap_or(0).max(1) as f64;
+    let cost = |copy: &Reading| {
+        let wait_ns = copy.waits_ns as f64 / copy.sub_requests.max(1) as f64;
+        copy.last_ns as f64 + wait_ns * (copy.work_ns as f64 / least_ns - 1.0).max(0.0)
+    };
     copies.iter().map(|copy| copy.as_ref().map_or(f64::INFINITY, cost)).collect()
 }
 
 /// Reads counted as under way until dropped.
 struct Counted<'a> {
-    core: &'a Core,
+    loads: Option<(Loads<'a>, ProcessSlot)>,
     servers: Vec<ServerId>,
 }
 
 impl<'a> Counted<'a> {
     fn new(core: &'a Core, piece: &RegionPiece, view: StripeView<'_>) -> Self {
+        // As this process is now: a child that is forked has another slot and nothing under way.
+        let loads = core.identity().and_then(|(slot, _)| Some((core.processes.loads_of(slot)?, slot)));
         let servers: Vec<ServerId> = view.split(piece.offset, piece.length).map(|sub| sub.server).collect();
-        servers.iter().for_each(|server| core.count_read(*server, true));
-        Self { core, servers }
+        if let Some((loads, slot)) = &loads {
+            servers.iter().for_each(|server| loads.begin(*slot, *server));
+        }
+        Self { loads, servers }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.servers.iter().for_each(|server| self.core.count_read(*server, false));
+        if let Some((loads, slot)) = &self.loads {
+            self.servers.iter().for_each(|server| loads.end(*slot, *server));
+        }
     }
 }
 
@@ -204,7 +212,7 @@ mod tests {
     fn of_equals_the_first_is_taken_and_what_is_unknown_last() {
         assert_eq!(taken(&[(2, 5, 7), (2, 5, 7)]), 0);
         let known = reading([Some(Predicted { wait_ns: 9, service_ns: 9, held_ns: 9 })].into_iter());
-        assert_eq!(costs_ns(&[None, known]), [f64::INFINITY, 27.0]);
+        assert_eq!(costs_ns(&[None, known]), [f64::INFINITY, 18.0]);
         assert_eq!(reading([Some(Predicted::default()), None].into_iter()), None);
         assert_eq!(costs_ns(&[Some(Reading::default())]), [0.0]);
     }

@@ -250,7 +250,9 @@ impl Stations {
         let of_link = link.map_or(Nanos(0), |link| link.demand(access.bytes));
         let end = if link.is_some() { device_end.max(free(LINK)) + of_link } else { device_end };
         let service_ns = own(demand.channel).0 + demand.serial.0 + of_link.0;
-        Predicted { wait_ns: (end.0 - issue.0).saturating_sub(service_ns), service_ns }
+        let of_channel = own(demand.channel).0.div_ceil((device.channels() as u64).max(1));
+        let held_ns = of_channel.max(demand.serial.0).max(of_link.0);
+        Predicted { wait_ns: (end.0 - issue.0).saturating_sub(service_ns), service_ns, held_ns }
     }
 
     fn note_stream(&self, server: ServerId, streams: usize, access: &Access, skip_bytes: u64) -> Option<u64> {

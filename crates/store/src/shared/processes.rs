@@ -1,19 +1,24 @@
 //! Process slots of a cluster: which processes live, by kernel locks.
 //!
-//! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages). Slot n is held by a POSIX
+//! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages), whether it has counted reads since it was claimed
+//! (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
 //! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
 //! the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A process never conflicts with its own locks; what it
 //! has claimed itself it therefore notes in its own memory.
 
+use super::loads::{self, Loads};
 use super::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
+use stripewise_layout::ServerId;
 
 /// Processes of one host that can use a cluster at the same time.
 pub const MAX_PROCESSES: u16 = 4096;
 const ENTRY_BYTES: usize = 64;
-const LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const COUNTS_AT: usize = 16;
+const TABLE_LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const LENGTH: usize = TABLE_LENGTH + loads::LENGTH;
 const LOCKS_AT: i64 = 1 << 40;
 
 /// Slots of one table that this process has claimed, one bit each.
@@ -74,6 +79,8 @@ pub struct Incarnation(pub u64);
 pub struct Processes {
     descriptor: OwnedFd,
     map: SharedMap,
+    /// Not behind a table that an older broker has made.
+    has_loads: bool,
     claims: &'static Claims,
 }
 
@@ -85,9 +92,63 @@ impl Processes {
     }
 
     pub fn open(descriptor: OwnedFd) -> rustix::io::Result<Self> {
-        let map = SharedMap::new(&descriptor, LENGTH, true)?;
         let found = rustix::fs::fstat(&descriptor)?;
-        Ok(Self { descriptor, map, claims: Claims::of((found.st_dev, found.st_ino)) })
+        let has_loads = found.st_size >= LENGTH as i64;
+        let map = SharedMap::new(&descriptor, if has_loads { LENGTH } else { TABLE_LENGTH }, true)?;
+        Ok(Self { descriptor, map, has_loads, claims: Claims::of((found.st_dev, found.st_ino)) })
+    }
+
+    fn loads(&self) -> Option<Loads<'_>> {
+        self.has_loads.then(|| Loads::new(&self.map, TABLE_LENGTH))
+    }
+
+    fn has_counted(&self, slot: ProcessSlot) -> &AtomicU64 {
+        self.map.word(usize::from(slot.0 % MAX_PROCESSES) * ENTRY_BYTES + COUNTS_AT)
+    }
+
+    /// Where the holder of `slot` counts the reads that it has under way.
+    #[must_use]
+    pub fn loads_of(&self, slot: ProcessSlot) -> Option<Loads<'_>> {
+        let loads = self.loads()?;
+        if self.has_counted(slot).load(Relaxed) == 0 {
+            self.has_counted(slot).store(1, Relaxed);
+        }
+        Some(loads)
+    }
+
+    /// Sub-requests of reads that had a choice, under way at a server.
+    #[must_use]
+    pub fn reads_under_way(&self, server: ServerId) -> u64 {
+        self.loads().map_or(0, |loads| loads.under_way(server))
+    }
+
+    /// Forgets the reads under way of a claim that is gone.
+    pub fn forget_reads(&self, slot: ProcessSlot, incarnation: Incarnation) {
+        // Another claim has settled what it found.
+        if self.incarnation(slot) == incarnation {
+            self.settle(slot);
+        }
+    }
+
+    fn settle(&self, slot: ProcessSlot) {
+        if let Some(loads) = self.loads()
+            && self.has_counted(slot).swap(0, Relaxed) != 0
+        {
+            loads.settle(slot);
+        }
+    }
+
+    /// A broker that starts: forgets the reads of all processes that are gone.
+    pub fn forget_reads_of_the_dead(&self) {
+        let is_alive = |slot: &ProcessSlot| self.is_alive(*slot, self.incarnation(*slot));
+        let (living, dead): (Vec<_>, Vec<_>) = (0..MAX_PROCESSES)
+            .map(ProcessSlot)
+            .filter(|slot| self.has_counted(*slot).load(Relaxed) != 0)
+            .partition(is_alive);
+        dead.into_iter().for_each(|slot| self.settle(slot));
+        if let Some(loads) = self.loads().filter(|_| living.is_empty()) {
+            loads.clear_sums();
+        }
     }
 
     #[must_use]
@@ -106,6 +167,7 @@ impl Processes {
                 let entry = usize::from(slot) * ENTRY_BYTES;
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
                 self.map.word(entry + 8).store(process, Relaxed);
+                self.settle(ProcessSlot(slot));
                 return Some((ProcessSlot(slot), Incarnation(incarnation)));
             }
         }
@@ -222,6 +284,52 @@ mod tests {
         processes.release(first.0);
         assert!(!processes.is_alive(first.0, first.1) && processes.is_alive(second.0, second.1));
         assert!(!processes.is_alive(ProcessSlot(first.0.0 ^ 0x800), Incarnation(0)));
+    }
+
+    #[test]
+    fn reads_under_way_are_summed_and_end_with_their_process() {
+        let processes = Processes::build(tempfile::tempfile().unwrap().into()).unwrap();
+        let (one, other) = (processes.claim().unwrap(), processes.claim().unwrap());
+        let under_way = || [3, 5].map(|server| processes.reads_under_way(ServerId(server)));
+        for (slot, server) in [(one.0, 3), (one.0, 3), (one.0, 5), (other.0, 5)] {
+            processes.loads_of(slot).unwrap().begin(slot, ServerId(server));
+        }
+        assert_eq!(under_way(), [2, 2]);
+        processes.loads_of(one.0).unwrap().end(one.0, ServerId(3));
+        assert_eq!(under_way(), [1, 2]);
+        // Of a claim that is not the latest nothing is taken.
+        processes.forget_reads(one.0, Incarnation(one.1.0 - 1));
+        assert_eq!(under_way(), [1, 2]);
+        processes.forget_reads(one.0, one.1);
+        processes.forget_reads(one.0, one.1);
+        assert_eq!(under_way(), [0, 1]);
+        // It lived after all: what it ends is not taken off again.
+        processes.loads_of(one.0).unwrap().end(one.0, ServerId(3));
+        assert_eq!(under_way(), [0, 1]);
+        // Dead, and nobody saw it: a broker that starts does, and the next process with its slot.
+        processes.loads_of(one.0).unwrap().begin(one.0, ServerId(3));
+        processes.release(one.0);
+        processes.forget_reads_of_the_dead();
+        assert_eq!(under_way(), [0, 1]);
+        processes.release(other.0);
+        let next = processes.claim().unwrap();
+        assert!([one.0, other.0].contains(&next.0));
+        processes.forget_reads_of_the_dead();
+        assert_eq!(under_way(), [0, 0]);
+        // Beyond the sums, one is shared.
+        processes.loads_of(next.0).unwrap().begin(next.0, ServerId(3 + 256));
+        assert_eq!(under_way(), [1, 0]);
+    }
+
+    #[test]
+    fn a_table_without_counts_has_none() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(TABLE_LENGTH as u64).unwrap();
+        let processes = Processes::open(file.into()).unwrap();
+        let (slot, incarnation) = processes.claim().unwrap();
+        assert!(processes.loads_of(slot).is_none() && processes.reads_under_way(ServerId(0)) == 0);
+        processes.forget_reads(slot, incarnation);
+        processes.forget_reads_of_the_dead();
     }
 
     #[test]
