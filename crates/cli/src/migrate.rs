@@ -282,6 +282,8 @@ fn control(context: &Context, store: &Store, control: MoveControl, said: &str) -
         );
     }
     store.done(Admin::ControlMoves(control))?;
+    // A daemon notes a pause, which is to outlive the process that serves; without one it ends with that.
+    let _ = socket::ask(&store.cluster.state, "POST", "/adopt");
     if context.json {
         return status(context, store);
     }

@@ -74,18 +74,15 @@ impl Observer {
     /// Takes in files that were opened meanwhile, and leaves those that are no more; returns the latter.
     pub fn meet(&mut self) -> Result<Vec<FileId>, ClientError> {
         loop {
-            let request = Request::Admin(Admin::Observe { after: self.after });
+            let request = Request::Admin(Admin::Observe { after: self.after, anew: self.since_ns == 0 });
             let (since_ns, files, more) = match self.client.request(&request, &[])?.0 {
                 Reply::Observed { since_ns, files, more } => (since_ns, files, more),
                 reply => return Err(unexpected("Observe", &reply)),
             };
-            if since_ns != self.since_ns {
+            if std::mem::replace(&mut self.since_ns, since_ns) != since_ns && self.after > 0 {
                 // Numbers are another broker's.
-                let is_first = self.after == 0;
-                (self.since_ns, self.after) = (since_ns, 0);
-                if !is_first {
-                    continue;
-                }
+                self.after = 0;
+                continue;
             }
             for told in files {
                 self.after = told.number;

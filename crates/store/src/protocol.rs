@@ -220,9 +220,10 @@ pub enum Admin {
         file: FileId,
     },
     /// From now on until this connection ends, processes note their requests for observers. Answer: `Observed`, files that were open or opened since
-    /// then, from behind number `after`.
+    /// then, from behind number `after`. `anew`: what was noted for an observer before is not wanted.
     Observe {
         after: u64,
+        anew: bool,
     },
     /// The memory in which the requests on a file are noted. Answer: `Opened`, not writable, with the same descriptors as of `Open`.
     ObservedMemory {

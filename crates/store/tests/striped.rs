@@ -21,6 +21,8 @@ mod moves;
 mod moves_ended;
 #[path = "striped/moves_killed.rs"]
 mod moves_killed;
+#[path = "striped/observed.rs"]
+mod observed;
 #[path = "striped/power.rs"]
 mod power;
 #[path = "striped/power_lost.rs"]
@@ -55,6 +57,7 @@ fn role() {
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
         "crowded" => faults::use_without_free_descriptors(&world),
+        "accessor" => observed::access(&world, &arguments),
         "stranger" => faults::use_without_permission(&world, &arguments),
         "forker" => forks::fork_and_use(&world, &arguments),
         other => panic!("no role {other}"),

@@ -47,9 +47,9 @@ impl Guide {
         match self {
             Guide::Nobody => Ok(()),
             Guide::Plan(follower) => follower.order_again(store, voice),
-            // From where everything lies by then, at the end of the window.
+            // The daemon orders again whatever was under way and is of no plan.
             Guide::Online(online) => {
-                online.forget_orders();
+                online.meet_broker();
                 Ok(())
             }
         }

@@ -167,9 +167,8 @@ impl Online {
         Ok(Duration::from_secs_f64((self.window.1 - self.started.elapsed().as_secs_f64()).max(0.0)))
     }
 
-    /// Another broker answers: what was ordered is gone, and so is what was thought settled.
-    pub(crate) fn forget_orders(&mut self) {
-        self.ordered.clear();
+    /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted anew by the next plan.
+    pub(crate) fn meet_broker(&mut self) {
         self.settled = None;
     }
 

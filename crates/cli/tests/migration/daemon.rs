@@ -55,6 +55,7 @@ fn moves_go_on_when_the_broker_that_had_them_ends() {
     daemon.hear("another process serves");
     place.done(&["restripe", "data", "--layout", "<0B,64KiB>", "--background"]);
     until_copying(&place);
+    place.done(&["migrate", "pause"]);
     let metric = || {
         let text = ask_unix(&place, "GET", "/metrics");
         text.lines().find_map(|line| line.strip_prefix("stripewise_serving ").map(str::to_owned))
@@ -66,7 +67,10 @@ fn moves_go_on_when_the_broker_that_had_them_ends() {
         status(&place)["totals"]["left_bytes"].as_u64() > Some(0)
     });
     assert_eq!(metric().as_deref(), Some("1"));
-    assert_eq!(status(&place)["totals"]["bandwidth"], "16KiB/s");
+    let totals = status(&place)["totals"].clone();
+    assert_eq!(totals["bandwidth"], "16KiB/s");
+    assert_eq!(totals["paused"], "by `stripewise migrate pause`", "a pause goes on as well");
+    place.done(&["migrate", "resume"]);
     place.done(&["migrate", "bandwidth", "unlimited"]);
     place.done(&["migrate", "wait"]);
     assert_eq!(spans(&place), whole(3, "<0B,64KiB>"));

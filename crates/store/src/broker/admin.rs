@@ -90,7 +90,7 @@ impl Core {
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Fragments { file } => Ok((self.file_fragments(file)?, Vec::new())),
-            Admin::Observe { after } => self.observe(connection, after),
+            Admin::Observe { after, anew } => self.observe(connection, after, anew),
             Admin::ObservedMemory { file } => self.memory_to_observe(file),
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }

@@ -21,6 +21,8 @@ const FILES_AT_ONCE: usize = 24;
 pub(super) struct Observing {
     /// Connections that observe.
     by: HashSet<u64>,
+    /// The first of them was not there before.
+    anew: bool,
     /// Files that were open or opened since, by the order in which that was seen.
     seen: BTreeMap<u64, FileId>,
     numbers: HashMap<FileId, u64>,
@@ -30,7 +32,10 @@ pub(super) struct Observing {
 impl Observing {
     fn see(&mut self, managed: &Managed) {
         if !self.numbers.contains_key(&managed.file) {
-            managed.control.begin_observation();
+            // One that was watched already, by a predecessor's leave, goes on being so.
+            if self.anew || managed.control.observation().is_none() {
+                managed.control.begin_observation();
+            }
             self.last += 1;
             self.numbers.insert(managed.file, self.last);
             self.seen.insert(self.last, managed.file);
@@ -47,10 +52,13 @@ impl Observing {
 impl Core {
     /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
     /// number `after`.
-    pub(super) fn observe(&self, connection: &Connection, after: u64) -> Answer {
+    pub(super) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
         let is_first = {
             let mut observing = guard(&self.observing);
             let is_first = observing.by.is_empty();
+            if is_first {
+                observing.anew = anew;
+            }
             observing.by.insert(connection.id);
             is_first
         };
