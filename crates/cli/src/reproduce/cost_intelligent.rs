@@ -5,10 +5,11 @@
 
 mod accuracy;
 mod calibration;
+mod live;
 mod mixed;
 mod tiles;
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, TestbedKind, Unit};
 use super::lab::{Lab, Machine};
 use anyhow::Result;
 use stripewise_device::{lookup_device, lookup_link};
@@ -110,7 +111,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         paper: PAPER,
         place: "figure 7",
         title: "Hybrid replication under IOR",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "IOR with a file of 64 MiB for each process, 1 to 96 processes (InfiniBand: 64) and 4 KiB to 4 MiB as printed, written and then read. Three \
                 copies of each file, in 1-DH, 1-DV and 2-D; every access goes to the copy that the model finds cheapest. Copies are not kept in step here: the simulation \
                 counts the access to the chosen copy alone, as the paper counts it. Bandwidth is all bytes over all time, each combination's time from the first 64 \
@@ -121,14 +122,17 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 the average, all bytes over all time: nearly all of the time is spent on small requests, for which 1-DV is best, and \
                 what large requests gain on other copies hardly shows in it. An average of the bandwidths of the single runs would \
                 show more, but the text says that it is not that.",
-        run: |setting| mixed::figure_7(setting, 64),
+        run: |setting| match setting.testbed {
+            TestbedKind::Simulated => mixed::figure_7(setting, 64),
+            TestbedKind::Emulated => live::figure_7(setting),
+        },
     },
     Experiment {
         id: "cost-fig8",
         paper: PAPER,
         place: "figure 8",
         title: "Hybrid replication under MPI-Tile-IO",
-        testbeds: SIMULATED,
+        testbeds: BOTH,
         setup: "MPI-Tile-IO reads of one shared file, tiles of 1024 x 1024, 1024 x 2048 and 2048 x 2048 bytes, 4 to 256 processes, three copies with stripes of 16 KiB, \
                 256 KiB and 4 MiB, taken for 1-DH, 2-D and 1-DV as the paper does. Collective: one aggregator on each node with ROMIO's 16 MiB \
                 buffer. Not collective: each tile is one request, as list I/O of PVFS2 sends it, in an array one tile wide.",
@@ -137,7 +141,10 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 up to 16 MiB from one process on each of 48 (or 8) nodes and takes a stripe of 4 MiB for 1-DV, on which such a request \
                 would be on one server, while really it is on four and meets others there. Chosen with that known, copies would gain 9 \
                 to 13 % there. The baseline is 16 KiB by the caption and 4 KB by the text; it is the former here.",
-        run: tiles::figure_8,
+        run: |setting| match setting.testbed {
+            TestbedKind::Simulated => tiles::figure_8(setting),
+            TestbedKind::Emulated => live::figure_8(setting),
+        },
     },
 ];
 

@@ -9,6 +9,7 @@
 //! processes that do not share a link. Plans come from the lab's own profile, which is free of error; nothing is calibrated.
 
 pub(crate) mod live;
+pub(crate) mod replicated;
 
 use super::lab::Lab;
 use crate::context::Context;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use stripewise_device::{DEVICES, LINKS, Named};
-use stripewise_layout::{ByteCount, Cluster, Direction, Placement};
+use stripewise_layout::{ByteCount, Cluster, Direction, Placement, ServerUrl};
 use stripewise_model::Profile;
 use stripewise_sim::{FilePlacements, ServerModel};
 use stripewise_store::protocol::Admin;
@@ -47,6 +48,8 @@ pub(crate) struct EmulatedLab {
     stations: Arc<Stations>,
     player: Player,
     steps: Steps,
+    /// By which all times of the devices are multiplied, and those that are told divided.
+    dilation: f64,
     /// Goes last.
     work: Work,
 }
@@ -109,11 +112,17 @@ impl EmulatedLab {
     /// # Errors
     /// When a device or link of the lab has no name by which an emulated server could ask for it.
     pub(crate) fn build(lab: &Lab, bytes: ByteCount, ranks: Ranks) -> Result<Self> {
-        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
-        Self::build_with(&stripewise, lab, bytes, ranks)
+        Self::build_dilated(lab, bytes, ranks, 1.0)
     }
 
-    fn build_with(stripewise: &Path, lab: &Lab, bytes: ByteCount, ranks: Ranks) -> Result<Self> {
+    /// As [`Self::build`], with servers so many times slower, for programs whose small requests this machine could not make as fast as the devices
+    /// answer them. Times and bandwidths that are told are those of the devices undilated.
+    pub(crate) fn build_dilated(lab: &Lab, bytes: ByteCount, ranks: Ranks, dilation: f64) -> Result<Self> {
+        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        Self::build_with(&stripewise, lab, bytes, (ranks, dilation))
+    }
+
+    fn build_with(stripewise: &Path, lab: &Lab, bytes: ByteCount, (ranks, dilation): (Ranks, f64)) -> Result<Self> {
         let work = Work::make("reproduce", ByteCount(bytes.0.saturating_mul(COPIES)))?;
         let directory = work.path();
         let steps = Steps::quiet(stripewise, directory);
@@ -133,14 +142,19 @@ impl EmulatedLab {
         if lab.cluster.fragments {
             let Cluster { fragments, fragment_threshold, fragment_room, .. } = lab.cluster;
             cluster = Cluster { fragments, fragment_threshold, fragment_room, ..cluster };
-            std::fs::write(context.cluster_path(), cluster.to_toml()).context("writing the testbed's cluster file")?;
         }
+        for server in &mut cluster.servers {
+            if let ServerUrl::Emulated { time_scale, .. } = &mut server.url {
+                *time_scale = dilation;
+            }
+        }
+        std::fs::write(context.cluster_path(), cluster.to_toml()).context("writing the testbed's cluster file")?;
         let profile = Profile { cluster: cluster.id.clone(), emulated: true, ..lab.profile.clone() };
         profile.check(&cluster, Path::new("the laboratory's profile"))?;
         let system = stripewise_sim::System { client_link: None, ..lab.system.clone() };
         let store = Store::open(&context)?;
         let stations = store.client.stations().context("an emulated cluster has stations")?.clone();
-        Ok(Self { lab: Lab { cluster, profile, system }, store, stations, player, steps, work })
+        Ok(Self { lab: Lab { cluster, profile, system }, store, stations, player, steps, dilation, work })
     }
 
     /// The machines as they are here: plans are made for these.
@@ -211,11 +225,11 @@ impl EmulatedLab {
 
     /// Fresh files on these placements.
     fn place(&self, prepared: &Prepared<'_>, placements: &[Placement]) -> Result<()> {
-        for ((pristine, path), placement) in prepared.paths.iter().zip(placements) {
+        for ((_, path), placement) in prepared.paths.iter().zip(placements) {
             self.store.done(Admin::Expect { path: name_of(path)?, placement: placement.clone() })?;
-            self.steps.run(["cp".into(), pristine.into(), path.into()])?;
         }
-        Ok(())
+        let pristine = prepared.paths.iter().map(|(pristine, _)| pristine.into());
+        self.steps.run([OsString::from("cp")].into_iter().chain(pristine).chain([self.work.path().join("data").into()]))
     }
 
     fn remove(&self, paths: &[PathBuf]) -> Result<()> {
@@ -239,7 +253,8 @@ impl EmulatedLab {
         ensure!(verified == Some(true), "the program read other bytes than were written");
         let seconds = phases.iter().map(|phase| phase.seconds).sum::<f64>();
         let host_bound = self.stations.host_report().stalls > 0 || start_skew_s > seconds * START_SHARE;
-        let run = |phase: &Phase| EmulatedRun { bytes: phase.bytes(), seconds: phase.seconds, host_bound };
+        let run =
+            |phase: &Phase| EmulatedRun { bytes: phase.bytes(), seconds: phase.seconds / self.dilation, host_bound };
         Ok(phases.iter().map(run).collect())
     }
 }

@@ -86,6 +86,12 @@ impl Lab {
         self
     }
 
+    /// With regions of another size.
+    pub(crate) fn with_regions(mut self, region_size: ByteCount) -> Self {
+        self.cluster.region_size = region_size;
+        self
+    }
+
     /// What tracing a run of the program would give; its phases are the windows.
     pub(crate) fn count(&self, program: &dyn Program) -> Vec<FileAccess> {
         let region_size = self.cluster.region_size;

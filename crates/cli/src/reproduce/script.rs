@@ -5,7 +5,7 @@ use stripewise_trace::{FileShape, IoRequest, Program, ProgramFile, Step};
 
 type MakeSteps<'a> = dyn Fn(u32) -> Box<dyn Iterator<Item = Step> + Send + 'a> + Sync + 'a;
 
-/// A program on one shared file whose steps are made when asked for: millions of requests take no memory.
+/// A program whose steps are made when asked for: millions of requests take no memory.
 pub(super) struct Generated<'a> {
     files: Vec<FileShape>,
     processes: u32,
@@ -15,7 +15,7 @@ pub(super) struct Generated<'a> {
 }
 
 impl<'a> Generated<'a> {
-    /// `make` gives the steps of a process, the same at every call, with `phases` - 1 phase marks.
+    /// On one shared file. `make` gives the steps of a process, the same at every call, with `phases` - 1 phase marks.
     pub(super) fn shared<I: Iterator<Item = Step> + Send + 'a>(
         file_bytes: u64,
         (processes, nodes): (u32, u32),
@@ -24,6 +24,17 @@ impl<'a> Generated<'a> {
     ) -> Self {
         let files = vec![FileShape { path: SHARED.to_owned(), size_bytes: file_bytes }];
         Self { files, processes, nodes, phases, make: Box::new(move |process| Box::new(make(process))) }
+    }
+
+    /// With a file of `file_bytes` for each process, in one phase.
+    pub(super) fn file_per_process<I: Iterator<Item = Step> + Send + 'a>(
+        file_bytes: u64,
+        (processes, nodes): (u32, u32),
+        make: impl Fn(u32) -> I + Sync + 'a,
+    ) -> Self {
+        let file = |process| FileShape { path: format!("/data/own.{process}"), size_bytes: file_bytes };
+        let make = Box::new(move |process| -> Box<dyn Iterator<Item = Step> + Send + 'a> { Box::new(make(process)) });
+        Self { files: (0..processes).map(file).collect(), processes, nodes, phases: 1, make }
     }
 }
 

@@ -9,12 +9,12 @@ use stripewise_sim::SimOptions;
 use stripewise_trace::{AccessClass, Benchmark, Program};
 
 /// Width and height of a tile in bytes, as printed.
-const TILES: [(u64, u64); 3] = [(1024, 1024), (1024, 2048), (2048, 2048)];
+pub(super) const TILES: [(u64, u64); 3] = [(1024, 1024), (1024, 2048), (2048, 2048)];
 const PROCESSES: [u32; 5] = [4, 16, 64, 128, 256];
 /// Of the copies that stand for [`LAYOUTS`], in its order: 1-DH, 1-DV, 2-D.
-const STRIPES: [ByteCount; 3] = [ByteCount(16 << 10), ByteCount(4 << 20), ByteCount(256 << 10)];
+pub(super) const STRIPES: [ByteCount; 3] = [ByteCount(16 << 10), ByteCount(4 << 20), ByteCount(256 << 10)];
 /// ROMIO's `cb_buffer_size`.
-const BUFFER: ByteCount = ByteCount(16 << 20);
+pub(super) const BUFFER: ByteCount = ByteCount(16 << 20);
 
 /// One MPI-Tile-IO, not collective.
 #[derive(Clone, Copy, PartialEq, Debug)]

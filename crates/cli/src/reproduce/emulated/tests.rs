@@ -57,12 +57,12 @@ fn over(servers: &[u16], stripe_bytes: u32) -> Placement {
 fn processes_run_on_the_servers_of_the_lab_and_read_what_was_written() {
     let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
     let (command, program) = (command(), program());
-    let forked = EmulatedLab::build_with(&command, &lab(), FILE, Ranks::Forked).unwrap();
+    let forked = EmulatedLab::build_with(&command, &lab(), FILE, (Ranks::Forked, 1.0)).unwrap();
     let whole = FilePlacements::fixed(over(&[0, 2], 8192));
     assert_eq!(forked.run(&forked.prepare(&program).unwrap(), &[whole]).unwrap().bytes, 2 * FILE.0);
     drop(forked);
 
-    let lab = EmulatedLab::build_with(&command, &lab(), FILE, Ranks::Mpi).unwrap();
+    let lab = EmulatedLab::build_with(&command, &lab(), FILE, (Ranks::Mpi, 1.0)).unwrap();
     let names: Vec<&str> = lab.lab().cluster.servers.iter().map(|server| server.name.as_str()).collect();
     assert_eq!((names, lab.lab().system.client_link), (vec!["hdd0", "hdd1", "ssd0"], None));
     let prepared = lab.prepare(&program).unwrap();
@@ -90,7 +90,7 @@ fn first_of(plan: &Plan) -> PlannedWindow {
 fn regions_follow_a_plan_while_the_program_runs() {
     let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
     let program = program();
-    let lab = EmulatedLab::build_with(&command(), &lab(), FILE, Ranks::Forked).unwrap();
+    let lab = EmulatedLab::build_with(&command(), &lab(), FILE, (Ranks::Forked, 1.0)).unwrap();
     let prepared = lab.prepare(&program).unwrap();
     let mut plan = lab.lab().plan_counted(PolicyName::Def, &program, &lab.lab().count(&program), 1).unwrap();
     let first = first_of(&plan);
