@@ -4,18 +4,20 @@
 //! for each request size, plans with every policy, places the data by each plan and runs the same program redirected. Every
 //! step is a `stripewise` command in a process of its own, printed before it runs. The program verifies every byte that it reads.
 //! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
+//! Last comes the [`live`] part.
 
+pub(crate) mod live;
 mod table;
 pub(crate) mod testbed;
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::results::{RESULTS_VERSION, Results, RunResult};
+use crate::results::{LiveResult, RESULTS_VERSION, Results, RunResult};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_planner::{Plan, PolicyName, Prediction};
 use table::Measured;
@@ -23,6 +25,8 @@ use testbed::Testbed;
 
 /// A host-bound run is repeated once, unless the demo would then take longer than this by the time of its runs so far.
 const REPEAT_WITHIN_S: f64 = 225.0;
+/// What of that is left for the live part, about as long as it takes by default.
+const LIVE_S: f64 = 25.0;
 
 /// Do the main job on an emulated testbed and show what each policy gains
 #[derive(Args, Debug)]
@@ -67,6 +71,10 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
 
+    /// About how long the live part's program should take until its hot set changes, in seconds; 0 leaves the live part out
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, allow_negative_numbers = true)]
+    live: f64,
+
     /// Seed of regions, requests and random placements
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -86,12 +94,13 @@ struct Shown<'a> {
     runs: &'a [RunResult],
     profile: &'a serde_json::Value,
     cluster: &'a serde_json::Value,
+    live: &'a Option<LiveResult>,
 }
 
 impl<'a> Shown<'a> {
     fn of(results: &'a Results) -> Self {
-        let Results { version: _, emulated, runs, profile, cluster } = results;
-        Self { emulated: *emulated, runs, profile, cluster }
+        let Results { version: _, emulated, runs, profile, cluster, live } = results;
+        Self { emulated: *emulated, runs, profile, cluster, live }
     }
 }
 
@@ -101,10 +110,16 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         !arguments.policy.is_empty() && !arguments.request.is_empty(),
         "name at least one policy and one request size"
     );
+    live::check(&arguments)?;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make the directory {}", arguments.out.display()))?;
-    let Measurements { testbed, results, mut inputs } =
-        measure(&arguments, &Repeats { host_bound_within_s: REPEAT_WITHIN_S, of: &|_| 1 })?;
+    let is_live = arguments.live > 0.0;
+    let host_bound_within_s = if is_live { REPEAT_WITHIN_S - LIVE_S } else { REPEAT_WITHIN_S };
+    let Measurements { testbed, mut results, mut inputs } =
+        measure(&arguments, &Repeats { host_bound_within_s, of: &|_| 1 })?;
+    if is_live {
+        results.live = Some(live::run(&testbed, &arguments, started + Duration::from_secs_f64(REPEAT_WITHIN_S))?);
+    }
     let path = arguments.out.join("results.json");
     std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
         .with_context(|| format!("cannot write {}", path.display()))?;
@@ -115,10 +130,15 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         context.object(&Shown::of(&results))?;
     } else {
         context.line(table::table(&results.runs))?;
+        if let Some(live) = &results.live {
+            context.line(live::text(live))?;
+        }
         context.line(format!("{} and {}", report.display(), path.display()))?;
     }
     context.say(format!("took {:.0} s", started.elapsed().as_secs_f64()));
-    Ok(if results.runs.iter().all(|run| run.verified) { Verdict::Done } else { Verdict::Finding })
+    let is_live_good = |live: &LiveResult| live.runs.iter().all(|run| run.verified && run.failed_moves == 0);
+    let is_good = results.runs.iter().all(|run| run.verified) && results.live.as_ref().is_none_or(is_live_good);
+    Ok(if is_good { Verdict::Done } else { Verdict::Finding })
 }
 
 /// Read bandwidths of a Zipf-distributed program on emulated servers, with every policy and request size, as the demo measures them.
@@ -140,6 +160,7 @@ pub(crate) fn emulated_runs(
         request: requests.to_vec(),
         policy: policies.to_vec(),
         seconds: 1.5,
+        live: 0.0,
         seed,
     };
     let measured = measure(&arguments, &Repeats { host_bound_within_s: f64::INFINITY, of: repeats })?;
@@ -163,6 +184,7 @@ fn measure(arguments: &DemoArgs, repeats: &Repeats<'_>) -> Result<Measurements> 
         runs: Vec::new(),
         profile: serde_json::to_value(&testbed.profile)?,
         cluster: serde_json::to_value(&testbed.cluster)?,
+        live: None,
     };
     // The report shows one trace with its plans in full, the middle one; the results of all.
     let shown = arguments.request.len() / 2;
@@ -241,6 +263,7 @@ mod tests {
             runs: vec![run],
             profile: serde_json::json!({"a": 1}),
             cluster: serde_json::json!({}),
+            live: Some(crate::results::tests::live()),
         };
         let mut written = serde_json::to_value(&results).unwrap();
         assert!(written.as_object_mut().unwrap().remove("version").is_some());

@@ -23,6 +23,7 @@ pub(crate) use source::Source;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use stripewise_layout::ServerUrl;
 use stripewise_trace::{FileShape, Pacing, Program, RecordedOptions};
 use target::Wishes;
@@ -132,6 +133,21 @@ pub(crate) struct Measured {
     verify_s: f64,
     /// Absent without --verify.
     pub(crate) verified: Option<bool>,
+    /// Only of runs that were asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) slices: Option<Slices>,
+}
+
+/// Bytes over time.
+#[derive(Clone, Deserialize, Serialize, Debug)]
+pub(crate) struct Slices {
+    /// The agreed start by the clock that no change of the date disturbs, the same for all processes of a host.
+    pub(crate) started_ns: u64,
+    pub(crate) slice_s: f64,
+    /// When the first request of each phase began, since the start.
+    pub(crate) phases_s: Vec<f64>,
+    /// Of requests that ended in the slice.
+    pub(crate) bytes: Vec<u64>,
 }
 
 impl Measured {
@@ -397,6 +413,11 @@ impl Player {
         let mut words = self.words(program, paths)?;
         words.extend(["--mark".into(), command]);
         Ok(words)
+    }
+
+    /// What to add to the words so that the bytes of every slice of time are told.
+    pub(crate) fn slicing(slice: Duration) -> [OsString; 2] {
+        ["--slice".into(), slice.as_nanos().to_string().into()]
     }
 
     /// What a run of those words printed.

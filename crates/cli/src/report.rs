@@ -7,6 +7,7 @@ mod bars;
 mod fits;
 mod heat;
 mod latency;
+mod live;
 mod load;
 mod page;
 mod prices;
@@ -110,8 +111,8 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
         let results: Results = serde_json::from_value(value)
             .with_context(|| format!("{}: not the results of a demonstration", path.display()))?;
         ensure!(
-            results.version == RESULTS_VERSION,
-            "{}: results of version {}; this stripewise reads version {RESULTS_VERSION}: run `stripewise demo` anew",
+            (1..=RESULTS_VERSION).contains(&results.version),
+            "{}: results of version {}; this stripewise reads versions 1 to {RESULTS_VERSION}: run `stripewise demo` anew",
             path.display(),
             results.version
         );

@@ -1,4 +1,5 @@
-//! `results.json`, which the demo writes and the report reads: bandwidth of every run beside the model's prediction.
+//! `results.json`, which the demo writes and the report reads: bandwidth of every run beside the model's prediction, and bandwidth over time of
+//! a program whose hot set changes.
 
 use serde::{Deserialize, Serialize};
 use stripewise_layout::Direction;
@@ -14,10 +15,13 @@ pub(crate) struct Results {
     /// The profile and the cluster that the runs were made with, as in their own files.
     pub(crate) profile: serde_json::Value,
     pub(crate) cluster: serde_json::Value,
+    /// Absent in files of version 1, and where it was left out.
+    #[serde(default)]
+    pub(crate) live: Option<LiveResult>,
 }
 
-/// The version that is written and read.
-pub(crate) const RESULTS_VERSION: u32 = 1;
+/// The version that is written; version 1, without the live part, is read too.
+pub(crate) const RESULTS_VERSION: u32 = 2;
 
 fn version_1() -> u32 {
     1
@@ -39,6 +43,95 @@ pub(crate) struct RunResult {
     /// The machine and not the emulated devices was the bottleneck.
     #[serde(default)]
     pub(crate) host_bound: bool,
+}
+
+/// A program whose hot set changes at half time, on regions that stay where they lie and on regions that are moved meanwhile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct LiveResult {
+    /// Whose plan says where regions lie in each half.
+    pub(crate) policy: String,
+    /// As `stripewise replay` takes it.
+    pub(crate) workload: String,
+    pub(crate) op: Direction,
+    pub(crate) request_bytes: u64,
+    pub(crate) ranks: u32,
+    pub(crate) file_bytes: u64,
+    /// Length of a slice of time.
+    pub(crate) slice_s: f64,
+    /// Without moves, with moves.
+    pub(crate) runs: Vec<LiveRun>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct LiveRun {
+    pub(crate) migrate: bool,
+    /// Before the change of the hot set, after it.
+    pub(crate) halves: Vec<LiveHalf>,
+    /// Of the requests that ended in each slice of time.
+    pub(crate) slice_bytes: Vec<u64>,
+    /// What movers wrote in each slice of time, as the broker told.
+    pub(crate) slice_copied_bytes: Vec<u64>,
+    /// Of regions that were moved before the program ended.
+    pub(crate) moved_bytes: u64,
+    /// Moves that were ordered and not done by then; their regions stay.
+    pub(crate) unfinished_moves: u64,
+    pub(crate) failed_moves: u64,
+    /// Every byte that was read was compared with what it had to be.
+    pub(crate) verified: bool,
+    /// The machine and not the emulated devices was the bottleneck.
+    pub(crate) host_bound: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct LiveHalf {
+    /// When the first request began, since the run's start.
+    pub(crate) start_s: f64,
+    /// From the first request to the last.
+    pub(crate) seconds: f64,
+    pub(crate) bytes: u64,
+}
+
+impl LiveHalf {
+    /// Million bytes per second.
+    pub(crate) fn mb_s(&self) -> Option<f64> {
+        let mb_s = self.bytes as f64 / 1e6 / self.seconds;
+        (self.seconds > 0.0 && mb_s.is_finite()).then_some(mb_s)
+    }
+}
+
+impl LiveRun {
+    /// Bandwidth before the change and after it, unless the machine set the pace.
+    pub(crate) fn mb_s(&self) -> [Option<f64>; 2] {
+        [0, 1].map(|half| self.halves.get(half).filter(|_| !self.host_bound)?.mb_s())
+    }
+
+    /// When the hot set changed, since the start.
+    pub(crate) fn changed_s(&self) -> Option<f64> {
+        self.halves.get(1).map(|half| half.start_s)
+    }
+
+    /// Until the last request ended.
+    pub(crate) fn end_s(&self) -> f64 {
+        self.halves.iter().map(|half| half.start_s + half.seconds).fold(0.0, f64::max)
+    }
+}
+
+impl LiveResult {
+    pub(crate) fn run(&self, migrate: bool) -> Option<&LiveRun> {
+        self.runs.iter().find(|run| run.migrate == migrate)
+    }
+
+    /// What moves brought after the change, as a share of the bandwidth without them.
+    pub(crate) fn gain(&self) -> Option<f64> {
+        let after = |migrate| self.run(migrate)?.mb_s()[1];
+        Some(after(true)? / after(false)? - 1.0)
+    }
+
+    /// Bytes that were moved as a share of the file's.
+    pub(crate) fn moved_share(&self) -> Option<f64> {
+        let run = self.run(true)?;
+        (self.file_bytes > 0).then(|| run.moved_bytes as f64 / self.file_bytes as f64)
+    }
 }
 
 impl Results {
@@ -95,6 +188,54 @@ pub(crate) mod tests {
         }
     }
 
+    /// 40 MB/s in the first half, then half as much where regions stay; with moves three quarters at first, and as before from the second second on.
+    pub(crate) fn live() -> LiveResult {
+        let half = |start_s, seconds| LiveHalf { start_s, seconds, bytes: 160_000_000 };
+        let run = |migrate, seconds, after: Vec<u64>, copied: Vec<u64>| LiveRun {
+            migrate,
+            halves: vec![half(0.0, 4.0), half(4.0, seconds)],
+            slice_bytes: [vec![20_000_000; 8], after].concat(),
+            slice_copied_bytes: [vec![0; 8], copied].concat(),
+            moved_bytes: if migrate { 32 << 20 } else { 0 },
+            unfinished_moves: 0,
+            failed_moves: 0,
+            verified: true,
+            host_bound: false,
+        };
+        LiveResult {
+            policy: "h2dp".into(),
+            workload: "ior:pattern=zipf,size=128MiB,phases=2".into(),
+            op: Direction::Read,
+            request_bytes: 65536,
+            ranks: 32,
+            file_bytes: 128 << 20,
+            slice_s: 0.5,
+            runs: vec![
+                run(false, 8.0, vec![10_000_000; 16], vec![0; 16]),
+                run(
+                    true,
+                    4.5,
+                    [vec![15_000_000; 4], vec![20_000_000; 5]].concat(),
+                    [vec![8 << 20; 4], vec![0; 5]].concat(),
+                ),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_moves_bring_is_told_of_the_half_after_the_change_only() {
+        let mut live = live();
+        assert_eq!(live.run(false).unwrap().mb_s(), [Some(40.0), Some(20.0)]);
+        assert!((live.gain().unwrap() - 7.0 / 9.0).abs() < 1e-9, "{:?}", live.gain());
+        assert_eq!(live.moved_share(), Some(0.25));
+        assert_eq!(live.run(true).map(|run| (run.changed_s(), run.end_s())), Some((Some(4.0), 8.5)));
+        live.runs[0].host_bound = true;
+        assert_eq!((live.runs[0].mb_s(), live.gain()), ([None; 2], None));
+        live.runs[0].host_bound = false;
+        live.runs[1].halves[1].seconds = 0.0;
+        assert_eq!(live.gain(), None, "no time is no bandwidth");
+    }
+
     #[test]
     fn gains_are_over_def_and_without_host_bound_runs() {
         let mut wrong = run("h2dp", Direction::Write, 65536, 9e9);
@@ -114,6 +255,7 @@ pub(crate) mod tests {
             runs,
             profile: serde_json::Value::Null,
             cluster: serde_json::Value::Null,
+            live: None,
         };
         assert!((results.gain("h2dp").unwrap() - 1.0).abs() < 1e-9);
         assert_eq!(results.gain("psa"), None, "def has no run of that size");
@@ -166,8 +308,14 @@ pub(crate) mod tests {
         let network = serde_json::json!({"e_s": 1e-4, "t_s_per_byte": 1e-8, "source": "given"});
         let profile = serde_json::json!({"version": 1, "cluster": "c", "emulated": true, "measured_at": "", "servers": [server],
             "network": network});
-        let results =
-            Results { version: 1, emulated: true, runs: runs.collect(), profile, cluster: serde_json::Value::Null };
+        let results = Results {
+            version: 2,
+            emulated: true,
+            runs: runs.collect(),
+            profile,
+            cluster: serde_json::Value::Null,
+            live: Some(live()),
+        };
         let text = serde_json::to_string_pretty(&results).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("results.json");

@@ -19,7 +19,7 @@ use stripewise_store::server::stations::Stations;
 const PROGRAM: Source = Source { name: "zipf_io", text: include_str!("../../../../demo/zipf_io.c"), headers: &[] };
 
 /// Share of the file that fits the SSDs, as H2DP section 5.1.
-const SSD_SHARE: u64 = 6;
+pub(super) const SSD_SHARE: u64 = 6;
 /// Stripe size of `def`.
 const DEF_STRIPE_BYTES: u64 = 64 << 10;
 /// Step of the policies' stripe sizes.
@@ -29,7 +29,7 @@ const COPIES: u64 = 4;
 const MEMORY: &str = "/dev/shm";
 
 pub(super) struct Testbed {
-    steps: Steps,
+    pub(super) steps: Steps,
     size: ByteCount,
     pub(super) cluster: Cluster,
     pub(super) profile: Profile,
@@ -91,6 +91,10 @@ impl Testbed {
         let testbed = Self { steps, size: arguments.size, cluster, profile, work };
         testbed.create(arguments)?;
         Ok(testbed)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.work.path()
     }
 
     fn data(&self) -> PathBuf {
@@ -208,7 +212,7 @@ impl Testbed {
         lines.map(|line| Measured::parse(line, host_bound)).collect()
     }
 
-    fn stations(&self) -> Result<Stations> {
+    pub(super) fn stations(&self) -> Result<Stations> {
         let path = self.cluster.state.join("run/stations");
         let file = std::fs::File::options().read(true).write(true).open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;

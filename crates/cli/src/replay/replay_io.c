@@ -19,6 +19,8 @@
  * Phases (--mark COMMAND): rank 0 runs the command at the begin of every phase but the first, the phase's number behind it,
  * while the other ranks go on. That time is the phase's.
  *
+ * Slices (--slice NS): how many bytes of requests ended in each slice of that many nanoseconds since the agreed start.
+ *
  * Prints one JSON line. Exit status: 0 done, 1 wrong data, 2 an error.
  */
 #define _GNU_SOURCE
@@ -47,6 +49,7 @@
 #define POLL_LONGEST_NS 2000000
 #define CHUNK_BYTES (UINT64_C(4) << 20)
 #define OCTAVE_BITS 6
+#define SLICES_MOST (UINT64_C(1) << 20)
 #define BUCKETS (64 << OCTAVE_BITS)
 
 enum { READ, WRITE, DIRECTIONS };
@@ -75,6 +78,7 @@ struct stages {
 static int rank, ranks;
 static bool verifying;
 static const char *mark_command; /* NULL: phases are not marked */
+static int64_t slice_ns;         /* 0: bytes are not told by time */
 static uint64_t file_count, phase_count;
 static struct file *files;
 static const uint64_t *records;
@@ -267,6 +271,36 @@ static double percentile(const int64_t *counts, int64_t total, double share)
     return 0;
 }
 
+/* ---- bytes over time --------------------------------------------------------------------------------------------- */
+
+static int64_t *slice_bytes;
+static uint64_t slice_count, slice_room;
+
+/* Room for so many slices, those that are new with nothing in them. */
+static void have_slices(uint64_t count)
+{
+    if (count > SLICES_MOST)
+        fail("%" PRIu64 " slices of time are too many; make them longer", count);
+    if (count > slice_room) {
+        uint64_t room = slice_room ? slice_room : 64;
+        while (room < count)
+            room *= 2;
+        slice_bytes = realloc(slice_bytes, room * sizeof *slice_bytes);
+        if (!slice_bytes)
+            fail("no memory for %" PRIu64 " slices of time", room);
+        memset(slice_bytes + slice_room, 0, (room - slice_room) * sizeof *slice_bytes);
+        slice_room = room;
+    }
+    slice_count = count > slice_count ? count : slice_count;
+}
+
+static void count_in_slice(int64_t ended_ns, uint64_t bytes)
+{
+    uint64_t slice = ended_ns > 0 ? (uint64_t)(ended_ns / slice_ns) : 0;
+    have_slices(slice + 1);
+    slice_bytes[slice] += (int64_t)bytes;
+}
+
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
 static char *buffer; /* of words that lie as the file's do */
@@ -314,6 +348,8 @@ static bool do_request(const struct record *record, handle opened, struct stages
     if (begun_ns - start_ns < stages->begin_ns[stage])
         stages->begin_ns[stage] = begun_ns - start_ns;
     stages->end_ns[stage] = ended_ns - start_ns;
+    if (slice_ns)
+        count_in_slice(moved_ns - start_ns, record->bytes);
     return good;
 }
 
@@ -407,8 +443,25 @@ static void print_direction(const char *name, const struct sums *sums, int direc
     putchar('}');
 }
 
+/* When the first request of each phase began; of one without requests, when the next one's did. */
+static void print_slices(const struct stages *stages, int64_t start_ns)
+{
+    printf("\"slices\":{\"started_ns\":%" PRId64 ",\"slice_s\":%.9f,\"phases_s\":[", start_ns, (double)slice_ns / 1e9);
+    for (uint64_t phase = 0; phase < phase_count; phase++) {
+        int64_t begin_ns = INT64_MAX;
+        for (uint64_t i = 0; i < stages->count; i++)
+            if (stages->phase[i] >= phase && stages->begin_ns[i] < begin_ns)
+                begin_ns = stages->begin_ns[i];
+        printf("%s%.6f", phase ? "," : "", begin_ns == INT64_MAX ? 0 : (double)begin_ns / 1e9);
+    }
+    fputs("],\"bytes\":[", stdout);
+    for (uint64_t i = 0; i < slice_count; i++)
+        printf("%s%" PRId64, i ? "," : "", slice_bytes[i]);
+    fputs("]},", stdout);
+}
+
 /* All ranks take part, rank 0 prints. */
-static void report(struct stages *stages, int64_t skew_ns, int64_t lateness_ns, bool good)
+static void report(struct stages *stages, int64_t start_ns, int64_t skew_ns, int64_t lateness_ns, bool good)
 {
     struct sums *phases = allocate(phase_count * sizeof *phases), all = {0};
     memset(phases, 0, phase_count * sizeof *phases);
@@ -426,6 +479,10 @@ static void report(struct stages *stages, int64_t skew_ns, int64_t lateness_ns, 
             add(&phases[stages->phase[i]], stages, i);
     }
     int64_t verify_sum_ns = reduced(verify_ns, SUM);
+    if (slice_ns) {
+        have_slices((uint64_t)reduced((int64_t)slice_count, MAX));
+        reduce(slice_bytes, (int)slice_count, SUM);
+    }
     if (rank != 0)
         return;
     printf("{\"ranks\":%d,\"seconds\":%.6f,", ranks, (double)last_ns / 1e9);
@@ -440,7 +497,10 @@ static void report(struct stages *stages, int64_t skew_ns, int64_t lateness_ns, 
         print_direction("write", &phases[i], WRITE, NULL);
         putchar('}');
     }
-    printf("],\"start_skew_s\":%.6f,\"lateness_s\":%.6f,\"verify_s\":%.6f,\"verified\":%s}\n", (double)skew_ns / 1e9,
+    fputs("],", stdout);
+    if (slice_ns)
+        print_slices(stages, start_ns);
+    printf("\"start_skew_s\":%.6f,\"lateness_s\":%.6f,\"verify_s\":%.6f,\"verified\":%s}\n", (double)skew_ns / 1e9,
            (double)lateness_ns / 1e9, (double)verify_sum_ns / 1e9 / ranks,
            !verifying ? "null" : good ? "true" : "false");
     fflush(stdout);
@@ -465,11 +525,13 @@ int main(int argc, char **argv)
             verifying = true;
         else if (!strcmp(argv[i], "--mark") && i + 1 < argc)
             mark_command = argv[++i];
+        else if (!strcmp(argv[i], "--slice") && i + 1 < argc)
+            slice_ns = strtoll(argv[++i], NULL, 10);
         else
             path = argv[i];
     }
-    if (!path) {
-        fputs("usage: replay_io SCRIPT [--verify] [--mark COMMAND]\n", stderr);
+    if (!path || slice_ns < 0) {
+        fputs("usage: replay_io SCRIPT [--verify] [--mark COMMAND] [--slice NS]\n", stderr);
         return 2;
     }
     prctl(PR_SET_TIMERSLACK, 1);
@@ -499,7 +561,7 @@ int main(int argc, char **argv)
     barrier();
     good = reduced(!good, MAX) == 0;
     int64_t latest_ns = reduced(late_ns, MAX), earliest_ns = reduced(late_ns, MIN);
-    report(&stages, latest_ns - earliest_ns, latest_ns, good);
+    report(&stages, start_ns, latest_ns - earliest_ns, latest_ns, good);
     for (uint64_t i = 0; i < file_count; i++)
         if (used[i])
             close_file(&opened[i], &files[i]);

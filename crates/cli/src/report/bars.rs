@@ -342,7 +342,7 @@ mod tests {
         read.host_bound = true;
         let runs = vec![write, read, run("def", Direction::Write, 65536, 5.0)];
         let null = serde_json::Value::Null;
-        let results = Results { version: 1, emulated: true, runs, profile: null.clone(), cluster: null };
+        let results = Results { version: 1, emulated: true, runs, profile: null.clone(), cluster: null, live: None };
         let bars = together(&results);
         assert_eq!(bars.len(), 1, "def has no reads");
         assert!((bars[0].found_mb_s.unwrap() - 150.0).abs() < 1e-9 && bars[0].host_bound);

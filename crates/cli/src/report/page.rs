@@ -1,6 +1,7 @@
 //! The page: sections in order, each with its pictures and tables, and only those for which there is something to show.
 
 mod bandwidth;
+mod live;
 mod optimum;
 mod plans;
 mod simulated;
@@ -8,7 +9,7 @@ mod simulated;
 use super::heat;
 use super::summary::{FileSummary, TraceSummary};
 use crate::figures::{bytes, counted, duration, grouped, signed_percent};
-use crate::results::Results;
+use crate::results::{LiveResult, Results};
 use crate::simulate::file::Simulation;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -36,6 +37,7 @@ struct Page<'a> {
     emulated: bool,
     tiles: Vec<Tile>,
     bandwidth: Option<bandwidth::Bandwidth>,
+    live: Option<live::LiveSection>,
     optima: Vec<optimum::OptimumSection>,
     simulated: Option<simulated::SimulatedSection>,
     heat: Vec<FileHeat>,
@@ -87,6 +89,7 @@ fn page(material: &Material) -> Page<'_> {
         emulated: is_emulated(material),
         tiles: tiles(material),
         bandwidth: bandwidth::section(material),
+        live: live_part(material).map(live::section),
         optima: optimum::sections(&material.plans),
         simulated: material.simulation.as_ref().map(simulated::section),
         heat: material.trace.iter().flat_map(|trace| &trace.files).filter_map(file_heat).collect(),
@@ -114,6 +117,10 @@ fn is_emulated(material: &Material) -> bool {
     material.results.as_ref().is_some_and(|results| results.emulated)
         || material.plans.iter().any(|plan| plan.emulated)
         || material.profile.as_ref().is_some_and(|profile| profile.emulated)
+}
+
+fn live_part(material: &Material) -> Option<&LiveResult> {
+    material.results.as_ref()?.live.as_ref()
 }
 
 fn title(material: &Material) -> String {
@@ -255,6 +262,7 @@ fn sources(material: &Material, profile: Option<&Profile>) -> Vec<(String, Strin
             format!("{} with {}, {verified} of them with every byte verified", results.runs.len(), bytes(total.0)),
         ));
     }
+    rows.extend(live_part(material).map(|result| ("live part".to_owned(), live::source(result))));
     rows.extend(material.simulation.iter().map(|simulation| ("simulation".to_owned(), simulated::source(simulation))));
     rows
 }

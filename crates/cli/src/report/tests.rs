@@ -130,7 +130,8 @@ fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
         }
     }
     let profile = serde_json::to_value(profile).unwrap();
-    Results { version: 1, emulated: true, runs, profile, cluster: serde_json::Value::Null }
+    let live = Some(crate::results::tests::live());
+    Results { version: 2, emulated: true, runs, profile, cluster: serde_json::Value::Null, live }
 }
 
 /// Two phases of a hot set that moves, under plans that follow it and plans that do not.
@@ -210,8 +211,8 @@ fn with_requests_of_a_measured_size(material: &mut Material) {
     }
 }
 
-const SECTIONS: [&str; 9] =
-    ["bandwidth", "optimum", "simulated", "accesses", "regions", "load", "profile", "plans", "sources"];
+const SECTIONS: [&str; 10] =
+    ["bandwidth", "live", "optimum", "simulated", "accesses", "regions", "load", "profile", "plans", "sources"];
 
 /// Addresses that a browser would fetch; the namespace of SVG is a name and not one.
 fn external(html: &str) -> Vec<&str> {
@@ -237,7 +238,7 @@ fn a_full_report_has_all_sections_and_loads_nothing() {
 fn a_report_of_little_says_little() {
     let html = render(&Material { profile: everything().profile, ..Material::default() }).unwrap();
     assert!(html.contains("<section id=\"profile\">"));
-    for absent in ["bandwidth", "optimum", "simulated", "accesses", "regions", "load", "plans"] {
+    for absent in ["bandwidth", "live", "optimum", "simulated", "accesses", "regions", "load", "plans"] {
         assert!(
             !html.contains(&format!("<section id=\"{absent}\">")) && !html.contains(&format!("#{absent}\"")),
             "{absent}"
@@ -286,6 +287,33 @@ fn a_simulation_alone_makes_a_report_that_says_so() {
         assert!(html.contains(text), "{text}");
     }
     assert!(!html.contains("NaN") && !html.contains(">inf"), "a figure is not a number");
+}
+
+#[test]
+fn the_live_part_shows_what_moves_bring_and_draws_no_conclusion_from_a_paced_run() {
+    let mut material = everything();
+    let html = render(&material).unwrap();
+    for text in [
+        "<br>Reads of 64 KiB by 32 ranks on a file of 128 MiB</p>",
+        "<td>40</td><td>35.6</td><td>+78 %</td>",
+        "<td>32 MiB</td><td>25 %</td><td>0</td><td>yes</td>",
+        "<tr><td>4.00</td><td>20</td><td>30</td><td>16.8</td></tr>",
+        "the hot set changes, 4 s</text>",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("host-bound</text>"));
+    let results = material.results.as_mut().unwrap();
+    results.live.as_mut().unwrap().runs[1].host_bound = true;
+    let html = render(&material).unwrap();
+    assert!(html.contains("<th scope=\"row\">regions move</th><td>host</td><td>host</td><td>\u{2013}</td>"));
+    assert!(
+        html.contains("host-bound</text>")
+            && html.contains("so there is no result to show.")
+            && !html.contains("+78 %")
+    );
+    material.results.as_mut().unwrap().live = None;
+    assert!(!render(&material).unwrap().contains("id=\"live\""));
 }
 
 /// A browser without a network (its only proxy does not exist) shows the page and complains of nothing. Left out where there is no
