@@ -77,12 +77,13 @@ pub(crate) struct DaemonArgs {
     #[command(flatten)]
     options: FollowArgs,
 
-    #[command(flatten)]
-    online: OnlineArgs,
-
     /// Tell metrics at this loopback address too; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+
+    // Last: its heading would be that of all that follows.
+    #[command(flatten)]
+    online: OnlineArgs,
 }
 
 /// How a plan is followed; of `daemon` and `run`.

@@ -58,12 +58,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     follow: FollowArgs,
 
-    #[command(flatten)]
-    online: OnlineArgs,
-
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+
+    // Last: its heading would be that of all that follows.
+    #[command(flatten)]
+    online: OnlineArgs,
 }
 
 pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
