@@ -59,10 +59,42 @@ pub struct Log<'a> {
     pub sets: Sets<'a, AtomicU64>,
 }
 
+/// What the head says of a log, which never changes. Read once: whoever may write the file may write this too, later.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    on: ServerId,
+    generation: Generation,
+    slots: u32,
+    entries: usize,
+    area: usize,
+}
+
+impl Place {
+    /// `None`: the server has no log.
+    fn read(map: &SharedMap, server: usize, servers: usize, length: usize) -> rustix::io::Result<Option<Self>> {
+        let word = |offset| map.word(LOGS_AT + server * LOG_BYTES + offset).load(Relaxed);
+        let Some(on) = word(ON).checked_sub(1) else { return Ok(None) };
+        let place = (|| {
+            let place = Self {
+                on: ServerId(u16::try_from(on).ok().filter(|on| usize::from(*on) < servers)?),
+                generation: Generation(u32::try_from(word(GENERATION)).ok()?),
+                slots: u32::try_from(word(SLOTS)).ok().filter(|slots| slots.is_multiple_of(64))?,
+                entries: usize::try_from(word(ENTRIES)).ok().filter(|entries| entries.is_multiple_of(WAYS))?,
+                area: usize::try_from(word(AREA)).ok().filter(|area| area.is_multiple_of(8))?,
+            };
+            let end = place.area.checked_add(place.slots as usize / 8)?;
+            let end = end.checked_add(place.entries.checked_mul(ENTRY_WORDS * 8)?)?;
+            (place.area >= LOGS_AT + servers * LOG_BYTES && end <= length).then_some(place)
+        })();
+        place.map(Some).ok_or(Errno::INVAL)
+    }
+}
+
 #[derive(Debug)]
 pub struct FragmentTable {
     map: SharedMap,
-    servers: usize,
+    /// By server.
+    places: Box<[Option<Place>]>,
     slot_bytes: u64,
 }
 
@@ -107,7 +139,8 @@ impl FragmentTable {
         map.word(SLOT_BYTES_AT).store(slot_bytes, Relaxed);
         map.word(SERVERS_AT).store(logs.len() as u64, Relaxed);
         map.word(0).store(MAGIC, Release);
-        Ok(Self { map, servers: logs.len(), slot_bytes })
+        let places = (0..logs.len()).map(|server| Place::read(&map, server, logs.len(), at));
+        Ok(Self { places: places.collect::<Result<_, _>>()?, map, slot_bytes })
     }
 
     /// Maps a table. `INVAL`: the file is none, or of another version or file, or damaged so that it cannot be used.
@@ -127,21 +160,9 @@ impl FragmentTable {
         {
             return Err(Errno::INVAL);
         }
-        let table = Self { map, servers: servers as usize, slot_bytes };
-        for server in 0..servers as usize {
-            let (area, slots, entries) = table.area(server);
-            let end = area.checked_add(slots / 8).and_then(|at| at.checked_add(entries.checked_mul(ENTRY_WORDS * 8)?));
-            let fits = slots.is_multiple_of(64) && entries.is_multiple_of(WAYS) && area.is_multiple_of(8);
-            if !fits || end.is_none_or(|end| end > length) {
-                return Err(Errno::INVAL);
-            }
-        }
-        Ok(table)
-    }
-
-    fn area(&self, server: usize) -> (usize, usize, usize) {
-        let word = |offset| self.map.word(LOGS_AT + server * LOG_BYTES + offset).load(Relaxed) as usize;
-        (word(AREA), word(SLOTS), word(ENTRIES))
+        let servers = servers as usize;
+        let places = (0..servers).map(|server| Place::read(&map, server, servers, length));
+        Ok(Self { places: places.collect::<Result<_, _>>()?, map, slot_bytes })
     }
 
     #[must_use]
@@ -165,39 +186,29 @@ impl FragmentTable {
     /// The log of a disk; `None` if it has none.
     #[must_use]
     pub fn log(&self, disk: ServerId) -> Option<Log<'_>> {
-        let number = usize::from(disk.0);
-        if number >= self.servers {
-            return None;
-        }
-        let word = |offset| self.map.word(LOGS_AT + number * LOG_BYTES + offset).load(Relaxed);
-        let on = word(ON).checked_sub(1)?;
-        let (area, slots, entries) = self.area(number);
-        let free = self.map.words(area, slots / 64);
-        let entries = self.map.words(area + slots / 8, entries * ENTRY_WORDS);
-        Some(Log {
-            on: ServerId(on as u16),
-            generation: Generation(word(GENERATION) as u32),
-            slots: slots as u32,
-            sets: Sets::new(entries, free, self.slot_bytes),
-        })
+        let Place { on, generation, slots, entries, area } = (*self.places.get(usize::from(disk.0))?)?;
+        let free = self.map.words(area, slots as usize / 64);
+        let entries = self.map.words(area + slots as usize / 8, entries * ENTRY_WORDS);
+        Some(Log { on, generation, slots, sets: Sets::new(entries, free, self.slot_bytes) })
     }
 
     /// Disks that have a log.
     pub fn disks(&self) -> impl Iterator<Item = ServerId> {
-        (0..self.servers).map(|number| ServerId(number as u16)).filter(|disk| self.log(*disk).is_some())
+        (0..self.places.len()).map(|number| ServerId(number as u16)).filter(|disk| self.log(*disk).is_some())
     }
 
     /// Slots that the broker has granted this log, from the first on.
     #[must_use]
     pub fn granted(&self, disk: ServerId) -> u32 {
-        self.granted_word(disk).map_or(0, |word| word.load(SeqCst) as u32)
+        let slots = self.places.get(usize::from(disk.0)).copied().flatten().map_or(0, |place| place.slots);
+        self.granted_word(disk).map_or(0, |word| word.load(SeqCst).min(slots.into()) as u32)
     }
 
     /// Broker only: grants further slots, which are free then. Returns how many there were to grant.
     pub fn grant(&self, disk: ServerId, more: u32) -> u32 {
         let (Some(log), Some(word)) = (self.log(disk), self.granted_word(disk)) else { return 0 };
-        let granted = word.load(SeqCst) as u32;
-        let more = more.min(log.slots.saturating_sub(granted));
+        let granted = self.granted(disk);
+        let more = more.min(log.slots - granted);
         word.store(u64::from(granted + more), SeqCst);
         (granted..granted + more).for_each(|slot| log.sets.free_slot(slot));
         more
@@ -206,7 +217,7 @@ impl FragmentTable {
     /// Broker only: takes back slots from the last one on as long as they are free, at most so many. Returns how many.
     pub fn withdraw(&self, disk: ServerId, most: u32) -> u32 {
         let (Some(log), Some(word)) = (self.log(disk), self.granted_word(disk)) else { return 0 };
-        let granted = word.load(SeqCst) as u32;
+        let granted = self.granted(disk);
         let most = most.min(granted);
         let withdrawn = (1..=most).take_while(|back| log.sets.take_this_slot(granted - back)).count() as u32;
         word.store(u64::from(granted - withdrawn), SeqCst);
@@ -215,7 +226,7 @@ impl FragmentTable {
 
     fn granted_word(&self, disk: ServerId) -> Option<&AtomicU64> {
         let number = usize::from(disk.0);
-        (number < self.servers).then(|| self.map.word(LOGS_AT + number * LOG_BYTES + GRANTED))
+        (number < self.places.len()).then(|| self.map.word(LOGS_AT + number * LOG_BYTES + GRANTED))
     }
 
     fn dirtied(&self) -> Dirtied<'_, AtomicU64> {
@@ -289,12 +300,38 @@ mod tests {
     }
 
     #[test]
+    fn damage_to_an_open_table_leads_nowhere_else() {
+        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let built = FragmentTable::build(&file, FileId(9), [5; 16], 4096, &logs()).unwrap();
+        let opened = FragmentTable::open(&file, FileId(9), true).unwrap();
+        assert_eq!(built.grant(ServerId(0), 4), 4);
+        let length = rustix::fs::fstat(&file).unwrap().st_size as usize;
+        rustix::io::pwrite(&file, &vec![0xff; length], 0).unwrap();
+        for table in [&built, &opened] {
+            let log = table.log(ServerId(0)).unwrap();
+            assert_eq!((log.on, log.generation, log.slots, log.sets.count()), (ServerId(2), Generation(7), 128, 256));
+            assert_eq!((table.slot_bytes(), table.disks().count()), (4096, 2));
+            assert_eq!((table.granted(ServerId(0)), table.grant(ServerId(0), 1)), (128, 0));
+            assert_eq!((table.granted(ServerId(2)), table.granted(ServerId(9))), (0, 0));
+        }
+        assert_eq!((built.withdraw(ServerId(0), 200), built.withdraw(ServerId(0), 200)), (128, 0));
+        assert_eq!(FragmentTable::open(&file, FileId(9), true).unwrap_err(), Errno::INVAL);
+    }
+
+    #[test]
     fn what_is_no_table_or_a_damaged_one_is_refused() {
         let file: OwnedFd = tempfile::tempfile().unwrap().into();
         assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL);
         FragmentTable::build(&file, FileId(9), [5; 16], 4096, &logs()).unwrap();
         assert_eq!(FragmentTable::open(&file, FileId(8), false).unwrap_err(), Errno::INVAL);
-        for (offset, bytes) in [(0, *b"SWFRAG\0\x02"), (32, [3; 8]), (40, [0xff; 8]), (4096 + 32, [0xff; 8])] {
+        for (offset, bytes) in [
+            (0, *b"SWFRAG\0\x02"),
+            (32, [3; 8]),
+            (40, [0xff; 8]),
+            (4096 + 32, [0xff; 8]),
+            (4096, [9; 8]),
+            (4096 + 40, [0; 8]),
+        ] {
             let mut before = [0; 8];
             rustix::io::pread(&file, &mut before, offset).unwrap();
             rustix::io::pwrite(&file, &bytes, offset).unwrap();
