@@ -33,6 +33,8 @@ mod processes;
 mod replicas;
 #[path = "striped/replicas_killed.rs"]
 mod replicas_killed;
+#[path = "striped/replicas_loaded.rs"]
+mod replicas_loaded;
 #[path = "striped/watched.rs"]
 mod watched;
 #[path = "striped/world.rs"]
@@ -52,6 +54,7 @@ fn role() {
         "move-user" => moves::use_while_regions_move(&world, &arguments),
         "dying-mover" => moves_killed::serve_and_die(&world, &arguments),
         "dying-syncer" => replicas_killed::serve_and_die(&world, &arguments),
+        "held-reader" => replicas_loaded::hold_a_read(&world),
         "counting-writer" => moves_killed::write_counted_blocks(&world, &arguments),
         "stopping-writer" => moves_killed::stop_in_a_write(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),

@@ -100,7 +100,7 @@ pub(crate) fn read_without(world: &World, servers: &[u16], name: &str, length: u
 }
 
 /// Turns every byte of the server's objects over, behind everybody's back.
-fn spoil(world: &World, server: u16) {
+pub(crate) fn spoil(world: &World, server: u16) {
     for file in std::fs::read_dir(world.root.join(format!("s{server}/stripewise-objects"))).unwrap() {
         for object in std::fs::read_dir(file.unwrap().path()).unwrap() {
             let path = object.unwrap().path();
