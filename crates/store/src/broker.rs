@@ -29,6 +29,7 @@
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
+mod aside;
 mod check;
 mod drained;
 mod files;

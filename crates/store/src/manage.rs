@@ -298,14 +298,17 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     let striped = client.open(descriptor.as_fd(), stub.file).map_err(client_fault(path))?;
     let mut beside = Beside::new(path)?;
     let temporary = beside.temporary().to_string_lossy().into_owned();
-    let begin = Request::Admin(Admin::BeginRelease { file: stub.file, temporary });
-    client.request(&begin, &[beside.descriptor().as_fd()]).map_err(|error| match error {
-        ClientError::Refused(Refusal::Busy { holder, .. }) => {
-            ManageError::OpenElsewhere { path: path.clone(), holders: holder }
-        }
-        source => client_fault(path)(source),
-    })?;
-    let taken = take_out(path, &descriptor, likeness, &mut beside, &striped, moving);
+    let request = Request::Admin(Admin::BeginRelease { file: stub.file, temporary });
+    let begin = |beside: &Beside| {
+        client.request(&request, &[beside.descriptor().as_fd()]).map(|_| ()).map_err(|error| match error {
+            ClientError::Refused(Refusal::Busy { holder, .. }) => {
+                ManageError::OpenElsewhere { path: path.clone(), holders: holder }
+            }
+            source => client_fault(path)(source),
+        })
+    };
+    begin(&beside)?;
+    let taken = take_out(path, &descriptor, likeness, &mut beside, &striped, moving, &begin);
     if taken.is_err() {
         beside.discard();
         // If the broker is gone, its successor undoes the same.
@@ -313,6 +316,7 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     }
     let closed = striped.close().map_err(file_fault(path));
     let mut moved = taken?;
+    moving.step("release: closed");
     let ended = client.request(&Request::Admin(Admin::EndRelease { file: stub.file }), &[]);
     if let Err(error) = ended {
         moved.note.get_or_insert(format!("{error}; the next stripewise command frees the data"));
@@ -329,10 +333,13 @@ fn take_out(
     beside: &mut Beside,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
+    begin: &dyn Fn(&Beside) -> Result<(), ManageError>,
 ) -> Result<Moved, ManageError> {
     moving.step("release: noted");
     beside.name().map_err(os(path, "name the copy beside it"))?;
     moving.step("release: copy named");
+    // Once more: a broker that began in between has let others use the file. From here on one that does so takes the copy's name away first.
+    begin(beside)?;
     let target = Source::of_striped(striped);
     target.copy_out(striped, beside.descriptor(), path, moving)?;
     moving.step("release: copied");

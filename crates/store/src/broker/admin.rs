@@ -1,12 +1,13 @@
 //! Requests of the `stripewise` command: moving files in and out, naming what becomes managed, and looking.
 
 use super::files::{Inner, Managed};
+use super::aside::take_away;
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{Admin, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
-use crate::rmt::{FileState, Inode, NameKind};
+use crate::rmt::{FileState, NameKind};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -111,7 +112,9 @@ impl Core {
             return Err(Refusal::Invalid { what: format!("{path} is managed already (file {file})") });
         }
         let state = FileState::Importing { original: original.facts.inode, temporary, complete: false };
-        self.create(stub, &path, placement, state, Some(connection.id))
+        let managed = self.create(stub, &path, placement, state, Some(connection.id))?;
+        guard(&connection.client).held.insert(managed.file);
+        Ok(managed)
     }
 
     /// The file, if this connection holds it.
@@ -163,6 +166,7 @@ impl Core {
         self.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
         self.end_moves(&managed, &inner, "the file is being released");
         inner.holder = Some(connection.id);
+        guard(&connection.client).held.insert(file);
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -356,18 +360,4 @@ fn sync_directory_of(path: &str) -> Result<(), Refusal> {
         }
     };
     sync().map_err(|errno| Refusal::Invalid { what: format!("syncing {}: {errno}", directory.display()) })
-}
-
-/// Unlinks `path` if it is the file `expected`; says whether it was and is gone.
-fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
-    let fault = |errno| Refusal::Invalid { what: format!("the temporary file {path}: {errno}") };
-    let stands = Facts::at_path(Path::new(path)).map_err(fault)?.is_some_and(|facts| expected.is(&facts.inode));
-    if !stands {
-        return Ok(false);
-    }
-    match rustix::fs::unlink(path) {
-        Ok(()) => Ok(true),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(fault(errno)),
-    }
 }

@@ -290,12 +290,14 @@ impl Core {
         self.no_longer_observes(connection);
         let (claim, files) = {
             let mut client = guard(&connection.client);
-            (client.claim.take(), std::mem::take(&mut client.opened))
+            let mut files = std::mem::take(&mut client.held);
+            files.extend(std::mem::take(&mut client.opened).into_keys());
+            (client.claim.take(), files)
         };
         if let Some((slot, incarnation)) = claim {
             self.processes.forget_reads(slot, incarnation);
         }
-        for file in files.into_keys() {
+        for file in files {
             let Some(managed) = self.if_loaded(file) else { continue };
             self.left(&managed, connection.id);
             let was_holder = {

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::UCred;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -46,6 +46,8 @@ pub(super) struct Client {
     pub(super) claim: Option<(ProcessSlot, Incarnation)>,
     /// Files opened here, and for what.
     pub(super) opened: HashMap<FileId, Granted>,
+    /// Files that this client has held for itself, whether it has them open or not.
+    pub(super) held: HashSet<FileId>,
 }
 
 struct Shared {
