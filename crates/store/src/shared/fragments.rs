@@ -27,6 +27,9 @@
 //! - *No range lies in two entries.* Who adds one publishes it as pending and then looks for others: of two that add at the same time at least one sees the
 //!   other and removes it. The owner finds out when it wants to declare it filled.
 //! - *Copying in:* the broker publishes the entry as pending, drains, and only then reads the disk. A writer that came later has seen the entry and removed it.
+//! - *A region that moves* loses its entries before it is copied, and has none when its new place is published. Who came to read the old place may look
+//!   here after that and find ranges of the new one. So who is to read slots looks at the region's word once more, after the entries, and begins again if
+//!   the region has another place.
 //! - *The dead* leave entries claimed or pending. When nobody is left inside who was there when the broker saw them, they are removed. Slots that
 //!   they had in hand without an entry are found when nobody is inside ([`Sets::regain_slots`]).
 //! - *`fsync`* needs to know whether anything is dirty that no flush has finished writing ([`Dirtied`]).
@@ -91,7 +94,7 @@ impl State {
 }
 
 /// Why a small sub-request is one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Class {
     /// The first or last part of a longer request.
@@ -109,7 +112,7 @@ impl Class {
 }
 
 /// A range of a region's object on one disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DiskRange {
     pub region: RegionIndex,
     /// Below 2^44.
@@ -160,7 +163,7 @@ impl Seen {
     }
 }
 
-/// What a reader is to do.
+/// What a reader is to do. If it names slots, it first looks whether the region still has the place that the range is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadPlan {
     /// Read this slot.

@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 mod history;
 mod mortal;
+mod moved;
 use history::History;
 use mortal::{Doom, Mortal, doom};
 
@@ -89,8 +90,8 @@ fn cells(range: &DiskRange) -> std::ops::Range<u64> {
     range.offset.0..range.end()
 }
 
-/// Disk or log are to be read or written, which may take long.
-fn start_io() {
+/// Disk or log are to be read or written, or a thread loses its processor.
+fn take_long() {
     let mut rng = thread_rng();
     if rng.gen_range(0..4) == 0 {
         (0..rng.gen_range(0..60)).for_each(|_| thread::yield_now());
@@ -152,14 +153,14 @@ impl World {
     }
 
     fn put_slot(&self, seen: &Seen, range: &DiskRange, write: u64) {
-        start_io();
+        take_long();
         for cell in cells(range).filter(|cell| cells(&seen.range).contains(cell)) {
             self.in_slot(seen, cell).store(history::value(write, cell));
         }
     }
 
     fn put_disk(&self, range: &DiskRange, write: u64) {
-        start_io();
+        take_long();
         cells(range).for_each(|cell| self.disk[cell as usize].store(history::value(write, cell)));
     }
 
@@ -255,32 +256,37 @@ impl World {
     }
 
     fn get_slot(&self, seen: &Seen, range: &DiskRange) -> Vec<u64> {
-        start_io();
+        take_long();
         let both = range.offset.0.max(seen.range.offset.0)..range.end().min(seen.range.end());
         both.map(|cell| self.in_slot(seen, cell).load()).collect()
     }
 
-    fn get_disk(&self, range: &DiskRange) -> Vec<u64> {
-        start_io();
-        cells(range).map(|cell| self.disk[cell as usize].load()).collect()
+    fn get_disk(disk: &[Mortal], range: &DiskRange) -> Vec<u64> {
+        take_long();
+        cells(range).map(|cell| disk[cell as usize].load()).collect()
+    }
+
+    /// Where the values may come from beside the disk, and the values.
+    fn look(&self, disk: &[Mortal], range: &DiskRange) -> (Vec<Seen>, Vec<u64>) {
+        match self.sets().plan_read(range) {
+            ReadPlan::Slot(seen) => (vec![seen], self.get_slot(&seen, range)),
+            ReadPlan::Disk(newer) => {
+                let mut found = Self::get_disk(disk, range);
+                for seen in &newer {
+                    let values = self.get_slot(seen, range);
+                    let first = seen.range.offset.0.saturating_sub(range.offset.0) as usize;
+                    found[first..first + values.len()].copy_from_slice(&values);
+                }
+                (newer, found)
+            }
+        }
     }
 
     fn read(&self, range: &DiskRange) {
         let begun = self.history.now();
         let sets = self.sets();
         let found = loop {
-            let (from, found) = match sets.plan_read(range) {
-                ReadPlan::Slot(seen) => (vec![seen], self.get_slot(&seen, range)),
-                ReadPlan::Disk(newer) => {
-                    let mut found = self.get_disk(range);
-                    for seen in &newer {
-                        let values = self.get_slot(seen, range);
-                        let first = seen.range.offset.0.saturating_sub(range.offset.0) as usize;
-                        found[first..first + values.len()].copy_from_slice(&values);
-                    }
-                    (newer, found)
-                }
-            };
+            let (from, found) = self.look(&self.disk, range);
             if self.without(LeftOut::StillHolds) || from.iter().all(|seen| sets.still_holds(seen)) {
                 break found;
             }
@@ -317,7 +323,7 @@ impl World {
         let is_over = flushing.is_empty() || self.without(LeftOut::FlushDrain) || self.drain(patience);
         for seen in flushing {
             let values = self.get_slot(&seen, &seen.range);
-            start_io();
+            take_long();
             for (cell, value) in cells(&seen.range).zip(values) {
                 self.disk[cell as usize].store(value);
             }
@@ -355,8 +361,8 @@ impl World {
             sets.take_back(&own);
             return;
         }
-        let values = self.get_disk(range);
-        start_io();
+        let values = Self::get_disk(&self.disk, range);
+        take_long();
         for (cell, value) in cells(range).zip(values) {
             self.in_slot(&own, cell).store(value);
         }
