@@ -13,6 +13,8 @@ mod gate;
 #[allow(unreachable_pub, dead_code, reason = "shared with another test")]
 #[path = "hooked/server.rs"]
 mod hooked;
+#[path = "striped/killed.rs"]
+mod killed;
 #[path = "striped/model.rs"]
 mod model;
 #[path = "striped/moves.rs"]
@@ -51,11 +53,10 @@ fn role() {
         "broker" => processes::serve(&world),
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),
+        "worker" => killed::work(&world, &arguments),
         "move-user" => moves::use_while_regions_move(&world, &arguments),
-        "dying-mover" => moves_killed::serve_and_die(&world, &arguments),
-        "dying-syncer" => replicas_killed::serve_and_die(&world, &arguments),
+        "dying-broker" => moves_killed::serve_and_die(&world, &arguments),
         "held-reader" => replicas_loaded::hold_a_read(&world),
-        "counting-writer" => moves_killed::write_counted_blocks(&world, &arguments),
         "stopping-writer" => moves_killed::stop_in_a_write(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),

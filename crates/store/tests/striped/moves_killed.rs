@@ -1,13 +1,11 @@
-//! Brokers and writers that die, or stop, while regions move.
+//! Brokers that die and writers that stop while regions move; `killed` kills at random.
 
-use crate::moves::{REGION, any_layout, ask, check, order, scale, start_moves, status, wait_for, wait_until};
+use crate::moves::{REGION, ask, check, order, scale, start_moves, status, wait_for, wait_until};
+use crate::replicas::never_idle;
 use crate::watched::watched;
 use crate::world::{Dice, World, read, succeed, uniform, wait_for_line, write};
-use std::collections::HashSet;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,16 +16,16 @@ use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, MoveState, Reply, Request};
 use stripewise_store::server::ServerError;
 
-/// A broker that is killed at a step of a move.
+/// A broker that is killed at a step of this kind: of a move or sync (`move`), or of the forgetting of replicas (`replicas`).
 pub(crate) fn serve_and_die(world: &World, arguments: &[String]) -> ! {
-    let step: usize = arguments[0].parse().unwrap();
+    let (kind, step): (String, usize) = (format!("{}: ", arguments[0]), arguments[1].parse().unwrap());
     let count = AtomicUsize::new(0);
     let kill_at = move |name: &'static str| {
-        if name.starts_with("move: ") && count.fetch_add(1, Ordering::SeqCst) == step {
+        if name.starts_with(&kind) && count.fetch_add(1, Ordering::SeqCst) == step {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
     };
-    let broker = world.broker_with(BrokerOptions { steps: Some(Arc::new(kill_at)), ..BrokerOptions::default() });
+    let broker = world.broker_with(BrokerOptions { steps: Some(Arc::new(kill_at)), ..never_idle() });
     println!("serving");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     broker.stop();
@@ -65,7 +63,7 @@ fn a_broker_killed_at_any_step_of_a_move_loses_no_byte_and_leaves_nothing() {
     for step in first.. {
         let context = format!("step {step}");
         let world = World::new(4);
-        let mut dying = world.spawn("dying-mover", &[step.to_string()]);
+        let mut dying = world.spawn("dying-broker", &["move".to_owned(), step.to_string()]);
         wait_for_line(&mut dying, "serving");
         // Dropped after the client, which says good-bye.
         let successor = std::sync::OnceLock::new();
@@ -126,175 +124,6 @@ fn a_broker_killed_at_any_step_of_a_move_loses_no_byte_and_leaves_nothing() {
             assert!(died >= 20 || first > 0, "{died} steps");
             break;
         }
-    }
-}
-
-pub(crate) const BLOCK: u64 = 5000;
-pub(crate) const BLOCKS: u64 = 30;
-pub(crate) const WRITERS: u64 = 3;
-
-pub(crate) fn count_file(world: &World, writer: u64) -> std::fs::File {
-    let path = world.root.join(format!("counts{writer}"));
-    std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).unwrap()
-}
-
-/// Fills its blocks with ever higher numbers and notes each when the write is acknowledged.
-pub(crate) fn write_counted_blocks(world: &World, arguments: &[String]) {
-    let numbers: Vec<u64> = arguments.iter().map(|text| text.parse().unwrap()).collect();
-    let [writer, first, seed] = numbers[..] else { panic!("{arguments:?}") };
-    let client = world.client();
-    let (_stub, file) = world.open(&client, "f", true);
-    let counts = count_file(world, writer);
-    let mut dice = Dice(seed);
-    for number in first.. {
-        let block = dice.roll(BLOCKS);
-        let bytes = number.to_le_bytes().repeat((BLOCK / 8) as usize);
-        assert_eq!(write(&file, (block * WRITERS + writer) * BLOCK, &bytes), bytes.len());
-        counts.write_all_at(&number.to_le_bytes(), block * 8).unwrap();
-        counts.write_all_at(&number.to_le_bytes(), BLOCKS * 8).unwrap();
-    }
-}
-
-pub(crate) fn counted(counts: &std::fs::File, block: u64) -> u64 {
-    let mut bytes = [0; 8];
-    counts.read_at(&mut bytes, block * 8).unwrap();
-    u64::from_le_bytes(bytes)
-}
-
-/// Every block of a writer that is dead holds what was acknowledged last or, at most in part, the one write after it.
-pub(crate) fn check_blocks(
-    file: &StripedFile,
-    counts: &std::fs::File,
-    unacknowledged: &mut HashSet<u64>,
-    writer: u64,
-    context: &str,
-) {
-    let last = counted(counts, BLOCKS);
-    // A writer begins two beyond the last that was acknowledged before it.
-    unacknowledged.extend([last + 1, last + 2]);
-    for block in 0..BLOCKS {
-        let acknowledged = counted(counts, block);
-        let bytes = read(file, (block * WRITERS + writer) * BLOCK, BLOCK as usize);
-        for word in bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())) {
-            assert!(
-                word == acknowledged || word > acknowledged && unacknowledged.contains(&word),
-                "{context}: block {block} of writer {writer} holds {word}, {acknowledged} was acknowledged, {last} was the last"
-            );
-        }
-    }
-}
-
-/// `STRIPED_KILLS` makes it long.
-#[test]
-fn writers_killed_while_regions_move_lose_nothing_that_was_acknowledged() {
-    let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
-    let world = World::new(4);
-    let _broker = world.broker();
-    let client = world.client();
-    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
-    write(&file, 0, &vec![0; (BLOCKS * WRITERS * BLOCK) as usize]);
-    let regions = (BLOCKS * WRITERS * BLOCK).div_ceil(REGION) as u32;
-    let counts: Vec<_> = (0..WRITERS).map(|writer| count_file(&world, writer)).collect();
-    let spawn = |writer: u64, dice: &mut Dice| -> Child {
-        // One number is left out: it may stand in a block that its writer died in.
-        let first = counted(&counts[writer as usize], BLOCKS) + 2;
-        world.spawn("counting-writer", &[writer.to_string(), first.to_string(), dice.roll(1 << 30).to_string()])
-    };
-    // Of each writer, the numbers that it was killed with.
-    let mut unacknowledged = vec![HashSet::new(); WRITERS as usize];
-    let mut writers: Vec<Child> = (0..WRITERS).map(|writer| spawn(writer, &mut dice)).collect();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (client, file, over, mut dice_of_moves) = (&client, &file, &over, Dice(seed + 1));
-        let moving = scope.spawn(move || {
-            while !over.load(Ordering::SeqCst) {
-                let orders =
-                    (0..regions).map(|region| order(file.id(), region, region, &any_layout(&mut dice_of_moves, 4)));
-                crate::moves::all_done(&wait_for(client, start_moves(client, orders.collect())));
-            }
-        });
-        for kill in 0..scale("STRIPED_KILLS", 25) {
-            let victim = dice.roll(WRITERS);
-            let counts = &counts[victim as usize];
-            let until = counted(counts, BLOCKS) + 3 + dice.roll(60);
-            while counted(counts, BLOCKS) < until && !moving.is_finished() {
-                std::thread::yield_now();
-            }
-            let writer = &mut writers[victim as usize];
-            writer.kill().unwrap();
-            assert_eq!(writer.wait().unwrap().signal(), Some(9));
-            check_blocks(
-                file,
-                counts,
-                &mut unacknowledged[victim as usize],
-                victim,
-                &format!("seed {seed}, kill {kill}"),
-            );
-            writers[victim as usize] = spawn(victim, &mut dice);
-        }
-        over.store(true, Ordering::SeqCst);
-        moving.join().unwrap();
-    });
-    for (number, writer) in (0..).zip(&mut writers) {
-        writer.kill().unwrap();
-        writer.wait().unwrap();
-        check_blocks(
-            &file,
-            &counts[number as usize],
-            &mut unacknowledged[number as usize],
-            number,
-            &format!("seed {seed}, at the end"),
-        );
-    }
-    nothing_is_left_over(&world, &client, &file, regions, &format!("seed {seed}"));
-}
-
-/// `STRIPED_KILLS` makes it long.
-#[test]
-fn everybody_killed_at_once_while_regions_move_loses_nothing_that_was_acknowledged() {
-    let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
-    let world = World::new(4);
-    let regions = (BLOCKS * WRITERS * BLOCK).div_ceil(REGION) as u32;
-    {
-        let _broker = world.broker();
-        let client = world.client();
-        let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
-        write(&file, 0, &vec![0; (BLOCKS * WRITERS * BLOCK) as usize]);
-    }
-    let counts: Vec<_> = (0..WRITERS).map(|writer| count_file(&world, writer)).collect();
-    let mut unacknowledged = vec![HashSet::new(); WRITERS as usize];
-    for kill in 0..scale("STRIPED_KILLS", 40).div_ceil(5) {
-        let mut killed = vec![world.spawn_broker()];
-        for (writer, counts) in (0..).zip(&counts) {
-            let first = counted(counts, BLOCKS) + 2;
-            let arguments = [writer, first, dice.roll(1 << 30)].map(|number: u64| number.to_string());
-            killed.push(world.spawn("counting-writer", &arguments));
-        }
-        let until = counted(&counts[0], BLOCKS) + 10 + dice.roll(200);
-        let mover = impatient(&world).unwrap();
-        let (_stub, file) = world.open(&mover, "f", false);
-        while counted(&counts[0], BLOCKS) < until {
-            if status(&mover).1.iter().all(|status| status.state.is_final()) {
-                let orders = (0..regions).map(|region| order(file.id(), region, region, &any_layout(&mut dice, 4)));
-                start_moves(&mover, orders.collect());
-            }
-        }
-        // The broker first or last.
-        killed.rotate_left(usize::from(kill % 2 == 1));
-        killed.iter_mut().for_each(|child| child.kill().unwrap());
-        killed.iter_mut().for_each(|child| assert_eq!(child.wait().unwrap().signal(), Some(9)));
-        let _broker = world.broker();
-        let context = format!("seed {seed}, kill {kill}");
-        for (writer, counts) in (0..).zip(&counts) {
-            check_blocks(&file, counts, &mut unacknowledged[writer as usize], writer, &context);
-        }
-        nothing_is_left_over(&world, &world.client(), &file, regions, &context);
-        drop(file);
-        drop(mover);
     }
 }
 
