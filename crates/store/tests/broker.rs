@@ -14,6 +14,8 @@ mod failing;
 mod faults;
 #[path = "broker/fragments.rs"]
 mod fragments;
+#[path = "broker/fragments_killed.rs"]
+mod fragments_killed;
 #[path = "hooked/server.rs"]
 mod hooked;
 #[path = "broker/model.rs"]

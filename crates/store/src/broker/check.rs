@@ -3,6 +3,7 @@
 //! A repair restores names and removes what no record needs; it never removes an object that a record names, and what stands in a stub's
 //! place is kept beside it as `NAME.before-check`. A file is looked at under its lock, so what is just being made is not taken for an orphan.
 
+mod logs;
 mod stubs;
 
 use super::files::{Inner, Managed};
@@ -76,6 +77,7 @@ impl Core {
             self.check_unfinished(&managed, &mut inner, &mut work, &mut report);
             self.check_objects(&managed, &inner, &inventories, &mut report);
             self.check_replicas(&managed, &mut inner, &inventories, &mut report);
+            self.check_logs(&managed, &mut inner, &inventories, &mut report);
             if matches!(inner.record.state, FileState::Live) {
                 self.check_fallbacks(&inner, &mut report);
                 self.check_stub(&managed, &mut inner, &mut report)?;

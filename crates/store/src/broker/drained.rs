@@ -42,7 +42,12 @@ impl Core {
         *drained = wanted;
         drop(drained);
         self.state.note(&format!("server {name} is {}", if is_drained { "drained" } else { "used again" }));
+        self.leave_logs();
         if is_drained { self.leave_server(server) } else { Ok(()) }
+    }
+
+    pub(super) fn is_drained(&self, server: ServerId) -> bool {
+        self.drained.read().unwrap_or_else(PoisonError::into_inner).contains(&server)
     }
 
     /// `layout` without drained servers.

@@ -13,6 +13,8 @@
 //! | `copy_in` | from disks to logs |
 //! | `room` | what is granted to whom |
 //! | `shares` | granting, and giving up |
+//! | `leavings` | what the dead leave |
+//! | `waiting` | suggestions until their time comes |
 //! | `keeper` | the thread that does this when it is time to |
 //!
 //! Whatever reads or changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
@@ -21,9 +23,11 @@
 mod copy_in;
 mod cutting;
 mod keeper;
+mod leavings;
 mod logs;
 mod room;
 mod shares;
+mod waiting;
 mod write_back;
 
 pub(super) use keeper::{Keeper, Keeping};
@@ -36,11 +40,12 @@ use super::requests::{Answer, Carried};
 use super::{Core, guard};
 use crate::protocol::{Refusal, Reply};
 use crate::shared::control::FragmentMode;
-use crate::shared::fragments::hints::{Hints, Suggestion};
+use crate::shared::fragments::hints::Hints;
 use crate::shared::fragments::table::FragmentTable;
 use rustix::fs::{Mode, OFlags};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 use stripewise_layout::{ObjectOffset, RegionIndex, ServerId};
 
 /// A loaded file's fragments.
@@ -61,11 +66,14 @@ pub(super) struct Logs {
 pub(super) struct Work {
     /// Suggestions of clients, as far as they were looked at; then those that wait for their disks to be quiet.
     suggestions_seen: u64,
-    waiting: VecDeque<Suggestion>,
+    waiting: waiting::Waiting,
     quiet: BTreeMap<ServerId, keeper::Quiet>,
     /// Up to where each disk was written back in passing.
     cursors: BTreeMap<ServerId, (RegionIndex, ObjectOffset)>,
-    leavings: Option<keeper::Leavings>,
+    leavings: Option<leavings::Leavings>,
+    cleaned_up: Option<Instant>,
+    /// When a busy disk may be read to copy in again.
+    next_copy: BTreeMap<ServerId, Instant>,
     /// A fault of writing back is noted once until it works again.
     fault_noted: bool,
 }
@@ -79,6 +87,11 @@ impl Fragments {
     /// `None`: the file has no logs.
     pub(super) fn logs(&self) -> Option<Arc<Logs>> {
         self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether these are its logs still.
+    fn has(&self, logs: &Arc<Logs>) -> bool {
+        self.logs().is_some_and(|present| Arc::ptr_eq(&present, logs))
     }
 
     fn set(&self, logs: Option<Arc<Logs>>) {

@@ -4,16 +4,16 @@ use crate::cluster::{REGION, Testbed};
 use crate::hooked::{Call, Hook, wrap};
 use crate::user::{OBJECT, REGIONS, User, ask_for_fragments, range, until};
 use std::collections::HashSet;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stripewise_layout::{ByteCount, Layout, RegionIndex, ServerId};
+use stripewise_layout::{Direction, Layout, RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
-use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request};
+use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request, WantedReplicas};
 use stripewise_store::server::ServerError;
 use stripewise_store::shared::control::{FragmentMode, MAX_REGIONS};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
 use stripewise_store::shared::fragments::{Class, State, WriteChoice};
+use stripewise_store::shared::slots::InFlight;
 
 fn findings(user: &User<'_>) -> usize {
     match user.client.ask(Request::Admin(Admin::Check { repair: false })).unwrap() {
@@ -313,11 +313,7 @@ fn what_the_dead_leave_is_cleared_away() {
     let (slot, incarnation) = dead.claim();
     let opened = dead.open(user.file(), &user.stub).unwrap();
     opened.slots.add_user(slot, incarnation);
-    let what = stripewise_store::shared::slots::InFlight {
-        direction: stripewise_layout::Direction::Write,
-        first: RegionIndex(0),
-        last: RegionIndex(0),
-    };
+    let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(0) };
     let _lane = opened.slots.occupy(slot, 0, what).unwrap();
     let left = user.log(0).sets.publish(&range(0, 0, 100), Class::Random).unwrap();
     let lost = user.log(0).sets.take_slot().unwrap();
@@ -470,16 +466,144 @@ fn a_file_that_is_switched_off_loses_its_logs_with_its_last_user() {
 }
 
 #[test]
-fn a_log_that_is_lost_is_found() {
+fn a_log_that_is_lost_is_found_and_replaced() {
     let testbed = Testbed::with_fragments(64);
-    let broker = testbed.start();
+    let _broker = testbed.start();
     let mut user = User::create(&testbed, "f");
+    let remove = |user: &User<'_>, disk: u16| {
+        let log = user.log(disk);
+        let object = format!("stripewise-objects/{}/{}.{}", user.file(), MAX_REGIONS + u32::from(disk), log.generation);
+        std::fs::remove_file(testbed.server_directory(usize::from(log.on.0)).join(object)).unwrap();
+    };
     user.write_small(0, &range(0, 100, 300), 1);
     user.flush().unwrap();
-    let mut bytes = [0; 300];
-    user.log_object(0).read_exact_at(&mut bytes, 0).unwrap();
-    assert_eq!(bytes, [1; 300]);
-    drop(broker);
-    let slots = ByteCount(64 * 4096);
-    assert_eq!(testbed.cluster.fragment_log(ServerId(0)).unwrap().room, slots);
+    // Not written back, as long as its writer is inside.
+    let left = user.log(1).sets.publish(&range(2, 0, 10), Class::Random).unwrap();
+    assert!(user.log(1).sets.declare(&left, State::Dirty));
+    (0..2).for_each(|disk| remove(&user, disk));
+    for (repair, count) in [(false, 2), (true, 2), (false, 0)] {
+        let found = match user.client.ask(Request::Admin(Admin::Check { repair })).unwrap() {
+            Reply::Findings { findings } => findings,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found.len(), count, "{found:?}");
+        for (finding, (server, lost)) in found.iter().zip([("hdd0", "nothing is lost"), ("hdd1", "1 ranges")]) {
+            assert!(finding.what.contains(server) && finding.what.contains(lost), "{finding:?}");
+            assert_eq!(finding.repaired, repair);
+        }
+    }
+    assert!(user.entries(0).is_empty() && user.entries(1).is_empty());
+    user.write_small(1, &range(0, 100, 300), 3);
+    user.flush().unwrap();
+    user.check_disks();
+}
+
+#[test]
+fn logs_leave_a_server_that_is_drained() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    user.write_small(0, &range(0, 100, 300), 1);
+    user.write_small(1, &range(0, 100, 300), 2);
+    let drain = |drained| user.client.ask(Request::Admin(Admin::Drain { server: 2, drained })).unwrap();
+    drain(true);
+    until("the log is empty", || user.table.granted(ServerId(0)) == 0);
+    until("so is its object", || user.log_object(0).metadata().unwrap().len() == 0);
+    assert!(user.entries(0).is_empty() && user.entries(1).len() == 1);
+    user.check_read(0, &range(0, 0, 500));
+    drain(false);
+    until("it is used again", || user.table.granted(ServerId(0)) > 0);
+    user.write_small(0, &range(0, 50, 300), 3);
+    user.flush().unwrap();
+    user.check_disks();
+}
+
+/// Replicas stand beside a region without entries only, and a write to such a region may use a log again.
+#[test]
+fn replicas_are_made_of_what_logs_hold() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    let layout = Layout::new([(ServerId(3), 4096)]).unwrap();
+    let wanted = vec![WantedReplicas { first: RegionIndex(0), regions: 2, layout }];
+    user.write_small(0, &range(1, 100, 300), 1);
+    user.write_small(0, &range(3, 100, 300), 2);
+    let admin = |admin| user.client.ask(Request::Admin(admin)).unwrap();
+    admin(Admin::SetReplicas { file: user.file(), wanted });
+    admin(Admin::SyncReplicas { file: user.file() });
+    let fresh = || match admin(Admin::Replicas { file: user.file() }) {
+        Reply::Replicas { fresh, .. } => fresh,
+        other => panic!("{other:?}"),
+    };
+    until("both are made", || fresh() == 2);
+    assert_eq!(user.entries(0).iter().map(|seen| seen.range.region.0).collect::<Vec<_>>(), [3]);
+    // The replica has what the log had: region 1 in stripes of 4096, of which each fourth was server 0's.
+    let place = user.opened.generation(1).unwrap();
+    let replica = testbed.objects(user.file())[3].iter().find(|object| object.0 == 1 && object.1 != place).copied();
+    let (region, generation, _) = replica.expect("the replica's object");
+    let object = format!("stripewise-objects/{}/{region}.{generation}", user.file());
+    let bytes = std::fs::read(testbed.server_directory(3).join(object)).unwrap();
+    assert_eq!((&bytes[100..], bytes[99]), (&[1; 300][..], 0));
+    // What is suggested of it meanwhile is not followed.
+    let at = range(1, 0, 50);
+    user.hints.suggest(&Suggestion { disk: ServerId(0), range: at, class: Class::Random });
+    user.hints.suggest(&Suggestion { disk: ServerId(0), range: range(2, 0, 50), class: Class::Random });
+    until("the one after it is", || user.entries(0).iter().any(|seen| seen.range.region.0 == 2));
+    assert!(user.entries(0).iter().all(|seen| seen.range.region.0 != 1));
+    user.client.ask(Request::Pin { file: user.file(), first: at.region, last: at.region }).unwrap();
+    assert_eq!(fresh(), 1);
+    user.write_small(0, &range(1, 150, 300), 5);
+    assert!(user.entries(0).iter().any(|seen| seen.range.region.0 == 1));
+    user.flush().unwrap();
+    user.check_disks();
+}
+
+/// A process that was stopped in the middle of a write keeps its entries dirty, and nobody else waiting.
+#[test]
+fn stopped_writer() {
+    let Ok(root) = std::env::var("STRIPEWISE_TEST_STOPPED") else { return };
+    let testbed = Testbed::at(std::path::Path::new(&root));
+    let user = User::open(&testbed, "f");
+    let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(0) };
+    let _lane = user.opened.slots.occupy(user.client.claim.unwrap().0, 0, what).unwrap();
+    user.write_unnoted(0, &range(0, 100, 300), &[7; 300], WriteChoice::Present);
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).unwrap();
+    // Another thread may be the first to stop.
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_stopped_writer_keeps_nobody_waiting() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    user.write_small(0, &range(0, 100, 300), 1);
+    user.write_small(0, &range(1, 100, 300), 1);
+    let mut stopped = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["fragments::stopped_writer", "--exact", "--nocapture"])
+        .env("STRIPEWISE_TEST_STOPPED", testbed.root())
+        .spawn()
+        .unwrap();
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", stopped.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    until("the writer stops", is_stopped);
+    user.flush().unwrap();
+    assert_eq!(user.on_disk(0, 0)[100..400], [7; 300], "what it wrote before is on the disk");
+    let state = |region| user.entries(0).into_iter().find(|seen| seen.range.region.0 == region).unwrap().state();
+    assert_eq!((state(0), state(1)), (State::Dirty, State::Clean), "it may write on");
+    assert!(user.table.is_dirtied());
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+    until("the broker sees that it died", || {
+        user.flush().unwrap();
+        user.newer() == 0
+    });
+    user.write(0, &range(0, 0, 50), &[3; 50], WriteChoice::Disk);
+    user.write(0, &range(0, 100, 300), &[7; 300], WriteChoice::Present);
+    user.flush().unwrap();
+    user.check_disks();
 }

@@ -14,6 +14,7 @@ use stripewise_store::shared::fragments::table::{FragmentTable, Log};
 use stripewise_store::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
 use stripewise_store::shared::marking::Motion;
 use stripewise_store::shared::slots::InFlight;
+use stripewise_store::stub::Stub;
 
 /// Bytes of a region's object on each server of a testbed.
 pub const OBJECT: usize = REGION as usize / 4;
@@ -60,6 +61,26 @@ impl<'a> User<'a> {
         let model = [0, 1].into_iter().flat_map(|disk| (0..REGIONS).map(move |region| (ServerId(disk), region)));
         let model = model.map(|key| (key, vec![0; OBJECT])).collect();
         Self { testbed, client, opened, stub, table, hints, model }
+    }
+
+    /// Of a file that is there, as another program.
+    pub fn open(testbed: &'a Testbed, name: &str) -> Self {
+        let mut client = testbed.client();
+        let (slot, incarnation) = client.claim();
+        let stub = File::options().read(true).write(true).open(testbed.data(name)).unwrap();
+        let said = Stub::parse(&std::fs::read(testbed.data(name)).unwrap()).unwrap().unwrap();
+        let opened = client.open(said.file, &stub).unwrap();
+        opened.slots.add_user(slot, incarnation);
+        let (table, hints) = ask_for_fragments(&client, &opened);
+        Self { testbed, client, opened, stub, table, hints, model: HashMap::new() }
+    }
+
+    /// The server that has turn `turn` in a region; `None`: the region has no place.
+    pub fn server_of(&self, turn: u16, region: u32) -> Option<u16> {
+        match self.opened.control.region(RegionIndex(region)) {
+            RegionState::Placed { view, .. } => Some(view.stripes()[usize::from(turn)].server.0),
+            RegionState::Absent => None,
+        }
     }
 
     /// Says hello to the broker that serves now, as a client does whose broker is gone.
@@ -136,9 +157,10 @@ impl<'a> User<'a> {
     pub fn write_unnoted(&self, disk: u16, at: &DiskRange, bytes: &[u8], choice: WriteChoice) {
         assert_eq!(at.length as usize, bytes.len());
         self.inside(Direction::Write, at.region.0, |generation, motion| {
-            let mark = || match motion {
-                Motion::Moving(slot) => self.opened.extent.marks(slot).mark(0..=usize::MAX),
-                _ => {}
+            let mark = || {
+                if let Motion::Moving(slot) = motion {
+                    self.opened.extent.marks(slot).mark(0..=usize::MAX);
+                }
             };
             let choice = if motion == Motion::Still { choice } else { WriteChoice::Disk };
             mark();

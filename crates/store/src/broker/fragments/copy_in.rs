@@ -1,14 +1,14 @@
 //! From disks to logs: ranges that a program read from its disk, and that were worth a place.
 //!
 //! Clients leave suggestions in memory that every user of the file may write, so each part of one is looked at before it is followed. The disk is read once more for
-//! it: only when programs leave it alone. (iBridge's servers have the bytes in hand; here readers must not write what others read.)
+//! it: when programs leave it alone, or now and then. (iBridge's servers have the bytes in hand; here readers must not write what others read.)
 
 use super::Work;
 use super::write_back::{Handles, Picked, log_name};
 use crate::broker::Core;
 use crate::file::fragments::tick;
 use crate::server::pace::wait_in_background;
-use crate::server::{ObjectName, ServerError};
+use crate::server::{Due, ObjectName, ServerError};
 use crate::shared::control::{FragmentMode, RegionState};
 use crate::shared::fragments::hints::{Counter, Suggestion};
 use crate::shared::fragments::table::Log;
@@ -59,11 +59,23 @@ impl Core {
         let (Some(first), Some(last)) = (regions().min(), regions().max()) else { return followed };
         self.step("fragments: copying in");
         let left = self.wait_for(picked.managed, self.writers_inside(picked.managed, first, last), picked.patience);
+        let is_drained = |region| !left.iter().any(|lane| lane.what.first <= region && region <= lane.what.last);
+        filling.retain(|filling| {
+            let is_drained = is_drained(filling.seen.range.region);
+            if !is_drained {
+                filling.log.sets.take_back(&filling.seen);
+            }
+            is_drained
+        });
+        // All at once, so that the disks work at the same time.
+        let reserve = |filling: &Filling<'_>| {
+            let (disk, range) = (suggestions[filling.number].disk, filling.seen.range);
+            self.reserve_for(picked, disk, Direction::Read, filling.object, (range.offset, range.length))
+        };
+        let dues: Vec<Due> = filling.iter().map(reserve).collect();
         let mut handles = Handles::default();
-        for Filling { number, log, seen, object } in &filling {
-            let region = seen.range.region;
-            let is_drained = !left.iter().any(|lane| lane.what.first <= region && region <= lane.what.last);
-            if !is_drained || self.fill(picked, &suggestions[*number], log, seen, *object, &mut handles).is_err() {
+        for (Filling { number, log, seen, object }, due) in filling.iter().zip(dues) {
+            if self.fill(picked, &suggestions[*number], (log, seen), (*object, due), &mut handles).is_err() {
                 log.sets.take_back(seen);
                 continue;
             }
@@ -91,21 +103,20 @@ impl Core {
         let geometry = RegionGeometry::new(managed.control.region_bytes());
         let used = geometry.used_bytes(range.region, managed.extent.size_bytes());
         let is_whole = range.length <= log.sets.slot_bytes() && range.end() <= view.object_bytes(turn, used);
-        (is_whole && managed.control.fragments() == FragmentMode::On).then_some((log, object))
+        let is_wanted = managed.control.fragments() == FragmentMode::On && !self.is_drained(log.on);
+        (is_whole && is_wanted).then_some((log, object))
     }
 
     fn fill(
         &self,
         picked: &Picked<'_>,
         suggestion: &Suggestion,
-        log: &Log<'_>,
-        seen: &Seen,
-        object: ObjectName,
+        (log, seen): (&Log<'_>, &Seen),
+        (object, due): (ObjectName, Due),
         handles: &mut Handles,
     ) -> Result<(), ServerError> {
         let (disk, range) = (suggestion.disk, seen.range);
         let mut buffer = vec![0; range.length as usize];
-        let due = self.reserve_for(picked, disk, Direction::Read, object, (range.offset, range.length));
         let handle = handles.get(self, picked, disk, object, false)?;
         // Where the object ends there are zeros.
         self.read_whole(disk, handle, range.offset, &mut buffer)?;

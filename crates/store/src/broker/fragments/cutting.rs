@@ -115,7 +115,7 @@ pub(super) fn logs_of(logs: &Logs) -> impl Iterator<Item = (ServerId, Log<'_>)> 
 }
 
 /// Drops an entry whatever its state; nobody else is inside the file.
-fn drop_entry(log: &Log<'_>, seen: &Seen) {
+pub(super) fn drop_entry(log: &Log<'_>, seen: &Seen) {
     if log.sets.change(seen, State::Empty).is_some() {
         log.sets.free_slot(seen.slot);
     }

@@ -4,8 +4,10 @@
 //! last; then the control block says that there is a table. Whoever loads the file later keeps a table that is whole and of this boot, since processes may be
 //! using it, and what it holds is newer than the disks. Without one nobody can be: then objects and records are removed.
 
+use super::cutting::drop_entry;
 use super::{Fragments, Logs};
 use crate::broker::files::{Inner, Managed, memory_fault};
+use crate::broker::truncation::ShutGate;
 use crate::broker::{Core, guard};
 use crate::file::fragments::log_region;
 use crate::protocol::Refusal;
@@ -18,7 +20,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use stripewise_layout::{FileId, Generation, ServerId};
 
 /// Names of the two files in `run/`, behind the file's id.
@@ -51,13 +53,14 @@ impl Core {
         self.remove_logs(file, inner)?;
         let generation = Generation(self.reserve_generations(managed, inner, 1)? + 1);
         let mut logs = BTreeMap::new();
-        {
-            let drained = self.drained.read().unwrap_or_else(PoisonError::into_inner);
-            for disk in (0..self.servers.len()).map(|number| ServerId(number as u16)) {
-                if let Some(log) = self.cluster.fragment_log(disk).filter(|log| !drained.contains(&log.on)) {
-                    logs.insert(disk, LogRecord { on: log.on, generation });
-                }
+        for disk in (0..self.servers.len()).map(|number| ServerId(number as u16)) {
+            if let Some(log) = self.cluster.fragment_log(disk).filter(|log| !self.is_drained(log.on)) {
+                logs.insert(disk, LogRecord { on: log.on, generation });
             }
+        }
+        if logs.is_empty() {
+            let what = "every server that could hold them is being emptied (`stripewise drain`)".to_owned();
+            return Err(Refusal::NoSpace { what });
         }
         let mut changes = Changes::default();
         logs.iter().for_each(|(disk, record)| changes.put_log(file, *disk, *record));
@@ -206,7 +209,7 @@ impl Core {
     }
 
     /// Removes objects and records of the file's logs, which nobody uses. What cannot be removed keeps its record, and is the error.
-    pub(super) fn remove_logs(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(in super::super) fn remove_logs(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
         self.remove_log_memory(file);
         let (mut changes, mut first_fault) = (Changes::default(), None);
         inner.logs.retain(|disk, record| match self.remove_log_object(file, *disk, *record) {
@@ -240,6 +243,30 @@ impl Core {
             // What stays is of no use to anybody and made anew.
             let _ = rustix::fs::unlinkat(self.state.run(), format!("{file}.{kind}"), AtFlags::empty());
         }
+    }
+
+    /// Entries of a disk's log that are newer than the disk.
+    pub(in super::super) fn newer_in_log(&self, managed: &Managed, disk: ServerId) -> usize {
+        let logs = managed.fragments.logs();
+        let log = logs.as_ref().and_then(|logs| logs.table.log(disk));
+        log.map_or(0, |log| log.sets.all().filter(|seen| seen.state().is_newer()).count())
+    }
+
+    /// A log whose object is lost gets a new one, without entries. The caller holds the fragments too.
+    pub(in super::super) fn replace_log(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        disk: ServerId,
+        record: LogRecord,
+    ) -> Result<(), Refusal> {
+        let _gate = ShutGate::new(managed);
+        self.drain(managed)?;
+        let logs = managed.fragments.logs();
+        if let Some(log) = logs.as_ref().and_then(|logs| logs.table.log(disk)) {
+            log.sets.all().for_each(|seen| drop_entry(&log, &seen));
+        }
+        Ok(self.server(record.on)?.create(log_object(managed.file, disk, record), inner.ownership())?)
     }
 
     /// The log objects take over mode and owner.

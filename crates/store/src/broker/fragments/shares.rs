@@ -49,18 +49,49 @@ impl Core {
         }
         let mut has_acted = false;
         for (disk, log) in logs_of(logs) {
+            if self.is_drained(log.on) {
+                has_acted |= self.leave(managed, logs, disk);
+                continue;
+            }
             let (chunk, free) = (self.chunk_slots(logs, disk), log.sets.free_slots());
             if 2 * free >= chunk.max(2) {
                 continue;
             }
-            if self.grant(managed.file, logs, disk) > 0 {
+            if self.grant_more(managed, logs, disk) > 0 {
                 has_acted = true;
             } else if 8 * free < chunk.max(8) {
                 has_acted |= self.make_room(managed, disk, chunk);
-                self.grant(managed.file, logs, disk);
+                self.grant_more(managed, logs, disk);
             }
         }
         has_acted
+    }
+
+    /// A log on a server that is being emptied gives up all that it has. Returns whether it had anything.
+    fn leave(&self, managed: &Arc<Managed>, logs: &Arc<Logs>, disk: ServerId) -> bool {
+        let holder = Holder { managed: Arc::clone(managed), logs: Arc::clone(logs) };
+        let granted = logs.table.granted(disk);
+        if granted > 0 {
+            self.evict(&holder, disk, &|_| true);
+            self.withdraw(&holder, disk, granted);
+        }
+        granted > 0
+    }
+
+    /// Logs on the server are looked at, since it is to be emptied.
+    pub(in super::super) fn leave_logs(&self) {
+        let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
+        for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
+            if managed.fragments.logs().is_some() {
+                self.keeping.watch(managed.file);
+            }
+        }
+    }
+
+    /// Grants slots to a file that was not freed meanwhile. Returns how many.
+    fn grant_more(&self, managed: &Managed, logs: &Arc<Logs>, disk: ServerId) -> u32 {
+        let _inner = guard(&managed.inner);
+        if managed.fragments.has(logs) { self.grant(managed.file, logs, disk) } else { 0 }
     }
 
     /// Entries of a disk's logs give up slots for `needy`. No work lock may be held.
@@ -135,6 +166,10 @@ impl Core {
     /// Takes slots that are free at the end of a log. Returns how many.
     fn withdraw(&self, holder: &Holder, disk: ServerId, most: u32) -> u32 {
         let _work = holder.managed.fragments.hold();
+        let _inner = guard(&holder.managed.inner);
+        if !holder.managed.fragments.has(&holder.logs) {
+            return 0;
+        }
         let (table, file) = (&holder.logs.table, holder.managed.file);
         let mut room = guard(&self.log_room);
         let withdrawn = table.withdraw(disk, most);

@@ -127,7 +127,7 @@ impl Core {
         &self,
         _work: &mut Work,
         picked: &Picked<'_>,
-        is_meant: &dyn Fn(ServerId, &Seen) -> bool,
+        is_meant: &(dyn Fn(ServerId, &Seen) -> bool + Sync),
     ) -> Result<bool, Refusal> {
         let newer_of = |(disk, log): (ServerId, Log<'_>)| {
             let mut newer: Vec<Seen> =

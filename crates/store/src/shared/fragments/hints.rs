@@ -66,7 +66,7 @@ pub struct Hints {
 }
 
 /// A range that was read from its disk and is worth a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Suggestion {
     pub disk: ServerId,
     pub range: DiskRange,
