@@ -314,17 +314,18 @@ proptest! {
         looked_at in prop::collection::vec((0u32..3, 0u64..1 << 20, any::<u64>(), 0u64..1 << 24), 20),
     ) {
         let (entries, free) = (words(64 * WAYS * ENTRY_WORDS), words(1));
-        let sets = Sets::new(&entries, &free, 1 << slot_bits);
+        let slot_bytes = 1 << slot_bits;
+        let sets = Sets::new(&entries, &free, slot_bytes);
         sets.regain_slots(64);
         for (region, granule, offset, length) in granules {
-            let range = at(region, (granule % 64) << slot_bits | offset % (1 << slot_bits), 1 + length % (1 << slot_bits));
+            let range = at(region, granule % 64 * slot_bytes + offset % slot_bytes, 1 + length % slot_bytes);
             if sets.overlaps(&range).is_empty() {
                 let own = sets.publish(&range, Class::Random);
                 prop_assert!(own.is_none_or(|own| sets.look(own.number).is_some_and(|seen| seen.range == range)));
             }
         }
         for (region, granule, offset, length) in looked_at {
-            let range = at(region, (granule % 64) << slot_bits | offset % (1 << slot_bits), length);
+            let range = at(region, granule % 64 * slot_bytes + offset % slot_bytes, length);
             let mut found = sets.overlaps(&range);
             found.sort_unstable_by_key(|seen| seen.number);
             let all: Vec<Seen> = sets.all().filter(|seen| seen.range.overlaps(&range)).collect();
