@@ -188,7 +188,8 @@ impl<'a> Stage<'a> {
                 let mut copied = Copied::default();
                 loop {
                     let last = stop.load(Ordering::SeqCst);
-                    copied.looks.push((monotonic_ns(), moves::totals(&self.store)?.copied_bytes));
+                    let totals = moves::totals(&self.store)?;
+                    copied.note(monotonic_ns(), totals.copied_bytes, totals.active > 0 && !last);
                     if last {
                         return Ok::<_, anyhow::Error>(copied);
                     }
@@ -253,6 +254,14 @@ struct Copied {
 }
 
 impl Copied {
+    /// A look. Movers tell a part once it is written: one that is under way has been since the last part, or since nothing moved.
+    fn note(&mut self, at_ns: u64, bytes: u64, is_moving: bool) {
+        let is_same = self.looks.last().is_some_and(|(_, before)| *before == bytes);
+        if !(is_same && is_moving) {
+            self.looks.push((at_ns, bytes));
+        }
+    }
+
     /// Bytes up to an instant, taken to grow evenly between two looks.
     fn until(&self, at_ns: u64) -> f64 {
         let next = self.looks.partition_point(|(when_ns, _)| *when_ns <= at_ns);
@@ -391,6 +400,14 @@ mod tests {
         let found = [0, 100, 250, 400, 500, 900].map(|at| copied.until(at));
         assert_eq!(found, [10.0, 10.0, 30.0, 60.0, 70.0, 70.0]);
         assert_eq!(copied.by_slice(150, Duration::from_nanos(100), 5), [20, 25, 10, 5, 0]);
+        let mut noted = Copied::default();
+        for (at_ns, bytes, is_moving) in
+            [(0, 5, false), (50, 5, false), (100, 5, true), (150, 25, true), (200, 25, true), (250, 25, false)]
+        {
+            noted.note(at_ns, bytes, is_moving);
+        }
+        // Twenty bytes since movers were seen at rest, and none while the last move ended.
+        assert_eq!(noted.by_slice(0, Duration::from_nanos(50), 5), [0, 10, 10, 0, 0]);
         assert_eq!(Copied::default().by_slice(0, Duration::from_nanos(7), 2), [0, 0]);
     }
 

@@ -86,8 +86,8 @@ pub(super) fn chart(live: &LiveResult) -> String {
     let copied_base = HEAD + RATE + BETWEEN + COPIED;
     let mut svg = Svg::new(WIDTH, copied_base + 42.0);
     svg.rect([LEFT, HEAD, PLOT, RATE], "plot", "");
-    if let Some((_, slices)) = runs.iter().find(|(run, _)| run.migrate) {
-        band(&mut svg, slices, &axes);
+    if let Some((run, slices)) = runs.iter().find(|(run, _)| run.migrate) {
+        band(&mut svg, run, slices, &axes);
         copied(&mut svg, slices, &axes, copied_base);
     }
     grid(&mut svg, &axes);
@@ -99,11 +99,12 @@ pub(super) fn chart(live: &LiveResult) -> String {
     svg.finish("Bandwidth over time before and after the hot set changes, without and with moves; beneath it what movers wrote")
 }
 
-/// Where movers were at work.
-fn band(svg: &mut Svg, slices: &[Slice], axes: &Axes) {
+/// Where movers were at work. Moves are ordered by the change, which may lie within a slice.
+fn band(svg: &mut Svg, run: &LiveRun, slices: &[Slice], axes: &Axes) {
     let moving = |slice: &&Slice| slice.copied_mb_s > 0.0;
     let (Some(first), Some(last)) = (slices.iter().find(moving), slices.iter().rfind(moving)) else { return };
-    let (from, to) = (axes.x(first.start_s), axes.x(last.end_s));
+    let changed_s = run.changed_s().filter(|changed_s| *changed_s < first.end_s);
+    let (from, to) = (axes.x(changed_s.map_or(first.start_s, |s| s.max(first.start_s))), axes.x(last.end_s));
     svg.rect([from, HEAD, to - from, RATE + BETWEEN + COPIED], "moving-band", "regions are moved");
 }
 
