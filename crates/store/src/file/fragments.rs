@@ -4,9 +4,9 @@
 //! than the threshold is *random*. What lies in a log already is served there. Of the rest, a small write goes to a log if it is admitted, and a small read that its disk served
 //! is suggested to the broker, which copies it in.
 //!
-//! Admitted is what has a positive *return*: what it would add to the mean service time of its disk ([`Hints`]). A part on the slowest of the disks that serve
+//! Admitted is what has a positive *return*, of its own or by its class: what it adds to the mean service time of its disk ([`Hints`]). A part on the slowest of the disks that serve
 //! the request adds to that how much slower this one is than the next, times the parts: all of them wait for it. Emulated servers tell the time a
-//! sub-request takes; of others it is measured, so what the page cache takes never returns anything.
+//! sub-request takes; of others it is measured, and what took no longer than memory does is not the disk's ([`LEAST_DISK_NS`]).
 //!
 //! On a file that has logs, emulated time is reserved part by part, as each is found to be served by its disk or by an SSD.
 
@@ -17,7 +17,7 @@ use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
 use crate::server::{Due, ObjectName, ServerBackend, ServerError};
-use crate::shared::control::{FragmentMode, MAX_REGIONS};
+use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
 use crate::shared::fragments::hints::{Counter, Hints, Suggestion};
 use crate::shared::fragments::table::{FragmentTable, Log};
 use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
@@ -25,9 +25,14 @@ use crate::shared::marking::Motion;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 use stripewise_layout::{
     Direction, FileOffset, ObjectOffset, RegionIndex, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
 };
+
+/// No disk comes to a place, nor waits for half a revolution, in less: shorter times of real servers are those of the page cache, and say
+/// nothing of the disk.
+const LEAST_DISK_NS: u64 = 200_000;
 
 /// The shared memory of a file's fragments.
 #[derive(Debug)]
@@ -91,6 +96,11 @@ pub(crate) fn tick() -> u32 {
     (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
 }
 
+/// What a real server took, if that can have been its disk.
+pub(super) fn disk_time_since(begun: Duration) -> Option<u64> {
+    Some((now() - begun).as_nanos() as u64).filter(|ns| *ns >= LEAST_DISK_NS)
+}
+
 impl StripedFile {
     /// The logs that a request has to look at; `None`: the file has none. The obstacle: this process does not know them yet.
     pub(super) fn beside(&self, offset: FileOffset, request_bytes: u64) -> Result<Option<Beside<'_>>, Obstacle> {
@@ -117,9 +127,7 @@ impl StripedFile {
 
     fn has_small_part(&self, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
         self.geometry.pieces(offset, length).any(|piece| {
-            let crate::shared::control::RegionState::Placed { view, motion, .. } =
-                self.shared.control.region(piece.region)
-            else {
+            let RegionState::Placed { view, motion, .. } = self.shared.control.region(piece.region) else {
                 return false;
             };
             let part = Part { piece, view, motion };
@@ -219,7 +227,11 @@ impl StripedFile {
         let mut is_slot_readable = true;
         loop {
             moving.moved = 0;
-            let newer = match log.sets.plan_read(&weigh.range) {
+            let plan = log.sets.plan_read(&weigh.range);
+            if plan != ReadPlan::Disk(Vec::new()) && !self.lies_still_at(&moving.key.object) {
+                return Err(Obstacle::Again);
+            }
+            let newer = match plan {
                 ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
                     match self.move_slot(Direction::Read, moving, log, &seen, beside, buffers) {
                         Ok(_) if !log.sets.still_holds(&seen) => continue,
@@ -252,16 +264,25 @@ impl StripedFile {
             }
             let begun = now();
             self.move_sub_request(Direction::Read, moving, buffers)?;
-            let took_ns = predicted_ns.unwrap_or_else(|| (now() - begun).as_nanos() as u64);
+            let took_ns = predicted_ns.or_else(|| disk_time_since(begun));
             for seen in &newer {
                 self.move_slot(Direction::Read, moving, log, seen, beside, buffers)?;
             }
             if newer.iter().all(|seen| log.sets.still_holds(seen)) {
                 let weigh = Weigh { class: weigh.class.filter(|_| newer.is_empty() && is_slot_readable), ..weigh };
-                self.served_by_disk(&weigh, took_ns);
+                if let Some(took_ns) = took_ns {
+                    self.served_by_disk(&weigh, took_ns);
+                }
                 return Ok(true);
             }
         }
+    }
+
+    /// Whether the region has not moved since its word was loaded. Readers are not waited for when entries of its new place are added: one that finds an entry has
+    /// to know that it is one of the place that it reads.
+    fn lies_still_at(&self, object: &ObjectName) -> bool {
+        let state = self.shared.control.region(object.region);
+        matches!(state, RegionState::Placed { generation, .. } if generation == object.generation)
     }
 
     /// A disk has served a read of a file with logs.
@@ -270,9 +291,9 @@ impl StripedFile {
         let Weigh { disk, range, class, siblings_ns_per_byte } = *weigh;
         if let Some(class) = class {
             let value = hints.return_of(disk, range.length, took_ns) + siblings_ns_per_byte;
-            hints.note_weighed(disk, class, value);
-            if value > 0.0 {
+            if hints.weigh(disk, class, value) {
                 hints.suggest(&Suggestion { disk, range, class });
+                return;
             }
         }
         hints.note_service(disk, range.length, took_ns);
@@ -350,9 +371,11 @@ impl StripedFile {
             .ok()
             .and_then(|server| server.predict(Direction::Write, key.object, range.offset, range.length));
         let expected_ns = predicted.map_or_else(|| hints.small_write_ns(disk), |predicted| predicted.service_ns);
-        let value = hints.return_of(disk, range.length, expected_ns) + siblings_ns_per_byte;
-        hints.note_weighed(disk, class, value);
-        value > 0.0
+        if expected_ns == 0 {
+            // The disk has not been seen to write one yet.
+            return false;
+        }
+        hints.weigh(disk, class, hints.return_of(disk, range.length, expected_ns) + siblings_ns_per_byte)
     }
 
     fn write_disk(
@@ -372,10 +395,11 @@ impl StripedFile {
         let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, beside)?;
         let begun = now();
         self.move_sub_request(Direction::Write, moving, buffers)?;
-        let took_ns = predicted_ns.unwrap_or_else(|| (now() - begun).as_nanos() as u64);
-        hints.note_service(disk, range.length, took_ns);
-        if weigh.class.is_some() {
-            hints.note_small_write(disk, took_ns);
+        if let Some(took_ns) = predicted_ns.or_else(|| disk_time_since(begun)) {
+            hints.note_service(disk, range.length, took_ns);
+            if weigh.class.is_some() {
+                hints.note_small_write(disk, took_ns);
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
+use super::fragments::disk_time_since;
 use super::transfer::{Gather, Obstacle, Stopped, SubMove};
 use crate::client::now;
 use crate::client::objects::{ObjectKey, Pin};
@@ -55,9 +56,9 @@ impl StripedFile {
                 Some(_) if moving.moved == moving.sub.length => Ok(()),
                 Some(_) => Err(Obstacle::Again),
             };
-            if let (Ok(()), Some(weigh)) = (&result, moving.weigh) {
-                // Asked for together, they are taken to have ended together.
-                self.served_by_disk(&weigh, (now() - begun).as_nanos() as u64);
+            // Asked for together, they are taken to have ended together.
+            if let (Ok(()), Some(weigh), Some(took_ns)) = (&result, moving.weigh, disk_time_since(begun)) {
+                self.served_by_disk(&weigh, took_ns);
             }
             let result = result.map_err(|obstacle| Stopped::new(moving, obstacle));
             stopped = Stopped::first(stopped, result);

@@ -32,10 +32,12 @@ impl World {
         Self::make(keep, servers, "", |directory| format!("file://{directory}"))
     }
 
-    /// As [`Self::new`], and small parts of requests to disks go to SSDs.
+    /// As [`Self::new`], and small parts of requests to disks go to SSDs. Emulated, so that disks seek, at a thousandth of their time.
     pub(crate) fn with_fragments(servers: usize) -> Self {
         let keys = "fragments = true\nfragment_threshold = \"1KiB\"\nfragment_room = \"256KiB\"\n";
-        Self::make(Self::in_memory(), servers, keys, |directory| format!("file://{directory}"))
+        Self::make(Self::in_memory(), servers, keys, |directory| {
+            format!("emulated://{directory}?device=hdd-7200&time_scale=0.001")
+        })
     }
 
     pub(crate) fn with_urls(servers: usize, url: impl Fn(&str) -> String) -> Self {
