@@ -1,5 +1,7 @@
 //! The data path end to end: client, broker and servers, in one process and in many.
 
+#[path = "striped/damaged.rs"]
+mod damaged;
 #[path = "striped/devices.rs"]
 mod devices;
 #[path = "striped/every_call.rs"]
@@ -57,6 +59,7 @@ fn role() {
         "move-user" => moves::use_while_regions_move(&world, &arguments),
         "dying-broker" => moves_killed::serve_and_die(&world, &arguments),
         "held-reader" => replicas_loaded::hold_a_read(&world),
+        "staying-writer" => damaged::write_and_stay(&world, &arguments),
         "stopping-writer" => moves_killed::stop_in_a_write(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),

@@ -10,7 +10,7 @@ use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::server::{ObjectName, ServerError, is_moved};
-use crate::shared::control::{ControlBlock, ControlError, Life, RegionState};
+use crate::shared::control::{ControlBlock, ControlError, Life, MAX_REGIONS, RegionState};
 use crate::shared::extent::Extent;
 use crate::shared::marking::Motion;
 use crate::shared::slots::Slots;
@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
-use stripewise_layout::{FileId, RegionGeometry};
+use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
 
 /// Files that stay loaded without users.
 const KEPT: usize = 512;
@@ -106,7 +106,7 @@ impl Core {
         }
         let mut record = record;
         let durable_size_bytes = record.size_bytes;
-        let adopted = self.adopt(file, &mut record)?;
+        let adopted = self.adopt(file, &mut record, &regions)?;
         if record.size_bytes != durable_size_bytes {
             let mut changes = Changes::default();
             changes.put_file(file, &record);
@@ -213,7 +213,14 @@ impl Core {
     /// error: living processes may be using it, and making it anew would forget what they wrote.
     ///
     /// What another version of stripewise made is made anew once nobody uses it; the size that it holds is taken over into `record`.
-    fn adopt(&self, file: FileId, record: &mut FileRecord) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
+    ///
+    /// So is a control block that is damaged: what it says stands in the table too.
+    fn adopt(
+        &self,
+        file: FileId,
+        record: &mut FileRecord,
+        regions: &BTreeMap<RegionIndex, RegionRecord>,
+    ) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
         let fault = memory_fault(file);
         let memory = match self.open_memory(file, OFlags::RDWR, OFlags::RDWR) {
             Err(Errno::NOENT) => return Ok(None),
@@ -221,27 +228,74 @@ impl Core {
         };
         let control = match ControlBlock::open(&memory.control, file, true) {
             // A shorter file is one whose making was cut off.
-            Err(ControlError::NotAControlBlock | ControlError::Os(Errno::INVAL)) => return Ok(None),
+            Err(ControlError::Os(Errno::INVAL)) => return Ok(None),
+            Err(ControlError::NotAControlBlock) => {
+                return match ControlBlock::boot_id_of_any(&memory.control)? == self.boot {
+                    true => self.make_anew(&memory, record, file, "damaged shared memory (its head)"),
+                    false => Ok(None),
+                };
+            }
             Err(ControlError::OtherVersion { boot, .. }) if boot != self.boot => return Ok(None),
             Err(ControlError::OtherVersion { .. }) => {
-                let mut users = Slots::users_of_any_version(&memory.slots).map_err(&fault)?.into_iter();
-                if let Some((slot, _)) = users.find(|(slot, incarnation)| self.is_alive(*slot, *incarnation)) {
-                    let process = self.processes.process_id(slot);
-                    let holder = format!("process {process} with another version of stripewise; end it first");
-                    return Err(Refusal::Busy { file, holder });
-                }
-                if record.cutting_to_bytes.is_none() {
-                    record.size_bytes = Extent::size_of_any_version(&memory.extent).map_err(&fault)?;
-                }
-                return Ok(None);
+                return self.make_anew(&memory, record, file, "another version of stripewise");
             }
             result => result?,
         };
-        if control.boot_id() != self.boot || control.region_bytes() != record.region_bytes {
+        if control.boot_id() != self.boot {
             return Ok(None);
+        }
+        let size_bytes = self.size_of(&memory, record, file)?;
+        let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
+        let count = last.max(RegionGeometry::new(record.region_bytes).count_for(size_bytes));
+        let recorded = regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        let damage = match control.region_bytes() == record.region_bytes {
+            true => control.find_damage(recorded, count),
+            false => Some(format!("regions of {} bytes", control.region_bytes())),
+        };
+        if let Some(damage) = damage {
+            return self.make_anew(&memory, record, file, &format!("damaged shared memory ({damage})"));
         }
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
+    }
+
+    /// The memory is to be made anew, because of `what`: refused while a process uses it, and its size is taken over into `record`.
+    fn make_anew<T>(
+        &self,
+        memory: &Memory,
+        record: &mut FileRecord,
+        file: FileId,
+        what: &str,
+    ) -> Result<Option<T>, Refusal> {
+        let fault = memory_fault(file);
+        let mut users = Slots::users_of_any_version(&memory.slots).map_err(&fault)?.into_iter();
+        if let Some((slot, _)) = users.find(|(slot, incarnation)| self.is_alive(*slot, *incarnation)) {
+            let process = self.processes.process_id(slot);
+            return Err(Refusal::Busy { file, holder: format!("process {process} with {what}; end it first") });
+        }
+        if record.cutting_to_bytes.is_none() {
+            record.size_bytes = self.size_of(memory, record, file)?;
+        }
+        self.state.note(&format!("{}: its shared memory is made anew: {what}", record.path));
+        Ok(None)
+    }
+
+    /// The size that the file's shared memory holds, whatever its version.
+    fn size_of(&self, memory: &Memory, record: &FileRecord, file: FileId) -> Result<u64, Refusal> {
+        let most = record.region_bytes.saturating_mul(u64::from(MAX_REGIONS));
+        match Extent::size_of_any_version(&memory.extent) {
+            Ok(size_bytes) if size_bytes <= most => Ok(size_bytes),
+            Ok(_) | Err(Errno::INVAL) => {
+                let run = self.state.path().join("run").join(format!("{file}.*"));
+                let what = format!(
+                    "the shared memory of {} is damaged, so its size is not known; end the processes that use it and delete {}: then it has the size of its last fsync or close",
+                    record.path,
+                    run.display()
+                );
+                Err(Refusal::Table { what })
+            }
+            Err(errno) => Err(memory_fault(file)(errno)),
+        }
     }
 
     /// New shared memory; what an earlier boot left is unlinked, never written.

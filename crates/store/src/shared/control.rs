@@ -140,6 +140,54 @@ impl ControlBlock {
         Ok(Self { map })
     }
 
+    /// The boot id in whatever once was a control block; it has stood at the same place from the first version on.
+    pub fn boot_id_of_any(descriptor: impl AsFd) -> Result<[u8; 16], ControlError> {
+        Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? }.boot_id())
+    }
+
+    /// What is wrong with a block that is to be taken over: words that no broker writes, or regions that do not lie where the mapping table says they
+    /// do. `regions` are those of the table, in order; words are looked at up to `count` regions. `None`: nothing is.
+    #[must_use]
+    pub fn find_damage<'l>(
+        &self,
+        regions: impl Iterator<Item = (RegionIndex, Generation, &'l Layout)>,
+        count: u32,
+    ) -> Option<String> {
+        let used = self.map.half(LAYOUT_WORDS_AT).load(Acquire) as usize;
+        if used > LAYOUT_WORDS {
+            return Some(format!("{used} words of layouts"));
+        }
+        let (mut starts, mut at) = (std::collections::HashSet::new(), 0);
+        while at < used {
+            let stripes = self.map.word(LAYOUTS_AT + at * 8).load(Relaxed);
+            if stripes == 0 || stripes > (used - at - 1) as u64 {
+                return Some(format!("a layout of {stripes} stripes"));
+            }
+            starts.insert(at as u64);
+            at += 1 + stripes as usize;
+        }
+        let mut regions = regions.peekable();
+        for region in (0..count.min(MAX_REGIONS)).map(RegionIndex) {
+            let recorded = regions.next_if(|(of, ..)| *of == region);
+            let word = self.word(region).load(SeqCst);
+            if word == 0 {
+                continue;
+            }
+            if !starts.contains(&(word >> 8 & 0xff_ffff)) || Motion::of(word).in_word(word) != word {
+                return Some(format!("region {region} has the word {word:#x}"));
+            }
+            let (generation, view) = self.place_in(word);
+            match recorded {
+                // Committed and not published: the one who takes over publishes it.
+                Some((_, other, _)) if generation != other => {}
+                Some((.., layout)) if layout.stripes() == view.stripes() => {}
+                Some(_) => return Some(format!("region {region} does not lie where the mapping table says")),
+                None => return Some(format!("region {region} is not in the mapping table")),
+            }
+        }
+        None
+    }
+
     #[must_use]
     pub fn boot_id(&self) -> [u8; 16] {
         let mut boot = [0; 16];
