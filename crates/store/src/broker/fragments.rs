@@ -64,7 +64,7 @@ pub(super) struct Logs {
 /// What whoever works on the entries has to remember.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Suggestions of clients, as far as they were looked at; then those that wait for their disks to be quiet.
+    /// Suggestions of clients, as far as they were looked at; then those that wait for a slot or their turn.
     suggestions_seen: u64,
     waiting: waiting::Waiting,
     quiet: BTreeMap<ServerId, keeper::Quiet>,
@@ -72,8 +72,6 @@ pub(super) struct Work {
     cursors: BTreeMap<ServerId, (RegionIndex, ObjectOffset)>,
     leavings: Option<leavings::Leavings>,
     cleaned_up: Option<Instant>,
-    /// When a busy disk may be read to copy in again.
-    next_copy: BTreeMap<ServerId, Instant>,
     /// A fault of writing back is noted once until it works again.
     fault_noted: bool,
 }

@@ -1,7 +1,8 @@
 //! From disks to logs: ranges that a program read from its disk, and that were worth a place.
 //!
-//! Clients leave suggestions in memory that every user of the file may write, so each part of one is looked at before it is followed. The disk is read once more for
-//! it: when programs leave it alone, or now and then. (iBridge's servers have the bytes in hand; here readers must not write what others read.)
+//! Clients leave suggestions in memory that every user of the file may write, so each part of one is looked at before it is followed. It is
+//! followed at once, while the server that has just read the range still has it in memory: iBridge's servers copy in what they have in hand, and here readers must not
+//! write what others read. So an emulated disk takes no time for the second reading, and its SSD does for the write.
 
 use super::Work;
 use super::write_back::{Handles, Picked, log_name};
@@ -67,19 +68,20 @@ impl Core {
             }
             is_drained
         });
-        // All at once, so that the disks work at the same time.
-        let reserve = |filling: &Filling<'_>| {
-            let (disk, range) = (suggestions[filling.number].disk, filling.seen.range);
-            self.reserve_for(picked, disk, Direction::Read, filling.object, (range.offset, range.length))
-        };
-        let dues: Vec<Due> = filling.iter().map(reserve).collect();
-        let mut handles = Handles::default();
-        for (Filling { number, log, seen, object }, due) in filling.iter().zip(dues) {
-            if self.fill(picked, &suggestions[*number], (log, seen), (*object, due), &mut handles).is_err() {
-                log.sets.take_back(seen);
-                continue;
+        let (mut handles, mut due) = (Handles::default(), None);
+        let mut filled = Vec::with_capacity(filling.len());
+        for Filling { number, log, seen, object } in &filling {
+            match self.fill(picked, &suggestions[*number], (log, seen), *object, &mut handles) {
+                Ok(done) => {
+                    due = due.max(done);
+                    filled.push((number, log, seen));
+                }
+                Err(_) => log.sets.take_back(seen),
             }
-            self.step("fragments: copied in");
+        }
+        due.inspect(|due| wait_in_background(*due));
+        self.step("fragments: copied in");
+        for (number, log, seen) in filled {
             if log.sets.declare(seen, State::Clean) {
                 followed[*number] = Followed::CopiedIn;
                 picked.logs.hints.touch(suggestions[*number].disk, seen, tick());
@@ -112,22 +114,20 @@ impl Core {
         picked: &Picked<'_>,
         suggestion: &Suggestion,
         (log, seen): (&Log<'_>, &Seen),
-        (object, due): (ObjectName, Due),
+        object: ObjectName,
         handles: &mut Handles,
-    ) -> Result<(), ServerError> {
+    ) -> Result<Due, ServerError> {
         let (disk, range) = (suggestion.disk, seen.range);
         let mut buffer = vec![0; range.length as usize];
         let handle = handles.get(self, picked, disk, object, false)?;
         // Where the object ends there are zeros.
         self.read_whole(disk, handle, range.offset, &mut buffer)?;
-        due.inspect(|due| wait_in_background(*due));
         let name = log_name(picked.managed, disk, log);
         let place = ObjectOffset(u64::from(seen.slot) * log.sets.slot_bytes());
         let due = self.reserve_for(picked, log.on, Direction::Write, name, (place, range.length));
         let handle = handles.get(self, picked, log.on, name, true)?;
         self.write_whole(log.on, handle, place, &buffer)?;
-        due.inspect(|due| wait_in_background(*due));
-        Ok(())
+        Ok(due)
     }
 }
 

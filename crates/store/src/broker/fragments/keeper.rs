@@ -1,9 +1,8 @@
 //! The thread that keeps logs in order: it writes back, copies in, grants slots and takes them away, and cleans up after the dead.
 //!
-//! It looks at every file with logs that anybody uses or that has something to be written back; with none it sleeps. What costs disks time
+//! It looks at every file with logs that anybody uses or that has something to be written back; with none it sleeps. Writing back
 //! waits until programs leave them alone: until an emulated disk's station was reserved by nobody else for a while, or nobody was inside the file. A log that is
-//! half full of what its disk lacks, or whose last writer has closed the file, is written back all the same; and of a disk that is never left alone,
-//! copying in takes a small share.
+//! half full of what its disk lacks, or whose last writer has closed the file, is written back all the same.
 
 use super::copy_in::Followed;
 use super::cutting::logs_of;
@@ -31,13 +30,12 @@ const LONGEST_LOOK: Duration = Duration::from_millis(320);
 const LOOK_SHARE: u32 = 16;
 /// A disk that nobody used for so long is left alone.
 const QUIET_AFTER: Duration = Duration::from_millis(50);
-/// Entries written back, and ranges copied in, by one look at a quiet disk: what whoever comes next may have to wait for.
+/// Entries written back by one look at a quiet disk: what whoever comes next may have to wait for.
 const QUIET_ENTRIES: usize = 32;
-const QUIET_COPIES: usize = 8;
+/// Ranges of one disk copied in by one look.
+const COPIES: usize = 64;
 /// Entries written back by one look at a log that is half full of what its disk lacks.
 const PRESSED_ENTRIES: usize = 256;
-/// Of a busy disk's time, copying in takes one part in so many.
-const COPYING_SHARE: u32 = 16;
 /// Files without users whose logs are kept, for those who read them next.
 const MOST_PARKED: usize = 128;
 
@@ -151,8 +149,6 @@ struct Plan {
     /// Numbers of entries to write back.
     back: BTreeMap<ServerId, BTreeSet<usize>>,
     copies: Vec<Suggestion>,
-    /// Of those, disks that programs use.
-    busy: BTreeSet<ServerId>,
     has_more: bool,
 }
 
@@ -252,12 +248,7 @@ impl Core {
                     plan.back.insert(disk, next_in_turn(work, disk, newer, most));
                 }
             }
-            if has_waiting && is_quiet {
-                plan.copies.extend(work.waiting.take(disk, QUIET_COPIES));
-            } else if has_waiting && work.next_copy.get(&disk).is_none_or(|next| *next <= Instant::now()) {
-                plan.copies.extend(work.waiting.take(disk, 1));
-                plan.busy.insert(disk);
-            }
+            plan.copies.extend(work.waiting.take(disk, COPIES));
         }
         plan
     }
@@ -280,10 +271,7 @@ impl Core {
             return;
         }
         let picked = Picked { managed, logs, held: None, patience: QUIET_AFTER, is_paced: true };
-        let begun = Instant::now();
         let followed = self.copy_in(work, &picked, &plan.copies);
-        let next = Instant::now() + begun.elapsed() * (COPYING_SHARE - 1);
-        plan.busy.into_iter().for_each(|disk| _ = work.next_copy.insert(disk, next));
         for (suggestion, followed) in plan.copies.into_iter().zip(followed) {
             // It has its turn when slots were made free.
             let lacks_slots = || logs.table.log(suggestion.disk).is_some_and(|log| log.sets.free_slots() == 0);
