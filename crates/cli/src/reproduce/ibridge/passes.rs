@@ -19,12 +19,12 @@ use stripewise_layout::{ByteCount, Direction, Layout, Placement, ServerId};
 use stripewise_trace::{Program, Step};
 
 /// Requests of one pass, by all ranks together.
-const REQUESTS: u64 = 2_048;
+const REQUESTS: u64 = 8_192;
 const REGION: ByteCount = ByteCount(16 << 20);
 const PASSES: u32 = 2;
 const PROCESSES: [u32; 4] = [8, 16, 32, 64];
-/// A slot for every request of the file on each disk.
-const ROOM: ByteCount = ByteCount(REQUESTS * (32 << 10));
+/// Of each disk: twice the slots that its share of the requests can take.
+const ROOM: ByteCount = ByteCount(REQUESTS / SERVERS as u64 * 2 * (32 << 10));
 
 /// iBridge's own threshold, and half a stripe, the most that it could be.
 const THRESHOLDS: [ByteCount; 2] = [ByteCount(20 << 10), ByteCount(32 << 10)];
