@@ -4,10 +4,11 @@ use super::live::LiveRun;
 use super::*;
 use std::sync::{Mutex, PoisonError};
 use stripewise_device::{lookup_device, lookup_link};
-use stripewise_layout::{Layout, ServerClass, ServerId};
+use stripewise_layout::{FileOffset, Layout, RegionIndex, ServerClass, ServerId};
 use stripewise_planner::{Plan, PlannedWindow, PolicyName};
 use stripewise_sim::PlacedWindow;
 use stripewise_store::protocol::MigrateBandwidth;
+use stripewise_trace::ProgramFile;
 
 const KIB: u64 = 1 << 10;
 const REGION: ByteCount = ByteCount(64 * KIB);
@@ -141,4 +142,42 @@ fn machines_are_asked_for_by_name() {
     let device = lookup_device("nvme").unwrap().dilated(2.0);
     let unknown = Lab::new(&[Machine { class: ServerClass::Ssd, device, link: None, room: None }], REGION);
     assert_eq!(servers(&unknown).unwrap_err().to_string(), "the device of server ssd0 has no name to be emulated by");
+}
+
+/// Programs that take all of a file and a part of it, as it lies.
+#[test]
+fn replicas_are_made_are_kept_in_step_and_slower_servers_are_told_as_they_are() {
+    let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = EmulatedLab::build_with(&command(), &lab(), FILE, (Ranks::Forked, 2.0)).unwrap();
+    let slow = |url: &ServerUrl| matches!(url, ServerUrl::Emulated { time_scale, .. } if *time_scale == 2.0);
+    assert!(lab.lab().cluster.servers.iter().all(|server| slow(&server.url)));
+    let own = |direction, requests: u64| {
+        let step = move |process, number| {
+            let offset = FileOffset(number * 16 * KIB);
+            Step::Access(IoRequest { file: ProgramFile(process), direction, offset, bytes: 16 * KIB })
+        };
+        Generated::file_per_process(FILE.0 / 2, (2, 1), move |process| (0..requests).map(move |at| step(process, at)))
+    };
+    let whole = own(Direction::Read, 16);
+    let prepared = lab.prepare(&whole).unwrap();
+    let layout = |servers: &[u16]| over(servers, 4096).layout_of(RegionIndex(0)).clone();
+    let placements = [over(&[0], 4096), over(&[1], 4096)];
+    lab.place_with(&prepared, &placements, &[vec![layout(&[1, 2])], vec![]]).unwrap();
+    let infos = |path: &Path| {
+        let file = lab.store.managed(path, false).unwrap().striped.id();
+        let regions = lab.store.regions(file).unwrap();
+        regions.iter().map(|region| region.replicas.iter().filter(|replica| replica.fresh).count()).collect::<Vec<_>>()
+    };
+    let paths = prepared.managed();
+    let kept = |expected: usize| assert_eq!((infos(&paths[0]), infos(&paths[1])), (vec![expected; 4], vec![0; 4]));
+    kept(1);
+    assert_eq!(lab.run_placed(&prepared, &own(Direction::Read, 3)).unwrap().bytes, 2 * 3 * 16 * KIB);
+    let written = lab.write_placed(&prepared, &own(Direction::Write, 16)).unwrap();
+    assert!(written.run.bytes == FILE.0 && written.run.seconds > 0.0 && written.sync_s > 0.0, "{written:?}");
+    kept(1);
+    assert_eq!(lab.run_placed(&prepared, &whole).unwrap().bytes, FILE.0);
+    lab.clear(&prepared).unwrap();
+    lab.place_with(&prepared, &placements, &[vec![], vec![]]).unwrap();
+    assert_eq!(lab.write_placed(&prepared, &own(Direction::Write, 1)).unwrap().sync_s, 0.0);
+    lab.clear(&prepared).unwrap();
 }
