@@ -87,6 +87,7 @@ commands! {
     Ls(ls::LsArgs) = "ls";
     Stat(stat::StatArgs) = "stat";
     Sync(sync::SyncArgs) = "sync";
+    Fragments(fragments::FragmentsArgs) = "fragments";
     Cat(cat::CatArgs) = "cat";
     Cp(cp::CpArgs) = "cp";
     Rm(rm::RmArgs) = "rm";

@@ -22,6 +22,7 @@ mod doctor;
 mod drain;
 mod explain;
 mod figures;
+mod fragments;
 mod init;
 mod launch;
 mod layouts;

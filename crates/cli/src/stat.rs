@@ -1,5 +1,7 @@
 //! `stripewise stat`: what is known of a managed file, down to its regions.
 
+mod fragments;
+
 use crate::context::Context;
 use crate::figures::{bytes, grouped, utc};
 use crate::output::Verdict;
@@ -7,6 +9,7 @@ use crate::store::{Managed, Store};
 use crate::table::Table;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use fragments::FragmentsShown;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -47,6 +50,7 @@ struct FileShown {
     replicas: usize,
     /// Of those, such as hold what the file holds.
     replicas_fresh: usize,
+    fragments: FragmentsShown,
     /// Bytes of the file on each server that has some.
     servers: Vec<ServerShown>,
     spans: Vec<SpanShown>,
@@ -116,6 +120,7 @@ fn look_at(store: &Store, managed: &Managed) -> Result<FileShown> {
         regions_placed: regions.len(),
         replicas: regions.iter().map(|region| region.replicas.len()).sum(),
         replicas_fresh: regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh).count(),
+        fragments: FragmentsShown::look_at(store, managed.striped.id())?,
         servers: bytes_by_server(store, &regions, geometry, status.size_bytes)?,
         spans: spans(store, &regions)?,
     })
@@ -194,6 +199,7 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
     if file.replicas > 0 {
         context.line(format_args!("replicas  {}, {} fresh", file.replicas, file.replicas_fresh))?;
     }
+    file.fragments.print(context)?;
     let mut table = if file.replicas > 0 {
         Table::new(&["  server", ">bytes", ">in replicas"])
     } else {

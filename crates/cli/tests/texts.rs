@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 33] = [
     "init",
     "doctor",
     "trace",
@@ -22,6 +22,7 @@ const COMMANDS: [&str; 32] = [
     "ls",
     "stat",
     "sync",
+    "fragments",
     "cat",
     "cp",
     "rm",

@@ -1,6 +1,6 @@
 //! Keeping room free on SServers.
 //!
-//! Promises keep to a server's room, but the room can shrink: others fill the file system, or `capacity` and `reserve` in the cluster file
+//! Promises keep to a server's room, but the room can shrink: others fill the file system, or `capacity`, `reserve` or `fragment_room` in the cluster file
 //! change. What then leaves is what seems to benefit least. A plan does not say how much each region of its gains, so the order is: regions that the
 //! window does not want on the server, or that no plan speaks of; files that nobody has open; files changed longest ago; then the largest
 //! share on the server. They go to the file's fallback layout, and only if that frees anything.

@@ -7,7 +7,7 @@
 use super::{Cluster, Fault, ServerClass};
 use crate::{ByteCount, ServerId};
 
-/// 20 KiB, the threshold of iBridge's evaluation (section IV).
+/// 20 KiB. Ours: the article on iBridge gives none.
 pub const DEFAULT_FRAGMENT_THRESHOLD_BYTES: u64 = 20 << 10;
 
 /// Room for the fragments of each HServer where `fragments = true` and nothing else is said: 256 MiB.

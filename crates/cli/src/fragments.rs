@@ -1,0 +1,128 @@
+//! `stripewise fragments`: whether small parts of requests to a file's disks go to SSDs.
+
+use crate::context::Context;
+use crate::output::Verdict;
+use crate::store::Store;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{Admin, FragmentStatus, Reply};
+
+/// Send small parts of requests to managed files to SSDs, or no more
+///
+/// A short first or last part of a long request, and a short request that makes a disk seek, then goes to room that is set aside on an SSD, and is written to
+/// the disk later. `fragments = true` in cluster.toml says this of all files that are not switched on or off themselves; `default` makes a file one of
+/// those again. Programs may go on reading and writing. `stripewise stat` shows what becomes of it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stripewise fragments on data.h5
+  stripewise fragments off *.h5
+  stripewise fragments --json default data.h5 | jq '.files[].on'")]
+pub(crate) struct FragmentsArgs {
+    /// Whether they go to SSDs; default: as the cluster file says
+    #[arg(value_name = "on|off|default")]
+    switch: Switch,
+
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+    Default,
+}
+
+impl Switch {
+    fn wanted(self) -> Option<bool> {
+        match self {
+            Switch::On => Some(true),
+            Switch::Off => Some(false),
+            Switch::Default => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    files: Vec<Switched>,
+}
+
+#[derive(Serialize)]
+struct Switched {
+    path: PathBuf,
+    file: FileId,
+    /// Whether fragments go to SSDs now.
+    on: bool,
+    /// What was said of the file itself; null: as the cluster file says.
+    set_by_file: Option<bool>,
+}
+
+/// What a broker tells of a file's fragments.
+pub(crate) struct FileFragments {
+    pub(crate) on: bool,
+    pub(crate) set_by_file: Option<bool>,
+    pub(crate) servers: Vec<FragmentStatus>,
+}
+
+pub(crate) fn fragments_of(store: &Store, file: FileId) -> Result<FileFragments> {
+    let Reply::FileFragments { on, set_by_file, servers } = store.admin(Admin::Fragments { file })? else {
+        bail!("the broker answered a question for fragments with something else; use one version of stripewise");
+    };
+    Ok(FileFragments { on, set_by_file, servers })
+}
+
+pub(crate) fn run(context: &Context, arguments: FragmentsArgs) -> Result<Verdict> {
+    let store = Store::open(context)?;
+    let wanted = arguments.switch.wanted();
+    if wanted == Some(true) && !store.cluster.has_fragment_room() {
+        let path = context.cluster_path();
+        bail!(
+            "{} sets no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
+            path.display()
+        );
+    }
+    // All are looked at before the first is switched.
+    let opened = arguments.paths.iter().map(|path| store.managed(path, false)).collect::<Result<Vec<_>>>()?;
+    let mut files = Vec::new();
+    for managed in opened {
+        let file = managed.striped.id();
+        let name = || managed.path.display().to_string();
+        store.done(Admin::SetFragments { file, on: wanted }).with_context(name)?;
+        let FileFragments { on, set_by_file, .. } = fragments_of(&store, file).with_context(name)?;
+        files.push(Switched { path: managed.path, file, on, set_by_file });
+    }
+    if context.json {
+        context.object(&Shown { files })?;
+    } else {
+        for file in &files {
+            context.say(format_args!("{}: {}", file.path.display(), said(file.on, file.set_by_file)));
+        }
+    }
+    Ok(Verdict::Done)
+}
+
+fn said(on: bool, set_by_file: Option<bool>) -> String {
+    let why = if set_by_file.is_some() { "" } else { ", as the cluster file says" };
+    match on {
+        true => format!("fragments go to SSDs{why}"),
+        false => format!("fragments go to the disks{why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_the_file_and_of_the_cluster_is_told_apart() {
+        assert_eq!(said(true, Some(true)), "fragments go to SSDs");
+        assert_eq!(said(true, None), "fragments go to SSDs, as the cluster file says");
+        assert_eq!(said(false, Some(false)), "fragments go to the disks");
+        assert_eq!(said(false, None), "fragments go to the disks, as the cluster file says");
+    }
+}
