@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p stripewise-store --bench data_path [-- START]`, where START is that of the lines wanted. Each line: nanoseconds per
 //! call, medians of interleaved rounds; `ratio` is the striped bandwidth over the bare one, the median over pairs of neighbouring rounds.
+//! `observe` is what it takes to note a request while somebody watches, beside a look at the clock alone.
 
 #[path = "../tests/striped/world.rs"]
 #[allow(dead_code)]
@@ -10,7 +11,10 @@ mod world;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
-use stripewise_layout::FileOffset;
+use stripewise_layout::{Direction, FileOffset, RegionIndex};
+use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::recent::{Noted, now_ms};
+use stripewise_store::shared::slots::{InFlight, Slots};
 use world::{Dice, World, uniform};
 
 const SPAN: u64 = 128 << 20;
@@ -30,8 +34,35 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// What an observed request takes more than others: the look at the clock that it needs, and all of it.
+fn observe() {
+    let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
+    let slot = ProcessSlot(5);
+    slots.add_user(slot, Incarnation(1));
+    let what = InFlight { direction: Direction::Read, first: RegionIndex(0), last: RegionIndex(0) };
+    let lane = slots.occupy(slot, 0, what).unwrap();
+    let (mut clock_ns, mut note_ns) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        clock_ns.push(time(100_000, |_| {
+            std::hint::black_box(now_ms());
+        }));
+        note_ns.push(time(100_000, |number| {
+            let (offset, direction) = (FileOffset(std::hint::black_box(number)), Direction::Read);
+            lane.recent().note(1, Noted { direction, offset, bytes: 4096, time_ms: now_ms() });
+        }));
+    }
+    lane.free();
+    println!("{:<28} {:>12.1} {:>12.1}", "observe", median(clock_ns), median(note_ns));
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    if "observe".starts_with(&filter) {
+        observe();
+    }
+    if filter == "observe" {
+        return;
+    }
     let world = World::new(8);
     let _broker = world.broker();
     let client = world.client();

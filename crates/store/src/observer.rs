@@ -22,6 +22,7 @@ use stripewise_layout::FileId;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stream<'a> {
     pub file: FileId,
+    pub region_bytes: u64,
     /// One for each living process; a later process may get the number of a dead one.
     pub process: ProcessSlot,
     /// Below [`LANES`]. A thread keeps to one lane as long as no other is in it.
@@ -52,6 +53,36 @@ struct Memory {
     slots: Slots,
     /// By process and lane: the request that is read next.
     next: HashMap<(u16, usize), u64>,
+    /// Processes whose rings are read: those that have the file open, and such as left something there.
+    processes: Vec<ProcessSlot>,
+    /// Drains since anything came.
+    quiet: u32,
+}
+
+/// A file that is quiet for so many drains is looked at for new processes less often.
+const QUIET: u32 = 500;
+/// Every so many times.
+const QUIET_TURN: u64 = 10;
+
+impl Memory {
+    /// Finds processes that are new. A look at the whole table, of which most is empty.
+    fn find_processes(&mut self) {
+        let users: std::collections::HashSet<ProcessSlot> = self.slots.users().map(|(process, _)| process).collect();
+        let mut processes = std::mem::take(&mut self.processes);
+        processes.clear();
+        let has_news = |process: &ProcessSlot| (0..LANES).any(|lane| self.next_of(*process, lane).is_some());
+        processes.extend(self.slots.ever_used().filter(|process| users.contains(process) || has_news(process)));
+        self.processes = processes;
+    }
+
+    /// The request of a lane from which on nothing was read, if there is any.
+    fn next_of(&self, process: ProcessSlot, lane: usize) -> Option<u64> {
+        let recent = self.slots.recent(process, lane);
+        match self.next.get(&(process.0, lane)) {
+            Some(next) => (recent.count() != *next).then_some(*next),
+            None => self.control.observation().and_then(|number| recent.first_of(number)),
+        }
+    }
 }
 
 /// Watches until dropped; then, with the client's last handle, processes stop noting.
@@ -61,17 +92,18 @@ pub struct Observer {
     since_ns: u64,
     after: u64,
     files: BTreeMap<FileId, Memory>,
+    turns: u64,
 }
 
 impl Observer {
     /// From here on processes note their requests. The client's connection must be one of the broker's own user or root.
     pub fn start(client: Client) -> Result<Self, ClientError> {
-        let mut observer = Self { client, since_ns: 0, after: 0, files: BTreeMap::new() };
+        let mut observer = Self { client, since_ns: 0, after: 0, files: BTreeMap::new(), turns: 0 };
         observer.meet()?;
         Ok(observer)
     }
 
-    /// Takes in files that were opened meanwhile, and leaves those that are no more; returns the latter.
+    /// Takes in files and processes that came meanwhile, and leaves files that are no more; returns these.
     pub fn meet(&mut self) -> Result<Vec<FileId>, ClientError> {
         loop {
             let request = Request::Admin(Admin::Observe { after: self.after, anew: self.since_ns == 0 });
@@ -96,6 +128,10 @@ impl Observer {
         let gone: Vec<FileId> =
             self.files.iter().filter(|(_, memory)| is_gone(memory)).map(|(file, _)| *file).collect();
         gone.iter().for_each(|file| drop(self.files.remove(file)));
+        self.turns += 1;
+        let is_turn = self.turns.is_multiple_of(QUIET_TURN);
+        let looked_at = self.files.values_mut().filter(|memory| is_turn || memory.quiet < QUIET);
+        looked_at.for_each(Memory::find_processes);
         Ok(gone)
     }
 
@@ -132,6 +168,8 @@ impl Observer {
             extent: Extent::open(&extent, false).map_err(fault)?,
             slots: Slots::open_to_watch(&slots).map_err(fault)?,
             next: HashMap::new(),
+            processes: Vec::new(),
+            quiet: 0,
         };
         self.files.insert(file, memory);
         Ok(())
@@ -147,21 +185,24 @@ impl Observer {
         })
     }
 
-    /// Hands over what came since the last time, stream by stream in the order of files, processes and lanes.
+    /// Hands over what came since the last time from processes that are known, stream by stream in the order of files, processes and lanes. What
+    /// others noted waits for [`Self::meet`].
     pub fn drain(&mut self, mut see: impl FnMut(&Stream<'_>)) {
         let mut requests = Vec::new();
         for (file, memory) in &mut self.files {
-            for process in memory.slots.ever_used() {
+            memory.quiet = memory.quiet.saturating_add(1);
+            for number in 0..memory.processes.len() {
+                let process = memory.processes[number];
                 for lane in 0..LANES {
-                    let recent = memory.slots.recent(process, lane);
-                    let key = (process.0, lane);
-                    let first = || memory.control.observation().and_then(|number| recent.first_of(number));
-                    let Some(next) = memory.next.get(&key).copied().or_else(first) else { continue };
+                    let Some(next) = memory.next_of(process, lane) else { continue };
                     requests.clear();
+                    let recent = memory.slots.recent(process, lane);
                     let (end, missed) = recent.read(next, |request| requests.push(request));
-                    memory.next.insert(key, end);
+                    memory.next.insert((process.0, lane), end);
+                    memory.quiet = 0;
                     if !requests.is_empty() || missed > 0 {
-                        see(&Stream { file: *file, process, lane, requests: &requests, missed });
+                        let region_bytes = memory.region_bytes;
+                        see(&Stream { file: *file, region_bytes, process, lane, requests: &requests, missed });
                     }
                 }
             }

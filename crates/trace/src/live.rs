@@ -20,6 +20,8 @@ const LEADING_BITS: [u32; 4] = [4, 3, 2, 1];
 const MOST_INSTANTS: usize = 512;
 /// A request over more regions is nonsense: POSIX moves at most 2 GiB at once.
 const REGIONS_OF_REQUEST: u64 = 1 << 16;
+/// Cells (region, class) of a window that are counted, at most: what is noted is not to be trusted with our memory.
+const MOST_CELLS: usize = 1 << 20;
 /// A process is taken to be busy with its last request for so many times its mean gap between two.
 const BUSY_GAPS: f64 = 8.0;
 
@@ -133,7 +135,11 @@ impl LiveFile {
             for piece in self.geometry.pieces(request.offset, request.bytes) {
                 let request_bytes = self.rounded(piece.length);
                 let class = AccessClass { direction: request.direction, request_bytes, order };
-                *self.window.cells.entry((piece.region.0, class)).or_insert(0) += weight;
+                let cell = (piece.region.0, class);
+                if self.window.cells.len() >= MOST_CELLS && !self.window.cells.contains_key(&cell) {
+                    continue;
+                }
+                *self.window.cells.entry(cell).or_insert(0) += weight;
                 self.window.classes.insert(class);
                 self.window.processes.entry(piece.region.0).or_default().insert(process);
             }

@@ -2,8 +2,9 @@
 //! far, and what is worth its move is ordered.
 //!
 //! Every window is planned from where regions really lie. Moves of the window before that have not begun are cancelled first: what they were to bring
-//! is weighed again, with what is known by now. Regions that programs have not been seen to use stay where they are, and so do files whose use was
-//! never seen; the room that they take is not planned with.
+//! is weighed again, with what is known by now. Files whose use was never seen stay where they are, and the room that they take is not planned with.
+
+mod room;
 
 use super::OnlineArgs;
 use super::watch::{Seen, Watch};
@@ -14,6 +15,7 @@ use crate::moves::{Batch, layout_of, list, orders, placement_of};
 use crate::output::chain;
 use crate::store::Store;
 use anyhow::{Result, bail};
+use room::with_room_for;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -30,8 +32,6 @@ use stripewise_trace::FileAccess;
 
 /// Shorter windows hold too few looks at what programs do.
 const SHORTEST_WINDOW_S: f64 = 0.1;
-/// Servers whose rooms differ by no more than this part of them are planned for as alike.
-const ROOM_ALIKE: f64 = 0.1;
 
 /// What planning goes by, read once.
 pub(crate) struct Settings {
@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     window_s: f64,
     decay: Decay,
     options: PlanOptions,
+    /// Of each SServer, at most.
+    ssd_room: Option<ByteCount>,
     profile: Profile,
 }
 
@@ -59,12 +61,18 @@ impl Settings {
         let profile = Profile::load(&path)?;
         profile.check(cluster, &path)?;
         let options = PlanOptions {
-            ssd_room: arguments.ssd_room,
             // Who asks the daemon for anything waits meanwhile.
             time_limit_s: Some((window_s / 2.0).clamp(1.0, 5.0)),
             ..PlanOptions::default()
         };
-        Ok(Self { policy: arguments.policy, window_s, decay: Decay { decay: arguments.decay }, options, profile })
+        Ok(Self {
+            policy: arguments.policy,
+            window_s,
+            decay: Decay { decay: arguments.decay },
+            options,
+            ssd_room: arguments.ssd_room,
+            profile,
+        })
     }
 }
 
@@ -335,6 +343,10 @@ impl Online {
                 placement.fallback_layout().clone(),
             );
             let mut access = access.clone();
+            // A file that was removed and is still open may have a successor of its name.
+            if files.iter().any(|known: &Now| known.access.path == access.path) {
+                access.path = format!("{} (file {file})", access.path);
+            }
             // A region is promised room for all of it.
             access.size_bytes = u64::from(count) * region_bytes;
             for window in &mut access.windows {
@@ -347,7 +359,7 @@ impl Online {
 
     /// What the policy says of these files.
     fn ask(&self, store: &Store, usage: &[ServerUsage], windows: f64, files: &[&Now]) -> Result<Vec<OnlineWindow>> {
-        let cluster = with_room_for(&store.cluster, usage, files);
+        let cluster = with_room_for(&store.cluster, usage, files, self.settings.ssd_room);
         let accesses: Vec<FileAccess> = files.iter().map(|now| now.access.clone()).collect();
         let placements: Vec<Placement> = files.iter().map(|now| now.placement.clone()).collect();
         let out_of_use = usage.iter().filter(|usage| usage.drained || usage.fault.is_some());
@@ -388,48 +400,6 @@ fn ordered(store: &Store, now: &Now, window: &OnlineWindow) -> Result<Vec<MoveOr
         let is_meant = meant.contains(&info.region) && !now.moving.contains_key(&info.region);
         is_meant.then(|| window.placement.layout_of(info.region).clone())
     })
-}
-
-/// The cluster with as much room on every server as these files may take: what they have and what is free.
-fn with_room_for(cluster: &Cluster, usage: &[ServerUsage], files: &[&Now]) -> Cluster {
-    let mut own_bytes = vec![0u64; cluster.servers.len()];
-    for now in files {
-        let count = now.regions.last().map_or(0, |last| last.region.0 + 1);
-        for layout in (0..count).map(|region| now.placement.layout_of(RegionIndex(region))) {
-            for (turn, stripe) in layout.stripes().iter().enumerate() {
-                if let Some(own) = own_bytes.get_mut(usize::from(stripe.server.0)) {
-                    *own += layout.view().object_bytes(turn, now.access.region_size.0);
-                }
-            }
-        }
-    }
-    let mut fitted = cluster.clone();
-    if let Some(now) = files.first() {
-        fitted.region_size = now.access.region_size;
-    }
-    let rooms: Vec<u64> = (0..)
-        .map(ServerId)
-        .zip(&cluster.servers)
-        .zip(usage.iter().zip(&own_bytes))
-        .map(|((id, server), (usage, own))| match usage.room_bytes {
-            Some(room) => room.saturating_sub(usage.promised_bytes.saturating_sub(*own)),
-            None => {
-                let free = rustix::fs::statvfs(server.url.directory())
-                    .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
-                free.saturating_sub(cluster.kept_free_bytes(id)).saturating_add(*own)
-            }
-        })
-        .collect();
-    for (number, room) in rooms.iter().enumerate() {
-        // Servers with a little more room than others would be planned for as of another kind.
-        let alike = |other: &&u64| other.abs_diff(*room) as f64 <= ROOM_ALIKE * (**other).max(*room) as f64;
-        let class = cluster.servers[number].class;
-        let of_class = rooms.iter().zip(&cluster.servers).filter(|(_, server)| server.class == class);
-        let least = of_class.map(|(room, _)| room).filter(alike).min().copied().unwrap_or(*room);
-        let kept_free = fitted.kept_free_bytes(ServerId(number as u16));
-        fitted.servers[number].capacity = Some(ByteCount(least.saturating_add(kept_free)));
-    }
-    fitted
 }
 
 /// `12 %`.

@@ -94,11 +94,9 @@ impl Drop for Watch {
 impl State {
     fn read(&mut self) {
         let Some(observer) = &mut self.observer else { return };
-        let regions: BTreeMap<FileId, u64> =
-            observer.files().map(|watched| (watched.file, watched.region_bytes)).collect();
         let files = &mut self.files;
         observer.drain(|stream| {
-            let options = LiveOptions { region_size: ByteCount(regions[&stream.file]), ..LiveOptions::default() };
+            let options = LiveOptions { region_size: ByteCount(stream.region_bytes), ..LiveOptions::default() };
             let file = files.entry(stream.file).or_insert_with(|| LiveFile::new(options));
             let requests: Vec<LiveRequest> = stream.requests.iter().map(request).collect();
             file.add(u32::from(stream.process.0), stream.lane as u32, &requests, stream.missed);

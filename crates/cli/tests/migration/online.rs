@@ -148,3 +148,29 @@ fn what_cannot_be_planned_by_is_refused() {
     place.write("profile.json", toml.as_bytes());
     refused(&["daemon", "--online"], "stripewise calibrate");
 }
+
+/// Every request is counted once, of the program and of its child, which is gone by then; those on other files are not.
+#[test]
+fn requests_are_counted_whatever_becomes_of_the_processes() {
+    const COUNTED: &str = "\
+import os, time
+data, other = os.open('data', os.O_RDWR), os.open('original', os.O_RDONLY)
+child = os.fork()
+for number in range(700):
+    assert len(os.pread(data, 4096, number << 12)) == 4096
+    if child: os.pwrite(data, b'x' * 512, number << 12)
+    os.pread(other, 10, 0)
+if child == 0: os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+while not os.path.exists('stop'): time.sleep(0.01)
+";
+    let place = place();
+    let words = [&["run", "--migrate"], &WORDS[..], &["--", "python3", "-c", COUNTED]].concat();
+    let run = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let requests = |key: &str| status(&place)["online"][key].as_u64();
+    until("all requests", || requests("requests") >= Some(2100));
+    assert_eq!(requests("requests"), Some(2100));
+    assert!(requests("requests_seen") <= Some(2100));
+    place.write("stop", b"");
+    assert!(run.wait_with_output().unwrap().status.success());
+}

@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn noted(number: u64) -> Noted {
-        let direction = if number % 3 == 0 { Direction::Write } else { Direction::Read };
+        let direction = if number.is_multiple_of(3) { Direction::Write } else { Direction::Read };
         let (bytes, time_ms) = (number as u32 ^ 0x5555, (number as u32).wrapping_mul(7));
         Noted { direction, offset: FileOffset(number << 20 | 5), bytes, time_ms }
     }

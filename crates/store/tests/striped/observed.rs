@@ -11,15 +11,19 @@ use stripewise_store::observer::{Noted, Observer};
 
 const SIZE: u64 = 1 << 18;
 
+/// Direction, offset, bytes.
+type Access = (Direction, u64, u32);
+
 /// What was drained: by process and lane the requests and those missed.
 #[derive(Default, Debug)]
 struct Drained {
-    streams: BTreeMap<(u16, usize), Vec<(Direction, u64, u32)>>,
+    streams: BTreeMap<(u16, usize), Vec<Access>>,
     missed: u64,
 }
 
 impl Drained {
     fn take(&mut self, observer: &mut Observer) {
+        observer.meet().unwrap();
         observer.drain(|stream| {
             self.missed += stream.missed;
             let known = self.streams.entry((stream.process.0, stream.lane)).or_default();
@@ -27,7 +31,7 @@ impl Drained {
         });
     }
 
-    fn all(&self) -> Vec<(Direction, u64, u32)> {
+    fn all(&self) -> Vec<Access> {
         self.streams.values().flatten().copied().collect()
     }
 }
@@ -86,7 +90,7 @@ pub(crate) fn access(world: &World, arguments: &[String]) {
     }
 }
 
-fn requests(seed: u64, count: u64) -> impl Iterator<Item = (Direction, u64, u32)> {
+fn requests(seed: u64, count: u64) -> impl Iterator<Item = Access> {
     let mut dice = Dice(seed);
     (0..count).map(move |_| {
         let direction = if dice.roll(3) == 0 { Direction::Write } else { Direction::Read };
@@ -122,7 +126,7 @@ fn processes_before_and_after_the_observer_are_seen() {
     go(&mut late, &mut late_says);
     late.kill().unwrap();
     late.wait().unwrap();
-    // The dead one's file is known from its open on, and what it did too.
+    // The dead one is found by what it left.
     observer.meet().unwrap();
     drained.take(&mut observer);
     let expected: Vec<Vec<_>> = [1001, 2000].map(|seed| requests(seed, 40).collect()).to_vec();

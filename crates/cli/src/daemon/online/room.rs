@@ -1,0 +1,130 @@
+//! The room that the files which are watched may take on every server.
+
+use super::Now;
+use stripewise_layout::{ByteCount, Cluster, RegionIndex, ServerClass, ServerId};
+use stripewise_store::protocol::ServerUsage;
+
+/// Servers whose rooms differ by no more than this part of them are planned for as alike.
+const ROOM_ALIKE: f64 = 0.1;
+
+/// The cluster with as much room on every server as these files may take: what they have and what is free.
+pub(super) fn with_room_for(
+    cluster: &Cluster,
+    usage: &[ServerUsage],
+    files: &[&Now],
+    ssd_room: Option<ByteCount>,
+) -> Cluster {
+    let mut own_bytes = vec![0u64; cluster.servers.len()];
+    for now in files {
+        let count = now.regions.last().map_or(0, |last| last.region.0 + 1);
+        for layout in (0..count).map(|region| now.placement.layout_of(RegionIndex(region))) {
+            for (turn, stripe) in layout.stripes().iter().enumerate() {
+                if let Some(own) = own_bytes.get_mut(usize::from(stripe.server.0)) {
+                    *own += layout.view().object_bytes(turn, now.access.region_size.0);
+                }
+            }
+        }
+    }
+    let mut fitted = cluster.clone();
+    if let Some(now) = files.first() {
+        fitted.region_size = now.access.region_size;
+    }
+    let rooms: Vec<u64> = (0..)
+        .map(ServerId)
+        .zip(&cluster.servers)
+        .zip(usage.iter().zip(&own_bytes))
+        .map(|((id, server), (usage, own))| match usage.room_bytes {
+            Some(room) => room.saturating_sub(usage.promised_bytes.saturating_sub(*own)),
+            None => {
+                let free = rustix::fs::statvfs(server.url.directory())
+                    .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+                free.saturating_sub(cluster.kept_free_bytes(id)).saturating_add(*own)
+            }
+        })
+        .zip(&cluster.servers)
+        .map(|(room, server)| match ssd_room {
+            Some(most) if server.class == ServerClass::Ssd => most.0.min(room),
+            _ => room,
+        })
+        .collect();
+    for (number, room) in rooms.iter().enumerate() {
+        // Servers with a little more room than others would be planned for as of another kind.
+        let alike = |other: &&u64| other.abs_diff(*room) as f64 <= ROOM_ALIKE * (**other).max(*room) as f64;
+        let class = cluster.servers[number].class;
+        let of_class = rooms.iter().zip(&cluster.servers).filter(|(_, server)| server.class == class);
+        let least = of_class.map(|(room, _)| room).filter(alike).min().copied().unwrap_or(*room);
+        // What lies there fits, however little is free.
+        let least = least.max(own_bytes[number].min(*room));
+        let kept_free = fitted.kept_free_bytes(ServerId(number as u16));
+        fitted.servers[number].capacity = Some(ByteCount(least.saturating_add(kept_free)));
+    }
+    fitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use stripewise_layout::{FileId, Layout, Placement};
+    use stripewise_store::protocol::RegionInfo;
+    use stripewise_trace::FileAccess;
+
+    fn layout(server: u16) -> Layout {
+        Layout::new([(ServerId(server), 4096)]).unwrap()
+    }
+
+    /// A file of regions of 10 bytes on these servers.
+    fn file(on: &[u16]) -> Now {
+        let region_size = ByteCount(10);
+        let layouts = on.iter().map(|server| layout(*server));
+        let placement = Placement::from_regions(region_size, layouts, layout(0), layout(0));
+        let info = |(number, server): (u32, &u16)| RegionInfo {
+            region: RegionIndex(number),
+            generation: stripewise_layout::Generation(1),
+            stripes: vec![(*server, 4096)],
+            fell_back: false,
+            replicas: Vec::new(),
+        };
+        let access = FileAccess {
+            path: "/f".into(),
+            size_bytes: 10 * on.len() as u64,
+            region_size,
+            classes: Vec::new(),
+            windows: Vec::new(),
+        };
+        let regions = (0..).zip(on).map(info).collect();
+        Now { file: FileId(1), access, regions, moving: BTreeMap::new(), placement }
+    }
+
+    /// What others have on a server is not planned with; servers that differ little are alike, but what lies there fits.
+    #[test]
+    fn room_is_what_is_free_and_what_the_files_have() {
+        let servers = ["h0=hdd", "s0=ssd", "s1=ssd", "s2=ssd"].map(|server| {
+            let (name, class) = server.split_once('=').unwrap();
+            format!("[[server]]\nname = \"{name}\"\nclass = \"{class}\"\nurl = \"file:///{name}\"\ncapacity = 1000\nreserve = 100\n")
+        });
+        let toml = format!("version = 1\nid = \"c\"\nstate = \"s\"\n{}", servers.concat());
+        let cluster = Cluster::parse(&toml, Path::new("/x/cluster.toml")).unwrap();
+        let rooms = |promised: [u64; 4], on: &[u16], ssd_room| {
+            let usage = promised.map(|promised_bytes| ServerUsage {
+                name: String::new(),
+                promised_bytes,
+                room_bytes: Some(900),
+                objects: 0,
+                drained: false,
+                fault: None,
+            });
+            let file = file(on);
+            let fitted = with_room_for(&cluster, &usage, &[&file], ssd_room);
+            assert_eq!(fitted.region_size, ByteCount(10));
+            (0..4).map(|server| fitted.room_bytes(ServerId(server)).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(rooms([10, 20, 0, 0], &[0, 1, 1], None), [900, 900, 900, 900]);
+        // s0 has 30 bytes of others, s2 500: the first is like s1, the other is not.
+        assert_eq!(rooms([10, 50, 0, 500], &[0, 1, 1], None), [900, 870, 870, 400]);
+        assert_eq!(rooms([10, 20, 0, 0], &[0, 1, 1], Some(ByteCount(55))), [900, 55, 55, 55]);
+        let full: Vec<u16> = [1].repeat(90);
+        assert_eq!(rooms([0, 900, 60, 0], &full, None), [900, 900, 840, 840]);
+    }
+}
