@@ -282,7 +282,7 @@ pub(super) fn figure_7(setting: &Setting<'_>) -> Result<Findings> {
         for (order, tried) in orders.into_iter().zip(&tried) {
             let case = format!("reads, {} {}", stripes.name(), order_name(order));
             findings.rows.extend(rows(&case, tried, &names, (GOAL_7, Published::Range(20.0, 74.0))));
-            details(&mut findings, "reads", &case, &names, tried);
+            details(&mut findings, "cost_fig7_reads", &case, &names, tried);
             counts = (counts.0 + complete(tried), counts.1 + tried.len());
             groups.push((order_name(order).to_owned(), totals(tried).to_vec()));
         }
@@ -356,7 +356,7 @@ fn writes(
         written.push(Tried { what: what.clone(), bytes: ior.bytes(), mb_per_s });
         both.push(Tried { what, bytes: ior.bytes(), mb_per_s: with_sync });
     }
-    details(findings, "writes", "writes, 64KiB stripes sequential", &names, &written);
+    details(findings, "cost_fig7_writes", "writes, 64KiB stripes sequential", &names, &written);
     let (write_totals, both_totals) = (totals(&written), totals(&both));
     let case = "writes, 64KiB stripes sequential";
     if let Some(best) = best_single(&write_totals) {
@@ -502,7 +502,7 @@ pub(super) fn figure_8(setting: &Setting<'_>) -> Result<Findings> {
             })
             .collect();
         findings.rows.extend(rows(method.name(), &tried, &names, (GOAL_8, Published::Range(13.0, 23.0))));
-        details(&mut findings, "reads", method.name(), &names, &tried);
+        details(&mut findings, "cost_fig8_reads", method.name(), &names, &tried);
         groups.push((method.name().to_owned(), totals(&tried).to_vec()));
         all.extend(tried);
     }
