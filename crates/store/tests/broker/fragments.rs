@@ -4,6 +4,7 @@ use crate::cluster::{REGION, Testbed};
 use crate::hooked::{Call, Hook, wrap};
 use crate::user::{OBJECT, REGIONS, User, ask_for_fragments, range, until};
 use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::{Direction, Layout, RegionIndex, ServerId};
@@ -12,7 +13,7 @@ use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request, Want
 use stripewise_store::server::ServerError;
 use stripewise_store::shared::control::{FragmentMode, MAX_REGIONS};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
-use stripewise_store::shared::fragments::{Class, State, WriteChoice};
+use stripewise_store::shared::fragments::{Class, State, WriteChoice, WritePlan};
 use stripewise_store::shared::slots::InFlight;
 
 fn findings(user: &User<'_>) -> usize {
@@ -165,6 +166,70 @@ fn copying_in_and_writing_back_never_cross_a_writer() {
     assert_eq!(user.newer(), 0);
     for (region, before) in (0..).zip(before) {
         assert!(user.on_disk(0, region) == before, "region {region}");
+    }
+}
+
+/// A writer that was inside before an entry was called flushing may write its slot until it leaves.
+#[test]
+fn writing_back_waits_for_the_writers_inside() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    let at = range(0, 100, 300);
+    user.write_small(0, &at, 1);
+    let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(0) };
+    let lane = user.opened.slots.occupy(user.client.claim.unwrap().0, 0, what).unwrap();
+    let WritePlan::Slot(seen) = user.log(0).sets.plan_write(&at, WriteChoice::Present) else { panic!("it is there") };
+    user.table.note_dirtied();
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| user.flush());
+        until("it is being written back", || user.entries(0)[0].state() == State::Flushing);
+        user.write_slot(0, &at, &[2; 300], &seen);
+        lane.free();
+        flush.join().unwrap().unwrap();
+    });
+    assert_eq!((user.on_disk(0, 0)[100..400].to_vec(), user.newer()), (vec![2; 300], 0));
+    // One that comes later keeps it dirty.
+    let lane = user.opened.slots.occupy(user.client.claim.unwrap().0, 0, what).unwrap();
+    let WritePlan::Slot(_) = user.log(0).sets.plan_write(&at, WriteChoice::Present) else { panic!("it is there") };
+    user.table.note_dirtied();
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| user.flush());
+        until("it is being written back", || user.entries(0)[0].state() == State::Flushing);
+        user.write_unnoted(0, &range(0, 0, 200), &[3; 200], WriteChoice::Disk);
+        assert_eq!(user.entries(0)[0].state(), State::Dirty);
+        lane.free();
+        flush.join().unwrap().unwrap();
+    });
+    assert!(user.table.is_dirtied() || user.newer() == 0, "whatever is dirty is known to be");
+    user.flush().unwrap();
+    let expected = [vec![3; 200], vec![2; 200]].concat();
+    assert_eq!((&user.on_disk(0, 0)[..400], user.newer()), (&expected[..], 0));
+}
+
+/// The disk is read for an entry only after everybody who did not see the entry has written it.
+#[test]
+fn copying_in_waits_for_the_writers_inside() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let user = User::create(&testbed, "f");
+    let at = range(0, 100, 300);
+    user.write_unnoted(0, &at, &[1; 300], WriteChoice::Disk);
+    let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(0) };
+    for byte in 2..20 {
+        let lane = user.opened.slots.occupy(user.client.claim.unwrap().0, 0, what).unwrap();
+        let WritePlan::Disk(newer) = user.log(0).sets.plan_write(&at, WriteChoice::Disk) else { panic!("not asked") };
+        assert!(newer.is_empty());
+        user.hints.suggest(&Suggestion { disk: ServerId(0), range: at, class: Class::Random });
+        until("it is being copied in", || user.entries(0).iter().any(|seen| seen.state() != State::Empty));
+        let generation = stripewise_layout::Generation(user.opened.generation(0).unwrap());
+        user.object(ServerId(0), 0, generation).write_all_at(&[byte; 300], 100).unwrap();
+        lane.free();
+        until("it is, or was given up", || user.count(State::Pending) == 0);
+        assert_eq!(user.read(0, &at), [byte; 300]);
+        // Makes way for the next.
+        user.write_unnoted(0, &range(0, 400, 1), &[0], WriteChoice::Disk);
+        user.write_unnoted(0, &at, &[byte; 300], WriteChoice::Disk);
     }
 }
 

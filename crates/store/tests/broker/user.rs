@@ -119,7 +119,7 @@ impl<'a> User<'a> {
         self.testbed.server_directory(usize::from(server.0)).join(object)
     }
 
-    fn object(&self, server: ServerId, region: u32, generation: Generation) -> File {
+    pub fn object(&self, server: ServerId, region: u32, generation: Generation) -> File {
         let path = self.path(server, region, generation);
         File::options().read(true).write(true).open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
@@ -199,7 +199,7 @@ impl<'a> User<'a> {
         }
     }
 
-    fn write_slot(&self, disk: u16, at: &DiskRange, bytes: &[u8], seen: &Seen) {
+    pub fn write_slot(&self, disk: u16, at: &DiskRange, bytes: &[u8], seen: &Seen) {
         let (first, end) = (at.offset.0.max(seen.range.offset.0), at.end().min(seen.range.end()));
         let part = &bytes[(first - at.offset.0) as usize..(end - at.offset.0) as usize];
         let place = u64::from(seen.slot) * 4096 + (first - seen.range.offset.0);
