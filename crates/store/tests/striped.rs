@@ -61,6 +61,7 @@ fn role() {
         "held-reader" => replicas_loaded::hold_a_read(&world),
         "staying-writer" => damaged::write_and_stay(&world, &arguments),
         "stopping-writer" => moves_killed::stop_in_a_write(&world),
+        "stopping-reader" => moves_killed::stop_in_a_read(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
         "crowded" => faults::use_without_free_descriptors(&world),

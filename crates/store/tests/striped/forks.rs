@@ -1,5 +1,6 @@
 //! Processes that fork with files open.
 
+use crate::moves::{all_done, any_layout, order, start_moves, wait_for};
 use crate::world::{World, read, succeed, uniform, write};
 use std::io::IoSlice;
 
@@ -123,4 +124,30 @@ fn a_childs_open_outlives_the_parents_close_of_a_deleted_file() {
         .min()
         .unwrap();
     assert_eq!(left, 0, "freed with the last user");
+}
+
+#[test]
+fn children_and_grandchildren_share_a_file_while_its_regions_move() {
+    let world = World::new(4);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "forked", uniform(8192, &[(0, 100), (1, 700), (2, 64), (3, 300)]));
+    write(&file, 0, &[3; 101_000]);
+    let mut child = world.spawn("forker", &["share".into()]);
+    let (mut dice, mut moved) = (crate::world::Dice(1), 0);
+    let status = loop {
+        let any = |region| order(file.id(), region, region, &any_layout(&mut dice, 4));
+        all_done(&wait_for(&client, start_moves(&client, (0..13).map(any).collect())));
+        moved += 13;
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert!(status.success(), "{status}, {moved} moves");
+    for number in 1..6u64 {
+        assert_eq!(read(&file, number * 10_000, 5000), [number as u8; 5000]);
+        assert_eq!(read(&file, 99_000 + number * 10, 10), b"grandchild");
+        assert_eq!(read(&file, number * 10_000 + 5000, 5000), [3; 5000]);
+    }
+    assert_eq!(crate::moves::check(&client), []);
 }

@@ -1,5 +1,6 @@
 //! Brokers that die and writers that stop while regions move; `killed` kills at random.
 
+use crate::hooked::{Call, Hook, Hooked};
 use crate::moves::{REGION, ask, check, order, scale, start_moves, status, wait_for, wait_until};
 use crate::replicas::never_idle;
 use crate::watched::watched;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stripewise_layout::{RegionIndex, ServerId};
 use stripewise_store::broker::BrokerOptions;
-use stripewise_store::client::{Client, ClientError, ClientOptions};
+use stripewise_store::client::{Client, ClientError, ClientOptions, OpenServer};
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, MoveState, Reply, Request};
 use stripewise_store::server::ServerError;
@@ -177,4 +178,55 @@ fn a_stopped_writer_holds_up_its_own_regions_move_and_nothing_else() {
     assert_eq!(file.region_layout(RegionIndex(0)).unwrap(), [(ServerId(2), 4096)]);
     nothing_is_left_over(&world, &client, &file, 2, "at the end");
     assert_eq!(status(&client).0.done, 2);
+}
+
+struct StopsOnce;
+
+impl Hook for StopsOnce {
+    fn before(&self, server: &str, call: Call<'_>) -> Result<usize, ServerError> {
+        match call {
+            Call::Read(..) => stop_once(ServerId(0), server),
+            _ => Ok(usize::MAX),
+        }
+    }
+}
+
+/// The same in the middle of a read.
+pub(crate) fn stop_in_a_read(world: &World) -> ! {
+    let open_server: OpenServer = |cluster, number, name, url, stations| {
+        let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
+        Ok(Box::new(Hooked { inner, hook: StopsOnce }))
+    };
+    let client = world.client_with(ClientOptions { open_server, ..ClientOptions::default() });
+    let (_stub, file) = world.open(&client, "f", false);
+    STOPS.store(true, Ordering::SeqCst);
+    let found = read(&file, 0, 1000);
+    // Of what was written while it stood still it may see any part, and nothing else.
+    assert!(found.len() == 1000 && found.iter().all(|byte| matches!(byte, 1 | 5)), "{found:?}");
+    assert_eq!(read(&file, 0, 1000), [5; 1000]);
+    file.close().unwrap();
+    std::process::exit(0);
+}
+
+#[test]
+fn a_stopped_reader_holds_up_no_move_but_the_freeing_of_what_it_reads() {
+    let world = World::new(4);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(REGION, &[(0, 4096), (1, 4096)]));
+    write(&file, 0, &vec![1; 2 * REGION as usize]);
+    let mut child = world.spawn("stopping-reader", &[]);
+    wait_for_line(&mut child, "stops");
+    let moved = start_moves(&client, vec![order(file.id(), 0, 0, &[(2, 4096)])]);
+    wait_until(&client, |moves| (moves[0].state == MoveState::Freeing).then_some(()));
+    crate::moves::all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 1, 1, &[(3, 4096)])])));
+    assert_eq!(file.region_layout(RegionIndex(0)).unwrap(), [(ServerId(2), 4096)]);
+    write(&file, 0, &[5; 3000]);
+    assert_eq!(read(&file, 0, 3001), [&[5; 3000][..], &[1]].concat());
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    crate::moves::all_done(&wait_for(&client, moved));
+    succeed(child);
+    assert_eq!(read(&file, 0, 3001), [&[5; 3000][..], &[1]].concat());
+    nothing_is_left_over(&world, &client, &file, 2, "at the end");
 }
