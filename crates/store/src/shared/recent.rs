@@ -23,6 +23,8 @@ use stripewise_layout::{Direction, FileOffset};
 pub const RING_WORDS: usize = 128;
 const FIRST_AT: usize = 2;
 const ENTRY_WORDS: usize = 2;
+/// Requests of one lane between two looks that are believed.
+const MOST_BETWEEN: u64 = 1 << 40;
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Requests that a ring holds. The oldest of them may be just being overwritten, so one fewer can be read.
@@ -61,51 +63,82 @@ pub fn now_ms() -> u32 {
     (time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000) as u32
 }
 
-/// The ring of one lane.
-#[derive(Clone, Copy, Debug)]
-pub struct Recent<'a> {
-    words: &'a [AtomicU64],
+/// A word of a ring. The model checker that goes through this code has words of its own.
+pub trait RingWord {
+    fn peek(&self) -> u64;
+    /// What was stored before the value is seen with it.
+    fn load(&self) -> u64;
+    fn put(&self, value: u64);
+    /// What is stored before is seen by whoever loads the value.
+    fn publish(&self, value: u64);
 }
 
-impl<'a> Recent<'a> {
+impl RingWord for AtomicU64 {
+    #[inline]
+    fn peek(&self) -> u64 {
+        self.load(Relaxed)
+    }
+    #[inline]
+    fn load(&self) -> u64 {
+        self.load(Acquire)
+    }
+    #[inline]
+    fn put(&self, value: u64) {
+        self.store(value, Relaxed);
+    }
+    #[inline]
+    fn publish(&self, value: u64) {
+        self.store(value, Release);
+    }
+}
+
+/// The ring of one lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Recent<'a, W = AtomicU64, const WORDS: usize = RING_WORDS> {
+    words: &'a [W],
+}
+
+impl<'a, W: RingWord, const WORDS: usize> Recent<'a, W, WORDS> {
+    const KEPT: u64 = ((WORDS - FIRST_AT) / ENTRY_WORDS) as u64;
+
     /// # Panics
-    /// When there are not [`RING_WORDS`] words.
+    /// When there are not as many words as a ring has.
     #[must_use]
-    pub fn new(words: &'a [AtomicU64]) -> Self {
-        assert_eq!(words.len(), RING_WORDS);
+    pub fn new(words: &'a [W]) -> Self {
+        assert_eq!(words.len(), WORDS);
         Self { words }
     }
 
     /// Requests noted so far.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.words[0].load(Acquire)
+        self.words[0].load()
     }
 
-    fn entry(&self, number: u64) -> [&AtomicU64; 2] {
-        let at = FIRST_AT + (number % KEPT) as usize * ENTRY_WORDS;
+    fn entry(&self, number: u64) -> [&W; ENTRY_WORDS] {
+        let at = FIRST_AT + (number % Self::KEPT) as usize * ENTRY_WORDS;
         [&self.words[at], &self.words[at + 1]]
     }
 
     /// To be called by who holds the lane, while requests are observed by that number.
     #[inline]
     pub fn note(&self, observation: u16, request: Noted) {
-        let number = self.words[0].load(Relaxed);
-        if self.words[1].load(Relaxed) >> COUNT_BITS != u64::from(observation) {
-            self.words[1].store(u64::from(observation) << COUNT_BITS | (number & COUNT), Relaxed);
+        let number = self.words[0].peek();
+        if self.words[1].peek() >> COUNT_BITS != u64::from(observation) {
+            self.words[1].put(u64::from(observation) << COUNT_BITS | (number & COUNT));
         }
         fence(Release);
         for (word, value) in self.entry(number).into_iter().zip(request.to_words()) {
-            word.store(value, Relaxed);
+            word.put(value);
         }
-        self.words[0].store(number.wrapping_add(1), Release);
+        self.words[0].publish(number.wrapping_add(1));
     }
 
     /// The first request of an observation; `None` if none was noted in it.
     #[must_use]
     pub fn first_of(&self, observation: u16) -> Option<u64> {
         // The count goes first: with what it counts comes what was stored before.
-        let (count, begun) = (self.count(), self.words[1].load(Relaxed));
+        let (count, begun) = (self.count(), self.words[1].peek());
         let first = begun & COUNT;
         (begun >> COUNT_BITS == u64::from(observation) && first < count).then_some(first)
     }
@@ -114,16 +147,16 @@ impl<'a> Recent<'a> {
     /// they had been overwritten.
     pub fn read(&self, from: u64, mut see: impl FnMut(Noted)) -> (u64, u64) {
         let end = self.count();
-        // Nothing new; or another ring than before.
-        if end <= from {
+        // Nothing new, or nonsense: nobody makes so many between two looks.
+        if end <= from || end - from > MOST_BETWEEN {
             return (end, 0);
         }
-        let first = from.max((end + 1).saturating_sub(KEPT));
+        let first = from.max((end + 1).saturating_sub(Self::KEPT));
         let copied: Vec<Noted> =
-            (first..end).map(|number| Noted::from_words(self.entry(number).map(|word| word.load(Relaxed)))).collect();
+            (first..end).map(|number| Noted::from_words(self.entry(number).map(W::peek))).collect();
         fence(Acquire);
-        let now = self.words[0].load(Relaxed);
-        let whole = first.max((now + 1).saturating_sub(KEPT)).min(end);
+        let now = self.words[0].peek();
+        let whole = first.max((now + 1).saturating_sub(Self::KEPT)).min(end);
         copied.into_iter().skip((whole - first) as usize).for_each(&mut see);
         (end, whole - from)
     }
@@ -133,6 +166,78 @@ impl<'a> Recent<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shuttle::sync::Arc;
+    use shuttle::sync::atomic::AtomicU64 as CheckedU64;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    impl RingWord for CheckedU64 {
+        fn peek(&self) -> u64 {
+            self.load(SeqCst)
+        }
+        fn load(&self) -> u64 {
+            self.load(SeqCst)
+        }
+        fn put(&self, value: u64) {
+            self.store(value, SeqCst);
+        }
+        fn publish(&self, value: u64) {
+            self.store(value, SeqCst);
+        }
+    }
+
+    /// A ring of four requests, so that the checker meets every overlap.
+    const SHORT: usize = FIRST_AT + 4 * ENTRY_WORDS;
+
+    /// A writer and a reader under the model checker, which knows sequential consistency only; without its second look at the number, the reader hands
+    /// over what was overwritten under it.
+    fn scenario(looks_again: bool) {
+        const ALL: u64 = 9;
+        let words: Arc<Vec<CheckedU64>> = Arc::new((0..SHORT).map(|_| CheckedU64::new(0)).collect());
+        let written = Arc::clone(&words);
+        let writer = shuttle::thread::spawn(move || {
+            let recent = Recent::<'_, _, SHORT>::new(&written);
+            (0..ALL).for_each(|number| recent.note(1, noted(number)));
+        });
+        let recent = Recent::<'_, _, SHORT>::new(&words);
+        let (mut from, mut seen) = (0, 0);
+        let mut look = || {
+            let mut expected = None;
+            let (next, missed) = if looks_again {
+                recent.read(from, |request| {
+                    let number = request.offset.0 >> 20;
+                    assert!(
+                        request == noted(number) && *expected.get_or_insert(number) == number,
+                        "torn or out of order"
+                    );
+                    expected = Some(number + 1);
+                    seen += 1;
+                })
+            } else {
+                let end = recent.count();
+                let first = from.max((end + 1).saturating_sub(4));
+                for number in first..end {
+                    let request = Noted::from_words(recent.entry(number).map(RingWord::peek));
+                    assert!(request == noted(number), "torn or out of order");
+                    seen += 1;
+                }
+                (end, first - from)
+            };
+            seen += missed;
+            from = next;
+        };
+        (0..16).for_each(|_| look());
+        writer.join().unwrap();
+        look();
+        assert_eq!((from, seen), (ALL, ALL));
+    }
+
+    #[test]
+    fn no_schedule_tears_or_loses_a_request() {
+        shuttle::check_random(|| scenario(true), 2000);
+        shuttle::check_pct(|| scenario(true), 2000, 3);
+        let without = std::panic::catch_unwind(|| shuttle::check_random(|| scenario(false), 20_000));
+        assert!(without.is_err(), "the checker finds what goes wrong without the second look");
+    }
 
     fn ring() -> Vec<AtomicU64> {
         (0..RING_WORDS).map(|_| AtomicU64::new(0)).collect()
@@ -149,7 +254,7 @@ mod tests {
         #[test]
         fn what_is_noted_is_read_or_counted_as_missed(bursts in prop::collection::vec(0u64..200, 1..20)) {
             let words = ring();
-            let recent = Recent::new(&words);
+            let recent: Recent<'_> = Recent::new(&words);
             let (mut all, mut from) = (Vec::new(), 0);
             for burst in bursts {
                 for _ in 0..burst {
@@ -168,10 +273,24 @@ mod tests {
         }
     }
 
+    /// Whoever may write the file may write nonsense into its rings.
+    #[test]
+    fn nonsense_is_passed_over() {
+        let words = ring();
+        let recent: Recent<'_> = Recent::new(&words);
+        for count in [u64::MAX, u64::MAX - 1, 1 << 60] {
+            words[0].store(count, Relaxed);
+            assert_eq!(recent.read(3, |request| panic!("{request:?}")), (count, 0));
+        }
+        assert_eq!(recent.first_of(0), Some(0));
+        words[1].store(u64::MAX, Relaxed);
+        let _ = recent.first_of(u16::MAX);
+    }
+
     #[test]
     fn an_observation_begins_where_the_one_before_ended() {
         let words = ring();
-        let recent = Recent::new(&words);
+        let recent: Recent<'_> = Recent::new(&words);
         assert_eq!(recent.first_of(0), None);
         (0..100).for_each(|number| recent.note(7, noted(number)));
         assert_eq!((recent.first_of(7), recent.first_of(8)), (Some(0), None));
@@ -183,7 +302,7 @@ mod tests {
     #[test]
     fn nothing_torn_is_read_beside_a_writer() {
         let words = ring();
-        let recent = Recent::new(&words);
+        let recent: Recent<'_> = Recent::new(&words);
         const ALL: u64 = 200_000;
         std::thread::scope(|scope| {
             scope.spawn(|| (0..ALL).for_each(|number| recent.note(1, noted(number))));
