@@ -44,7 +44,7 @@ use crate::shared::fragments::hints::Hints;
 use crate::shared::fragments::table::FragmentTable;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Instant;
 use stripewise_layout::{ObjectOffset, RegionIndex, ServerId};
 
@@ -82,6 +82,11 @@ impl Fragments {
         guard(&self.work)
     }
 
+    /// As [`Self::hold`], for the keeper: somebody else may hold one file's for long, and the others are not to wait for it.
+    fn try_hold(&self) -> Option<MutexGuard<'_, Work>> {
+        try_guard(&self.work)
+    }
+
     /// `None`: the file has no logs.
     pub(super) fn logs(&self) -> Option<Arc<Logs>> {
         self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -94,6 +99,15 @@ impl Fragments {
 
     fn set(&self, logs: Option<Arc<Logs>>) {
         *self.logs.write().unwrap_or_else(PoisonError::into_inner) = logs;
+    }
+}
+
+/// As [`guard`], if nobody else has it.
+fn try_guard<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guarded) => Some(guarded),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

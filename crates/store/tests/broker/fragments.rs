@@ -4,13 +4,16 @@ use crate::cluster::{REGION, Testbed};
 use crate::hooked::{Call, Hook, wrap};
 use crate::user::{OBJECT, REGIONS, User, ask_for_fragments, range, until};
 use std::collections::HashSet;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stripewise_layout::{Direction, Layout, RegionIndex, ServerId};
+use stripewise_layout::{Direction, Layout, RegionIndex, ServerId, ServerUrl};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request, WantedReplicas};
 use stripewise_store::server::ServerError;
+use stripewise_store::server::emulated::EmulatedSpec;
+use stripewise_store::server::stations::Stations;
 use stripewise_store::shared::control::{FragmentMode, MAX_REGIONS};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
 use stripewise_store::shared::fragments::{Class, State, WriteChoice, WritePlan};
@@ -45,7 +48,7 @@ fn logs_are_made_for_the_disks_when_somebody_needs_them() {
     assert_eq!(findings(&user), 0, "logs are known objects");
     // The same for another, who may only read.
     let reader = testbed.client();
-    let opened = reader.open(user.file(), std::fs::File::open(testbed.data("f")).unwrap()).unwrap();
+    let opened = reader.open(user.file(), File::open(testbed.data("f")).unwrap()).unwrap();
     let (table, _) = ask_for_fragments(&reader, &opened);
     assert!(!table.is_writable());
     user.write_small(0, &range(1, 70, 9), 5);
@@ -220,8 +223,11 @@ fn copying_in_waits_for_the_writers_inside() {
         let lane = user.opened.slots.occupy(user.client.claim.unwrap().0, 0, what).unwrap();
         let WritePlan::Disk(newer) = user.log(0).sets.plan_write(&at, WriteChoice::Disk) else { panic!("not asked") };
         assert!(newer.is_empty());
-        user.hints.suggest(&Suggestion { disk: ServerId(0), range: at, class: Class::Random });
-        until("it is being copied in", || user.entries(0).iter().any(|seen| seen.state() != State::Empty));
+        until("it is being copied in", || {
+            // Again and again: one that waits for a lane too long is given up.
+            user.hints.suggest(&Suggestion { disk: ServerId(0), range: at, class: Class::Random });
+            !user.entries(0).is_empty()
+        });
         let generation = stripewise_layout::Generation(user.opened.generation(0).unwrap());
         user.object(ServerId(0), 0, generation).write_all_at(&[byte; 300], 100).unwrap();
         lane.free();
@@ -671,4 +677,34 @@ fn a_stopped_writer_keeps_nobody_waiting() {
     user.write(0, &range(0, 100, 300), &[7; 300], WriteChoice::Present);
     user.flush().unwrap();
     user.check_disks();
+}
+
+/// On emulated servers the disk's time is taken as if a program wrote; neighbours are one write.
+#[test]
+fn writing_back_takes_the_time_of_emulated_disks() {
+    let mut testbed = Testbed::with_fragments(64);
+    for (number, server) in testbed.cluster.servers.iter_mut().enumerate() {
+        let directory = server.url.directory().to_owned();
+        let device = if number < 2 { "hdd-7200" } else { "nvme" }.to_owned();
+        server.url = ServerUrl::Emulated { directory, device, link: None, time_scale: 0.01 };
+    }
+    let _broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    for at in [range(0, 100, 300), range(0, 400, 300), range(2, 5, 700)] {
+        user.write_small(0, &at, 1);
+    }
+    user.flush().unwrap();
+    user.check_disks();
+    let descriptor = File::options().read(true).write(true).open(testbed.cluster.state.join("run/stations")).unwrap();
+    let stations = Stations::open(descriptor, 4).unwrap();
+    let load = [0, 1, 2].map(|server| stations.server_load(ServerId(server)));
+    assert_eq!(load.map(|load| load.sub_requests), [2, 0, 3]);
+    let spec = EmulatedSpec::named("hdd-7200", None, 0.01).unwrap();
+    let seek = |bytes| spec.device.demand(Direction::Write, bytes, None).serial.0;
+    assert_eq!(load[0].device_busy.0, seek(600) + seek(700));
+    // A range that was just read is still in the memory of the disk's server.
+    user.hints.suggest(&Suggestion { disk: ServerId(0), range: range(1, 0, 50), class: Class::Random });
+    until("it is copied in", || user.hints.counted(ServerId(0), Counter::CopiedIn) == 1);
+    let load = [0, 1, 2].map(|server| stations.server_load(ServerId(server)).sub_requests);
+    assert_eq!(load, [2, 0, 4]);
 }

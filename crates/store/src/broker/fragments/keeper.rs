@@ -7,7 +7,7 @@
 use super::copy_in::Followed;
 use super::cutting::logs_of;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use super::{Logs, Work};
+use super::{Logs, Work, try_guard};
 use crate::broker::files::{Inner, Managed};
 use crate::broker::{BrokerError, Core, guard};
 use crate::protocol::Refusal;
@@ -156,7 +156,7 @@ impl Core {
     fn keep_on(&self) {
         let mut pause = LOOK;
         while let Some(files) = self.keeping.next_look(pause) {
-            let (begun, mut is_busy) = (Instant::now(), false);
+            let (begun, mut is_busy) = (own_time(), false);
             for file in files {
                 let Some(managed) = self.if_loaded(file) else {
                     self.keeping.forget(file);
@@ -179,7 +179,7 @@ impl Core {
                     }
                 }
             }
-            let least = LOOK.max((begun.elapsed() * LOOK_SHARE).min(LONGEST_LOOK));
+            let least = LOOK.max(((own_time() - begun) * LOOK_SHARE).min(LONGEST_LOOK));
             pause = if is_busy { least } else { (2 * pause).clamp(least, LONGEST_LOOK) };
         }
     }
@@ -187,7 +187,7 @@ impl Core {
     fn look_after(&self, managed: &Arc<Managed>) -> Looked {
         let Some(logs) = managed.fragments.logs() else { return Looked::Gone };
         let (has_writers, has_users, is_live) = {
-            let inner = guard(&managed.inner);
+            let Some(inner) = try_guard(&managed.inner) else { return Looked::Idle };
             if inner.freed {
                 return Looked::Gone;
             }
@@ -196,7 +196,7 @@ impl Core {
             let writers = !inner.writers.is_empty() || (inner.openers.is_empty() && users);
             (writers, users, matches!(inner.record.state, FileState::Live))
         };
-        let mut work = managed.fragments.hold();
+        let Some(mut work) = managed.fragments.try_hold() else { return Looked::Idle };
         let mut is_busy = self.clean_up(managed, &logs, &mut work);
         take_suggestions(&logs, &mut work, is_live);
         if !has_writers && logs.table.is_dirtied() {
@@ -303,8 +303,8 @@ impl Core {
 
     /// Takes a file's logs away if nobody uses it and nothing is newer in them. Returns whether they are gone.
     pub(super) fn retire(&self, managed: &Managed) -> bool {
-        let _work = managed.fragments.hold();
-        let mut guarded = guard(&managed.inner);
+        let Some(_work) = managed.fragments.try_hold() else { return false };
+        let Some(mut guarded) = try_guard(&managed.inner) else { return false };
         let inner: &mut Inner = &mut guarded;
         let Some(logs) = managed.fragments.logs() else { return true };
         let is_used = !inner.openers.is_empty() || inner.holder.is_some() || !self.users(managed).is_empty();
@@ -321,6 +321,12 @@ impl Core {
         self.step("fragments: retired");
         true
     }
+}
+
+/// Time that this thread has had a processor.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn take_suggestions(logs: &Logs, work: &mut Work, is_live: bool) {

@@ -1,10 +1,10 @@
 //! What the dead leave in logs: entries that they were preparing or filling, slots that they had in hand, and dirty entries that nobody was told of.
 
 use super::cutting::{logs_of, take_from_the_dead};
-use super::{Logs, Work};
+use super::{Logs, Work, try_guard};
+use crate::broker::Core;
 use crate::broker::files::Managed;
 use crate::broker::truncation::ShutGate;
-use crate::broker::{Core, guard};
 use crate::shared::control::MAX_REGIONS;
 use crate::shared::fragments::{Seen, State};
 use crate::shared::slots::Use;
@@ -84,7 +84,7 @@ impl Core {
 
     /// Frees slots that are nobody's, if nobody is inside just now; the gate keeps others out for that moment.
     fn regain(&self, managed: &Managed, logs: &Logs) {
-        let inner = guard(&managed.inner);
+        let Some(inner) = try_guard(&managed.inner) else { return };
         if inner.freed || managed.control.gate_is_shut() {
             return;
         }

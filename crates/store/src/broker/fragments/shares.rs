@@ -6,7 +6,7 @@
 
 use super::cutting::logs_of;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use super::{Logs, guard};
+use super::{Logs, guard, try_guard};
 use crate::broker::Core;
 use crate::broker::files::Managed;
 use crate::file::fragments::tick;
@@ -90,7 +90,7 @@ impl Core {
 
     /// Grants slots to a file that was not freed meanwhile. Returns how many.
     fn grant_more(&self, managed: &Managed, logs: &Arc<Logs>, disk: ServerId) -> u32 {
-        let _inner = guard(&managed.inner);
+        let Some(_inner) = try_guard(&managed.inner) else { return 0 };
         if managed.fragments.has(logs) { self.grant(managed.file, logs, disk) } else { 0 }
     }
 
@@ -144,7 +144,7 @@ impl Core {
 
     /// Frees the slots of entries; what is newer than the disk is written there first. Returns whether there were any.
     fn evict(&self, holder: &Holder, disk: ServerId, is_meant: &(dyn Fn(&Seen) -> bool + Sync)) -> bool {
-        let mut work = holder.managed.fragments.hold();
+        let Some(mut work) = holder.managed.fragments.try_hold() else { return false };
         let Some(log) = holder.logs.table.log(disk) else { return false };
         let picked = Picked {
             managed: &holder.managed,
@@ -165,8 +165,8 @@ impl Core {
 
     /// Takes slots that are free at the end of a log. Returns how many.
     fn withdraw(&self, holder: &Holder, disk: ServerId, most: u32) -> u32 {
-        let _work = holder.managed.fragments.hold();
-        let _inner = guard(&holder.managed.inner);
+        let Some(_work) = holder.managed.fragments.try_hold() else { return 0 };
+        let Some(_inner) = try_guard(&holder.managed.inner) else { return 0 };
         if !holder.managed.fragments.has(&holder.logs) {
             return 0;
         }

@@ -1,4 +1,4 @@
-//! Suggestions that wait for their disks to be quiet, each once.
+//! Suggestions that wait for their turn or for a slot, each once.
 
 use crate::shared::fragments::hints::Suggestion;
 use std::collections::{BTreeMap, HashSet, VecDeque};
