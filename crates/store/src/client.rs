@@ -353,6 +353,11 @@ impl Core {
         self.base
     }
 
+    /// The stub of a file that this process has open.
+    pub(crate) fn stub_of(&self, file: FileId, writable: bool) -> Option<Arc<Descriptor>> {
+        self.control().open.get(&(file, writable)).map(|entry| Arc::clone(&entry.stub))
+    }
+
     fn control(&self) -> Guard<'_, Control> {
         let mut control = self.control.lock();
         self.settle_forks(&mut control);

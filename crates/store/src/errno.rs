@@ -23,6 +23,7 @@ impl ToErrno for FileError {
             FileError::Server { source, .. } => source.errno(),
             FileError::Broker { source, .. } => source.errno(),
             FileError::TooLarge { .. } => Errno::FBIG,
+            FileError::Stub { source, .. } => *source,
             FileError::NotWritable { .. } => Errno::BADF,
             FileError::Replaced { .. } => Errno::STALE,
         }

@@ -31,8 +31,8 @@ use crate::client::{ClientError, Core, SharedFile};
 use crate::server::ServerError;
 use crate::shared::robust::RobustGuard;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use stripewise_layout::{FileId, FileOffset, Generation, RegionGeometry, RegionIndex};
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,8 @@ pub enum FileError {
     GateStuck { file: FileId, waited_s: u64 },
     #[error("file {file}: byte {offset} lies beyond the largest size of {limit_bytes} bytes; use a larger region size")]
     TooLarge { file: FileId, offset: FileOffset, limit_bytes: u64 },
+    #[error("file {file}: syncing its stub: {source}")]
+    Stub { file: FileId, source: rustix::io::Errno },
     #[error("file {file} is not open for writing")]
     NotWritable { file: FileId },
     #[error("file {file} was made anew by another broker; close it and open it again")]
@@ -63,6 +65,8 @@ pub struct StripedFile {
     shared: Arc<SharedFile>,
     geometry: RegionGeometry,
     closed: bool,
+    /// Since this open.
+    stub_is_synced: AtomicBool,
     /// What `blocks` was counted at; see `upkeep`.
     counted_at: AtomicU64,
     blocks: AtomicU64,
@@ -81,7 +85,17 @@ impl StripedFile {
     pub(crate) fn new(core: Arc<Core>, file: FileId, writable: bool, shared: Arc<SharedFile>) -> Self {
         let geometry = RegionGeometry::new(shared.control.region_bytes().max(1));
         let (counted_at, blocks) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { core, file, writable, shared, geometry, closed: false, counted_at, blocks }
+        Self {
+            core,
+            file,
+            writable,
+            shared,
+            geometry,
+            closed: false,
+            stub_is_synced: AtomicBool::new(false),
+            counted_at,
+            blocks,
+        }
     }
 
     #[must_use]

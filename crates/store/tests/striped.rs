@@ -64,6 +64,7 @@ fn role() {
         "stopping-reader" => moves_killed::stop_in_a_read(&world),
         "gate-writer" => gate::write_counted_blocks(&world, &arguments),
         "dying" => faults::die_in_a_write(&world, &arguments),
+        "unsyncable" => faults::sync_a_stub_that_cannot_be_synced(&world),
         "crowded" => faults::use_without_free_descriptors(&world),
         "accessor" => observed::access(&world, &arguments),
         "stranger" => faults::use_without_permission(&world, &arguments),

@@ -8,6 +8,7 @@ use crate::protocol::Request;
 use crate::server::{ObjectName, ServerError};
 use crate::shared::control::RegionState;
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use stripewise_layout::{FileOffset, Generation, RegionIndex, StripeView};
 
@@ -77,6 +78,7 @@ impl StripedFile {
     /// What wrote in between counts as not synced.
     pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
         self.check_not_replaced()?;
+        self.sync_stub()?;
         self.flush_fragments()?;
         let (control, extent) = (&self.shared.control, &self.shared.extent);
         let size = self.size_bytes();
@@ -96,6 +98,22 @@ impl StripedFile {
                 extent.mark_synced(region, written);
             }
         }
+        Ok(())
+    }
+
+    /// Once for each open: the broker wrote its text, and without that the data would not be found after a power failure.
+    fn sync_stub(&self) -> Result<(), FileError> {
+        if self.stub_is_synced.load(Acquire) {
+            return Ok(());
+        }
+        if let Some(stub) = self.core.stub_of(self.file, self.writable) {
+            match rustix::fs::fsync(stub.as_fd()) {
+                // Some file systems cannot sync, or have nothing to sync.
+                Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
+                Err(source) => return Err(FileError::Stub { file: self.file, source }),
+            }
+        }
+        self.stub_is_synced.store(true, Release);
         Ok(())
     }
 

@@ -393,3 +393,47 @@ fn a_hole_is_zeros_over_what_an_absent_server_kept_beyond_the_size() {
     assert_eq!(write(&file, 2100, b"x"), 1);
     assert_eq!(read(&file, 0, 3000), [&[7; 100][..], &[8; 50], &[0; 1950], b"x"].concat());
 }
+
+/// From here on `fsync`, which only stubs are synced by, fails in this thread; objects are synced by `fdatasync`.
+fn forbid_fsync() {
+    let statement = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_fsync as u32, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EIO as u32, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a filter that outlives the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+pub(crate) fn sync_a_stub_that_cannot_be_synced(world: &World) {
+    let client = world.client();
+    let (_stub, file) = world.open(&client, "new", true);
+    let (_synced_stub, synced) = world.open(&client, "synced", true);
+    write(&file, 0, &[1; 100]);
+    synced.sync(true).unwrap();
+    forbid_fsync();
+    write(&synced, 0, &[1; 100]);
+    synced.sync(false).unwrap();
+    for data_only in [false, true] {
+        let error = file.sync(data_only).unwrap_err();
+        assert!(matches!(error, FileError::Stub { .. }) && error.errno() == Errno::IO, "{error}");
+    }
+}
+
+/// What the broker wrote into it is in the page cache only, and a file whose stub is lost is not found.
+#[test]
+fn the_first_fsync_of_an_open_makes_the_stub_durable() {
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    for name in ["new", "synced"] {
+        drop(world.create(&client, name, uniform(16384, &[(0, 1000), (1, 1000)])));
+    }
+    succeed(world.spawn("unsyncable", &[]));
+}
