@@ -63,7 +63,7 @@ torture: ## the long form of the tests in which processes, brokers, servers and 
 	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
-	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace
+	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-store
 	$(PYTHON) bench/run.py --stripewise $(BIN)
 
 install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)

@@ -20,7 +20,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
 # Median of so many pairs, bare and ours in turn.
 PAIRS = 7
-RUST_BENCHES = [("stripewise-planner", "plan"), ("stripewise-trace", "counts"), ("stripewise-sim", "events")]
+RUST_BENCHES = [
+    ("stripewise-planner", "plan"),
+    ("stripewise-trace", "counts"),
+    ("stripewise-sim", "events"),
+    ("stripewise-store", "protocol"),
+    ("stripewise-store", "emulated_moves"),
+]
 
 
 class Bench:

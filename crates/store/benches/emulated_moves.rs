@@ -4,7 +4,8 @@
 //!
 //! First, how fast regions move when nothing else runs, beside what the slower side's devices and links allow. Then a closed loop of threads
 //! with random requests of 64 KiB (three reads to a write) on the same file, undisturbed and while regions move under the `auto` bandwidth:
-//! its bandwidth and its slowest requests. All times are those of emulated devices.
+//! its bandwidth and its slowest requests. All times are those of emulated devices. Each line is a JSON object; the floor is the busiest station's time, or the
+//! undisturbed program.
 
 #[path = "../tests/striped/world.rs"]
 #[allow(dead_code)]
@@ -12,7 +13,7 @@ mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use stripewise_layout::{ByteCount, Layout, RegionIndex, ServerId};
+use stripewise_layout::{Layout, RegionIndex, ServerId};
 use stripewise_store::client::Client;
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{
@@ -105,21 +106,16 @@ fn main() {
     }
     client.stations().expect("stations").set_pace(stripewise_store::server::pace::Pace::Emulated);
     let last = REGIONS as u32 - 1;
-    println!("alone, {} regions of {}:", REGIONS, ByteCount(REGION));
-    for (name, to) in [("disks to SSDs", &SSDS), ("SSDs to disks", &DISKS)] {
+    for (name, to) in [("disks-to-ssds", &SSDS), ("ssds-to-disks", &DISKS)] {
         let before: Vec<_> = load(&client);
         let (bytes, time_s) = move_regions(&client, &file, (0, last), to, Duration::from_secs(100));
         // The busiest station's time is the least that the move could have taken.
         let busiest_s = load(&client).iter().zip(&before).map(|(now, then)| now - then).fold(0.0, f64::max);
-        println!(
-            "{name:>16}: {:6.1} MB/s, {:.2} of what the busiest station allows",
-            bytes as f64 / 1e6 / time_s,
-            busiest_s / time_s
-        );
+        tell(&format!("moves.alone.{name}"), "MB/s", bytes as f64 / 1e6 / time_s, bytes as f64 / 1e6 / busiest_s);
     }
     let (over, limit) = (AtomicBool::new(false), Duration::from_secs(seconds));
     // To the same servers with another stripe: where a region lies must not decide how fast the program is.
-    for (from, place) in [("disks", DISKS), ("SSDs", SSDS)] {
+    for (from, place) in [("disks", DISKS), ("ssds", SSDS)] {
         ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Unlimited)));
         move_regions(&client, &file, (0, last), &place, Duration::from_secs(100));
         ask(&client, Admin::ControlMoves(MoveControl::Bandwidth(MigrateBandwidth::Auto)));
@@ -139,22 +135,21 @@ fn main() {
             (moved, program.join().expect("the program"))
         });
         let p99 = |times: &[Duration]| times[times.len() * 99 / 100].as_secs_f64() * 1e3;
-        println!(
-            "program on {from}: {:.1} MB/s alone, {:.1} beside a move ({:.2}); p99 {:.1} ms, {:.1} ms ({:.2}); moved {:.1} MB/s in {:.1} s",
-            alone.0 / 1e6,
-            beside.0 / 1e6,
-            beside.0 / alone.0,
-            p99(&alone.1),
-            p99(&beside.1),
-            p99(&beside.1) / p99(&alone.1),
-            moved.0 as f64 / 1e6 / moved.1,
-            moved.1
-        );
+        tell(&format!("moves.program.{from}"), "MB/s", beside.0 / 1e6, alone.0 / 1e6);
+        tell(&format!("moves.p99.{from}"), "ms", p99(&beside.1), p99(&alone.1));
+        println!(r#"{{"name": "moves.auto.{from}", "value": {:.2}, "unit": "MB/s"}}"#, moved.0 as f64 / 1e6 / moved.1);
         ask(&client, Admin::ControlMoves(MoveControl::Cancel(WhichMoves::All)));
         while !totals(&client).1 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+fn tell(name: &str, unit: &str, value: f64, floor: f64) {
+    let ratio = value / floor;
+    println!(
+        r#"{{"name": "{name}", "value": {value:.2}, "unit": "{unit}", "floor": {floor:.2}, "ratio": {ratio:.3}}}"#
+    );
 }
 
 /// Seconds reserved at each server's busier station.
