@@ -161,3 +161,25 @@ impl Reservation<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_set_aside_for_fragments_is_promised_to_no_region() {
+        let text = "version = 1\nid = \"c\"\nstate = \"s\"\nfragment_room = \"32KiB\"\n\
+            [[server]]\nname = \"h0\"\nclass = \"hdd\"\nurl = \"file://h\"\n\
+            [[server]]\nname = \"s0\"\nclass = \"ssd\"\nurl = \"file://s\"\ncapacity = \"100KiB\"\nreserve = \"4KiB\"\n";
+        let cluster = Cluster::parse(text, Path::new("/nowhere/cluster.toml")).unwrap();
+        let mut room = Room::new(&cluster);
+        assert_eq!((room.room_bytes(ServerId(0)), room.room_bytes(ServerId(1))), (None, Some(64 << 10)));
+        assert_eq!(room.kept_free_bytes, [0, 36 << 10]);
+        let layout = Layout::new([(ServerId(1), 4096)]).unwrap();
+        room.add(&layout, 60 << 10);
+        let refused = room.reserve(&[]).take(&layout, 8 << 10);
+        let full = Full { server: ServerId(1), asked_bytes: 8 << 10, left_bytes: 4 << 10 };
+        assert!(matches!(refused, Err(NoRoom::Full(found)) if found == full));
+    }
+}

@@ -161,22 +161,29 @@ proptest! {
 
 /// What a broker of table version 1 wrote: keys and values in hexadecimal.
 const VERSION_1: &str = include_str!("version_1.txt");
+/// The same of version 2.
+const VERSION_2: &str = include_str!("version_2.txt");
 
 fn bytes_of(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
+/// A directory with such a table.
+fn table_of(text: &str, version: u32) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LmdbStore::open(directory.path()).unwrap();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (key, value) = line.split_once(' ').unwrap();
+        store.put(&bytes_of(key), &bytes_of(value)).unwrap();
+    }
+    assert_eq!(store.get(b"v").unwrap(), Some(encode(&version)));
+    drop(store);
+    directory
+}
+
 #[test]
 fn a_table_of_version_1_is_taken_over() {
-    let directory = tempfile::tempdir().unwrap();
-    {
-        let store = LmdbStore::open(directory.path()).unwrap();
-        for line in VERSION_1.lines().filter(|line| !line.starts_with('#')) {
-            let (key, value) = line.split_once(' ').unwrap();
-            store.put(&bytes_of(key), &bytes_of(value)).unwrap();
-        }
-        assert_eq!(store.get(b"v").unwrap(), Some(encode(&1u32)));
-    }
+    let directory = table_of(VERSION_1, 1);
     let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
     let file = FileId(0x0123_4567_89ab_cdef);
     {
@@ -222,4 +229,35 @@ fn the_switch_of_fragments_is_kept_and_goes_with_the_file() {
     changes.remove_file(FileId(2));
     table.commit(&changes).unwrap();
     assert_eq!(table.fragments_switch(FileId(2)).unwrap(), None);
+}
+
+#[test]
+fn a_table_of_version_2_is_taken_over() {
+    let directory = table_of(VERSION_2, 2);
+    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let file = FileId(0x0123_4567_89ab_cdef);
+    let log = LogRecord { on: ServerId(1), generation: Generation(9) };
+    {
+        let table = open();
+        assert_eq!(table.all_files().unwrap(), [(file, record("/data/old"))]);
+        assert_eq!(table.discards(None).unwrap(), [(file, RegionIndex(7), Generation(4), layout(512))]);
+        let replica = ReplicaRecord { generation: Generation(5), layout: layout(4096) };
+        assert_eq!(table.replicas(None).unwrap(), [(file, RegionIndex(7), 0, replica)]);
+        let wanted = |first, regions, layout| WantedReplicas { first: RegionIndex(first), regions, layout };
+        assert_eq!(table.wanted(file).unwrap(), [wanted(7, 1, layout(4096))]);
+        assert_eq!(table.expected_replicas("/data/new").unwrap(), [wanted(0, 2, layout(512))]);
+        assert_eq!((table.logs(None).unwrap(), table.fragments_switch(file).unwrap()), (vec![], None));
+        let mut changes = Changes::default();
+        changes.put_log(file, ServerId(0), log);
+        changes.put_fragments_switch(file, Some(true));
+        table.commit(&changes).unwrap();
+    }
+    let table = open();
+    assert_eq!(table.logs(Some(file)).unwrap(), [(file, ServerId(0), log)]);
+    assert_eq!(table.logs(Some(FileId(1))).unwrap(), []);
+    assert_eq!(table.fragments_switch(file).unwrap(), Some(true));
+    let mut changes = Changes::default();
+    changes.remove_log(file, ServerId(0));
+    table.commit(&changes).unwrap();
+    assert_eq!(table.logs(None).unwrap(), []);
 }
