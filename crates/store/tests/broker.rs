@@ -14,6 +14,8 @@ mod failing;
 mod faults;
 #[path = "broker/fragments.rs"]
 mod fragments;
+#[path = "broker/fragments_at_once.rs"]
+mod fragments_at_once;
 #[path = "broker/fragments_killed.rs"]
 mod fragments_killed;
 #[path = "hooked/server.rs"]

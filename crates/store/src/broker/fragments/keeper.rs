@@ -48,10 +48,22 @@ pub(in super::super) struct Keeping {
 
 #[derive(Default)]
 struct Files {
-    watched: BTreeSet<FileId>,
+    /// With how often that was said of each.
+    watched: BTreeMap<FileId, u64>,
     /// With logs, and nothing to do: the longest first.
     parked: VecDeque<FileId>,
     stopping: bool,
+}
+
+impl Files {
+    /// Not if somebody has asked for it since the look began, when it had been asked for so often. Returns whether it is so.
+    fn forget(&mut self, file: FileId, asked: u64) -> bool {
+        let is_so = self.watched.get(&file) == Some(&asked);
+        if is_so {
+            self.watched.remove(&file);
+        }
+        is_so
+    }
 }
 
 impl Keeping {
@@ -59,33 +71,34 @@ impl Keeping {
     pub(in super::super) fn watch(&self, file: FileId) {
         let mut files = guard(&self.files);
         files.parked.retain(|parked| *parked != file);
-        if files.watched.insert(file) {
-            self.changed.notify_all();
-        }
+        *files.watched.entry(file).or_default() += 1;
+        self.changed.notify_all();
     }
 
-    fn forget(&self, file: FileId) {
-        guard(&self.files).watched.remove(&file);
+    fn forget(&self, file: FileId, asked: u64) {
+        guard(&self.files).forget(file, asked);
     }
 
     /// Nothing is to be done until somebody uses the file. Returns one whose logs have been kept for nobody for the longest time, if there are
     /// too many.
-    fn park(&self, file: FileId) -> Option<FileId> {
+    fn park(&self, file: FileId, asked: u64) -> Option<FileId> {
         let mut files = guard(&self.files);
-        files.watched.remove(&file);
+        if !files.forget(file, asked) {
+            return None;
+        }
         files.parked.push_back(file);
         (files.parked.len() > MOST_PARKED).then(|| files.parked.pop_front())?
     }
 
     /// The files to look at, after so long; `None`: it is over.
-    fn next_look(&self, after: Duration) -> Option<Vec<FileId>> {
+    fn next_look(&self, after: Duration) -> Option<Vec<(FileId, u64)>> {
         let mut files = guard(&self.files);
         while files.watched.is_empty() && !files.stopping {
             files = self.changed.wait(files).unwrap_or_else(PoisonError::into_inner);
         }
         let goes_on = |files: &mut Files| !files.stopping;
         let (files, _) = self.changed.wait_timeout_while(files, after, goes_on).unwrap_or_else(PoisonError::into_inner);
-        (!files.stopping).then(|| files.watched.iter().copied().collect())
+        (!files.stopping).then(|| files.watched.iter().map(|(file, asked)| (*file, *asked)).collect())
     }
 
     fn is_stopping(&self) -> bool {
@@ -157,9 +170,9 @@ impl Core {
         let mut pause = LOOK;
         while let Some(files) = self.keeping.next_look(pause) {
             let (begun, mut is_busy) = (own_time(), false);
-            for file in files {
+            for (file, asked) in files {
                 let Some(managed) = self.if_loaded(file) else {
-                    self.keeping.forget(file);
+                    self.keeping.forget(file, asked);
                     continue;
                 };
                 // A fault of ours ends this look and not the thread.
@@ -167,15 +180,17 @@ impl Core {
                 match std::panic::catch_unwind(look) {
                     Ok(Looked::Busy) => is_busy = true,
                     Ok(Looked::Idle) => {}
-                    Ok(Looked::Gone) => self.keeping.forget(file),
+                    Ok(Looked::Gone) => self.keeping.forget(file, asked),
                     Ok(Looked::Parked) => {
-                        if let Some(longest) = self.keeping.park(file).and_then(|longest| self.if_loaded(longest)) {
+                        if let Some(longest) =
+                            self.keeping.park(file, asked).and_then(|longest| self.if_loaded(longest))
+                        {
                             self.retire(&longest);
                         }
                     }
                     Err(_) => {
                         self.state.note(&format!("file {file}: a fault in the keeper of fragments itself"));
-                        self.keeping.forget(file);
+                        self.keeping.forget(file, asked);
                     }
                 }
             }
