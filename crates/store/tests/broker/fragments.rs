@@ -5,6 +5,8 @@ use crate::hooked::{Call, Hook, wrap};
 use crate::user::{OBJECT, REGIONS, User, ask_for_fragments, range, until};
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::{Direction, Layout, RegionIndex, ServerId, ServerUrl};
@@ -247,7 +249,7 @@ fn logs_go_with_their_file() {
     let file = user.file();
     user.write_small(0, &range(0, 0, 10), 1);
     std::fs::remove_file(testbed.data("f")).unwrap();
-    user.client.ask_with(Request::Unlinked { file }, &[std::os::fd::AsFd::as_fd(&user.stub)]).unwrap();
+    user.client.ask_with(Request::Unlinked { file }, &[user.stub.as_fd()]).unwrap();
     assert!(user.has_log_object(0), "while somebody has it open");
     user.check_read(0, &range(0, 0, 20));
     user.opened.slots.drop_user(user.client.claim.unwrap().0);
@@ -516,4 +518,50 @@ fn writing_back_takes_the_time_of_emulated_disks() {
     until("it is copied in", || user.hints.counted(ServerId(0), Counter::CopiedIn) == 1);
     let load = [0, 1, 2].map(|server| stations.server_load(ServerId(server)).sub_requests);
     assert_eq!(load, [2, 0, 4]);
+}
+
+#[test]
+fn logs_follow_mode_and_owner_and_are_opened_for_those_who_may() {
+    let testbed = Testbed::with_fragments(64);
+    let _broker = testbed.start();
+    let user = User::create(&testbed, "f");
+    for mode in [0o640, 0o400] {
+        std::fs::set_permissions(testbed.data("f"), std::fs::Permissions::from_mode(mode)).unwrap();
+        user.client.ask_with(Request::Attributes { file: user.file() }, &[user.stub.as_fd()]).unwrap();
+        assert_eq!(user.log_object(0).metadata().unwrap().mode() & 0o777, mode);
+        // Whatever the mode is by now, the stub was opened for writing.
+        let log = user.log(0);
+        let request = Request::OpenObject {
+            file: user.file(),
+            region: RegionIndex(MAX_REGIONS),
+            generation: log.generation,
+            server: log.on.0,
+        };
+        let (reply, mut along) = user.client.ask_with(request, &[]).unwrap();
+        assert_eq!(reply, Reply::Object);
+        File::from(along.remove(0)).write_all_at(&[1], 0).unwrap();
+    }
+}
+
+#[test]
+fn logs_go_when_the_cluster_wants_none_any_more() {
+    let testbed = Testbed::with_fragments(64);
+    let broker = testbed.start();
+    let mut user = User::create(&testbed, "f");
+    broker.stop();
+    user.write_small(0, &range(0, 100, 300), 1);
+    let mut without = Testbed::at(testbed.root());
+    (without.cluster.fragments, without.cluster.fragment_room) = (false, None);
+    let _broker = without.start();
+    user.connect_again();
+    assert_eq!(user.opened.control.fragments(), FragmentMode::Leaving);
+    user.check_read(0, &range(0, 0, 500));
+    user.flush().unwrap();
+    user.check_disks();
+    user.opened.slots.drop_user(user.client.claim.unwrap().0);
+    user.client.ask(Request::Close { file: user.file() }).unwrap();
+    until("the logs are gone", || !user.has_log_object(0) && !user.has_log_object(1));
+    until("the control block says so", || user.opened.control.fragments() == FragmentMode::Off);
+    let switched = user.client.ask(Request::Admin(Admin::SetFragments { file: user.file(), on: Some(true) }));
+    assert!(matches!(&switched, Err(Refusal::Invalid { what }) if what.contains("fragment_room")), "{switched:?}");
 }
