@@ -53,6 +53,55 @@ fn a_program_reads_and_writes_while_its_file_is_restriped() {
     assert_eq!(findings["findings"].as_array().unwrap().len(), 0, "{findings}");
 }
 
+/// Every other piece is written by a forked child, the others by a program that is executed and gets nothing but the descriptor and its position.
+const FORKING: &str = "\
+import os, random, subprocess
+model = bytearray(open('original', 'rb').read())
+random.seed(2)
+data = os.open('data', os.O_RDWR)
+rounds = 0
+while rounds < 6 or not os.path.exists('stop'):
+    at = random.randrange(len(model) - 70000)
+    piece = random.randbytes(random.randrange(1, 70000))
+    if rounds % 2:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if os.pwrite(data, piece, at) == len(piece) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        os.lseek(data, at, os.SEEK_SET)
+        subprocess.run(['cat'], input=piece, stdout=data, check=True)
+        assert os.lseek(data, 0, os.SEEK_CUR) == at + len(piece)
+    model[at:at + len(piece)] = piece
+    at, length = random.randrange(len(model) - 300000), random.randrange(1, 300000)
+    assert os.pread(data, length, at) == model[at:at + length], (rounds, at, length)
+    if rounds == 0: os.write(1, b'ready\\n')
+    rounds += 1
+assert os.pread(data, len(model), 0) == model
+open('model', 'wb').write(model)
+";
+
+#[test]
+fn a_program_forks_and_executes_others_while_its_file_is_restriped() {
+    preload();
+    let (place, _) = place_with_data(3);
+    let mut command = place.command(&["run", "--", "python3", "-c", FORKING]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = std::io::BufReader::new(run.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    for layout in ["<0B,64KiB>", "h0 4KiB, s1 16KiB"] {
+        place.done(&["restripe", "data", "--layout", layout]);
+        assert_eq!(spans(&place), whole(3, layout));
+    }
+    place.write("stop", b"");
+    let said = place.said(run.wait_with_output().unwrap());
+    assert_eq!(said.status, 0, "{}", said.err);
+    assert!(data_of(&place) == place.read("model"), "the file holds what they wrote");
+    assert_eq!(place.json(&["check"])["findings"].as_array().unwrap().len(), 0);
+}
+
 #[test]
 fn a_plan_gives_the_layouts_and_regions_to_come_follow() {
     let (place, data) = place_with_data(3);

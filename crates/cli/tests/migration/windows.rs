@@ -140,3 +140,27 @@ fn a_plan_that_changes_while_moves_are_queued_is_followed() {
     assert!(data_of(&place) == data);
     assert_eq!(daemon.end("-TERM").0, Some(0));
 }
+
+/// The time of day jumps by a year, back and forth: plans are told apart, and windows begun, all the same.
+#[test]
+fn plans_and_their_windows_are_followed_whatever_the_clock_says() {
+    let (place, data) = place_with_data(2);
+    let year = std::time::Duration::from_secs(365 * 86400);
+    let now = std::time::SystemTime::now();
+    let put_at = |modified, starts_s: &[f64], windows: &[&[_]]| {
+        place.write("unfinished", plan(&place, starts_s, windows).to_string().as_bytes());
+        let file = std::fs::File::options().write(true).open(place.path("unfinished")).unwrap();
+        file.set_modified(modified).unwrap();
+        std::fs::rename(place.path("unfinished"), place.path("plan.json")).unwrap();
+    };
+    put_at(now + year, &[0.0, 0.05], &[&[(2, on(1))], &[(2, on(2))]]);
+    let daemon = Daemon::serving(&place, &["--plan", "plan.json", "--migrate-bandwidth", "unlimited"]);
+    until("the second window", || spans(&place) == whole(2, "s0 64KiB"));
+    for (modified, server, layout) in [(now - year, 3, "s1 64KiB"), (now + 2 * year, 0, "h0 64KiB")] {
+        put_at(modified, &[0.0], &[&[(2, on(server))]]);
+        daemon.hear("has changed");
+        until("the new plan", || spans(&place) == whole(2, layout));
+    }
+    assert!(data_of(&place) == data);
+    assert_eq!(daemon.end("-TERM").0, Some(0));
+}
