@@ -366,7 +366,8 @@ impl Daemon {
 
     /// Ends: what this daemon ordered and is not committed is cancelled.
     pub(crate) fn end(self) -> Result<()> {
-        let Self { server, guide, store, voice, .. } = self;
+        // The guide goes before the store: its thread may be asking a broker of ours.
+        let Self { server, store, guide, voice, .. } = self;
         drop(server);
         let totals = totals(&store)?;
         if store.is_broker() {
