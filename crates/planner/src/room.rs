@@ -83,3 +83,31 @@ impl<'a> Ledger<'a> {
         &self.used_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_set_aside_for_fragments_is_no_room() {
+        let server = |name: &str, class: &str, more: &str| {
+            format!("[[server]]\nname = \"{name}\"\nclass = \"{class}\"\nurl = \"file://{name}\"\n{more}")
+        };
+        let servers = [
+            server("h0", "hdd", ""),
+            server("h1", "hdd", "fragment_room = \"64KiB\"\nfragments_on = \"s1\"\n"),
+            server("s0", "ssd", "capacity = \"100KiB\"\nreserve = \"4KiB\"\n"),
+            server("s1", "ssd", "reserve = \"4KiB\"\n"),
+        ];
+        let text = format!("version = 1\nid = \"c\"\nstate = \"s\"\nfragment_room = \"32KiB\"\n{}", servers.concat());
+        let cluster = Cluster::parse(&text, Path::new("/x/cluster.toml")).unwrap();
+        let room = |free: &[Option<u64>]| {
+            let room = Room::of(&cluster, free, None, &[]);
+            [0, 1, 2, 3].map(|server| room.bytes(server).map(|bytes| bytes >> 10))
+        };
+        assert_eq!(room(&[]), [None, None, Some(64), None]);
+        assert_eq!(room(&[Some(100 << 10); 4]), [Some(100), Some(100), Some(64), Some(32)]);
+        assert_eq!(room(&[Some(10 << 10); 4])[3], Some(0), "less is free than has to be left");
+    }
+}
