@@ -218,35 +218,44 @@ impl<'a> User<'a> {
     }
 
     pub fn read(&self, disk: u16, at: &DiskRange) -> Vec<u8> {
-        self.inside(Direction::Read, at.region.0, |generation, _| {
-            let sets = self.log(disk).sets;
-            let mut bytes = vec![0; at.length as usize];
-            let read_slot = |bytes: &mut [u8], seen: &Seen| {
-                let (first, end) = (at.offset.0.max(seen.range.offset.0), at.end().min(seen.range.end()));
-                let part = &mut bytes[(first - at.offset.0) as usize..(end - at.offset.0) as usize];
-                let place = u64::from(seen.slot) * 4096 + (first - seen.range.offset.0);
-                // One that was taken away meanwhile may end earlier.
-                let _ = self.log_object(disk).read_at(part, place).unwrap();
-            };
-            loop {
-                let newer = match sets.plan_read(at) {
-                    ReadPlan::Slot(seen) => {
-                        read_slot(&mut bytes, &seen);
-                        vec![seen]
-                    }
-                    ReadPlan::Disk(newer) => {
-                        bytes.fill(0);
-                        let object = self.object(ServerId(disk), at.region.0, generation);
-                        let _ = object.read_at(&mut bytes, at.offset.0).unwrap();
-                        newer.iter().for_each(|seen| read_slot(&mut bytes, seen));
-                        newer
-                    }
-                };
-                if newer.iter().all(|seen| sets.still_holds(seen)) {
-                    return bytes;
-                }
+        loop {
+            let read =
+                self.inside(Direction::Read, at.region.0, |generation, _| self.read_inside(disk, at, generation));
+            if let Some(bytes) = read {
+                return bytes;
             }
-        })
+        }
+    }
+
+    /// `None`: the region has another place by now.
+    fn read_inside(&self, disk: u16, at: &DiskRange, generation: Generation) -> Option<Vec<u8>> {
+        let sets = self.log(disk).sets;
+        let mut bytes = vec![0; at.length as usize];
+        let read_slot = |bytes: &mut [u8], seen: &Seen| {
+            let (first, end) = (at.offset.0.max(seen.range.offset.0), at.end().min(seen.range.end()));
+            let part = &mut bytes[(first - at.offset.0) as usize..(end - at.offset.0) as usize];
+            let place = u64::from(seen.slot) * 4096 + (first - seen.range.offset.0);
+            // One that was taken away meanwhile may end earlier.
+            let _ = self.log_object(disk).read_at(part, place).unwrap();
+        };
+        loop {
+            let (is_whole, slots) = match sets.plan_read(at) {
+                ReadPlan::Slot(seen) => (true, vec![seen]),
+                ReadPlan::Disk(newer) => (false, newer),
+            };
+            if !slots.is_empty() && self.opened.generation(at.region.0) != Some(generation.0) {
+                return None;
+            }
+            bytes.fill(0);
+            if !is_whole {
+                let object = self.object(ServerId(disk), at.region.0, generation);
+                let _ = object.read_at(&mut bytes, at.offset.0).unwrap();
+            }
+            slots.iter().for_each(|seen| read_slot(&mut bytes, seen));
+            if slots.iter().all(|seen| sets.still_holds(seen)) {
+                return Some(bytes);
+            }
+        }
     }
 
     pub fn check_read(&self, disk: u16, at: &DiskRange) {
