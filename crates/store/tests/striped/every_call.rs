@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use stripewise_store::file::StripedFile;
 use stripewise_store::manage::{Moving, apply, release};
 use stripewise_store::protocol::{Admin, FileInfo, MoveState, Reply, Request};
 use stripewise_store::server::ServerError;
+use stripewise_store::shared::control::MAX_REGIONS;
 
 /// A client whose servers have the hook that is registered for their cluster.
 pub(crate) fn hooked_client() -> ClientOptions {
@@ -54,7 +56,10 @@ fn object_counts(world: &World, client: &Client) -> [usize; 3] {
     };
     let Reply::Usage { servers } = ask(client, Admin::Usage) else { panic!() };
     let promised = servers.iter().map(|server| server.objects as usize).sum();
-    [files.iter().map(of_file).sum(), world.objects().len(), promised]
+    // Logs of fragments have region numbers of their own, and room of their own.
+    let region = |object: &PathBuf| object.file_stem().unwrap().to_str().unwrap().parse::<u32>().unwrap();
+    let is_region = |object: &&PathBuf| region(object) < MAX_REGIONS;
+    [files.iter().map(of_file).sum(), world.objects().iter().filter(is_region).count(), promised]
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -254,11 +259,11 @@ impl Program<'_> {
         self.start();
         let (stub, mut file) = self.create("f");
         let mut model = Vec::new();
-        self.write(&file, &mut model, 100, 2 * REGION);
+        self.write(&file, &mut model, 3896, 2 * REGION + 400);
         self.expect(&file, &model);
         self.insist("fsync", |_| file.sync(false));
         self.truncate(&file, &mut model, 3 * REGION + 5);
-        self.write(&file, &mut model, 2 * REGION + 777, 30_000);
+        self.write(&file, &mut model, 2 * REGION + 3500, 30_000);
         self.truncate(&file, &mut model, 2 * REGION + 10_000);
         self.truncate(&file, &mut model, REGION + 5000);
         self.write(&file, &mut model, 2 * REGION + 9000, 500);
@@ -337,8 +342,7 @@ impl Program<'_> {
 }
 
 /// Runs the program with this call failing. Returns how many calls there were, and how many requests were refused.
-fn run_with(at: u64, how: How) -> (u64, usize) {
-    let world = World::new(4);
+fn run_with(world: World, at: u64, how: How) -> (u64, usize) {
     let fault = Arc::new(Fault { calls: AtomicU64::new(0), at, how });
     register(&world.root, Arc::clone(&fault) as Arc<dyn Hook>);
     let ordinary: Vec<u8> = (0..REGION + 777).map(|at| (at * 11 % 251) as u8).collect();
@@ -352,23 +356,34 @@ fn run_with(at: u64, how: How) -> (u64, usize) {
     (program.calls, program.refused.len())
 }
 
-/// A part of the calls, unless `STRIPED_EVERY_CALL` is set.
-#[test]
-fn whatever_call_fails_is_reported_and_everything_is_whole() {
+fn fail_calls(world: fn() -> World) {
     let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
     println!("seed {seed}");
-    let (calls, refused) = run_with(u64::MAX, How::Io);
+    let (calls, refused) = run_with(world(), u64::MAX, How::Io);
     assert!(calls > 300 && refused == 0, "{calls} calls, {refused} refused");
     let all = scale("STRIPED_EVERY_CALL", 0) > 0;
     let mut dice = Dice(seed);
-    let stride = if all { 1 } else { calls / 16 };
+    let stride = if all { 1 } else { calls / 8 };
     for how in [How::Io, How::NoSpace, How::Short] {
         let (mut at, mut told) = (dice.roll(stride), 0);
         while at < calls {
-            told += usize::from(run_with(at, how).1 > 0);
+            told += usize::from(run_with(world(), at, how).1 > 0);
             at += if all { 1 } else { 1 + dice.roll(2 * stride) };
         }
         println!("{calls} calls, {how:?}: {told} runs in which a request was refused");
-        assert!(told > 0, "{how:?} was never told");
+        // Any one may be a call that is repeated, or that nobody asked for.
+        assert!(told > 0 || !all, "{how:?} was never told");
     }
+}
+
+/// A part of the calls, unless `STRIPED_EVERY_CALL` is set.
+#[test]
+fn whatever_call_fails_is_reported_and_everything_is_whole() {
+    fail_calls(|| World::new(4));
+}
+
+/// The same while small parts of requests lie in logs and are written back.
+#[test]
+fn whatever_call_fails_is_reported_and_what_lies_in_logs_of_fragments_is_whole() {
+    fail_calls(|| World::with_fragments(4));
 }

@@ -235,8 +235,8 @@ struct Killing {
 }
 
 impl Killing {
-    fn new(seed: u64) -> Self {
-        let (world, dice) = (World::new(4), Dice(seed));
+    fn new(world: World, seed: u64) -> Self {
+        let dice = Dice(seed);
         let broker = world.spawn_broker();
         let client = world.client();
         let copies = [&[(2, 1000), (3, 3000)][..], &[(3, 4096)]].map(|stripes| wanted(0, 4, stripes));
@@ -426,13 +426,11 @@ fn compare(before: &Content, found: &Content, pending: Option<(u64, Change)>, co
     assert_eq!(differs(&found.blocks, &before.blocks, &after.blocks), None, "{context}: its blocks, {pending:?}");
 }
 
-/// `STRIPED_KILLS` makes it long.
-#[test]
-fn whoever_is_killed_at_random_nothing_that_was_acknowledged_is_lost() {
+fn kill_at_random(world: World) {
     let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
     println!("seed {seed}");
-    let mut killing = Killing::new(seed);
-    let (mut kills, wanted) = (0, scale("STRIPED_KILLS", 24));
+    let mut killing = Killing::new(world, seed);
+    let (mut kills, wanted) = (0, scale("STRIPED_KILLS", 24) / 2);
     while kills < wanted {
         killing.context = format!("seed {seed}, kill {kills}");
         kills += killing.kill_some();
@@ -446,4 +444,16 @@ fn whoever_is_killed_at_random_nothing_that_was_acknowledged_is_lost() {
     drop(client);
     kill(&mut killing.broker, &killing.context);
     println!("{} kills", kills + 1 + WORKERS);
+}
+
+/// `STRIPED_KILLS` makes it long.
+#[test]
+fn whoever_is_killed_at_random_nothing_that_was_acknowledged_is_lost() {
+    kill_at_random(World::new(4));
+}
+
+/// The same while small parts of requests lie in logs and are written back.
+#[test]
+fn whoever_is_killed_at_random_nothing_that_lay_in_logs_of_fragments_is_lost() {
+    kill_at_random(World::with_fragments(4));
 }

@@ -274,7 +274,7 @@ fn what_fsync_acknowledged_is_there_after_the_power_went() {
     let (mut dice, mut losses) = (Dice(seed), 0);
     let ordinary: Vec<u8> = (0..REGION + 777).map(|at| (at * 7 % 251) as u8).collect();
     while losses < scale("STRIPED_POWER_LOSSES", 40) {
-        let world = World::new(4);
+        let world = if dice.roll(2) == 0 { World::new(4) } else { World::with_fragments(4) };
         let power = Power::of(&world);
         std::fs::write(world.path("ordinary"), &ordinary).unwrap();
         let context = String::new();
