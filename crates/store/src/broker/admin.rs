@@ -1,7 +1,7 @@
 //! Requests of the `stripewise` command: moving files in and out, naming what becomes managed, and looking.
 
-use super::files::{Inner, Managed};
 use super::aside::take_away;
+use super::files::{Inner, Managed};
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
