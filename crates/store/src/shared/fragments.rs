@@ -320,6 +320,21 @@ impl<'a, W: Word> Sets<'a, W> {
         self.word(seen.number).compare_exchange(seen.word, word).then_some(Seen { word, ..*seen })
     }
 
+    /// The broker's first step of writing back. The entry is looked at again where a writer changed it meanwhile, as it does with one that a dead broker left
+    /// flushing: what earlier writes left there has to reach the disk all the same. `None`: it is not newer than the disk any more.
+    #[must_use]
+    pub fn begin_flushing(&self, seen: &Seen) -> Option<Seen> {
+        let mut seen = *seen;
+        loop {
+            if let Some(flushing) = self.change(&seen, State::Flushing) {
+                return Some(flushing);
+            }
+            let now = self.look(seen.number)?;
+            let is_same = now.range == seen.range && now.word >> 32 == seen.word >> 32 && now.state().is_newer();
+            seen = is_same.then_some(now)?;
+        }
+    }
+
     /// Removes a clean or a pending entry. A clean one's slot is free then; a pending one's is its owner's.
     #[must_use]
     pub fn remove(&self, seen: &Seen) -> bool {

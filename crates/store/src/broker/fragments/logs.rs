@@ -194,10 +194,13 @@ impl Core {
             Err(Errno::INVAL) => return Ok(None),
             result => result.map_err(&fault)?,
         };
-        if table.boot_id() != self.boot {
+        let servers = self.servers.len();
+        let is_known = |server: ServerId| usize::from(server.0) < servers;
+        let has_unknown =
+            table.disks().any(|disk| !is_known(disk) || table.log(disk).is_none_or(|log| !is_known(log.on)));
+        if table.boot_id() != self.boot || has_unknown {
             return Ok(None);
         }
-        let servers = self.servers.len();
         let hints = match open(HINTS).and_then(|hints| Hints::open(hints, servers, &table)) {
             // They decide nothing that matters.
             Err(Errno::NOENT | Errno::INVAL) => {

@@ -165,10 +165,8 @@ impl Core {
                 all_clean = false;
                 continue;
             };
-            match log.sets.change(seen, State::Flushing) {
-                Some(seen) => pieces.push(Piece { disk, log: *log, seen, object }),
-                // Written at this very moment, by a request that had not ended.
-                None => all_clean = false,
+            if let Some(seen) = log.sets.begin_flushing(seen) {
+                pieces.push(Piece { disk, log: *log, seen, object });
             }
         }
         self.step("fragments: flushing");

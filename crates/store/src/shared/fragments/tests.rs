@@ -427,6 +427,22 @@ fn what_was_written_meanwhile_is_not_called_clean() {
 }
 
 #[test]
+fn what_a_dead_broker_left_flushing_is_written_back_though_a_writer_came() {
+    let bed = Bed::new(1, 4);
+    let sets = bed.sets();
+    let own = sets.publish(&at(0, 3, 5), Class::Fragment).unwrap();
+    assert!(sets.declare(&own, State::Dirty));
+    let dirty = sets.all().next().unwrap();
+    let left = sets.change(&dirty, State::Flushing).unwrap();
+    assert!(matches!(sets.plan_write(&at(0, 3, 5), WriteChoice::Present), WritePlan::Slot(_)));
+    let flushing = sets.begin_flushing(&left).unwrap();
+    assert_eq!((flushing.state(), flushing.range), (State::Flushing, at(0, 3, 5)));
+    let clean = sets.change(&flushing, State::Clean).unwrap();
+    assert_eq!(sets.begin_flushing(&flushing), None);
+    assert!(sets.remove(&clean) && sets.begin_flushing(&clean).is_none());
+}
+
+#[test]
 fn a_change_fails_though_the_state_is_the_same_again() {
     let bed = Bed::new(1, 64);
     let own = bed.sets().publish(&at(0, 0, 8), Class::Random).unwrap();
