@@ -18,13 +18,15 @@ use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction, Layout, Placement, ServerId};
 use stripewise_trace::{Program, Step};
 
-/// Requests of one pass, by all ranks together.
-const REQUESTS: u64 = 8_192;
+/// Requests of one pass by each rank, and by all of them at least.
+const RANK_REQUESTS: u64 = 128;
+const LEAST_REQUESTS: u64 = 2_048;
+const MOST_REQUESTS: u64 = RANK_REQUESTS * PROCESSES[PROCESSES.len() - 1] as u64;
 const REGION: ByteCount = ByteCount(16 << 20);
 const PASSES: u32 = 2;
 const PROCESSES: [u32; 4] = [8, 16, 32, 64];
 /// Of each disk: twice the slots that its share of the requests can take.
-const ROOM: ByteCount = ByteCount(REQUESTS / SERVERS as u64 * 2 * (32 << 10));
+const ROOM: ByteCount = ByteCount(MOST_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
 
 /// iBridge's own threshold, and half a stripe, the most that it could be.
 const THRESHOLDS: [ByteCount; 2] = [ByteCount(20 << 10), ByteCount(32 << 10)];
@@ -47,12 +49,17 @@ impl Case {
         format!("{processes} processes {op} {order}")
     }
 
+    fn requests(self) -> u64 {
+        (u64::from(self.processes) * RANK_REQUESTS).max(LEAST_REQUESTS)
+    }
+
     /// The same requests in every pass; at random, in another order each time.
     fn program(self, seed: u64) -> impl Program {
         let Self { direction, in_order, processes } = self;
-        Generated::shared(REQUESTS * UNALIGNED.0, (processes, 1), PASSES, move |process| {
+        let requests = self.requests();
+        Generated::shared(requests * UNALIGNED.0, (processes, 1), PASSES, move |process| {
             (0..PASSES).flat_map(move |pass| {
-                let mut order: Vec<u64> = (0..REQUESTS).collect();
+                let mut order: Vec<u64> = (0..requests).collect();
                 if !in_order {
                     order.shuffle(&mut StdRng::seed_from_u64(seed ^ u64::from(pass) << 32));
                 }
@@ -88,7 +95,7 @@ fn second_passes(setting: &Setting<'_>, threshold: Option<ByteCount>) -> Result<
     let stripe_bytes = u32::try_from(STRIPE.0)?;
     let layout = Layout::new((0..SERVERS).map(|id| (ServerId(id as u16), stripe_bytes)))?;
     let placement = Placement::uniform(REGION, layout.clone(), layout);
-    let bytes = ByteCount(REQUESTS * UNALIGNED.0);
+    let bytes = ByteCount(MOST_REQUESTS * UNALIGNED.0);
     let lab = EmulatedLab::build(&lab(threshold)?, bytes, Ranks::Mpi)?;
     setting.map(&cases(), |case| {
         let program = case.program(setting.seed);
@@ -98,7 +105,7 @@ fn second_passes(setting: &Setting<'_>, threshold: Option<ByteCount>) -> Result<
 }
 
 pub(super) fn figure_3(setting: &Setting<'_>) -> Result<Findings> {
-    setting.scale(Scale { files: super::FILE.0 / (REQUESTS * UNALIGNED.0), regions: super::REGION.0 / REGION.0 });
+    setting.scale(Scale { files: super::FILE.0 / (LEAST_REQUESTS * UNALIGNED.0), regions: super::REGION.0 / REGION.0 });
     let stock = second_passes(setting, None)?;
     let by_threshold: Vec<Vec<Option<f64>>> =
         THRESHOLDS.iter().map(|threshold| second_passes(setting, Some(*threshold))).collect::<Result<_>>()?;
@@ -153,7 +160,7 @@ mod tests {
                     }
                 }
             }
-            assert!(passes.iter().all(|requests| requests.len() as u64 == REQUESTS), "{}", case.name());
+            assert!(passes.iter().all(|requests| requests.len() as u64 == case.requests()), "{}", case.name());
         }
     }
 
