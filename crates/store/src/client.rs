@@ -129,6 +129,8 @@ pub(crate) struct SharedFile {
     pub(crate) slots: Slots,
     /// Asked for when there is use for it.
     pub(crate) fragments: OnceLock<FragmentMemory>,
+    /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
+    pub(crate) does_without_fragments: AtomicBool,
     /// Set when a successor of the broker made the file's control block anew.
     pub(crate) replaced: AtomicBool,
 }
@@ -496,6 +498,7 @@ impl Core {
             extent: Extent::open(&extent, writable).map_err(mapping)?,
             slots: Slots::open(&slots).map_err(mapping)?,
             fragments: OnceLock::new(),
+            does_without_fragments: false.into(),
             replaced: false.into(),
         });
         let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;

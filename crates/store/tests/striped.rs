@@ -17,6 +17,8 @@ mod gate;
 mod hooked;
 #[path = "striped/killed.rs"]
 mod killed;
+#[path = "striped/logs_failing.rs"]
+mod logs_failing;
 #[path = "striped/model.rs"]
 mod model;
 #[path = "striped/moves.rs"]

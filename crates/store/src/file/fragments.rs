@@ -25,6 +25,7 @@ use crate::shared::marking::Motion;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use stripewise_layout::{
     Direction, FileOffset, ObjectOffset, RegionIndex, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
@@ -109,7 +110,10 @@ impl StripedFile {
         let threshold_bytes = control.fragment_threshold_bytes();
         let is_needed = match mode {
             FragmentMode::Off => return Ok(None),
-            FragmentMode::Wanted => self.has_small_part(offset, request_bytes, threshold_bytes),
+            FragmentMode::Wanted => {
+                !self.shared.does_without_fragments.load(Relaxed)
+                    && self.has_small_part(offset, request_bytes, threshold_bytes)
+            }
             FragmentMode::On | FragmentMode::Leaving => true,
         };
         match self.shared.fragments.get() {
@@ -136,9 +140,20 @@ impl StripedFile {
         })
     }
 
+    /// As [`Self::map_fragments`]. As long as nobody has logs made, a file is used without them where there is no broker to be asked.
+    #[cold]
+    pub(super) fn look_for_fragments(&self) -> Result<(), super::FileError> {
+        let mapped = self.map_fragments();
+        if mapped.is_err() && self.shared.control.fragments() == FragmentMode::Wanted {
+            self.shared.does_without_fragments.store(true, Relaxed);
+            return Ok(());
+        }
+        mapped
+    }
+
     /// Asks the broker for the logs' shared memory.
     #[cold]
-    pub(super) fn map_fragments(&self) -> Result<(), super::FileError> {
+    fn map_fragments(&self) -> Result<(), super::FileError> {
         let request = Request::Fragments { file: self.file };
         let (reply, descriptors) = self.core.with_descriptors(&request, &[]).map_err(|source| self.broker(source))?;
         let unexpected = |what: String| self.broker(ClientError::Unexpected { request: "Fragments", what });
@@ -235,6 +250,8 @@ impl StripedFile {
                 ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
                     match self.move_slot(Direction::Read, moving, log, &seen, beside, buffers) {
                         Ok(_) if !log.sets.still_holds(&seen) => continue,
+                        // Another's by now, or nobody's: a log that gives slots up is cut.
+                        Err(Obstacle::Fault(_)) if !log.sets.still_holds(&seen) => continue,
                         Ok(bytes) => {
                             moving.moved = sub.length;
                             hints.touch(weigh.disk, &seen, tick());
@@ -263,17 +280,30 @@ impl StripedFile {
                 return Ok(false);
             }
             let begun = now();
-            self.move_sub_request(Direction::Read, moving, buffers)?;
+            let mut read = self.move_sub_request(Direction::Read, moving, buffers);
             let took_ns = predicted_ns.or_else(|| disk_time_since(begun));
             for seen in &newer {
-                self.move_slot(Direction::Read, moving, log, seen, beside, buffers)?;
+                read =
+                    read.and_then(|()| self.move_slot(Direction::Read, moving, log, seen, beside, buffers).map(drop));
             }
-            if newer.iter().all(|seen| log.sets.still_holds(seen)) {
-                let weigh = Weigh { class: weigh.class.filter(|_| newer.is_empty() && is_slot_readable), ..weigh };
-                if let Some(took_ns) = took_ns {
-                    self.served_by_disk(&weigh, took_ns);
+            let holds = newer.iter().all(|seen| log.sets.still_holds(seen));
+            match read {
+                Ok(()) if holds => {
+                    let weigh = Weigh { class: weigh.class.filter(|_| newer.is_empty() && is_slot_readable), ..weigh };
+                    if let Some(took_ns) = took_ns {
+                        self.served_by_disk(&weigh, took_ns);
+                    }
+                    return Ok(true);
                 }
-                return Ok(true);
+                Ok(()) => {}
+                Err(Obstacle::Fault(_)) if !holds => {}
+                Err(obstacle) => {
+                    // What the disk gave counts for nothing without the newer bytes over it.
+                    if !newer.is_empty() {
+                        moving.moved = 0;
+                    }
+                    return Err(obstacle);
+                }
             }
         }
     }

@@ -562,7 +562,7 @@ impl StripedFile {
                 drop(self.core.objects.insert(&key, object));
                 Ok(())
             }
-            Obstacle::Fragments => self.map_fragments(),
+            Obstacle::Fragments => self.look_for_fragments(),
             Obstacle::Fault(error) => Err(error),
         }
     }

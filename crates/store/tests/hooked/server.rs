@@ -12,7 +12,9 @@ use stripewise_layout::{Direction, FileId, ObjectOffset};
 use stripewise_store::broker::{WrapServer, WrapTable};
 use stripewise_store::client::OpenServer;
 use stripewise_store::rmt::{Batch, Entries, MappingStore, RmtError};
-use stripewise_store::server::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
+use stripewise_store::server::{
+    Due, ObjectHandle, ObjectName, ObjectSize, Ownership, Predicted, ServerBackend, ServerError,
+};
 
 /// What a server is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +92,15 @@ impl<H: Hook> ServerBackend for Hooked<H> {
     }
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
         self.inner.reserve(direction, object, offset, length)
+    }
+    fn predict(
+        &self,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+    ) -> Option<Predicted> {
+        self.inner.predict(direction, object, offset, length)
     }
     fn read_at(
         &self,
