@@ -257,7 +257,9 @@ impl Core {
             plan.has_more |= has_newer || has_waiting;
             if has_newer {
                 let newer: Vec<Seen> = log.sets.all().filter(|seen| seen.state().is_newer()).collect();
-                let is_pressed = newer.len() * 2 > logs.table.granted(disk) as usize;
+                // Of what it has and of what it could still get.
+                let left = guard(&self.log_room).left_bytes(disk) / logs.table.slot_bytes();
+                let is_pressed = newer.len() as u64 * 2 > u64::from(logs.table.granted(disk)) + left;
                 if is_pressed || is_quiet {
                     let most = if is_pressed { PRESSED_ENTRIES } else { QUIET_ENTRIES };
                     plan.back.insert(disk, next_in_turn(work, disk, newer, most));
