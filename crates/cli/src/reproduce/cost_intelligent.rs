@@ -178,7 +178,12 @@ const NETWORKS: [Network; 2] = [ETHERNET, INFINIBAND];
 
 impl Network {
     fn site(self) -> Result<Site> {
-        let (device, link) = (lookup_device("paper-hdd")?, lookup_link(self.link)?);
+        self.site_with("paper-hdd")
+    }
+
+    /// With other disks than those of table 4.
+    fn site_with(self, disk: &str) -> Result<Site> {
+        let (device, link) = (lookup_device(disk)?, lookup_link(self.link)?);
         let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), room: None };
         let lab = Lab::new(&vec![machine; self.servers as usize], REGION).with_client_link(link);
         let parameters = UniformParameters::of_servers(&lab.profile, |_| true);

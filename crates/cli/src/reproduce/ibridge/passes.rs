@@ -28,6 +28,9 @@ const PROCESSES: [u32; 4] = [8, 16, 32, 64];
 /// Of each disk: twice the slots that its share of the requests can take.
 const ROOM: ByteCount = ByteCount(MOST_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
 
+/// Runs of the cases that have a goal, of which the median is told: processes that go on without barriers drift apart in another way each time.
+const RUNS: usize = 3;
+
 /// iBridge's own threshold, and half a stripe, the most that it could be.
 const THRESHOLDS: [ByteCount; 2] = [ByteCount(20 << 10), ByteCount(32 << 10)];
 
@@ -99,8 +102,14 @@ fn second_passes(setting: &Setting<'_>, threshold: Option<ByteCount>) -> Result<
     let lab = EmulatedLab::build(&lab(threshold)?, bytes, Ranks::Mpi)?;
     setting.map(&cases(), |case| {
         let program = case.program(setting.seed);
-        let passes = lab.run_passes(&lab.prepare(&program)?, std::slice::from_ref(&placement))?;
-        Ok(passes.last().and_then(|pass| setting.log.mb_per_s(pass)))
+        let prepared = lab.prepare(&program)?;
+        let mut found = Vec::new();
+        for _ in 0..if case.processes == PROCESSES[PROCESSES.len() - 1] { RUNS } else { 1 } {
+            let passes = lab.run_passes(&prepared, std::slice::from_ref(&placement))?;
+            found.extend(passes.last().and_then(|pass| setting.log.mb_per_s(pass)));
+        }
+        found.sort_by(f64::total_cmp);
+        Ok(found.get(found.len() / 2).copied())
     })
 }
 
@@ -131,8 +140,10 @@ pub(super) fn figure_3(setting: &Setting<'_>) -> Result<Findings> {
     let series: Vec<String> = series.collect();
     findings.panels.push(Panel::new("65KiB requests, second pass", Unit::MbPerS, "processes", series, groups));
     findings.notes.push(
-        "Emulated disks of 5 ms, not figure 3's own: requests go on without barriers, and the bandwidth is that of the second pass over the file."
-            .to_owned(),
+        format!(
+            "Emulated disks of 5 ms, not figure 3's own: requests go on without barriers, and the bandwidth is that of the second pass over the file; with 64 processes \
+             the median of {RUNS} runs. Writing back goes on beside and after the program, and what it takes after is not in the time."
+        ),
     );
     Ok(findings)
 }
