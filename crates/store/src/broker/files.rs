@@ -299,6 +299,8 @@ impl Core {
             if inner.freed {
                 return Err(unknown(file));
             }
+            // Its release may have begun in between.
+            self.refuse_if_held(&managed, &inner, connection.id)?;
         }
         if inner.stub.is_none() {
             inner.stub = proof.to_watch();

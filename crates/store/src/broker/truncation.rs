@@ -99,6 +99,9 @@ impl Core {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
+        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+            self.note_cut(managed, inner, cut_to_bytes)?;
+        }
         let _gate = ShutGate::new(managed);
         self.drain(managed)?;
         self.cut_leftovers(managed, inner, work)

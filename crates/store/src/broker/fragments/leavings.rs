@@ -85,7 +85,9 @@ impl Core {
     /// Frees slots that are nobody's, if nobody is inside just now; the gate keeps others out for that moment.
     fn regain(&self, managed: &Managed, logs: &Logs) {
         let Some(inner) = try_guard(&managed.inner) else { return };
-        if inner.freed || managed.control.gate_is_shut() {
+        // A gate that is found shut beside the intent of a cut has the next broker cut the file again.
+        let is_cutting = inner.record.cutting_to_bytes.is_some();
+        if inner.freed || is_cutting || managed.control.gate_is_shut() {
             return;
         }
         let _gate = ShutGate::new(managed);
