@@ -151,12 +151,12 @@ impl<'a, W: RingWord, const WORDS: usize> Recent<'a, W, WORDS> {
         if end <= from || end - from > MOST_BETWEEN {
             return (end, 0);
         }
-        let first = from.max((end + 1).saturating_sub(Self::KEPT));
+        let first = from.max(end.saturating_add(1).saturating_sub(Self::KEPT));
         let copied: Vec<Noted> =
             (first..end).map(|number| Noted::from_words(self.entry(number).map(W::peek))).collect();
         fence(Acquire);
         let now = self.words[0].peek();
-        let whole = first.max((now + 1).saturating_sub(Self::KEPT)).min(end);
+        let whole = first.max(now.saturating_add(1).saturating_sub(Self::KEPT)).min(end);
         copied.into_iter().skip((whole - first) as usize).for_each(&mut see);
         (end, whole - from)
     }
@@ -282,6 +282,8 @@ mod tests {
             words[0].store(count, Relaxed);
             assert_eq!(recent.read(3, |request| panic!("{request:?}")), (count, 0));
         }
+        words[0].store(u64::MAX, Relaxed);
+        assert_eq!(recent.read(u64::MAX - 3, |_| {}).0, u64::MAX);
         assert_eq!(recent.first_of(0), Some(0));
         words[1].store(u64::MAX, Relaxed);
         let _ = recent.first_of(u16::MAX);
