@@ -17,7 +17,7 @@
 //! | `waiting` | suggestions until their time comes |
 //! | `keeper` | the thread that does this when it is time to |
 //!
-//! Whatever reads or changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
+//! Whatever changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
 //! is nobody else's meanwhile, and no two write back the same bytes.
 
 mod copy_in;
