@@ -32,6 +32,8 @@ use stripewise_trace::FileAccess;
 
 /// Shorter windows hold too few looks at what programs do.
 const SHORTEST_WINDOW_S: f64 = 0.1;
+/// The daemon looks again after this time at the latest.
+const LONGEST_WAIT_S: f64 = 3600.0;
 
 /// What planning goes by, read once.
 pub(crate) struct Settings {
@@ -172,7 +174,9 @@ impl Online {
             self.window = (now_s, now_s + self.settings.window_s);
             self.end_window(store, voice, span_s)?;
         }
-        Ok(Duration::from_secs_f64((self.window.1 - self.started.elapsed().as_secs_f64()).max(0.0)))
+        let left_s = self.window.1 - self.started.elapsed().as_secs_f64();
+        // However long a window is: a `Duration` cannot hold every number.
+        Ok(Duration::from_secs_f64(left_s.clamp(0.0, LONGEST_WAIT_S)))
     }
 
     /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted anew by the next plan.
@@ -292,15 +296,17 @@ impl Online {
         for now in &files {
             by_region_size.entry(now.access.region_size).or_default().push(now);
         }
-        let mut orders = Vec::new();
+        let (mut orders, mut wanted) = (Vec::new(), HashMap::new());
         for files in by_region_size.into_values() {
             let windows = self.ask(store, &usage, guess.windows, &files)?;
             for (now, window) in files.iter().zip(&windows) {
                 orders.extend(ordered(store, now, window)?);
             }
-            let wanted = files.iter().zip(windows).map(|(now, window)| (now.access.path.clone(), window.placement));
-            self.wanted.extend(wanted);
+            let of_files = files.iter().zip(windows);
+            wanted.extend(of_files.map(|(now, window)| (now.access.path.clone(), window.placement)));
         }
+        // Of files that are gone nothing is kept.
+        self.wanted = wanted;
         if orders.is_empty() {
             let is_still = files.iter().all(|now| now.moving.is_empty());
             self.settled = is_still.then_some(guess);
