@@ -8,6 +8,7 @@ use crate::world::{World, open_stub, read, uniform, write};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stripewise_layout::FileOffset;
@@ -15,8 +16,9 @@ use stripewise_store::broker::{BrokerHandle, BrokerOptions};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::{Admin, FragmentStatus, Reply};
+use stripewise_store::protocol::{Admin, Finding, FragmentStatus, Reply};
 use stripewise_store::server::ServerError;
+use stripewise_store::shared::control::MAX_REGIONS;
 
 const STRIPE: usize = 4096;
 
@@ -173,6 +175,50 @@ fn a_reader_in_whose_hands_a_log_goes_reads_the_disk() {
         assert!(found == scene.bytes[at..at + length], "{at} {length}");
         assert!(matches!(*scene.trouble.0.lock().unwrap(), Trouble::None), "the log was looked at");
     }
+}
+
+/// Who has it open goes on writing the lost object, which others could not read.
+#[test]
+fn a_lost_log_is_made_anew_when_nobody_uses_the_file() {
+    let mut scene = Scene::new();
+    let other = scene.world.client();
+    let file = open_stub(&other, &scene.stub);
+    let is_log = |path: &PathBuf| {
+        let region: u32 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        path.starts_with(scene.world.root.join("s2")) && region >= MAX_REGIONS
+    };
+    let log = scene.world.objects().into_iter().find(is_log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    let repair = || match ask(&other, Admin::Check { repair: true }) {
+        Reply::Findings { findings } => findings,
+        reply => panic!("{reply:?}"),
+    };
+    let of_log = |findings: Vec<Finding>| findings.into_iter().find(|finding| finding.what.contains("lacks the log"));
+    let finding = of_log(repair()).expect("a finding");
+    assert!(!finding.repaired && finding.remedy.contains(&std::process::id().to_string()), "{finding:?}");
+    // One client has the lost object open, the other one not. Each writes what the log may take, and reads both.
+    for (at, writer) in [(2000, &scene.file), (3000, &file)] {
+        if writer.write_at(FileOffset(at), &[IoSlice::new(&[3; 100])]).is_ok() {
+            scene.bytes[at as usize..at as usize + 100].fill(3);
+        }
+    }
+    for reader in [&scene.file, &file] {
+        for at in [2000, 3000] {
+            let mut found = [0xa5; 100];
+            if let Ok(count) = reader.read_at(FileOffset(at), &mut [IoSliceMut::new(&mut found)]) {
+                assert!(found[..count] == scene.bytes[at as usize..][..count], "{at}");
+            }
+        }
+    }
+    let Scene { world, client, stub, file: first, full, _broker, .. } = scene;
+    *full.0.lock().unwrap() = false;
+    drop((first, file));
+    assert!(of_log(repair()).is_some_and(|finding| finding.repaired));
+    assert!(of_log(repair()).is_none());
+    let (_world, file) = (world, open_stub(&client, &stub));
+    assert_eq!(write(&file, 2000, &[5; 100]), 100);
+    assert_eq!(read(&open_stub(&other, &stub), 2000, 100), [5; 100]);
+    file.sync(false).unwrap();
 }
 
 #[test]

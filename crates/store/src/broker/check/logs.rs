@@ -42,6 +42,16 @@ impl Core {
                 self.cluster.servers[usize::from(disk.0)].name
             );
             let remedy = "a new log takes its place; what was lost reads as the disk has it";
+            if let Some((slot, _)) = self.users(managed).first() {
+                // It may have the lost object open, and would go on writing what nobody else can read.
+                let process = self.processes.process_id(*slot);
+                report.add(
+                    what,
+                    format!("end process {process}, which uses the file, and repair again: {remedy}"),
+                    false,
+                );
+                continue;
+            }
             report.add_repair(what, remedy, || self.replace_log(managed, inner, disk, record));
         }
     }
