@@ -1,6 +1,6 @@
 //! The broker's part of fragments on SSDs, against disks as they should be.
 
-use crate::cluster::{REGION, Testbed};
+use crate::cluster::{Client, REGION, Testbed};
 use crate::hooked::{Call, Hook, wrap};
 use crate::user::{OBJECT, REGIONS, User, ask_for_fragments, range, until};
 use std::collections::HashSet;
@@ -413,18 +413,27 @@ fn a_log_that_is_lost_is_found_and_replaced() {
     let left = user.log(1).sets.publish(&range(2, 0, 10), Class::Random).unwrap();
     assert!(user.log(1).sets.declare(&left, State::Dirty));
     (0..2).for_each(|disk| remove(&user, disk));
-    for (repair, count) in [(false, 2), (true, 2), (false, 0)] {
-        let found = match user.client.ask(Request::Admin(Admin::Check { repair })).unwrap() {
+    let check = |client: &Client, repair, count, is_repaired| {
+        let found = match client.ask(Request::Admin(Admin::Check { repair })).unwrap() {
             Reply::Findings { findings } => findings,
             other => panic!("{other:?}"),
         };
         assert_eq!(found.len(), count, "{found:?}");
         for (finding, (server, lost)) in found.iter().zip([("hdd0", "nothing is lost"), ("hdd1", "1 ranges")]) {
             assert!(finding.what.contains(server) && finding.what.contains(lost), "{finding:?}");
-            assert_eq!(finding.repaired, repair);
+            assert_eq!(finding.repaired, is_repaired);
         }
-    }
+    };
+    check(&user.client, false, 2, false);
+    // Who uses the file may go on writing the lost ones.
+    check(&user.client, true, 2, false);
+    user.opened.slots.drop_user(user.client.claim.unwrap().0);
+    user.client.ask(Request::Close { file: user.file() }).unwrap();
+    let admin = testbed.client();
+    check(&admin, true, 2, true);
+    check(&admin, false, 0, false);
     assert!(user.entries(0).is_empty() && user.entries(1).is_empty());
+    let mut user = User { model: user.model, ..User::open(&testbed, "f") };
     user.write_small(1, &range(0, 100, 300), 3);
     user.flush().unwrap();
     user.check_disks();
