@@ -357,8 +357,15 @@ impl StripedFile {
                     let moved = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers);
                     // Also of a write that failed: a part of it may be there.
                     table.note_dirtied();
-                    moved?;
-                    seen
+                    match moved {
+                        Ok(_) => seen,
+                        // The disk has what was there before, and takes this.
+                        Err(Obstacle::Fault(_)) if log.sets.forsake(&seen) => {
+                            choice = WriteChoice::Present;
+                            continue;
+                        }
+                        Err(obstacle) => return Err(obstacle),
+                    }
                 }
                 WritePlan::Fill(seen) => {
                     if let Err(obstacle) = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers) {

@@ -10,7 +10,7 @@
 //! | claimed | being prepared; nobody else looks at it | its owner: pending |
 //! | pending | being filled; nobody reads it | its owner, when it is filled: dirty (a writer) or clean (the broker); anybody: empty |
 //! | clean | what the disk has | a writer: dirty, or empty; the broker: empty |
-//! | dirty | what the disk will have | the broker: flushing |
+//! | dirty | what the disk will have | the broker: flushing; the writer that found it clean and could not write the slot: empty |
 //! | flushing | as dirty, and being written back | a writer: dirty; the broker: clean, or dirty again |
 //!
 //! Why no byte is lost or old, with every operation here sequentially consistent. A process has taken its lane in the file's slots before it looks here,
@@ -18,7 +18,7 @@
 //!
 //! - *Readers* read the slot, or the disk with the bytes of dirty entries laid over, and look afterwards whether the entries still hold
 //!   the same ranges (the occupancy in the word); if not, they begin again. So a slot may be used anew at any time.
-//! - *Writers* make an entry dirty before they touch the slot. An entry becomes clean only by the broker that found it dirty, called it flushing, drained,
+//! - *Writers* make an entry dirty before they touch the slot, and change the word of one that is dirty already. An entry becomes clean only by the broker that found it dirty, called it flushing, drained,
 //!   read the slot and wrote the disk while nobody changed the word. So nobody is writing the slot of a clean entry, and it may go.
 //! - *Writers of the disk* first remove what is clean or pending there, and write dirty entries' slots too, which stay dirty; so whatever the broker
 //!   writes back meanwhile is written again. The slots come before the disk: a reader who looked before an entry was there reads the disk, and one
@@ -145,15 +145,27 @@ impl DiskRange {
 pub const OFFSET_LIMIT: u64 = 1 << 44;
 
 /// An entry as it was seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// Of the entry.
     pub number: usize,
     word: u64,
+    /// Before it was changed by who saw it.
+    before: State,
     pub range: DiskRange,
     pub slot: u32,
     pub class: Class,
 }
+
+/// Equal are those that were seen alike, whoever changed them.
+impl PartialEq for Seen {
+    fn eq(&self, other: &Self) -> bool {
+        (self.number, self.word, self.range, self.slot, self.class)
+            == (other.number, other.word, other.range, other.slot, other.class)
+    }
+}
+
+impl Eq for Seen {}
 
 impl Seen {
     #[must_use]
@@ -175,7 +187,7 @@ pub enum ReadPlan {
 /// What a writer is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WritePlan {
-    /// Write this slot, which the entry has already.
+    /// Write this slot, which the entry has already; if that fails, [`Sets::forsake`] it and ask anew.
     Slot(Seen),
     /// Write this slot, then [`Sets::declare`] it dirty; if that fails, free the slot and ask anew.
     Fill(Seen),
@@ -262,7 +274,8 @@ impl<'a, W: Word> Sets<'a, W> {
             if slot as usize >= self.free.len() * 64 {
                 return None;
             }
-            return Some(Seen { number, word, range, slot, class: Class::of_bit(rest >> 53) });
+            let (before, class) = (State::of(word), Class::of_bit(rest >> 53));
+            return Some(Seen { number, word, before, range, slot, class });
         }
     }
 
@@ -317,7 +330,7 @@ impl<'a, W: Word> Sets<'a, W> {
         if to == State::Empty {
             word = word.wrapping_add(ONE_OCCUPANCY);
         }
-        self.word(seen.number).compare_exchange(seen.word, word).then_some(Seen { word, ..*seen })
+        self.word(seen.number).compare_exchange(seen.word, word).then_some(Seen { word, before: seen.state(), ..*seen })
     }
 
     /// The broker's first step of writing back. The entry is looked at again where a writer changed it meanwhile, as it does with one that a dead broker left
@@ -439,7 +452,7 @@ impl<'a, W: Word> Sets<'a, W> {
                 self.free_slot(slot);
                 return None;
             }
-            return Some(Seen { number, word, range: *range, slot, class });
+            return Some(Seen { number, word, before: State::Claimed, range: *range, slot, class });
         }
         None
     }
@@ -521,9 +534,20 @@ impl<'a, W: Word> Sets<'a, W> {
         }
     }
 
-    /// Before the slot is written. One that is dirty needs nothing: whoever calls it flushing waits for this writer's lane.
+    /// Before the slot is written. Of one that is dirty the word is changed too, so that whoever forsakes it finds out.
     fn make_dirty(&self, seen: &Seen) -> Option<Seen> {
-        if seen.state() == State::Dirty { Some(*seen) } else { self.change(seen, State::Dirty) }
+        self.change(seen, State::Dirty)
+    }
+
+    /// A writer could not write the slot of an entry that it made dirty. If it was clean before, the disk has its bytes, and it is removed, unless another writer or
+    /// the broker came to it meanwhile. Returns whether it is gone; then the disk takes the write.
+    #[must_use]
+    pub fn forsake(&self, seen: &Seen) -> bool {
+        let is_gone = seen.before == State::Clean && self.change(seen, State::Empty).is_some();
+        if is_gone {
+            self.free_slot(seen.slot);
+        }
+        is_gone
     }
 
     /// Whether no other entry overlaps one that was just published; others that are pending are removed. If not, it is taken back.

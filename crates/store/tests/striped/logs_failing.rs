@@ -28,6 +28,8 @@ enum Trouble {
     #[default]
     None,
     LogUnreadable,
+    /// For reads and writes.
+    LogBroken,
     /// A call that reads a whole stripe gives half of it, and the next one fails.
     DiskBadInTheMiddle,
     /// As if the mode forbade it.
@@ -51,7 +53,9 @@ impl Hook for Unruly {
         let name = server.to_owned();
         match (&*trouble, server, call) {
             (Trouble::DiskBadInTheMiddle, "s0", Call::Read(_, STRIPE)) => Ok(STRIPE / 2),
-            (Trouble::LogUnreadable, "s2", Call::Read(..)) | (Trouble::DiskBadInTheMiddle, "s0", Call::Read(..)) => {
+            (Trouble::LogBroken, "s2", Call::Read(..) | Call::Write(..))
+            | (Trouble::LogUnreadable, "s2", Call::Read(..))
+            | (Trouble::DiskBadInTheMiddle, "s0", Call::Read(..)) => {
                 Err(ServerError::Os { server: name, action: "doing what a test forbids", source: Errno::IO })
             }
             (Trouble::LogDenied, "s2", Call::Open(_)) => Err(ServerError::Denied { server: name }),
@@ -175,6 +179,21 @@ fn a_reader_in_whose_hands_a_log_goes_reads_the_disk() {
         assert!(found == scene.bytes[at..at + length], "{at} {length}");
         assert!(matches!(*scene.trouble.0.lock().unwrap(), Trouble::None), "the log was looked at");
     }
+}
+
+#[test]
+fn what_both_have_is_read_and_written_on_the_disk_when_the_ssd_fails() {
+    let mut scene = Scene::new();
+    *scene.full.0.lock().unwrap() = false;
+    scene.file.sync(false).unwrap();
+    assert_eq!((scene.log().used, scene.log().dirty), (1, 0));
+    scene.trouble.set(Trouble::LogBroken);
+    assert!(read(&scene.file, NEWER_AT as u64, NEWER) == scene.bytes[NEWER_AT..NEWER_AT + NEWER]);
+    assert_eq!(write(&scene.file, NEWER_AT as u64, &[4; NEWER]), NEWER);
+    scene.bytes[NEWER_AT..NEWER_AT + NEWER].fill(4);
+    assert!(read(&scene.file, 0, STRIPE) == scene.bytes);
+    scene.file.sync(false).unwrap();
+    assert_eq!(scene.log().used, 0, "the log does not have it any more");
 }
 
 /// Who has it open goes on writing the lost object, which others could not read.

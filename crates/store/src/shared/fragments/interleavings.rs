@@ -49,13 +49,15 @@ enum LeftOut {
     /// Writers of the disk leave dirty slots as they are.
     BothWrite,
     SlotsFirst,
+    /// Who cannot write a slot removes the entry though another one has written it.
+    ForsakeCheck,
     NoteAfter,
     /// `fsync` takes a flush for done that has begun.
     NoteWhileFlushing,
     CleanUpDrain,
 }
 
-const ALL: [LeftOut; 17] = [
+const ALL: [LeftOut; 18] = [
     LeftOut::FlushDrain,
     LeftOut::FlushCheck,
     LeftOut::FlushLock,
@@ -70,6 +72,7 @@ const ALL: [LeftOut; 17] = [
     LeftOut::KillPending,
     LeftOut::BothWrite,
     LeftOut::SlotsFirst,
+    LeftOut::ForsakeCheck,
     LeftOut::NoteAfter,
     LeftOut::NoteWhileFlushing,
     LeftOut::CleanUpDrain,
@@ -192,6 +195,9 @@ impl World {
         loop {
             match self.plan_without(range, choice).unwrap_or_else(|| sets.plan_write(range, choice)) {
                 WritePlan::Slot(seen) => {
+                    if thread_rng().gen_range(0..4) == 0 && self.fails(&seen) {
+                        continue;
+                    }
                     if too_early.as_ref().is_none_or(|early| early.slot != seen.slot) {
                         self.put_slot(&seen, range, write);
                     }
@@ -219,6 +225,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The slot refuses a write. Whether the entry is gone by it. (Of a slot that took a part, readers may see that and then what was there before.)
+    fn fails(&self, seen: &Seen) -> bool {
+        let sets = self.sets();
+        take_long();
+        if !self.without(LeftOut::ForsakeCheck) {
+            return sets.forsake(seen);
+        }
+        let now = sets.look(seen.number).filter(|now| now.state() == State::Dirty && sets.still_holds(seen));
+        let is_gone = seen.before == State::Clean && now.is_some_and(|now| sets.change(&now, State::Empty).is_some());
+        if is_gone {
+            sets.free_slot(seen.slot);
+        }
+        is_gone
     }
 
     fn covering(&self, range: &DiskRange, choice: WriteChoice) -> Option<Seen> {
@@ -318,8 +339,8 @@ impl World {
         if self.without(LeftOut::NoteWhileFlushing) {
             dirtied.end_flush();
         }
-        let dirty = sets.all().filter(|seen| seen.state() == State::Dirty);
-        let flushing: Vec<Seen> = dirty.filter_map(|seen| sets.change(&seen, State::Flushing)).collect();
+        let newer = sets.all().filter(|seen| seen.state().is_newer());
+        let flushing: Vec<Seen> = newer.filter_map(|seen| sets.begin_flushing(&seen)).collect();
         let is_over = flushing.is_empty() || self.without(LeftOut::FlushDrain) || self.drain(patience);
         for seen in flushing {
             let values = self.get_slot(&seen, &seen.range);
