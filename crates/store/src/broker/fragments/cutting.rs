@@ -7,6 +7,7 @@ use crate::broker::files::{Inner, Managed};
 use crate::protocol::Refusal;
 use crate::shared::fragments::table::Log;
 use crate::shared::fragments::{DiskRange, Seen, State};
+use std::time::Instant;
 use stripewise_layout::{RegionIndex, ServerId};
 
 /// Times that a region's entries are written back while programs write them.
@@ -84,8 +85,10 @@ impl Core {
         let Some(logs) = managed.fragments.logs() else { return Ok(true) };
         let mut work = managed.fragments.hold();
         let picked = Picked { managed, logs: &logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced: true };
+        let begun = Instant::now();
         for _ in 0..MOST_PASSES {
-            if is_ended() {
+            // A writer that does not come out must not keep the file's other work waiting for long.
+            if is_ended() || begun.elapsed() > WRITE_BACK_PATIENCE {
                 return Ok(false);
             }
             self.write_back(&mut work, &picked, &|_, seen| seen.range.region == region)?;
