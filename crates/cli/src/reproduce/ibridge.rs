@@ -63,7 +63,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                 without a write cache loses a revolution at each, and whole runs of adjoining pieces become single accesses. iBridge \
                 itself would not have admitted those fragments, since it weighs what each saves its disk, and the servers' page caches \
                 would have filled many of the holes; neither is simulated. On emulated servers 64 ranks at random gain 1.4 with the article's threshold and 1.9 with half a \
-                stripe, reading and writing: a request of 65 KiB is then one seek instead of two, and with 20 KiB a third of them are. In order \
+                stripe, reading and writing: a request of 65 KiB is then one seek instead of two, and with 20 KiB six in ten are. In order \
                 they gain 1.1 with 20 KiB, and with half a stripe 2.0 writing and 1.5 reading; single runs lie between 1.35 and 2.3, since ranks without barriers drift apart in \
                 another way each time, and a busy machine adds to that. With 8 and 16 ranks writes lose, down to a third. There hardly anything seeks without fragments: requests \
                 come to each disk in the order of the file. Where some parts are served at once, ranks run ahead of each other, what is left comes out of order, and disks \
