@@ -9,6 +9,7 @@
 
 pub mod broker;
 pub mod client;
+pub mod entry;
 pub mod errno;
 pub mod file;
 pub mod manage;

@@ -13,6 +13,7 @@ mod lease;
 mod likeness;
 
 use crate::client::{Client, ClientError};
+use crate::entry::DirectoryEntry;
 use crate::file::{FileError, StripedFile};
 use crate::protocol::{Admin, Refusal, Request};
 use crate::stub::{STUB_BYTES, Stub, StubError};
@@ -21,7 +22,7 @@ use copying::Source;
 use lease::Lease;
 use likeness::Likeness;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, IFlags, Mode, OFlags};
+use rustix::fs::{FileType, IFlags, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,19 +112,26 @@ fn file_fault<'a>(path: &'a Path) -> impl Fn(FileError) -> ManageError + use<'a>
     move |source| ManageError::File { path: path.to_owned(), source }
 }
 
+/// The name that `path` leads to now, links followed once; from here on the directory is the one that was found.
+fn entry_of(path: &Path) -> Result<DirectoryEntry, ManageError> {
+    let real = std::fs::canonicalize(path)
+        .map_err(|error| os(path, "open it")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    DirectoryEntry::at(&real).map_err(os(path, "open its directory"))
+}
+
 /// A file that `apply` would take, open and looked at.
 struct Original {
-    /// Absolute, without symbolic links.
-    path: PathBuf,
+    /// Reached without symbolic links.
+    entry: DirectoryEntry,
     descriptor: OwnedFd,
     likeness: Likeness,
 }
 
 impl Original {
     fn open(path: &Path) -> Result<Self, ManageError> {
-        let path = std::fs::canonicalize(path)
-            .map_err(|error| os(path, "open it")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        let found = rustix::fs::stat(&path).map_err(os(&path, "look at it"))?;
+        let entry = entry_of(path)?;
+        let path = entry.path().to_owned();
+        let found = entry.stat().and_then(|found| found.ok_or(Errno::NOENT)).map_err(os(&path, "look at it"))?;
         // Looked at before it is opened: opening a FIFO waits, opening a device acts.
         let what = match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile => None,
@@ -139,9 +147,8 @@ impl Original {
         if let Some(holders) = lease::holder_of_lease(&found) {
             return Err(ManageError::OpenElsewhere { path, holders });
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let descriptor = match rustix::fs::open(&path, flags | OFlags::NOATIME, Mode::empty()) {
-            Err(Errno::PERM) => rustix::fs::open(&path, flags, Mode::empty()),
+        let descriptor = match entry.open_regular(OFlags::RDONLY | OFlags::NOATIME) {
+            Err(Errno::PERM) => entry.open_regular(OFlags::RDONLY),
             result => result,
         };
         let descriptor = descriptor.map_err(|errno| match errno {
@@ -152,13 +159,18 @@ impl Original {
             errno => os(&path, "open it for reading")(errno),
         })?;
         let likeness = Likeness::of(&descriptor).map_err(os(&path, "look at it"))?;
-        let original = Self { path, descriptor, likeness };
+        let original = Self { entry, descriptor, likeness };
         original.check()?;
         Ok(original)
     }
 
+    /// Absolute, without symbolic links.
+    fn path(&self) -> &Path {
+        self.entry.path()
+    }
+
     fn check(&self) -> Result<(), ManageError> {
-        let path = || self.path.clone();
+        let path = || self.path().to_owned();
         let found = &self.likeness.stat;
         #[allow(clippy::unnecessary_cast, reason = "of 32 bits on some architectures")]
         let links = found.st_nlink as u64;
@@ -173,7 +185,7 @@ impl Original {
         if flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND) {
             return Err(ManageError::Immutable { path: path() });
         }
-        match read_stub(&self.descriptor, &self.path) {
+        match read_stub(&self.descriptor, self.path()) {
             Ok(Some(stub)) => Err(ManageError::AlreadyManaged { path: path(), file: stub.file }),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
@@ -192,7 +204,7 @@ fn read_stub(descriptor: &OwnedFd, path: &Path) -> Result<Option<Stub>, ManageEr
 /// Whether [`apply`] would take the file now, room apart. Changes nothing. Returns its size in bytes.
 pub fn examine(path: &Path) -> Result<u64, ManageError> {
     let original = Original::open(path)?;
-    let lease = Lease::take(&original.descriptor, &original.path)?;
+    let lease = Lease::take(&original.descriptor, original.path())?;
     drop(lease);
     Ok(original.likeness.stat.st_size as u64)
 }
@@ -201,9 +213,9 @@ pub fn examine(path: &Path) -> Result<u64, ManageError> {
 /// error the file is as it was.
 pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let original = Original::open(path)?;
-    let lease = Lease::take(&original.descriptor, &original.path)?;
-    let mut beside = Beside::new(&original.path)?;
-    let path = original.path.as_path();
+    let lease = Lease::take(&original.descriptor, original.path())?;
+    let mut beside = Beside::new(&original.entry)?;
+    let path = original.path();
     original.likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the stub its owner"))?;
     let striped = client
         .import(path, placement.clone(), beside.temporary(), beside.descriptor().as_fd(), original.descriptor.as_fd())
@@ -231,7 +243,7 @@ fn bring_in(
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
 ) -> Result<Moved, ManageError> {
-    let path = original.path.as_path();
+    let path = original.path();
     moving.step("apply: noted");
     beside.name().map_err(os(path, "name the stub beside it"))?;
     moving.step("apply: stub named");
@@ -283,20 +295,20 @@ fn bring_in(
 /// Turns the managed file at `path` back into an ordinary one with the same bytes, mode, owner, times and extended attributes, and frees its
 /// objects. On any error the managed file is as it was.
 pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Moved, ManageError> {
-    let path = &std::fs::canonicalize(path)
-        .map_err(|error| os(path, "open it")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let descriptor = rustix::fs::open(path, flags, Mode::empty()).map_err(os(path, "open it"))?;
+    let entry = entry_of(path)?;
+    let path = &entry.path().to_owned();
+    let descriptor = entry.open_regular(OFlags::RDONLY).map_err(|errno| match errno {
+        Errno::ISDIR | Errno::NXIO => ManageError::NotManaged { path: path.clone() },
+        errno => os(path, "open it")(errno),
+    })?;
     let likeness = Likeness::of(&descriptor).map_err(os(path, "look at it"))?;
-    let is_regular = FileType::from_raw_mode(likeness.stat.st_mode) == FileType::RegularFile;
-    let stub = if is_regular { read_stub(&descriptor, path)? } else { None };
-    let stub = stub.ok_or_else(|| ManageError::NotManaged { path: path.clone() })?;
+    let stub = read_stub(&descriptor, path)?.ok_or_else(|| ManageError::NotManaged { path: path.clone() })?;
     if stub.cluster != client.cluster() {
         let expected = client.cluster().to_owned();
         return Err(ManageError::OtherCluster { path: path.clone(), found: stub.cluster, expected });
     }
     let striped = client.open(descriptor.as_fd(), stub.file).map_err(client_fault(path))?;
-    let mut beside = Beside::new(path)?;
+    let mut beside = Beside::new(&entry)?;
     let temporary = beside.temporary().to_string_lossy().into_owned();
     let request = Request::Admin(Admin::BeginRelease { file: stub.file, temporary });
     let begin = |beside: &Beside| {

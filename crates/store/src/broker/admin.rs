@@ -6,10 +6,9 @@ use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
+use crate::entry::DirectoryEntry;
 use crate::protocol::{Admin, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
 use crate::rmt::{FileState, NameKind};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
@@ -215,7 +214,7 @@ impl Core {
                         "the interrupted `stripewise apply` of {path} was undone: the original file is whole and its copy was discarded"
                     )));
                 }
-                let stands = self.stands_at_its_path(&inner.record);
+                let stands = self.stands_at_its_path(&inner.record)?;
                 if complete && stands {
                     // They had changed places already; what it holds is verified and synced in the managed file.
                     sync_directory_of(&path)?;
@@ -238,8 +237,9 @@ impl Core {
                         "the interrupted `stripewise release` of {path} was undone: the managed file is whole and its copy was discarded"
                     )));
                 }
-                let released =
-                    Facts::at_path(Path::new(&path)).ok().flatten().is_some_and(|facts| copy.is(&facts.inode));
+                let standing = Facts::at_path(Path::new(&path))
+                    .map_err(|errno| Refusal::Invalid { what: format!("{path}: cannot look at it: {errno}") })?;
+                let released = standing.is_some_and(|facts| copy.is(&facts.inode));
                 if released {
                     sync_directory_of(&path)?;
                     take_away(&temporary, inner.record.stub)?;
@@ -350,14 +350,7 @@ impl Core {
 
 /// Makes the change of places at `path` durable, before what stood there is removed.
 fn sync_directory_of(path: &str) -> Result<(), Refusal> {
-    let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-    let sync = || {
-        let opened = rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        match rustix::fs::fsync(&opened) {
-            // Some file systems cannot sync a directory, and need not.
-            Err(Errno::INVAL) => Ok(()),
-            result => result,
-        }
-    };
-    sync().map_err(|errno| Refusal::Invalid { what: format!("syncing {}: {errno}", directory.display()) })
+    DirectoryEntry::at(Path::new(path))
+        .and_then(|entry| entry.sync_directory())
+        .map_err(|errno| Refusal::Invalid { what: format!("syncing the directory of {path}: {errno}") })
 }

@@ -1,6 +1,7 @@
 //! Taking away the temporary file of an import or export, whose command may still live and let it take its place at any moment.
 
 use super::proof::Facts;
+use crate::entry::DirectoryEntry;
 use crate::protocol::Refusal;
 use crate::rmt::Inode;
 use rustix::io::Errno;
@@ -15,19 +16,26 @@ pub(super) fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
 /// is the moment at which the command may come between.
 fn take_away_after(path: &str, expected: Inode, before_renaming: impl FnOnce()) -> Result<bool, Refusal> {
     let fault = |errno| Refusal::Invalid { what: format!("the temporary file {path}: {errno}") };
-    let is_at = |path: &str| {
-        let found = Facts::at_path(Path::new(path)).map_err(fault)?;
+    let entry = match DirectoryEntry::at(Path::new(path)) {
+        Ok(entry) => entry,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+        Err(errno) => return Err(fault(errno)),
+    };
+    let mut name = entry.name().to_owned();
+    name.push(".aside");
+    let aside = entry.sibling(&name);
+    let is_at = |entry: &DirectoryEntry| {
+        let found = Facts::at_entry(entry).map_err(fault)?;
         Ok::<_, Refusal>(found.is_some_and(|facts| expected.is(&facts.inode)))
     };
-    let aside = format!("{path}.aside");
-    if is_at(path)? {
+    if is_at(&entry)? {
         before_renaming();
-        match rustix::fs::rename(path, &aside) {
+        match entry.rename(&aside) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(fault(errno)),
         }
         if !is_at(&aside)? {
-            return match rustix::fs::rename(&aside, path) {
+            return match aside.rename(&entry) {
                 Ok(()) | Err(Errno::NOENT) => Ok(false),
                 Err(errno) => Err(fault(errno)),
             };
@@ -36,7 +44,7 @@ fn take_away_after(path: &str, expected: Inode, before_renaming: impl FnOnce()) 
         return Ok(false);
     }
     // Perhaps as a broker left it that was killed here.
-    match rustix::fs::unlink(&aside) {
+    match aside.unlink() {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(fault(errno)),

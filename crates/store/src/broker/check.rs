@@ -80,7 +80,11 @@ impl Core {
             self.check_logs(&managed, &mut inner, &inventories, &mut report);
             if matches!(inner.record.state, FileState::Live) {
                 self.check_fallbacks(&inner, &mut report);
-                self.check_stub(&managed, &mut inner, &mut report)?;
+                // One path that cannot be looked at keeps nothing from the other files.
+                if let Err(refusal) = self.check_stub(&managed, &mut inner, &mut report) {
+                    let what = format!("the stub {} cannot be checked: {refusal}", inner.record.path);
+                    report.add(what, "see the fault named; the data of the managed file is whole", false);
+                }
             }
         }
         self.check_unknown_files(&inventories, &mut report);

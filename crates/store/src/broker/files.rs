@@ -19,6 +19,7 @@ use crate::shared::slots::Slots;
 use crate::stub::{STUB_BYTES, Stub, size_may_be_stub};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -595,9 +596,14 @@ impl Core {
         matches!(guard(&managed.inner).record.state, FileState::Unlinked)
     }
 
-    /// Whether the stub stands at the path that the record hints at.
-    pub(super) fn stands_at_its_path(&self, record: &FileRecord) -> bool {
-        Facts::at_path(Path::new(&record.path)).ok().flatten().is_some_and(|facts| record.stub.is(&facts.inode))
+    /// Whether the stub stands at the path that the record hints at. Where that cannot be seen, nothing is known, and nothing may be freed.
+    pub(super) fn stands_at_its_path(&self, record: &FileRecord) -> Result<bool, Refusal> {
+        match Facts::at_path(Path::new(&record.path)) {
+            Ok(facts) => Ok(facts.is_some_and(|facts| record.stub.is(&facts.inode))),
+            // A link in the place of one of its directories: the stub is not where it was.
+            Err(Errno::LOOP) => Ok(false),
+            Err(errno) => Err(Refusal::Invalid { what: format!("{}: cannot look at it: {errno}", record.path) }),
+        }
     }
 }
 

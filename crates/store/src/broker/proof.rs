@@ -1,5 +1,6 @@
 //! What a descriptor proves: the kernel's word on a file, never the message's.
 
+use crate::entry::DirectoryEntry;
 use crate::protocol::Refusal;
 use crate::rmt::Inode;
 use crate::server::Ownership;
@@ -24,11 +25,20 @@ impl Facts {
         Self::at(descriptor, Path::new(""), AtFlags::EMPTY_PATH)
     }
 
-    /// Of what stands at `path` itself; `None` if nothing does.
+    /// Of what stands at `path` itself, reached without symbolic links; `None` if nothing does. A link on the way is [`Errno::LOOP`].
     pub(crate) fn at_path(path: &Path) -> rustix::io::Result<Option<Self>> {
-        match Self::at(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(facts) => Ok(Some(facts)),
+        match DirectoryEntry::at(path) {
+            Ok(entry) => Self::at_entry(&entry),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Of what stands at `entry` itself; `None` if nothing does.
+    pub(crate) fn at_entry(entry: &DirectoryEntry) -> rustix::io::Result<Option<Self>> {
+        match Self::at(entry.directory(), Path::new(entry.name()), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(facts) => Ok(Some(facts)),
+            Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
     }

@@ -94,7 +94,7 @@ impl Core {
                 let mut inner = guard(&managed.inner);
                 if !self.users(managed).is_empty() {
                     self.doubt(managed.file);
-                } else if self.stands_at_its_path(record) {
+                } else if self.stands_at_its_path(record)? {
                     self.set_state(managed, &mut inner, FileState::Live)?;
                     managed.control.set_life(Life::Live);
                 } else {

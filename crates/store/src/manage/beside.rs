@@ -1,17 +1,15 @@
 //! A new file beside the one that it will replace.
 
 use super::{ManageError, os};
+use crate::entry::DirectoryEntry;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Nameless at first where the file system can have that, so that a crash before the broker knows of it leaves nothing.
 pub(super) struct Beside {
-    path: PathBuf,
-    temporary: PathBuf,
-    directory: OwnedFd,
+    target: DirectoryEntry,
+    temporary: DirectoryEntry,
     descriptor: OwnedFd,
     is_named: bool,
     has_replaced: bool,
@@ -20,37 +18,23 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// For the file at `path`; empty, readable by the owner only.
-    pub(super) fn new(path: &Path) -> Result<Self, ManageError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+    /// For the file at `target`; empty, readable by the owner only.
+    pub(super) fn new(target: &DirectoryEntry) -> Result<Self, ManageError> {
+        let path = target.path();
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = rustix::fs::open(parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(os(parent, "open the directory"))?;
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
             .map_err(os(path, "choose a temporary name"))?;
+        let name = target.name().to_string_lossy();
         // A long name is cut: the limit is 255 bytes.
         let short: String = name.chars().take(50).collect();
-        let temporary = parent.join(format!(".{short}.stripewise-{:08x}", u32::from_ne_bytes(random)));
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let (descriptor, is_named) = match rustix::fs::open(parent, flags | OFlags::TMPFILE, mode) {
-            Ok(descriptor) => (descriptor, false),
-            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::ISDIR | Errno::NOENT) => {
-                let made = rustix::fs::open(&temporary, flags | OFlags::CREATE | OFlags::EXCL, mode);
-                (made.map_err(os(parent, "make a file in the directory"))?, true)
-            }
-            Err(errno) => return Err(os(parent, "make a file in the directory")(errno)),
+        let temporary = target.sibling(format!(".{short}.stripewise-{:08x}", u32::from_ne_bytes(random)).as_ref());
+        let make = || match temporary.create_nameless()? {
+            Some(descriptor) => Ok((descriptor, false)),
+            None => Ok((temporary.create()?, true)),
         };
-        Ok(Self {
-            path: path.to_owned(),
-            temporary,
-            directory,
-            descriptor,
-            is_named,
-            has_replaced: false,
-            is_exchanged: false,
-        })
+        let (descriptor, is_named) = make().map_err(os(parent, "make a file in the directory"))?;
+        Ok(Self { target: target.clone(), temporary, descriptor, is_named, has_replaced: false, is_exchanged: false })
     }
 
     pub(super) fn descriptor(&self) -> &OwnedFd {
@@ -58,7 +42,7 @@ impl Beside {
     }
 
     pub(super) fn temporary(&self) -> &Path {
-        &self.temporary
+        self.temporary.path()
     }
 
     /// Whether the new file stands at the path.
@@ -69,24 +53,23 @@ impl Beside {
     /// Gives it its temporary name.
     pub(super) fn name(&mut self) -> rustix::io::Result<()> {
         if !self.is_named {
-            let link = format!("/proc/self/fd/{}", self.descriptor.as_raw_fd());
-            rustix::fs::linkat(CWD, link, CWD, &self.temporary, AtFlags::SYMLINK_FOLLOW)?;
+            self.temporary.link(&self.descriptor)?;
             self.is_named = true;
         }
         Ok(())
     }
 
-    /// Whether what stands at the path is the file behind `old`.
+    /// Whether what stands at the path is the file behind `old`, and the directory at its path, where a broker looks for the temporary file.
     pub(super) fn stands(&self, old: &OwnedFd) -> bool {
-        same_file(&self.path, old)
+        self.target.is(old) && DirectoryEntry::at(self.target.path()).is_ok_and(|entry| entry.is(old))
     }
 
     /// Changes places with what stands at the path; where the file system cannot exchange, that is replaced. Between a look at the path and this
     /// somebody may have put another file there: ask [`Self::displaced`] before anything is removed.
     pub(super) fn exchange(&mut self) -> rustix::io::Result<()> {
-        match rustix::fs::renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::EXCHANGE) {
+        match self.temporary.exchange(&self.target) {
             Ok(()) => self.is_exchanged = true,
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::rename(&self.temporary, &self.path)?,
+            Err(Errno::INVAL | Errno::NOSYS) => self.temporary.replace(&self.target)?,
             Err(errno) => return Err(errno),
         }
         self.has_replaced = true;
@@ -95,50 +78,35 @@ impl Beside {
 
     /// Whether what changed places is the file behind `old`. True where it was replaced, since nothing is left to look at.
     pub(super) fn displaced(&self, old: &OwnedFd) -> bool {
-        !self.is_exchanged || same_file(&self.temporary, old)
+        !self.is_exchanged || self.temporary.is(old)
     }
 
     pub(super) fn exchange_back(&mut self) -> rustix::io::Result<()> {
         if !self.is_exchanged {
             return Err(Errno::NOTSUP);
         }
-        rustix::fs::renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::EXCHANGE)?;
+        self.temporary.exchange(&self.target)?;
         (self.is_exchanged, self.has_replaced) = (false, false);
         Ok(())
     }
 
     /// Makes the change of places durable and removes the old file.
     pub(super) fn finish(&mut self) -> rustix::io::Result<()> {
-        self.sync_directory()?;
+        self.target.sync_directory()?;
         if self.is_exchanged {
-            rustix::fs::unlink(&self.temporary)?;
+            self.temporary.unlink()?;
             self.is_exchanged = false;
-            self.sync_directory()?;
+            self.target.sync_directory()?;
         }
         Ok(())
     }
 
-    fn sync_directory(&self) -> rustix::io::Result<()> {
-        match rustix::fs::fsync(&self.directory) {
-            // Some file systems cannot sync a directory, and need not.
-            Err(Errno::INVAL) => Ok(()),
-            result => result,
-        }
-    }
-
     /// Removes the new file, if it has not taken its place.
     pub(super) fn discard(&mut self) {
-        if self.is_named && !self.has_replaced && same_file(&self.temporary, &self.descriptor) {
+        if self.is_named && !self.has_replaced && self.temporary.is(&self.descriptor) {
             // What stays is removed when the broker settles the move.
-            let _ = rustix::fs::unlink(&self.temporary);
+            let _ = self.temporary.unlink();
         }
         self.is_named = false;
-    }
-}
-
-fn same_file(path: &Path, descriptor: &OwnedFd) -> bool {
-    match (rustix::fs::lstat(path), rustix::fs::fstat(descriptor)) {
-        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
-        _ => false,
     }
 }

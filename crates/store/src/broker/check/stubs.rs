@@ -1,21 +1,58 @@
 //! Stubs that were edited, replaced, renamed, copied or removed by programs that know nothing of Stripewise.
+//!
+//! The recorded path is reached without following links ([`DirectoryEntry`]), and what is created or renamed there is created or
+//! renamed as the file's owner ([`User`]), who may have put anything in the place of the directory.
 
 use super::Report;
 use crate::broker::files::{Inner, Managed, write_stub};
 use crate::broker::proof::Facts;
 use crate::broker::{Core, guard};
+use crate::entry::{DirectoryEntry, User};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, Inode};
 use crate::stub::{STUB_BYTES, Stub};
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileId;
+
+/// Files kept beside one stub as `NAME.before-check`, `NAME.before-check.2` and so on.
+const MAX_ASIDE: u32 = 1000;
 
 fn refuse(path: &Path, action: &'static str) -> impl Fn(Errno) -> Refusal + use<> {
     let path = path.to_owned();
     move |errno| Refusal::Invalid { what: format!("{}: cannot {action}: {errno}", path.display()) }
+}
+
+/// As `refuse`, of what is done with the rights of the file's owner.
+fn refuse_owner(path: &Path, action: &'static str, owner: u32) -> impl Fn(Errno) -> Refusal + use<> {
+    let path = path.to_owned();
+    move |errno| Refusal::Invalid {
+        what: format!(
+            "{}: user {owner}, whose file it is, cannot {action} ({errno}); give that user the right to write the directory, and repeat",
+            path.display()
+        ),
+    }
+}
+
+/// The name in its directory, which a symbolic link never leads to.
+fn entry_at(path: &Path) -> Result<DirectoryEntry, Refusal> {
+    DirectoryEntry::at(path).map_err(unreachable_entry(path))
+}
+
+fn unreachable_entry(path: &Path) -> impl Fn(Errno) -> Refusal + use<> {
+    let path = path.to_owned();
+    move |errno| match errno {
+        Errno::LOOP => Refusal::Invalid {
+            what: format!(
+                "{}: a symbolic link stands in the place of one of its directories, and links are not followed; put the directory back there, and repeat",
+                path.display()
+            ),
+        },
+        errno => refuse(&path, "look at it")(errno),
+    }
 }
 
 /// What stands where a stub should.
@@ -42,7 +79,7 @@ impl Core {
             Standing::Edited => {
                 let what = format!("the stub {shown} was overwritten; the data of the managed file is whole");
                 let remedy = "the stub's text is restored, what was written over it is kept beside as .before-check";
-                report.add_repair(what, remedy, || self.restore_text(managed.file, &path));
+                report.add_repair(what, remedy, || self.restore_text(managed.file, inner, &path));
                 Ok(())
             }
             Standing::Copy(_) | Standing::Other | Standing::Nothing if lives_elsewhere => Ok(()),
@@ -62,7 +99,7 @@ impl Core {
                 );
                 let remedy = "the other file is kept beside as .before-check and the stub restored";
                 report.add_repair(what, remedy, || {
-                    set_aside(&path)?;
+                    set_aside(inner, &path)?;
                     self.new_stub(managed, inner, &path)
                 });
                 Ok(())
@@ -82,7 +119,7 @@ impl Core {
     }
 
     fn standing(&self, file: FileId, path: &Path, stub: Inode) -> Result<Standing, Refusal> {
-        let Some(facts) = Facts::at_path(path).map_err(refuse(path, "look at it"))? else {
+        let Some(facts) = Facts::at_path(path).map_err(unreachable_entry(path))? else {
             return Ok(Standing::Nothing);
         };
         let says_so = facts.is_regular && self.names_file(path, file);
@@ -96,8 +133,9 @@ impl Core {
 
     /// Whether the file at `path` has the text of this file's stub.
     fn names_file(&self, path: &Path, file: FileId) -> bool {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
+        let Ok(opened) = DirectoryEntry::at(path).and_then(|entry| entry.open_regular(OFlags::RDONLY)) else {
+            return false;
+        };
         let mut bytes = [0; STUB_BYTES + 1];
         let Ok(length) = rustix::io::pread(&opened, &mut bytes[..], 0) else { return false };
         matches!(Stub::parse(&bytes[..length]), Ok(Some(stub)) if stub.file == file && stub.cluster == self.cluster.id)
@@ -111,13 +149,13 @@ impl Core {
         path: &Path,
         report: &mut Report,
     ) -> Result<bool, Refusal> {
-        let siblings = path.parent().and_then(|parent| std::fs::read_dir(parent).ok()).into_iter().flatten().flatten();
-        let renamed = siblings.map(|entry| entry.path()).find(|sibling| {
+        let siblings = DirectoryEntry::at(path).and_then(|entry| entry.siblings()).unwrap_or_default();
+        let renamed = siblings.into_iter().find(|sibling| {
             // One that a crash kept from appearing is made anew.
-            *sibling != unborn(path, managed.file)
-                && Facts::at_path(sibling).ok().flatten().is_some_and(|facts| inner.record.stub.is(&facts.inode))
+            sibling.name() != unborn(managed.file)
+                && Facts::at_entry(sibling).ok().flatten().is_some_and(|facts| inner.record.stub.is(&facts.inode))
         });
-        if let Some(renamed) = renamed {
+        if let Some(renamed) = renamed.as_ref().map(DirectoryEntry::path) {
             let record = FileRecord { path: renamed.to_string_lossy().into_owned(), ..inner.record.clone() };
             self.put_record(managed, inner, record)?;
             report.add(
@@ -169,7 +207,7 @@ impl Core {
         path: &Path,
         report: &mut Report,
     ) -> Result<(), Refusal> {
-        let Some(facts) = Facts::at_path(path).map_err(refuse(path, "look at it"))? else { return Ok(()) };
+        let Some(facts) = Facts::at_path(path).map_err(unreachable_entry(path))? else { return Ok(()) };
         if facts.ownership != inner.ownership() {
             let what = format!("mode or owner of {} changed, and its objects have not followed", path.display());
             report.add_repair(what, "they take them over", || self.follow_ownership(managed, inner, facts.ownership));
@@ -204,15 +242,29 @@ impl Core {
     }
 
     /// Copies what stands in the stub's inode to a new file beside and writes the text back.
-    fn restore_text(&self, file: FileId, path: &Path) -> Result<(), Refusal> {
+    fn restore_text(&self, file: FileId, inner: &Inner, path: &Path) -> Result<(), Refusal> {
         let text = self.text(file)?;
-        let aside = name_aside(path);
-        std::fs::copy(path, &aside)
-            .and_then(|_| std::fs::File::open(&aside)?.sync_all())
-            .map_err(|error| Refusal::Invalid { what: format!("{}: {error}", aside.display()) })?;
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let stub = rustix::fs::open(path, flags, Mode::empty()).map_err(refuse(path, "open it"))?;
+        let entry = entry_at(path)?;
+        let stub = entry.open_regular(OFlags::RDWR).map_err(refuse(path, "open it"))?;
+        // Another file may have taken the place since it was looked at.
+        let is_it = Facts::of(&stub).map_err(refuse(path, "look at it"))?;
+        if !inner.record.stub.is(&is_it.inode) {
+            return Err(refuse(path, "restore it")(Errno::STALE));
+        }
+        let owner = inner.record.uid;
+        let aside = User::of(owner)
+            .act(|| create_aside(&entry, |aside| aside.create()))
+            .and_then(|made| made)
+            .map_err(refuse_owner(path, "create a file beside it", owner))?;
+        let copy = || -> std::io::Result<()> {
+            let (mut from, mut to) = (std::fs::File::from(stub.try_clone()?), std::fs::File::from(aside));
+            std::io::copy(&mut from, &mut to)?;
+            rustix::fs::fchmod(&to, Mode::from_raw_mode(is_it.ownership.mode))?;
+            to.sync_all()
+        };
+        copy().map_err(|error| Refusal::Invalid { what: format!("{}: cannot copy it: {error}", path.display()) })?;
         let write = || {
+            entry.sync_directory()?;
             write_stub(&stub, &text)?;
             rustix::fs::ftruncate(&stub, STUB_BYTES as u64)?;
             rustix::fs::fsync(&stub)
@@ -223,46 +275,68 @@ impl Core {
     /// A new stub, complete and recorded before it appears.
     fn new_stub(&self, managed: &Managed, inner: &mut Inner, path: &Path) -> Result<(), Refusal> {
         let text = self.text(managed.file)?;
-        let temporary = unborn(path, managed.file);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = || -> rustix::io::Result<OwnedFd> {
-            let stub = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR)?;
+        let entry = entry_at(path)?;
+        let unborn = entry.sibling(OsStr::new(&unborn(managed.file)));
+        let (owner, user) = (inner.record.uid, User::of(inner.record.uid));
+        let create = || {
+            // What a crash left, or whatever somebody put there: the name is ours. A directory stays, and is told.
+            match unborn.unlink() {
+                Ok(()) | Err(Errno::NOENT) => unborn.create(),
+                Err(errno) => Err(errno),
+            }
+        };
+        let stub =
+            user.act(create).and_then(|made| made).map_err(refuse_owner(unborn.path(), "create the stub", owner))?;
+        let finish = |stub: &OwnedFd| -> rustix::io::Result<()> {
             let record = &inner.record;
             if rustix::process::geteuid().is_root() {
-                rustix::fs::fchown(&stub, Some(Uid::from_raw(record.uid)), Some(Gid::from_raw(record.gid)))?;
+                rustix::fs::fchown(stub, Some(Uid::from_raw(record.uid)), Some(Gid::from_raw(record.gid)))?;
             }
-            rustix::fs::fchmod(&stub, Mode::from_raw_mode(record.mode))?;
-            write_stub(&stub, &text)?;
-            rustix::fs::fsync(&stub)?;
-            Ok(stub)
+            rustix::fs::fchmod(stub, Mode::from_raw_mode(record.mode))?;
+            write_stub(stub, &text)?;
+            rustix::fs::fsync(stub)
         };
-        let stub = make().map_err(refuse(&temporary, "make the stub"))?;
-        let inode = Facts::of(&stub).map_err(refuse(&temporary, "look at it"))?.inode;
+        finish(&stub).map_err(refuse(unborn.path(), "make the stub"))?;
+        let inode = Facts::of(&stub).map_err(refuse(unborn.path(), "look at it"))?.inode;
         self.adopt_stub(managed, inner, inode, path)?;
         // Replaces nothing: what appeared there meanwhile is left for the next check.
-        rustix::fs::renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE)
-            .map_err(refuse(path, "put the stub there"))
+        user.act(|| unborn.rename(&entry)).and_then(|renamed| renamed).map_err(refuse_owner(
+            path,
+            "put the stub there",
+            owner,
+        ))
     }
 }
 
 /// The temporary name of a restored stub.
-fn unborn(path: &Path, file: FileId) -> PathBuf {
-    path.with_file_name(format!(".stripewise-stub-{file}"))
+fn unborn(file: FileId) -> OsString {
+    format!(".stripewise-stub-{file}").into()
 }
 
-/// A name beside `path` that is free.
-fn name_aside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let numbered = (2..).map(|number| format!("{name}.before-check.{number}"));
-    std::iter::once(format!("{name}.before-check"))
-        .chain(numbered)
-        .map(|name| path.with_file_name(name))
-        .find(|aside| !aside.exists() && !aside.is_symlink())
-        .unwrap_or_else(|| path.with_file_name("before-check"))
+/// The first free name beside `entry` at which `make` succeeds.
+fn create_aside<T>(
+    entry: &DirectoryEntry,
+    make: impl Fn(&DirectoryEntry) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    for number in 1..=MAX_ASIDE {
+        let mut name = entry.name().to_owned();
+        name.push(".before-check");
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        match make(&entry.sibling(&name)) {
+            Err(Errno::EXIST) => {}
+            made => return made,
+        }
+    }
+    Err(Errno::EXIST)
 }
 
-fn set_aside(path: &Path) -> Result<(), Refusal> {
-    let aside = name_aside(path);
-    rustix::fs::renameat_with(CWD, path, CWD, &aside, RenameFlags::NOREPLACE)
-        .map_err(refuse(path, "move the other file aside"))
+fn set_aside(inner: &Inner, path: &Path) -> Result<(), Refusal> {
+    let entry = entry_at(path)?;
+    let owner = inner.record.uid;
+    User::of(owner)
+        .act(|| create_aside(&entry, |aside| entry.rename(aside)))
+        .and_then(|moved| moved)
+        .map_err(refuse_owner(path, "move the other file aside", owner))
 }
