@@ -50,7 +50,7 @@ mod truncation;
 
 use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use crate::rmt::lmdb::LmdbStore;
-use crate::rmt::{ClusterRecord, MappingStore, RmtError, Table};
+use crate::rmt::{ClusterRecord, MappingStore, RmtError, TABLE_VERSION, Table};
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
@@ -84,6 +84,10 @@ pub enum BrokerError {
         state.display()
     )]
     LostTable { state: PathBuf, server: String, objects: usize },
+    #[error(
+        "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
+    )]
+    OldUser { found: u32, process: u64 },
     #[error("{action}: {source}")]
     Os { action: &'static str, source: rustix::io::Errno },
 }
@@ -350,10 +354,12 @@ impl Core {
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         refuse_lost_table(&state, &servers)?;
         let table = Box::new(LmdbStore::open(&state.table_path())?);
-        let table = Table::new(match &options.wrap_table {
+        let table: Box<dyn MappingStore> = match &options.wrap_table {
             Some(wrap) => wrap(table),
             None => table,
-        })?;
+        };
+        refuse_old_users(table.as_ref(), processes)?;
+        let table = Table::new(table)?;
         table.belong_to(&ClusterRecord {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
@@ -415,6 +421,17 @@ impl Core {
     pub(crate) fn doubt(&self, file: FileId) {
         guard(&self.doubtful).insert(file);
         self.doubt.notify_all();
+    }
+}
+
+/// Who has a slot while the table is of an earlier version was admitted by a broker of that version, and shares memory with its kind.
+fn refuse_old_users(table: &dyn MappingStore, processes: &Processes) -> Result<(), BrokerError> {
+    match Table::earlier_version(table)? {
+        Some(found) => match processes.any_living() {
+            Some(process) => Err(BrokerError::OldUser { found, process }),
+            None => Ok(()),
+        },
+        None => Ok(()),
     }
 }
 

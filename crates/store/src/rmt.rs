@@ -21,20 +21,37 @@
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
 //!
-//! Version 2 added `o`, `s`, `w` and `x`, version 3 `l` and `g`; a table of an earlier version is taken over as it is. A replica that no longer equals its region's place
+//! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
+//!
+//! Version 2 added `o`, `s`, `w` and `x`, version 3 `l` and `g`, version 4 `h`, numbered fields and checksums; a table of an earlier version is rewritten as a whole
+//! ([`version_3`]). A kind of key that is not in this list is a later one's: it is kept and counts in the digest. A replica that no longer equals its region's place
 //! has no record: it became an `o` before the write that made it so.
 //!
-//! Numbers in keys are big-endian, so that they sort; values are postcard. Only the broker opens the table.
+//! Only the broker opens the table. What stands in the store is a record ([`records`]) and its checksum ([`sealed`]).
 
 mod fragments;
+mod head;
+mod keys;
 pub mod lmdb;
+mod records;
+mod sealed;
+mod seam;
+mod version_3;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
+use minicbor::Decode;
+pub use records::{
+    ClusterRecord, FileRecord, FileState, HeadRecord, Inode, LogRecord, RegionRecord, ReplicaRecord, WantedReplicas,
+};
+use records::{DiscardRecord, InodeRecord, PlacementRecord, WantedRecord, encode};
+pub use seam::{Batch, Entries, MappingStore};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 
-/// Raised with every change of a key or a value; a later version is refused by name.
-pub const TABLE_VERSION: u32 = 3;
+/// Raised when an earlier stripewise could misread a key or a value; a later version is refused by name.
+pub const TABLE_VERSION: u32 = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RmtError {
@@ -44,10 +61,10 @@ pub enum RmtError {
         "the mapping table has version {found}, this stripewise reads {TABLE_VERSION}; use the stripewise that wrote it"
     )]
     Version { found: u32 },
-    #[error(
-        "the mapping table's entry for {key} is damaged ({source}); restore the state directory's `rmt` from a backup"
-    )]
-    Damaged { key: String, source: postcard::Error },
+    #[error("the mapping table needs {feature}, which this stripewise does not know; use the stripewise that wrote it")]
+    Feature { feature: String },
+    #[error("the mapping table's entry for {key} is damaged: {what}; run `stripewise check`, which names the remedy")]
+    Damaged { key: String, what: String },
     #[error("the path {path} is longer than the mapping table's {limit} bytes for a name")]
     PathTooLong { path: String, limit: usize },
     #[error(
@@ -62,231 +79,13 @@ pub enum RmtError {
     Conflict,
 }
 
-/// Changes that take effect together. Built in any order; each key at most once.
-#[derive(Clone, Default, Debug)]
-pub struct Batch {
-    /// What must stand in the store for the batch to apply; `None`: nothing.
-    pub expected: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// What stands there afterwards; `None` removes.
-    pub changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-}
-
-/// A durable, ordered map. Methods may be called from any thread.
-pub trait MappingStore: Send + Sync {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RmtError>;
-
-    /// Applies the batch durably if all it expects holds; otherwise changes nothing and returns false.
-    fn commit(&self, batch: &Batch) -> Result<bool, RmtError>;
-
-    /// Up to `limit` entries whose keys start with `prefix`, in order, the first behind `after` if that is given.
-    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError>;
-
-    /// From now on the keys that start with `prefix` and are changed, each after its change took effect. What is changed by
-    /// other hosts is reported too where the store is shared between hosts.
-    fn watch(&self, prefix: &[u8]) -> std::sync::mpsc::Receiver<Vec<u8>>;
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), RmtError> {
-        let changes = vec![(key.to_vec(), Some(value.to_vec()))];
-        self.commit(&Batch { expected: Vec::new(), changes }).map(|_| ())
-    }
-
-    /// Replaces `old` by `new` (`None`: absent) if `old` stands there; says whether it did.
-    fn compare_and_swap(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool, RmtError> {
-        let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-        self.commit(&Batch { expected: vec![(key.to_vec(), owned(old))], changes: vec![(key.to_vec(), owned(new))] })
-    }
-}
-
-/// Keys with their values.
-pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Identity of a file's stub, or of an ordinary file: where it stands in the kernel's eyes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Inode {
-    pub device: u64,
-    pub inode: u64,
-    /// Time of birth in ns since 1970; 0 where the file system does not say. An inode number is used again, with another birth.
-    pub born_ns: u64,
-}
-
-impl Inode {
-    /// Whether both are the same file: a birth that only one of them knows decides nothing.
-    #[must_use]
-    pub fn is(&self, other: &Inode) -> bool {
-        let born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
-        self.device == other.device && self.inode == other.inode && born
-    }
-}
-
-/// Where a managed file is in its life.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum FileState {
-    /// The stub has no name yet.
-    Creating,
-    Live,
-    /// `apply` copies an ordinary file in; `temporary` is the stub's name meanwhile. `complete` once the data is in place and synced.
-    Importing {
-        original: Inode,
-        temporary: String,
-        complete: bool,
-    },
-    /// `release` copies it out to `temporary`.
-    Releasing {
-        copy: Inode,
-        temporary: String,
-    },
-    /// No name is left; freed with the last user.
-    Unlinked,
-}
-
-/// What the table says of one file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FileRecord {
-    /// Where the stub stood when last heard of: a hint.
-    pub path: String,
-    pub stub: Inode,
-    /// Boot of the host when `stub.device` was seen: device numbers may differ after the next one.
-    pub boot: [u8; 16],
-    pub region_bytes: u64,
-    /// The durable size; while processes use the file, the shared extent knows more.
-    pub size_bytes: u64,
-    /// Every generation up to this may have been used.
-    pub generations_reserved: u32,
-    /// Objects of generations up to this have durable names. A later one that a power failure took held nothing that was ever synced.
-    pub generations_synced: u32,
-    pub state: FileState,
-    /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
-    pub cutting_to_bytes: Option<u64>,
-    /// A server may hold bytes beyond the file's size, since it failed when they were to be cut: again at the next occasion.
-    pub has_leftovers: bool,
-    /// As last applied to the objects.
-    pub mode: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub created_ns: u64,
-}
-
-/// Where one region lies.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RegionRecord {
-    pub generation: Generation,
-    pub layout: Layout,
-    /// Its own layout had no room.
-    pub fell_back: bool,
-}
-
-/// One more copy of a region, equal to its place.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ReplicaRecord {
-    pub generation: Generation,
-    pub layout: Layout,
-}
-
-/// The object that takes small parts of a file's requests to one disk. It may hold what the disk has not: as long as the file's table of fragments
-/// is of this boot. Otherwise it is worth nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LogRecord {
-    /// Server that holds it.
-    pub on: ServerId,
-    pub generation: Generation,
-}
-
-/// The regions from `first` on are to have one more copy, in this layout.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WantedReplicas {
-    pub first: RegionIndex,
-    pub regions: u32,
-    pub layout: Layout,
-}
-
-/// Whose table it is. Regions name servers by number, so the order of names is part of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClusterRecord {
-    pub id: String,
-    pub servers: Vec<String>,
-}
-
 /// The typed table over a store.
 pub struct Table {
     store: Box<dyn MappingStore>,
+    head: Mutex<Option<head::Head>>,
 }
 
-/// Longest directory or path that is a key; LMDB's keys end at 511 bytes.
-const MAX_NAME_BYTES: usize = 500;
 const SCAN: usize = 1024;
-
-fn file_key(kind: u8, file: FileId) -> Vec<u8> {
-    let mut key = vec![kind];
-    key.extend(file.0.to_be_bytes());
-    key
-}
-
-fn region_key(file: FileId, region: RegionIndex) -> Vec<u8> {
-    let mut key = file_key(b'r', file);
-    key.extend(region.0.to_be_bytes());
-    key
-}
-
-fn discard_key(file: FileId, region: RegionIndex, generation: Generation) -> Vec<u8> {
-    let mut key = file_key(b'o', file);
-    key.extend(region.0.to_be_bytes());
-    key.extend(generation.0.to_be_bytes());
-    key
-}
-
-fn replica_key(file: FileId, region: RegionIndex, number: u8) -> Vec<u8> {
-    let mut key = file_key(b's', file);
-    key.extend(region.0.to_be_bytes());
-    key.push(number);
-    key
-}
-
-fn log_key(file: FileId, disk: ServerId) -> Vec<u8> {
-    let mut key = file_key(b'l', file);
-    key.extend(disk.0.to_be_bytes());
-    key
-}
-
-fn inode_key(inode: Inode) -> Vec<u8> {
-    let mut key = vec![b'i'];
-    key.extend(inode.device.to_be_bytes());
-    key.extend(inode.inode.to_be_bytes());
-    key
-}
-
-fn name_key(kind: u8, path: &str) -> Result<Vec<u8>, RmtError> {
-    if path.len() > MAX_NAME_BYTES {
-        return Err(RmtError::PathTooLong { path: path.to_owned(), limit: MAX_NAME_BYTES });
-    }
-    let mut key = vec![kind];
-    key.extend(path.as_bytes());
-    Ok(key)
-}
-
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("records have no unsized sequences and memory is the only sink")
-}
-
-fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T, RmtError> {
-    postcard::from_bytes(bytes).map_err(|source| RmtError::Damaged { key: describe(key), source })
-}
-
-fn describe(key: &[u8]) -> String {
-    let number =
-        |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
-    match (key.first(), number(1..9)) {
-        (Some(b'f' | b'p' | b'w' | b'g'), Some(file)) => format!("file {}", FileId(file)),
-        (Some(b'r' | b'o' | b's'), Some(file)) => {
-            format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file))
-        }
-        (Some(b'l'), Some(file)) => {
-            format!("the log of server {} for file {}", number(9..11).unwrap_or(0), FileId(file))
-        }
-        (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
-        (Some(_), _) => String::from_utf8_lossy(&key[1..]).into_owned(),
-        (None, _) => "nothing".to_owned(),
-    }
-}
 
 /// Which list of names a path is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,88 +97,100 @@ pub enum NameKind {
 
 /// Changes to the table that take effect together.
 #[derive(Default, Debug)]
-pub struct Changes(Batch);
+pub struct Changes(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
 
 impl Changes {
+    /// The record that is to stand at `key`, without checksum; `None`: none.
+    fn set(&mut self, key: Vec<u8>, record: Option<Vec<u8>>) {
+        self.0.insert(key, record);
+    }
+
     pub fn put_file(&mut self, file: FileId, record: &FileRecord) {
-        self.0.changes.push((file_key(b'f', file), Some(encode(record))));
+        self.set(file_key(b'f', file), Some(encode(record)));
     }
 
     pub fn put_placement(&mut self, file: FileId, placement: &Placement) {
-        self.0.changes.push((file_key(b'p', file), Some(encode(placement))));
+        self.set(file_key(b'p', file), Some(encode(&PlacementRecord::from(placement))));
     }
 
     pub fn put_inode(&mut self, inode: Inode, file: FileId) {
-        self.0.changes.push((inode_key(inode), Some(file.0.to_be_bytes().to_vec())));
+        self.set(inode_key(inode), Some(encode(&InodeRecord { file })));
     }
 
     pub fn remove_inode(&mut self, inode: Inode) {
-        self.0.changes.push((inode_key(inode), None));
+        self.set(inode_key(inode), None);
     }
 
     pub fn put_region(&mut self, file: FileId, region: RegionIndex, record: &RegionRecord) {
-        self.0.changes.push((region_key(file, region), Some(encode(record))));
+        self.set(region_key(file, region), Some(encode(record)));
     }
 
     pub fn remove_region(&mut self, file: FileId, region: RegionIndex) {
-        self.0.changes.push((region_key(file, region), None));
+        self.set(region_key(file, region), None);
     }
 
     /// Objects of this generation belong to no region: a broker that finds the entry at its start removes them.
     pub fn put_discard(&mut self, file: FileId, region: RegionIndex, generation: Generation, layout: &Layout) {
-        self.0.changes.push((discard_key(file, region, generation), Some(encode(layout))));
+        self.set(discard_key(file, region, generation), Some(encode(&DiscardRecord { layout: layout.clone() })));
     }
 
     pub fn remove_discard(&mut self, file: FileId, region: RegionIndex, generation: Generation) {
-        self.0.changes.push((discard_key(file, region, generation), None));
+        self.set(discard_key(file, region, generation), None);
     }
 
     pub fn put_replica(&mut self, file: FileId, region: RegionIndex, number: u8, record: &ReplicaRecord) {
-        self.0.changes.push((replica_key(file, region, number), Some(encode(record))));
+        self.set(replica_key(file, region, number), Some(encode(record)));
     }
 
     pub fn remove_replica(&mut self, file: FileId, region: RegionIndex, number: u8) {
-        self.0.changes.push((replica_key(file, region, number), None));
+        self.set(replica_key(file, region, number), None);
     }
 
     pub fn put_log(&mut self, file: FileId, disk: ServerId, record: LogRecord) {
-        self.0.changes.push((log_key(file, disk), Some(encode(&record))));
+        self.set(log_key(file, disk), Some(encode(&record)));
     }
 
     pub fn remove_log(&mut self, file: FileId, disk: ServerId) {
-        self.0.changes.push((log_key(file, disk), None));
+        self.set(log_key(file, disk), None);
     }
 
     pub fn put_wanted(&mut self, file: FileId, wanted: &[WantedReplicas]) {
-        self.0.changes.push((file_key(b'w', file), (!wanted.is_empty()).then(|| encode(&wanted))));
+        self.set(file_key(b'w', file), wanted_record(wanted));
     }
 
     /// Removes record, placement, wanted replicas and the switch of fragments; regions, replicas, logs and inode are removed beside.
     pub fn remove_file(&mut self, file: FileId) {
         for kind in [b'f', b'p', b'w', b'g'] {
-            self.0.changes.push((file_key(kind, file), None));
+            self.set(file_key(kind, file), None);
         }
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.changes.is_empty()
+        self.0.is_empty()
     }
 }
 
+fn wanted_record(wanted: &[WantedReplicas]) -> Option<Vec<u8>> {
+    (!wanted.is_empty()).then(|| encode(&WantedRecord { replicas: wanted.to_vec() }))
+}
+
 impl Table {
-    /// Takes over a store; a new one gets the version, and so does one of an earlier version.
+    /// Takes over a store: an empty one becomes a table, and one of an earlier version is rewritten after a copy of it was kept.
     pub fn new(store: Box<dyn MappingStore>) -> Result<Self, RmtError> {
-        if !store.compare_and_swap(b"v", None, Some(&encode(&TABLE_VERSION)))? {
-            let bytes = store.get(b"v")?.unwrap_or_default();
-            let found: u32 = decode(b"v", &bytes)?;
-            match found {
-                TABLE_VERSION => {}
-                1 | 2 => store.put(b"v", &encode(&TABLE_VERSION))?,
-                _ => return Err(RmtError::Version { found }),
-            }
+        match head::version_of(store.as_ref())? {
+            None => head::begin(store.as_ref())?,
+            Some(TABLE_VERSION) => {}
+            Some(found @ 1..TABLE_VERSION) => head::rewrite(store.as_ref(), found)?,
+            Some(found) => return Err(RmtError::Version { found }),
         }
-        Ok(Self { store })
+        head::Head::read(store.as_ref())?.refuse_unknown_needs()?;
+        Ok(Self { store, head: Mutex::default() })
+    }
+
+    /// The version of a table that is to be rewritten before it is used.
+    pub fn earlier_version(store: &dyn MappingStore) -> Result<Option<u32>, RmtError> {
+        Ok(head::version_of(store)?.filter(|found| *found < TABLE_VERSION))
     }
 
     /// Makes sure that the table is this cluster's; servers may have been added behind those known.
@@ -393,10 +204,17 @@ impl Table {
                 return Err(RmtError::Servers { listed: cluster.servers.join(", "), known: known.servers.join(", ") });
             }
         }
-        if known.as_ref() == Some(cluster) { Ok(()) } else { self.store.put(b"c", &encode(cluster)) }
+        match known.as_ref() == Some(cluster) {
+            true => Ok(()),
+            false => self.set(b"c".to_vec(), Some(encode(cluster))),
+        }
     }
 
-    fn get<T: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<T>, RmtError> {
+    fn set(&self, key: Vec<u8>, record: Option<Vec<u8>>) -> Result<(), RmtError> {
+        self.commit(&Changes(BTreeMap::from([(key, record)])))
+    }
+
+    fn get<T: for<'b> Decode<'b, ()>>(&self, key: &[u8]) -> Result<Option<T>, RmtError> {
         self.store.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
     }
 
@@ -405,13 +223,12 @@ impl Table {
     }
 
     pub fn placement(&self, file: FileId) -> Result<Option<Placement>, RmtError> {
-        self.get(&file_key(b'p', file))
+        Ok(self.get::<PlacementRecord>(&file_key(b'p', file))?.map(Into::into))
     }
 
     /// The file whose stub has, or had, this inode.
     pub fn file_of(&self, inode: Inode) -> Result<Option<FileId>, RmtError> {
-        let found = self.store.get(&inode_key(inode))?;
-        Ok(found.and_then(|bytes| bytes.try_into().ok()).map(|bytes| FileId(u64::from_be_bytes(bytes))))
+        Ok(self.get::<InodeRecord>(&inode_key(inode))?.map(|record| record.file))
     }
 
     /// Up to `limit` files in order of their ids, from behind `after`.
@@ -477,7 +294,12 @@ impl Table {
                 let number = |at: usize| {
                     key.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes)
                 };
-                all.push((file_in(key), RegionIndex(number(9)), Generation(number(13)), decode(key, value)?));
+                all.push((
+                    file_in(key),
+                    RegionIndex(number(9)),
+                    Generation(number(13)),
+                    decode::<DiscardRecord>(key, value)?.layout,
+                ));
             }
             match entries.into_iter().next_back() {
                 Some((last, _)) => after = Some(last),
@@ -523,13 +345,13 @@ impl Table {
 
     /// The replicas that a file's regions are to have.
     pub fn wanted(&self, file: FileId) -> Result<Vec<WantedReplicas>, RmtError> {
-        Ok(self.get(&file_key(b'w', file))?.unwrap_or_default())
+        Ok(self.get::<WantedRecord>(&file_key(b'w', file))?.map(|record| record.replicas).unwrap_or_default())
     }
 
     /// The replicas that the regions of a new file at `path` are to have.
     pub fn expected_replicas(&self, path: &str) -> Result<Vec<WantedReplicas>, RmtError> {
         match name_key(b'x', path) {
-            Ok(key) => Ok(self.get(&key)?.unwrap_or_default()),
+            Ok(key) => Ok(self.get::<WantedRecord>(&key)?.map(|record| record.replicas).unwrap_or_default()),
             // Longer than any name that was ever taken in.
             Err(RmtError::PathTooLong { .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
@@ -538,8 +360,7 @@ impl Table {
 
     /// See [`Self::expected_replicas`]; an empty list expects none.
     pub fn expect_replicas(&self, path: &str, wanted: &[WantedReplicas]) -> Result<(), RmtError> {
-        let changes = vec![(name_key(b'x', path)?, (!wanted.is_empty()).then(|| encode(&wanted)))];
-        self.store.commit(&Batch { expected: Vec::new(), changes }).map(|_| ())
+        self.set(name_key(b'x', path)?, wanted_record(wanted))
     }
 
     /// All names of one kind with their placements.
@@ -549,7 +370,8 @@ impl Table {
         loop {
             let entries = self.store.scan(&[kind as u8], after.as_deref(), SCAN)?;
             for (key, value) in &entries {
-                all.push((String::from_utf8_lossy(&key[1..]).into_owned(), decode(key, value)?));
+                let placement = decode::<PlacementRecord>(key, value)?.into();
+                all.push((String::from_utf8_lossy(&key[1..]).into_owned(), placement));
             }
             match entries.into_iter().next_back() {
                 Some((last, _)) => after = Some(last),
@@ -560,18 +382,14 @@ impl Table {
 
     /// Sets or, with `None`, removes a name.
     pub fn set_name(&self, kind: NameKind, path: &str, placement: Option<&Placement>) -> Result<(), RmtError> {
-        let changes = vec![(name_key(kind as u8, path)?, placement.map(encode))];
-        self.store.commit(&Batch { expected: Vec::new(), changes }).map(|_| ())
-    }
-
-    /// Makes the changes durable, together.
-    pub fn commit(&self, changes: &Changes) -> Result<(), RmtError> {
-        if changes.is_empty() || self.store.commit(&changes.0)? { Ok(()) } else { Err(RmtError::Conflict) }
+        let record = placement.map(|placement| encode(&PlacementRecord::from(placement)));
+        self.set(name_key(kind as u8, path)?, record)
     }
 }
 
-fn file_in(key: &[u8]) -> FileId {
-    FileId(key.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
+/// The record in a value as it is stored.
+fn decode<T: for<'b> Decode<'b, ()>>(key: &[u8], value: &[u8]) -> Result<T, RmtError> {
+    records::decode(key, sealed::open(key, value)?)
 }
 
 #[cfg(test)]

@@ -185,6 +185,9 @@ impl Core {
             mode: ownership.mode,
             uid: ownership.uid,
             gid: ownership.gid,
+            epoch: 0,
+            parent: None,
+            root: None,
             created_ns: now_ns(),
         };
         let (control, extent, slots) = self.build(file, &record, 0)?;

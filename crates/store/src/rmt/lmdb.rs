@@ -6,7 +6,7 @@
 
 use super::{Batch, Entries, MappingStore, RmtError};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, WithoutTls};
+use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvOpenOptions, WithoutTls};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
@@ -69,6 +69,15 @@ impl LmdbStore {
         Ok(Self { path: directory.to_owned(), env, table, watchers: Mutex::default() })
     }
 
+    /// Where the copy of this name stands: beside the table's directory.
+    #[must_use]
+    pub fn copy_path(directory: &Path, name: &str) -> PathBuf {
+        let mut path = directory.as_os_str().to_owned();
+        path.push(".");
+        path.push(name);
+        path.into()
+    }
+
     fn fault(&self, source: heed::Error) -> RmtError {
         RmtError::Store { path: self.path.clone(), source }
     }
@@ -119,7 +128,12 @@ impl MappingStore for LmdbStore {
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError> {
         use std::ops::Bound;
-        let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        let start = match (after, prefix) {
+            (Some(after), _) => Bound::Excluded(after),
+            // LMDB knows no empty key.
+            (None, []) => Bound::Unbounded,
+            (None, prefix) => Bound::Included(prefix),
+        };
         let read = || {
             let view = self.env.read_txn()?;
             let mut found = Vec::new();
@@ -133,6 +147,27 @@ impl MappingStore for LmdbStore {
             Ok(found)
         };
         read().map_err(|source| self.fault(source))
+    }
+
+    fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
+        let directory = Self::copy_path(&self.path, name);
+        let copy = || -> heed::Result<()> {
+            let fault = |errno: rustix::io::Errno| heed::Error::Io(errno.into());
+            match rustix::fs::mkdir(&directory, Mode::RWXU) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(fault(errno)),
+            }
+            let temporary = directory.join("data.mdb.new");
+            let mut file = std::fs::File::create(&temporary)?;
+            self.env.copy_to_file(&mut file, CompactionOption::Enabled)?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, directory.join("data.mdb"))?;
+            for directory in [Some(directory.as_path()), directory.parent()].into_iter().flatten() {
+                std::fs::File::open(directory)?.sync_all()?;
+            }
+            Ok(())
+        };
+        copy().map_err(|source| RmtError::Store { path: directory.clone(), source })
     }
 
     fn watch(&self, prefix: &[u8]) -> mpsc::Receiver<Vec<u8>> {

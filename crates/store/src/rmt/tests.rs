@@ -1,3 +1,4 @@
+use super::keys::file_key;
 use super::*;
 use crate::rmt::lmdb::LmdbStore;
 use proptest::prelude::*;
@@ -24,6 +25,9 @@ fn record(path: &str) -> FileRecord {
         uid: 1,
         gid: 2,
         created_ns: 6,
+        epoch: 0,
+        parent: None,
+        root: None,
     }
 }
 
@@ -85,14 +89,13 @@ fn records_survive_reopening_and_lists_are_in_order() {
 fn another_version_and_a_damaged_record_are_named() {
     let directory = tempfile::tempdir().unwrap();
     {
-        let store = LmdbStore::open(directory.path()).unwrap();
-        store.put(&file_key(b'f', FileId(0xbad)), &[0xff; 3]).unwrap();
-        let table = Table::new(Box::new(store)).unwrap();
+        let table = Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+        table.store.put(&file_key(b'f', FileId(0xbad)), &[0xff; 9]).unwrap();
         let said = table.file(FileId(0xbad)).unwrap_err().to_string();
         assert!(said.contains("file 0000000000000bad"), "{said}");
     }
     let store = LmdbStore::open(directory.path()).unwrap();
-    store.put(b"v", &encode(&99u32)).unwrap();
+    store.put(b"v", &sealed::seal(b"v", &[99])).unwrap();
     let said = Table::new(Box::new(store)).err().unwrap().to_string();
     assert!(said.contains("version 99"), "{said}");
 }
@@ -161,30 +164,50 @@ proptest! {
 
 /// What a broker of table version 1 wrote: keys and values in hexadecimal.
 const VERSION_1: &str = include_str!("version_1.txt");
-/// The same of version 2.
+/// The same of versions 2 and 3.
 const VERSION_2: &str = include_str!("version_2.txt");
+const VERSION_3: &str = include_str!("version_3.txt");
 
 fn bytes_of(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
-/// A directory with such a table.
-fn table_of(text: &str, version: u32) -> tempfile::TempDir {
+fn entries_of(text: &str) -> Entries {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').unwrap()).map(|(key, value)| (bytes_of(key), bytes_of(value))).collect()
+}
+
+/// A directory with such a table in `rmt`.
+fn table_of(text: &str, version: u8) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let store = LmdbStore::open(directory.path()).unwrap();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (key, value) = line.split_once(' ').unwrap();
-        store.put(&bytes_of(key), &bytes_of(value)).unwrap();
+    std::fs::create_dir(directory.path().join("rmt")).unwrap();
+    let store = open_in(&directory);
+    for (key, value) in entries_of(text) {
+        store.put(&key, &value).unwrap();
     }
-    assert_eq!(store.get(b"v").unwrap(), Some(encode(&version)));
+    assert_eq!(store.get(b"v").unwrap(), Some(vec![version]));
     drop(store);
     directory
+}
+
+fn open_in(directory: &tempfile::TempDir) -> LmdbStore {
+    LmdbStore::open(&directory.path().join("rmt")).unwrap()
+}
+
+/// Counts and adds up all records, as the head should say.
+fn assert_adds_up(table: &Table) {
+    let entries = table.store.scan(b"", None, usize::MAX).unwrap();
+    let records: Vec<_> = entries.iter().filter(|(key, _)| key != b"h").collect();
+    let digests = records.iter().map(|(key, value)| sealed::digest_of(key, sealed::open(key, value).unwrap()));
+    let head: HeadRecord = table.get(b"h").unwrap().unwrap();
+    assert_eq!(head.records, records.len() as u64);
+    assert_eq!(u128::from_le_bytes(head.digest), digests.fold(0, u128::wrapping_add));
 }
 
 #[test]
 fn a_table_of_version_1_is_taken_over() {
     let directory = table_of(VERSION_1, 1);
-    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let open = || Table::new(Box::new(open_in(&directory))).unwrap();
     let file = FileId(0x0123_4567_89ab_cdef);
     {
         let table = open();
@@ -234,7 +257,7 @@ fn the_switch_of_fragments_is_kept_and_goes_with_the_file() {
 #[test]
 fn a_table_of_version_2_is_taken_over() {
     let directory = table_of(VERSION_2, 2);
-    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let open = || Table::new(Box::new(open_in(&directory))).unwrap();
     let file = FileId(0x0123_4567_89ab_cdef);
     let log = LogRecord { on: ServerId(1), generation: Generation(9) };
     {
@@ -260,4 +283,126 @@ fn a_table_of_version_2_is_taken_over() {
     changes.remove_log(file, ServerId(0));
     table.commit(&changes).unwrap();
     assert_eq!(table.logs(None).unwrap(), []);
+}
+
+#[test]
+fn a_table_of_version_3_is_taken_over_after_a_copy_of_it_was_kept() {
+    let directory = table_of(VERSION_3, 3);
+    assert_eq!(Table::earlier_version(&open_in(&directory)).unwrap(), Some(3));
+    let open = || Table::new(Box::new(open_in(&directory))).unwrap();
+    let file = FileId(0x0123_4567_89ab_cdef);
+    let importing = FileId(0x1111_2222_3333_4444);
+    let releasing = FileId(0x5555_6666_7777_8888);
+    // The second opening finds what the first has written.
+    for _ in 0..2 {
+        let table = open();
+        let original = Inode { device: 7, inode: 8, born_ns: 9 };
+        let state = FileState::Importing { original, temporary: ".in".into(), complete: true };
+        let cut = Some(5 << 40);
+        let first =
+            FileRecord { state, cutting_to_bytes: cut, has_leftovers: true, mode: 0o4755, ..record("/data/in") };
+        let copy = Inode { device: 7, inode: 10, born_ns: 0 };
+        let last = FileRecord { state: FileState::Releasing { copy, temporary: ".out".into() }, ..record("/data/out") };
+        let files = [(file, record("/data/old")), (importing, first), (releasing, last)];
+        assert_eq!(table.all_files().unwrap(), files);
+        let placement = Placement {
+            region_size: ByteCount(1 << 20),
+            layouts: vec![layout(4096), layout(8192)],
+            runs: vec![stripewise_layout::Run { regions: 3, layout: 1 }],
+            beyond: 0,
+            fallback: 1,
+        };
+        assert_eq!(table.placement(importing).unwrap(), Some(placement.clone()));
+        assert_eq!(table.names(NameKind::Expected).unwrap(), [("/data/later".to_owned(), placement)]);
+        let moved = RegionRecord { generation: Generation(1 << 31 | 5), layout: layout(65536), fell_back: false };
+        assert_eq!(table.regions(importing).unwrap(), [(RegionIndex(300), moved)]);
+        let log = LogRecord { on: ServerId(1), generation: Generation(9) };
+        assert_eq!(table.logs(None).unwrap(), [(file, ServerId(0), log)]);
+        assert_eq!(table.file_of(record("").stub).unwrap(), Some(file));
+        let switches = [file, importing, releasing].map(|file| table.fragments_switch(file).unwrap());
+        assert_eq!(switches, [Some(true), Some(false), None]);
+        assert_eq!(table.discards(None).unwrap().len(), 1);
+        assert_eq!((table.replicas(None).unwrap().len(), table.wanted(file).unwrap().len()), (1, 1));
+        assert_adds_up(&table);
+    }
+    let copy = LmdbStore::open(&LmdbStore::copy_path(&directory.path().join("rmt"), "v3")).unwrap();
+    let kept: BTreeMap<_, _> = copy.scan(b"", None, usize::MAX).unwrap().into_iter().collect();
+    assert_eq!(kept, entries_of(VERSION_3).into_iter().collect());
+}
+
+#[test]
+fn an_earlier_stripewise_reads_the_number_of_this_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    // As versions 1 to 3 read it: what follows the number is not looked at.
+    let value = table.store.get(b"v").unwrap().unwrap();
+    assert_eq!(postcard::from_bytes::<u32>(&value).unwrap(), TABLE_VERSION);
+}
+
+#[test]
+fn a_damaged_record_of_an_earlier_version_is_named_and_nothing_is_changed() {
+    let directory = table_of(VERSION_3, 3);
+    open_in(&directory).put(&file_key(b'f', FileId(7)), &[0xff; 3]).unwrap();
+    let all = || open_in(&directory).scan(b"", None, usize::MAX).unwrap();
+    let before = all();
+    let said = Table::new(Box::new(open_in(&directory))).err().unwrap().to_string();
+    assert!(said.contains("file 0000000000000007"), "{said}");
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn a_later_stripewises_fields_are_passed_over_and_features_that_it_needs_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap()));
+    {
+        let table = open().unwrap();
+        // A map of field 0 and of a field that is not known yet.
+        let later = [0xa2, 0x00, 0xf5, 0x18, 99, 0x63, b'n', b'e', b'w'];
+        table.set(file_key(b'g', FileId(1)), Some(later.to_vec())).unwrap();
+        // And a kind of key that is not.
+        table.set(file_key(b'q', FileId(1)), Some(vec![0xa0])).unwrap();
+        assert_eq!(table.fragments_switch(FileId(1)).unwrap(), Some(true));
+        assert_adds_up(&table);
+        let head: HeadRecord = table.get(b"h").unwrap().unwrap();
+        let head = HeadRecord { needs: vec!["small files".into()], ..head };
+        table.store.put(b"h", &sealed::seal(b"h", &encode(&head))).unwrap();
+    }
+    let said = open().err().unwrap().to_string();
+    assert!(said.contains("needs small files"), "{said}");
+}
+
+#[test]
+fn a_record_at_anothers_key_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+    let mut changes = Changes::default();
+    changes.put_file(FileId(1), &record("/one"));
+    table.commit(&changes).unwrap();
+    let value = table.store.get(&file_key(b'f', FileId(1))).unwrap().unwrap();
+    table.store.put(&file_key(b'f', FileId(2)), &value).unwrap();
+    assert_eq!(table.file(FileId(1)).unwrap(), Some(record("/one")));
+    assert!(matches!(table.file(FileId(2)), Err(RmtError::Damaged { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_head_adds_up_after_any_transactions(
+        steps in proptest::collection::vec(proptest::collection::vec((0u64..9, any::<bool>(), any::<u8>()), 1..5), 1..12),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
+        for step in steps {
+            let mut changes = Changes::default();
+            for (file, puts, path) in step {
+                match puts {
+                    true => changes.put_file(FileId(file), &record(&path.to_string())),
+                    false => changes.remove_file(FileId(file)),
+                }
+            }
+            let table = open();
+            table.commit(&changes).unwrap();
+            assert_adds_up(&table);
+        }
+    }
 }

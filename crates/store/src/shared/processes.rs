@@ -209,6 +209,14 @@ impl Processes {
             && (word.load(SeqCst) & bit != 0 || holder(&self.descriptor, slot.0).is_some())
     }
 
+    /// A process that lives and has a slot, if there is any.
+    #[must_use]
+    pub fn any_living(&self) -> Option<u64> {
+        let mut slots = (0..MAX_PROCESSES).map(ProcessSlot);
+        let living = slots.find(|slot| self.is_alive(*slot, self.incarnation(*slot)));
+        living.map(|slot| self.process_id(slot))
+    }
+
     /// The slot's latest claim, alive or dead.
     #[must_use]
     pub fn incarnation(&self, slot: ProcessSlot) -> Incarnation {

@@ -200,6 +200,10 @@ impl<F: Fn() -> Result<(), Errno> + Send + Sync> MappingStore for HookedTable<F>
         self.inner.scan(prefix, after, limit)
     }
 
+    fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
+        self.inner.keep_copy(name)
+    }
+
     fn watch(&self, prefix: &[u8]) -> Receiver<Vec<u8>> {
         self.inner.watch(prefix)
     }
