@@ -53,11 +53,13 @@ torture: export STRIPED_SCHEDULES := 60000
 torture: export STRIPED_POWER_LOSSES := 2000
 torture: export STRIPED_EVERY_CALL := 1
 torture: export STRIPED_DAMAGES := 300
+torture: export STRIPED_TABLE_DAMAGES := 1000
 torture: ## the long form of the tests in which processes, brokers, servers and the power fail
 	cargo test --package stripewise-store --lib interleavings -- --nocapture
 	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped replicas -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped killed::whoever -- --nocapture --test-threads 1
+	cargo test --package stripewise-store --lib audit -- --nocapture
 	cargo test --package stripewise-store --test striped damaged -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1

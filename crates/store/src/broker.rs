@@ -21,6 +21,7 @@
 //! | `switch` | whether a file has them, and what became of them |
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
+//! | `table` | the mapping table at a start, and the last good copy of it |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
@@ -46,10 +47,10 @@ mod requests;
 mod room;
 mod service;
 mod switch;
+mod table;
 mod truncation;
 
 use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
-use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{ClusterRecord, MappingStore, RmtError, TABLE_VERSION, Table};
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
@@ -84,6 +85,11 @@ pub enum BrokerError {
         state.display()
     )]
     LostTable { state: PathBuf, server: String, objects: usize },
+    #[error(
+        "the mapping table {} is damaged: {}. Nothing is served from it; `stripewise check` tells what is damaged, `stripewise check --repair` makes it anew",
+        table.display(), table::first_of(damages)
+    )]
+    DamagedTable { table: PathBuf, damages: Vec<String> },
     #[error(
         "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
     )]
@@ -255,6 +261,7 @@ impl BrokerHandle {
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
+            table::keep_good_copy(&self.core.table, &self.core.state);
             self.core.state.note("broker stopped");
         }
     }
@@ -352,14 +359,10 @@ impl Core {
                 .map_err(|error| BrokerError::Cluster { what: error.to_string() })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
-        refuse_lost_table(&state, &servers)?;
-        let table = Box::new(LmdbStore::open(&state.table_path())?);
-        let table: Box<dyn MappingStore> = match &options.wrap_table {
+        let table = table::open(&state, &servers, processes, |table| match &options.wrap_table {
             Some(wrap) => wrap(table),
             None => table,
-        };
-        refuse_old_users(table.as_ref(), processes)?;
-        let table = Table::new(table)?;
+        })?;
         table.belong_to(&ClusterRecord {
             id: cluster.id.clone(),
             servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
@@ -424,33 +427,6 @@ impl Core {
     }
 }
 
-/// Who has a slot while the table is of an earlier version was admitted by a broker of that version, and shares memory with its kind.
-fn refuse_old_users(table: &dyn MappingStore, processes: &Processes) -> Result<(), BrokerError> {
-    match Table::earlier_version(table)? {
-        Some(found) => match processes.any_living() {
-            Some(process) => Err(BrokerError::OldUser { found, process }),
-            None => Ok(()),
-        },
-        None => Ok(()),
-    }
-}
-
-/// A new table over servers that hold objects would make orphans of them all.
-fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<(), BrokerError> {
-    if LmdbStore::exists(&state.table_path()) {
-        return Ok(());
-    }
-    for server in servers {
-        // A server that cannot be looked at has no say.
-        let objects = server.objects().map_or(0, |objects| objects.len());
-        if objects > 0 {
-            let server = server.name().to_owned();
-            return Err(BrokerError::LostTable { state: state.path().to_owned(), server, objects });
-        }
-    }
-    Ok(())
-}
-
 /// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
 /// this process holds on it.
 fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerError> {
@@ -476,12 +452,6 @@ fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerErro
 /// Locks; a thread that panicked with the lock left nothing half done that matters (durable first, memory after).
 pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl From<RmtError> for Refusal {
-    fn from(error: RmtError) -> Self {
-        Refusal::Table { what: error.to_string() }
-    }
 }
 
 impl From<ControlError> for Refusal {

@@ -29,15 +29,19 @@
 //!
 //! Only the broker opens the table. What stands in the store is a record ([`records`]) and its checksum ([`sealed`]).
 
+mod audit;
 mod fragments;
 mod head;
 mod keys;
 pub mod lmdb;
+mod pages;
 mod records;
 mod sealed;
 mod seam;
 mod version_3;
+mod witness;
 
+pub use audit::Audit;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
 use minicbor::Decode;
 pub use records::{
@@ -46,7 +50,7 @@ pub use records::{
 use records::{DiscardRecord, InodeRecord, PlacementRecord, WantedRecord, encode};
 pub use seam::{Batch, Entries, MappingStore};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 
@@ -65,6 +69,8 @@ pub enum RmtError {
     Feature { feature: String },
     #[error("the mapping table's entry for {key} is damaged: {what}; run `stripewise check`, which names the remedy")]
     Damaged { key: String, what: String },
+    #[error("{}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("the path {path} is longer than the mapping table's {limit} bytes for a name")]
     PathTooLong { path: String, limit: usize },
     #[error(
@@ -83,9 +89,13 @@ pub enum RmtError {
 pub struct Table {
     store: Box<dyn MappingStore>,
     head: Mutex<Option<head::Head>>,
+    witness: Option<witness::Witness>,
 }
 
 const SCAN: usize = 1024;
+
+/// Name of the last good copy.
+pub const GOOD_COPY: &str = "good";
 
 /// Which list of names a path is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,7 +195,33 @@ impl Table {
             Some(found) => return Err(RmtError::Version { found }),
         }
         head::Head::read(store.as_ref())?.refuse_unknown_needs()?;
-        Ok(Self { store, head: Mutex::default() })
+        Ok(Self { store, head: Mutex::default(), witness: None })
+    }
+
+    /// From now on notes in `directory` which transaction was the last.
+    pub fn witnessed_in(mut self, directory: &Path) -> Result<Self, RmtError> {
+        let fault = |source| RmtError::Unreadable { path: directory.to_owned(), source };
+        let witness = witness::Witness::open(directory).map_err(fault)?;
+        witness.note(self.transactions()?).map_err(fault)?;
+        self.witness = Some(witness);
+        Ok(self)
+    }
+
+    /// Keeps a copy of the table, whose directory this is, as the last good one, unless that holds the same transaction.
+    pub fn keep_good_copy(&self, directory: &Path) -> Result<(), RmtError> {
+        let transactions = self.transactions()?;
+        let copy = lmdb::LmdbStore::copy_path(directory, GOOD_COPY);
+        if Audit::last_transaction(&copy) == Some(transactions) {
+            return Ok(());
+        }
+        self.store.keep_copy(GOOD_COPY)?;
+        let fault = |source| RmtError::Unreadable { path: copy.clone(), source };
+        witness::Witness::open(&copy).and_then(|witness| witness.note(transactions)).map_err(fault)
+    }
+
+    /// Number of the last transaction.
+    pub fn transactions(&self) -> Result<u64, RmtError> {
+        Ok(head::Head::read(self.store.as_ref())?.transactions())
     }
 
     /// The version of a table that is to be rewritten before it is used.

@@ -2,7 +2,9 @@
 //!
 //! | name | what |
 //! |---|---|
-//! | `rmt/` | the mapping table |
+//! | `rmt/` | the mapping table, and `committed`: the number of its last transaction |
+//! | `rmt.good/` | the last good copy of the table |
+//! | `rmt.vN/` | the table as it was before it was rewritten from version N |
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
 //! | `broker.lock` | held by the process that is the broker, and says which that is |
 //! | `host` | the one host that uses this state directory: shared memory and kernel locks end at its border |

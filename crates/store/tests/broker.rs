@@ -24,6 +24,8 @@ mod hooked;
 mod model;
 #[path = "broker/requests.rs"]
 mod requests;
+#[path = "broker/table.rs"]
+mod table;
 #[path = "broker/user.rs"]
 mod user;
 #[path = "broker/users.rs"]

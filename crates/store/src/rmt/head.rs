@@ -81,6 +81,10 @@ impl Head {
         Ok(Self { record, digest })
     }
 
+    pub(super) fn transactions(&self) -> u64 {
+        self.record.transactions
+    }
+
     pub(super) fn refuse_unknown_needs(&self) -> Result<(), RmtError> {
         match self.record.needs.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
             Some(feature) => Err(RmtError::Feature { feature: feature.clone() }),
@@ -131,6 +135,8 @@ impl Table {
         if !self.store.commit(&batch)? {
             return Err(RmtError::Conflict);
         }
+        // A full or failing disk keeps the number of an earlier one, which contradicts nothing.
+        let _ = self.witness.as_ref().map(|witness| witness.note(head.record.transactions));
         *known = Some(head);
         Ok(())
     }

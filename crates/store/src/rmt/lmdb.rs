@@ -4,7 +4,7 @@
 //! process that opens it, and a reader that is killed keeps its place; so the size is generous and places of the dead are
 //! cleared at opening.
 
-use super::{Batch, Entries, MappingStore, RmtError};
+use super::{Audit, Batch, Entries, MappingStore, RmtError};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvOpenOptions, WithoutTls};
 use rustix::fd::BorrowedFd;
@@ -15,6 +15,9 @@ use std::sync::{Mutex, mpsc};
 
 /// Address space kept for the table; its file grows only as it is filled. About 100 million regions.
 const MAP_BYTES: usize = 16 << 30;
+/// The table's file in its directory, and its name in that.
+pub(super) const FILE: &str = "data.mdb";
+pub(super) const TABLE: &str = "rmt";
 const MAX_READERS: u32 = 1024;
 
 /// Prefix of the keys watched, and where they are told.
@@ -45,10 +48,10 @@ fn close_on_exec(file: &Path) -> rustix::io::Result<()> {
 }
 
 impl LmdbStore {
-    /// Whether there is a table in `directory`.
+    /// Whether there is a table in `directory`; an empty file is none.
     #[must_use]
     pub fn exists(directory: &Path) -> bool {
-        directory.join("data.mdb").exists()
+        directory.join(FILE).metadata().is_ok_and(|found| found.len() > 0)
     }
 
     /// Opens or makes the table in `directory`, which exists and which no other broker has open.
@@ -58,11 +61,11 @@ impl LmdbStore {
         options.map_size(MAP_BYTES).max_readers(MAX_READERS).max_dbs(1);
         // SAFETY: the file belongs to the broker, one per state directory by its lock; nothing else writes or cuts it.
         let env = unsafe { options.open(directory) }.map_err(fault)?;
-        close_on_exec(&directory.join("data.mdb")).map_err(|errno| fault(heed::Error::Io(errno.into())))?;
+        close_on_exec(&directory.join(FILE)).map_err(|errno| fault(heed::Error::Io(errno.into())))?;
         env.clear_stale_readers().map_err(fault)?;
         let made = env.write_txn().and_then(|change| {
             env.create_databases_and_commit(change, |opener, change| {
-                opener.create_database(change, Some("rmt")).map(CommitOrAbort::<_, ()>::Commit)
+                opener.create_database(change, Some(TABLE)).map(CommitOrAbort::<_, ()>::Commit)
             })
         });
         let table = made.map_err(fault)?.unwrap_commit();
@@ -161,7 +164,11 @@ impl MappingStore for LmdbStore {
             let mut file = std::fs::File::create(&temporary)?;
             self.env.copy_to_file(&mut file, CompactionOption::Enabled)?;
             file.sync_all()?;
-            std::fs::rename(&temporary, directory.join("data.mdb"))?;
+            let damages = Audit::of_file(&temporary).map_err(|error| heed::Error::Io(std::io::Error::other(error)))?;
+            if let Some(damage) = damages.damages.first() {
+                return Err(heed::Error::Io(std::io::Error::other(format!("the copy is damaged: {damage}"))));
+            }
+            std::fs::rename(&temporary, directory.join(FILE))?;
             for directory in [Some(directory.as_path()), directory.parent()].into_iter().flatten() {
                 std::fs::File::open(directory)?.sync_all()?;
             }

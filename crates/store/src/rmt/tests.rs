@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stripewise_layout::{ByteCount, ServerId};
 
-fn layout(bytes: u32) -> Layout {
+pub(super) fn layout(bytes: u32) -> Layout {
     Layout::new([(ServerId(0), bytes), (ServerId(1), 2 * bytes)]).unwrap()
 }
 
-fn record(path: &str) -> FileRecord {
+pub(super) fn record(path: &str) -> FileRecord {
     FileRecord {
         path: path.to_owned(),
         stub: Inode { device: 3, inode: 4, born_ns: 5 },
