@@ -53,7 +53,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
-    "rings", "forks", "wide",
+    "rings", "forks", "wide", "walks",
 ]
 
 

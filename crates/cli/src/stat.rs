@@ -101,7 +101,7 @@ pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
 }
 
 fn look_at(store: &Store, managed: &Managed) -> Result<FileShown> {
-    let status = managed.striped.status()?;
+    let status = managed.striped.status();
     let stub = managed.stub.metadata().with_context(|| format!("cannot look at {}", managed.path.display()))?;
     let regions = store.regions(managed.striped.id())?;
     let geometry = RegionGeometry::new(managed.striped.region_bytes());

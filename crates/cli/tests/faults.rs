@@ -24,5 +24,7 @@ mod plans;
 mod redirected;
 #[path = "faults/servers.rs"]
 mod servers;
+#[path = "faults/sizes.rs"]
+mod sizes;
 #[path = "faults/stubs.rs"]
 mod stubs;

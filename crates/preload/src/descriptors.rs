@@ -116,6 +116,11 @@ fn discover(descriptor: c_int) {
     }
 }
 
+/// Whether nobody has looked what the descriptor is: after [`look`], that the caller may not note it.
+pub(crate) fn is_undecided(descriptor: c_int) -> bool {
+    TABLE.get(descriptor as usize).is_some_and(|word| word.load(Ordering::Acquire) == 0)
+}
+
 fn open_of(word: u64) -> &'static Open {
     // SAFETY: managed words are made from references by `set_managed`.
     unsafe { &*((word & !KIND) as *const Open) }

@@ -12,6 +12,7 @@ mod rings;
 mod spawn;
 mod status;
 pub(crate) mod stdio;
+mod walk;
 mod wide;
 
 use crate::capture;

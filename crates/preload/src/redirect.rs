@@ -503,12 +503,7 @@ fn look_at<T>(
     follow: bool,
     then: impl FnOnce(BorrowedFd<'_>, FileId, Option<&StripedFile>) -> T,
 ) -> Option<T> {
-    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { BorrowedFd::borrow_raw(directory) };
-    let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-    let handle = rustix::fs::openat(base, path, flags, rustix::fs::Mode::empty()).ok()?;
-    let handle = Closing(Some(handle));
+    let handle = hold(directory, path, follow).ok()?;
     let borrowed = handle.borrow();
     let status = rustix::fs::fstat(borrowed).ok()?;
     if !size_may_be_stub(status.st_size as u64) || FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
@@ -518,19 +513,31 @@ fn look_at<T>(
         let file = open.file().ok()?;
         return Some(then(borrowed, file.id(), Some(file)));
     }
-    let link = format!("/proc/self/fd/{}", borrowed.as_raw_fd());
-    let opened = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOATIME, rustix::fs::Mode::empty());
-    let link = format!("/proc/self/fd/{}", borrowed.as_raw_fd());
-    let opened =
-        opened.or_else(|_| rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()));
-    let opened = match opened {
-        Ok(opened) => Closing(Some(opened)),
+    let opened = match reopen(borrowed) {
+        Ok(opened) => opened,
         Err(Errno::ACCESS) => return find(borrowed).ok()?.map(|file| then(borrowed, file, None)),
         Err(_) => return None,
     };
     let stub = read_stub(opened.borrow()).ok()??;
     let file = open_stub(opened.borrow(), &stub).ok();
     Some(then(borrowed, stub.file, file.as_deref()))
+}
+
+/// What a path leads to, held without being opened.
+fn hold(directory: c_int, path: &CStr, follow: bool) -> Result<Closing, Errno> {
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+    rustix::fs::openat(base, path, flags, rustix::fs::Mode::empty()).map(|handle| Closing(Some(handle)))
+}
+
+/// A reading open of the same inode, which moves no access time where the kernel allows that. Closing it drops the record locks that the
+/// process holds on the inode: ask [`open_of_inode`] first.
+fn reopen(handle: BorrowedFd<'_>) -> Result<Closing, Errno> {
+    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let open = |more| rustix::fs::open(&link, OFlags::RDONLY | OFlags::CLOEXEC | more, rustix::fs::Mode::empty());
+    open(OFlags::NOATIME).or_else(|_| open(OFlags::empty())).map(|opened| Closing(Some(opened)))
 }
 
 /// A descriptor that is closed by system call.

@@ -92,6 +92,9 @@ pub const TABLE: &[Group] = &[
         "chmod", "lchmod", "fchmod", "fchmodat", "chown", "lchown", "fchown", "fchownat", "utime", "utimes",
         "lutimes", "futimes", "futimens", "futimesat", "utimensat",
     ]),
+    served("walks", "posix/walk.rs", &[
+        "ftw", "ftw64", "nftw", "nftw64", "fts_read", "fts64_read", "fts_children", "fts64_children",
+    ]),
     served("status", "posix/status.rs", &[
         "stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "__xstat", "__xstat64",
         "__lxstat", "__lxstat64", "__fxstat", "__fxstat64", "__fxstatat", "__fxstatat64", "statx", "statfs",
@@ -138,9 +141,8 @@ pub const TABLE: &[Group] = &[
         "getwd", "__getwd_chk", "get_current_dir_name", "glob", "glob64", "mkdtemp", "mount", "umount", "umount2",
         "pivot_root", "move_mount", "mount_setattr", "fsmount", "fsopen", "fspick", "fsconfig",
     ]),
-    harmless("walks", "they tell the stub's own size; no data is read", &[
-        "ftw", "ftw64", "nftw", "nftw64", "fts_open", "fts64_open", "fts_read", "fts64_read", "fts_children",
-        "fts64_children", "fts_close", "fts64_close", "fts_set", "fts64_set",
+    harmless("beginnings and ends of walks", "what a walk finds comes from other calls", &[
+        "fts_open", "fts64_open", "fts_close", "fts64_close", "fts_set", "fts64_set",
     ]),
     harmless("names", "they concern the name or the inode, and both are the stub's", &[
         "access", "faccessat", "eaccess", "euidaccess", "link", "symlink", "symlinkat", "readlink", "readlinkat",

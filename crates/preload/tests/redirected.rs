@@ -102,6 +102,13 @@ fn a_stub_without_its_broker_is_an_error_and_never_its_text() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(said.contains("no broker answers") && said.contains("Input/output error"), "{said}");
+    // It told 1021, the stub's size.
+    let mut stat = support::preloaded("/usr/bin/stat");
+    let output = stat.args(["--format", "%s"]).arg(&file).arg("/etc/hostname").env("STRIPEWISE_STATE", &state).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("Input/output error"), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "the ordinary file alone: {output:?}");
 }
 
 /// The size that would be left after a power failure: that of the mapping table.

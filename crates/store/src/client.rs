@@ -25,7 +25,7 @@ pub use rings::is_making_ring;
 use crate::file::fragments::FragmentMemory;
 use crate::file::{FileStatus, StripedFile};
 use crate::packet::PacketError;
-use crate::protocol::{Admin, Refusal, Reply, Request, ServerInfo};
+use crate::protocol::{Admin, FoundStatus, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use crate::server::{ServerBackend, ServerError};
 use crate::shared::control::{ControlBlock, Life};
@@ -133,6 +133,16 @@ pub(crate) struct SharedFile {
     pub(crate) does_without_fragments: AtomicBool,
     /// Set when a successor of the broker made the file's control block anew.
     pub(crate) replaced: AtomicBool,
+}
+
+/// What a descriptor's file is to the broker; see [`Client::look_up`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    NoStub,
+    /// The stub of a managed file.
+    Data(FileStatus),
+    /// A copy of that file's stub, which opens nothing.
+    Copy(FileId),
 }
 
 impl Client {
@@ -253,14 +263,14 @@ impl Client {
         }
     }
 
-    /// Size and time of a managed file whose stub this process may look at but not read; `None` if the descriptor's file is no stub. The
-    /// blocks are those of a file without holes.
-    pub fn status_unread(&self, stub: BorrowedFd<'_>) -> Result<Option<FileStatus>, ClientError> {
+    /// What the broker knows of a stub's file without asking any server; nothing is opened, and `O_PATH` is enough.
+    pub fn look_up(&self, stub: BorrowedFd<'_>) -> Result<Lookup, ClientError> {
         match self.core.call(&Request::Find, &[stub])?.reply {
-            Reply::Found { size_bytes: Some(size_bytes), modified_ns, .. } => {
-                Ok(Some(FileStatus { size_bytes, blocks_512: size_bytes.div_ceil(512), modified_ns }))
+            Reply::Found { file: None, .. } => Ok(Lookup::NoStub),
+            Reply::Found { file: Some(file), status: None } => Ok(Lookup::Copy(file)),
+            Reply::Found { status: Some(FoundStatus { size_bytes, blocks_512, modified_ns }), .. } => {
+                Ok(Lookup::Data(FileStatus { size_bytes, blocks_512, modified_ns }))
             }
-            Reply::Found { .. } => Ok(None),
             reply => Err(unexpected("Find", &reply)),
         }
     }

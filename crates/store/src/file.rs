@@ -67,9 +67,6 @@ pub struct StripedFile {
     closed: bool,
     /// Since this open.
     stub_is_synced: AtomicBool,
-    /// What `blocks` was counted at; see `upkeep`.
-    counted_at: AtomicU64,
-    blocks: AtomicU64,
 }
 
 impl std::fmt::Debug for StripedFile {
@@ -84,18 +81,7 @@ impl std::fmt::Debug for StripedFile {
 impl StripedFile {
     pub(crate) fn new(core: Arc<Core>, file: FileId, writable: bool, shared: Arc<SharedFile>) -> Self {
         let geometry = RegionGeometry::new(shared.control.region_bytes().max(1));
-        let (counted_at, blocks) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            core,
-            file,
-            writable,
-            shared,
-            geometry,
-            closed: false,
-            stub_is_synced: AtomicBool::new(false),
-            counted_at,
-            blocks,
-        }
+        Self { core, file, writable, shared, geometry, closed: false, stub_is_synced: AtomicBool::new(false) }
     }
 
     #[must_use]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;
@@ -247,12 +247,10 @@ pub enum Reply {
     Object,
     /// With two descriptors.
     Fragments,
-    /// `file` is `None`: the descriptor's file is no stub of this cluster. Size and time of the last change (ns since 1970, unless the
-    /// stub's own holds) are told of a stub itself, not of a copy.
+    /// `file` is `None`: the descriptor's file is no stub of this cluster. The status is told of a stub itself, not of a copy; no server is asked for it.
     Found {
         file: Option<FileId>,
-        size_bytes: Option<u64>,
-        modified_ns: Option<u64>,
+        status: Option<FoundStatus>,
     },
     Files {
         files: Vec<FileInfo>,
@@ -303,6 +301,16 @@ pub enum Reply {
         more: bool,
     },
     Refused(Refusal),
+}
+
+/// What a stub's file is, as far as its data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FoundStatus {
+    pub size_bytes: u64,
+    /// As of [`crate::file::FileStatus`].
+    pub blocks_512: u64,
+    /// Of the last change, ns since 1970; `None`: the stub's own time holds.
+    pub modified_ns: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -5,32 +5,67 @@
 
 use crate::process::{self, Inside};
 use crate::real::interpose;
-use crate::redirect::status as redirected;
+use crate::redirect::status::{self as redirected, Corrected, Of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
+use stripewise_store::stub::STUB_BYTES;
 
 type Stat = libc::stat;
 type Statfs = libc::statfs;
 type Statx = libc::statx;
 
+/// Answers about a stub that another inode took the place of meanwhile, one after the other, before the call fails.
+const MOST_CHANGED: usize = 64;
+
+/// Asks libc by `real` and corrects its answer, if `concerns` says that it may be about a stub.
+///
 /// # Safety
-/// `answer` is what the program passed for the answer; libc filled it in if `result` is 0.
-unsafe fn correct(result: c_int, answer: *mut Stat, of: redirected::Of) -> c_int {
-    if result != 0 || answer.is_null() {
-        return result;
+/// `answer` is what the program passed for the answer; `real` fills it in if it returns 0.
+unsafe fn corrected<A>(
+    answer: *mut A,
+    concerns: impl Fn(&A) -> bool,
+    correct: impl Fn(&mut A) -> Corrected,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    for _ in 0..MOST_CHANGED {
+        let result = real();
+        if result != 0 || answer.is_null() {
+            return result;
+        }
+        // SAFETY: the caller's promise.
+        let answer = unsafe { &mut *answer };
+        if !concerns(answer) || !crate::redirect::is_on() {
+            return result;
+        }
+        let errno = process::Errno::keep();
+        // A handler's call may find the thread inside; no lock is held then, since signals wait for its end.
+        let inside = Inside::enter();
+        let corrected = correct(answer);
+        drop(inside);
+        drop(errno);
+        match corrected {
+            Corrected::Done => return result,
+            Corrected::Again => {}
+            Corrected::Fault(errno) => return process::fail(errno),
+        }
     }
-    // SAFETY: the caller's promise.
-    let answer = unsafe { &mut *answer };
-    if answer.st_size != stripewise_store::stub::STUB_BYTES as i64 || !crate::redirect::is_on() {
-        return result;
-    }
-    let _errno = process::Errno::keep();
-    if let Some(_inside) = Inside::enter() {
-        redirected::correct(answer, of);
-    }
-    result
+    process::fail(rustix::io::Errno::IO)
 }
 
-use redirected::Of;
+/// # Safety
+/// As [`corrected`].
+unsafe fn correct(answer: *mut Stat, of: impl Fn() -> Of, real: impl Fn() -> c_int) -> c_int {
+    let concerns = |answer: &Stat| answer.st_size == STUB_BYTES as i64;
+    // SAFETY: the caller's promise.
+    unsafe { corrected(answer, concerns, |answer| redirected::correct(answer, of()), real) }
+}
+
+/// # Safety
+/// As [`corrected`].
+unsafe fn correct_extended(answer: *mut Statx, asked: u32, of: impl Fn() -> Of, real: impl Fn() -> c_int) -> c_int {
+    let concerns = |answer: &Statx| answer.stx_mask & libc::STATX_SIZE == 0 || answer.stx_size == STUB_BYTES as u64;
+    // SAFETY: the caller's promise.
+    unsafe { corrected(answer, concerns, |answer| redirected::correct_extended(answer, asked, of()), real) }
+}
 
 fn follows(flags: c_int) -> bool {
     flags & libc::AT_SYMLINK_NOFOLLOW == 0
@@ -38,52 +73,46 @@ fn follows(flags: c_int) -> bool {
 
 interpose! {
     fn stat[stat64] (path: *const c_char, answer: *mut Stat) -> c_int |real| {
-        correct(real(path, answer), answer, Of::Path(AT_FDCWD, path, true))
+        correct(answer, || Of::Path(AT_FDCWD, path, true), || real(path, answer))
     }
 
     fn lstat[lstat64] (path: *const c_char, answer: *mut Stat) -> c_int |real| {
-        correct(real(path, answer), answer, Of::Path(AT_FDCWD, path, false))
+        correct(answer, || Of::Path(AT_FDCWD, path, false), || real(path, answer))
     }
 
     fn fstat[fstat64] (fd: c_int, answer: *mut Stat) -> c_int |real| {
-        correct(real(fd, answer), answer, Of::Descriptor(fd))
+        correct(answer, || Of::Descriptor(fd), || real(fd, answer))
     }
 
     fn fstatat[fstatat64] (directory: c_int, path: *const c_char, answer: *mut Stat, flags: c_int) -> c_int |real| {
-        correct(real(directory, path, answer, flags), answer, Of::at(directory, path, follows(flags)))
+        correct(answer, || Of::at(directory, path, follows(flags)), || real(directory, path, answer, flags))
     }
 
     fn __xstat[__xstat64] (version: c_int, path: *const c_char, answer: *mut Stat) -> c_int |real| {
-        correct(real(version, path, answer), answer, Of::Path(AT_FDCWD, path, true))
+        correct(answer, || Of::Path(AT_FDCWD, path, true), || real(version, path, answer))
     }
 
     fn __lxstat[__lxstat64] (version: c_int, path: *const c_char, answer: *mut Stat) -> c_int |real| {
-        correct(real(version, path, answer), answer, Of::Path(AT_FDCWD, path, false))
+        correct(answer, || Of::Path(AT_FDCWD, path, false), || real(version, path, answer))
     }
 
     fn __fxstat[__fxstat64] (version: c_int, fd: c_int, answer: *mut Stat) -> c_int |real| {
-        correct(real(version, fd, answer), answer, Of::Descriptor(fd))
+        correct(answer, || Of::Descriptor(fd), || real(version, fd, answer))
     }
 
     fn __fxstatat[__fxstatat64] (
         version: c_int, directory: c_int, path: *const c_char, answer: *mut Stat, flags: c_int,
     ) -> c_int |real| {
-        correct(real(version, directory, path, answer, flags), answer, Of::at(directory, path, follows(flags)))
+        correct(answer, || Of::at(directory, path, follows(flags)), || real(version, directory, path, answer, flags))
     }
 
     fn statx[] (directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, answer: *mut Statx) -> c_int |real| {
-        let result = real(directory, path, flags, mask, answer);
-        if result != 0 || answer.is_null() || !crate::redirect::is_on() {
-            return result;
-        }
-        let answer = &mut *answer;
-        if answer.stx_mask & libc::STATX_SIZE == 0 || answer.stx_size == stripewise_store::stub::STUB_BYTES as u64 {
-            let _errno = process::Errno::keep();
-            if let Some(_inside) = Inside::enter() {
-                redirected::correct_extended(answer, Of::at(directory, path, follows(flags)));
-            }
-        }
-        result
+        correct_extended(
+            answer,
+            mask,
+            || Of::at(directory, path, follows(flags)),
+            || real(directory, path, flags, mask, answer),
+        )
     }
 
     fn statfs[statfs64, __statfs] (path: *const c_char, answer: *mut Statfs) -> c_int |real| {

@@ -13,6 +13,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::FileOffset;
+use stripewise_store::client::ClientError;
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, StripedFile};
 
@@ -64,6 +65,13 @@ pub(crate) fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
 /// Tells the log what went wrong, and the program its number.
 #[cold]
 pub(crate) fn failed(error: &FileError) -> Errno {
+    crate::process::log_once(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+    error.errno()
+}
+
+/// The same where the broker could not be asked, or refused.
+#[cold]
+pub(crate) fn out_of_reach(error: &ClientError) -> Errno {
     crate::process::log_once(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
     error.errno()
 }

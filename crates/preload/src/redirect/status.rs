@@ -2,12 +2,19 @@
 //!
 //! Mode, owner, inode, links and access time are the stub's; size and blocks are the data's; the modification time is
 //! that of the last write, unless it was set by hand afterwards. The change time is not before the modification time.
+//!
+//! Size and blocks come from shared memory where the file is open, else from the broker, which asks no server either. Where
+//! neither can be had, the call fails: a program that trusted the stub's own size would cut its file to that.
 
 use super::with_file_at;
-use crate::descriptors::{Known, look};
+use crate::descriptors::{self, Known, look};
 use libc::{c_char, c_int};
+use rustix::fd::BorrowedFd;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::ffi::CStr;
-use stripewise_store::file::{FileStatus, StripedFile};
+use stripewise_store::client::Lookup;
+use stripewise_store::file::FileStatus;
 use stripewise_store::stub::size_may_be_stub;
 
 /// What a status was asked of.
@@ -26,99 +33,168 @@ impl Of {
     }
 }
 
-fn with_file<T>(of: Of, then: impl FnOnce(&StripedFile) -> T) -> Option<T> {
+/// What stands behind an answer of a stub's size.
+enum Behind {
+    /// A file that only happens to have that size.
+    Ordinary,
+    Data(FileStatus),
+    /// Another inode, or none, is there by now: libc has to be asked again.
+    Changed,
+    /// A stub whose data's size is out of reach. Its own size is nobody's.
+    Fault(Errno),
+}
+
+fn behind(of: Of, identity: (u64, u64)) -> Behind {
     match of {
-        Of::Descriptor(descriptor) => match look(descriptor) {
-            Known::Managed(open) => open.file().ok().map(then),
-            // An O_PATH descriptor, which is in no table: by its name in /proc.
-            _ => {
-                let link = std::ffi::CString::new(format!("/proc/self/fd/{descriptor}")).ok()?;
-                with_file_at(libc::AT_FDCWD, &link, true, |_, _, file| file.map(then)).flatten()
+        Of::Descriptor(descriptor) => {
+            // SAFETY: the program's descriptor, of the call under way.
+            let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            match look(descriptor) {
+                Known::Managed(open) => match open.file() {
+                    Ok(file) => Behind::Data(file.status()),
+                    Err(refusal) => told_by_broker(stub, Some(refusal)),
+                },
+                // One of `O_PATH` is in no table; others may not have been looked at yet, and cannot be by a vfork child.
+                _ if descriptors::is_undecided(descriptor)
+                    || rustix::fs::fcntl_getfl(stub).is_ok_and(|flags| flags.contains(OFlags::PATH)) =>
+                {
+                    behind_handle(stub)
+                }
+                _ => Behind::Ordinary,
             }
-        },
+        }
         Of::Path(directory, path, follow) => {
             // SAFETY: the program's string.
             let path = unsafe { CStr::from_ptr(path) };
-            with_file_at(directory, path, follow, |_, _, file| file.map(then)).flatten()
+            let handle = match super::hold(directory, path, follow) {
+                Ok(handle) => handle,
+                Err(Errno::NFILE | Errno::NOMEM) => return Behind::Fault(Errno::IO),
+                Err(_) => return Behind::Changed,
+            };
+            match rustix::fs::fstat(handle.borrow()) {
+                Ok(found) if (found.st_dev, found.st_ino) == identity => {}
+                _ => return Behind::Changed,
+            }
+            match behind_handle(handle.borrow()) {
+                // Removed since, with its data: then there was none.
+                Behind::Fault(_) if rustix::fs::fstat(handle.borrow()).is_ok_and(|found| found.st_nlink == 0) => {
+                    Behind::Changed
+                }
+                found => found,
+            }
         }
     }
 }
 
-/// The status of an inode of a stub's size.
-fn status(of: Of) -> Option<FileStatus> {
-    // Blocks are counted on the objects, which may have to be opened.
-    let count = |file: &StripedFile| super::with_room(|| file.status());
-    with_file(of, |file| count(file).map_err(|error| super::data::failed(&error)).ok()).unwrap_or_else(|| unread(of))
+/// Of an inode of a stub's size that is held and not open.
+fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
+    let Ok(found) = rustix::fs::fstat(handle) else { return Behind::Fault(Errno::IO) };
+    if let Some(open) = super::open_of_inode((found.st_dev, found.st_ino))
+        && let Ok(file) = open.file()
+    {
+        return Behind::Data(file.status());
+    }
+    match super::reopen(handle).and_then(|opened| super::read_stub(opened.borrow())) {
+        Ok(None) => Behind::Ordinary,
+        // Another cluster's text, or a damaged one, may still stand in a stub of ours: the inode counts.
+        Ok(Some(_)) | Err(Errno::IO) => told_by_broker(handle, Some(Errno::IO)),
+        // Not to be read: only the broker knows whether it is one.
+        Err(Errno::ACCESS | Errno::PERM) => told_by_broker(handle, None),
+        Err(_) => Behind::Fault(Errno::IO),
+    }
 }
 
-/// As [`status`], where the stub may be looked at but not read: the broker tells.
-fn unread(of: Of) -> Option<FileStatus> {
-    use rustix::fs::{Access, AtFlags, Mode, OFlags};
-    if !super::is_on() {
-        return None;
+/// By the broker's records and shared memory, which no server's absence touches. `is_stub`: that it is one, and the errno if the broker does not know it.
+fn told_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
+    match super::client().and_then(|client| client.look_up(inode).map_err(|error| super::data::out_of_reach(&error))) {
+        Ok(Lookup::Data(status)) => Behind::Data(status),
+        Ok(Lookup::Copy(_)) => Behind::Fault(Errno::STALE),
+        Ok(Lookup::NoStub) => is_stub.map_or(Behind::Ordinary, Behind::Fault),
+        Err(_) => Behind::Fault(Errno::IO),
     }
-    let (directory, path, follow) = match of {
-        Of::Descriptor(descriptor) => (descriptor, c"", AtFlags::EMPTY_PATH),
-        Of::Path(directory, path, follow) => {
-            let no_follow = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            // SAFETY: the program's string.
-            (directory, unsafe { CStr::from_ptr(path) }, no_follow)
-        }
-    };
-    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
-    let base = unsafe { rustix::fd::BorrowedFd::borrow_raw(directory) };
-    let ask = |stub: rustix::fd::BorrowedFd<'_>| super::client().ok()?.status_unread(stub).ok().flatten();
-    if path.is_empty() {
-        let is_path = rustix::fs::fcntl_getfl(base).is_ok_and(|flags| flags.contains(OFlags::PATH));
-        return if is_path { ask(base) } else { None };
-    }
-    if rustix::fs::accessat(base, path, Access::READ_OK, follow | AtFlags::EACCESS) != Err(rustix::io::Errno::ACCESS) {
-        return None;
-    }
-    let no_follow = if follow.is_empty() { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let handle = rustix::fs::openat(base, path, OFlags::PATH | OFlags::CLOEXEC | no_follow, Mode::empty()).ok()?;
-    ask(super::Closing(Some(handle)).borrow())
 }
 
 pub(crate) fn is_managed(of: Of) -> bool {
-    with_file(of, |_| ()).is_some()
+    match of {
+        Of::Descriptor(descriptor) if matches!(look(descriptor), Known::Managed(_)) => true,
+        // An O_PATH descriptor, which is in no table: by its name in /proc.
+        Of::Descriptor(descriptor) => std::ffi::CString::new(format!("/proc/self/fd/{descriptor}"))
+            .is_ok_and(|link| with_file_at(libc::AT_FDCWD, &link, true, |_, _, _| ()).is_some()),
+        Of::Path(directory, path, follow) => {
+            // SAFETY: the program's string.
+            let path = unsafe { CStr::from_ptr(path) };
+            with_file_at(directory, path, follow, |_, _, _| ()).is_some()
+        }
+    }
+}
+
+/// What is to be done with libc's answer.
+#[must_use]
+pub(crate) enum Corrected {
+    /// It is the program's, with the data's size where there is data.
+    Done,
+    /// Ask libc again.
+    Again,
+    Fault(Errno),
+}
+
+fn apply(found: Behind, set: impl FnOnce(FileStatus)) -> Corrected {
+    match found {
+        Behind::Ordinary => {}
+        Behind::Data(status) => set(status),
+        Behind::Changed => return Corrected::Again,
+        Behind::Fault(errno) => return Corrected::Fault(errno),
+    }
+    Corrected::Done
 }
 
 /// Puts the data's size, blocks and times into an answer about a stub.
-pub(crate) fn correct(answer: &mut libc::stat, of: Of) {
+pub(crate) fn correct(answer: &mut libc::stat, of: Of) -> Corrected {
     if answer.st_mode & libc::S_IFMT != libc::S_IFREG || !size_may_be_stub(answer.st_size as u64) {
-        return;
+        return Corrected::Done;
     }
-    let Some(status) = status(of) else { return };
-    answer.st_size = status.size_bytes as i64;
-    answer.st_blocks = status.blocks_512 as i64;
-    if let Some(modified) = status.modified_ns {
-        let modified = ((modified / 1_000_000_000) as i64, (modified % 1_000_000_000) as i64);
-        (answer.st_mtime, answer.st_mtime_nsec) = modified;
-        if (answer.st_ctime, answer.st_ctime_nsec) < modified {
-            (answer.st_ctime, answer.st_ctime_nsec) = modified;
+    let found = super::with_room(|| behind(of, (answer.st_dev, answer.st_ino)));
+    apply(found, |status| {
+        answer.st_size = status.size_bytes as i64;
+        answer.st_blocks = status.blocks_512 as i64;
+        if let Some(modified) = status.modified_ns {
+            let modified = ((modified / 1_000_000_000) as i64, (modified % 1_000_000_000) as i64);
+            (answer.st_mtime, answer.st_mtime_nsec) = modified;
+            if (answer.st_ctime, answer.st_ctime_nsec) < modified {
+                (answer.st_ctime, answer.st_ctime_nsec) = modified;
+            }
         }
-    }
+    })
 }
 
-/// As [`correct`], of `statx`.
-pub(crate) fn correct_extended(answer: &mut libc::statx, of: Of) {
+/// As [`correct`], of `statx`; `asked`: the fields that the program wants.
+pub(crate) fn correct_extended(answer: &mut libc::statx, asked: u32, of: Of) -> Corrected {
     if answer.stx_mask & libc::STATX_TYPE != 0 && u32::from(answer.stx_mode) & libc::S_IFMT != libc::S_IFREG {
-        return;
+        return Corrected::Done;
     }
     if answer.stx_mask & libc::STATX_SIZE != 0 && !size_may_be_stub(answer.stx_size) {
-        return;
+        return Corrected::Done;
     }
-    let Some(status) = status(of) else { return };
-    answer.stx_size = status.size_bytes;
-    answer.stx_blocks = status.blocks_512;
-    if let Some(modified) = status.modified_ns {
-        let modified = ((modified / 1_000_000_000) as i64, (modified % 1_000_000_000) as u32);
-        (answer.stx_mtime.tv_sec, answer.stx_mtime.tv_nsec) = modified;
-        if (answer.stx_ctime.tv_sec, answer.stx_ctime.tv_nsec) < modified {
-            (answer.stx_ctime.tv_sec, answer.stx_ctime.tv_nsec) = modified;
+    let identity = (rustix::fs::makedev(answer.stx_dev_major, answer.stx_dev_minor), answer.stx_ino);
+    let found = super::with_room(|| behind(of, identity));
+    const OF_DATA: u32 = libc::STATX_SIZE | libc::STATX_BLOCKS;
+    if matches!(found, Behind::Fault(_)) && asked & (OF_DATA | libc::STATX_MTIME | libc::STATX_CTIME) == 0 {
+        // The kernel answers more than it is asked for.
+        answer.stx_mask &= !OF_DATA;
+        (answer.stx_size, answer.stx_blocks) = (0, 0);
+        return Corrected::Done;
+    }
+    apply(found, |status| {
+        answer.stx_size = status.size_bytes;
+        answer.stx_blocks = status.blocks_512;
+        if let Some(modified) = status.modified_ns {
+            let modified = ((modified / 1_000_000_000) as i64, (modified % 1_000_000_000) as u32);
+            (answer.stx_mtime.tv_sec, answer.stx_mtime.tv_nsec) = modified;
+            if (answer.stx_ctime.tv_sec, answer.stx_ctime.tv_nsec) < modified {
+                (answer.stx_ctime.tv_sec, answer.stx_ctime.tv_nsec) = modified;
+            }
         }
-    }
+    })
 }
 
 /// ext4's: a type that makes no library choose a driver of its own.

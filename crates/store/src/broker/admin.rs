@@ -279,7 +279,7 @@ impl Core {
                     let users = self.users(managed).len() as u32;
                     (managed.extent.size_bytes(), guard(&managed.inner).regions.len() as u32, users)
                 }
-                None => (self.size_unloaded(file, &record), self.table.regions(file)?.len() as u32, 0),
+                None => (self.status_unloaded(file, &record)?.size_bytes, self.table.regions(file)?.len() as u32, 0),
             };
             let state = match record.state {
                 FileState::Creating => "creating",

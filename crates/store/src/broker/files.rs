@@ -9,8 +9,8 @@ use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
-use crate::protocol::{Refusal, Reply};
-use crate::rmt::{Changes, FileRecord, FileState, LogRecord, RegionRecord, ReplicaRecord, WantedReplicas};
+use crate::protocol::{FoundStatus, Refusal, Reply};
+use crate::rmt::{Changes, FileRecord, FileState, Inode, LogRecord, RegionRecord, ReplicaRecord, WantedReplicas};
 use crate::server::{ObjectName, Ownership};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
@@ -39,6 +39,15 @@ pub(crate) struct Managed {
     pub(super) slots: Slots,
     pub(super) fragments: Fragments,
     pub(super) inner: Mutex<Inner>,
+}
+
+impl Managed {
+    /// By shared memory alone.
+    pub(super) fn status(&self) -> FoundStatus {
+        let size_bytes = self.extent.size_bytes();
+        let blocks_512 = self.control.placed_bytes(size_bytes).div_ceil(512);
+        FoundStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
+    }
 }
 
 /// What requests on the file change, one at a time.
@@ -123,28 +132,45 @@ impl Core {
         managed.slots.users().filter(|(slot, incarnation)| self.is_alive(*slot, *incarnation)).collect()
     }
 
-    /// The file whose stub `proof` is. By the text, as a client that may read it would do; the table's word counts where the broker
-    /// may not read it either.
+    /// The file whose stub `proof` is, and its status. The inode tells, whatever the text says; the text tells of copies, and of stubs whose device has another
+    /// number since another boot. Neither a server nor a lock that is held over slow work is needed.
     pub(super) fn find(&self, proof: &Proof) -> Result<Reply, Refusal> {
-        let found = |file| Reply::Found { file, size_bytes: None, modified_ns: None };
         if !proof.facts.is_regular || !size_may_be_stub(proof.facts.size_bytes) {
-            return Ok(found(None));
+            return Ok(Reply::Found { file: None, status: None });
         }
-        if let Some(file) = self.table.file_of(proof.facts.inode)? {
-            let (size_bytes, modified_ns) = match (self.if_loaded(file), self.table.file(file)?) {
-                (Some(managed), _) => (Some(managed.extent.size_bytes()), managed.extent.modified_ns()),
-                (None, Some(record)) => (Some(self.size_unloaded(file, &record)), None),
-                (None, None) => (None, None),
-            };
-            return Ok(Reply::Found { file: Some(file), size_bytes, modified_ns });
+        if let Some(file) = self.table.file_of(proof.facts.inode)?
+            // The number may be that of a stub that was removed behind our back.
+            && self.table.file(file)?.is_some_and(|record| record.stub.is(&proof.facts.inode))
+        {
+            return Ok(Reply::Found { file: Some(file), status: self.status_of(file)? });
         }
         let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
         let Ok(opened) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-            return Ok(found(None));
+            return Ok(Reply::Found { file: None, status: None });
         };
         let mut bytes = [0; STUB_BYTES];
         let stub = rustix::io::pread(&opened, &mut bytes, 0).ok().and_then(|_| Stub::parse(&bytes).ok().flatten());
-        Ok(found(stub.filter(|stub| stub.cluster == self.cluster.id).map(|stub| stub.file)))
+        let Some(stub) = stub.filter(|stub| stub.cluster == self.cluster.id) else {
+            return Ok(Reply::Found { file: None, status: None });
+        };
+        let record = self.table.file(stub.file)?;
+        let is_renumbered = record.is_some_and(|record| self.is_renumbered(&record, &proof.facts.inode));
+        let status = if is_renumbered { self.status_of(stub.file)? } else { None };
+        Ok(Reply::Found { file: Some(stub.file), status })
+    }
+
+    /// `None`: there is no such file.
+    pub(super) fn status_of(&self, file: FileId) -> Result<Option<FoundStatus>, Refusal> {
+        if let Some(managed) = self.if_loaded_now(file) {
+            return Ok(Some(managed.status()));
+        }
+        self.table.file(file)?.map(|record| self.status_unloaded(file, &record)).transpose()
+    }
+
+    /// Whether the inode is that of the file's stub under another device number: these may change from boot to boot, the inode's number and birth do not.
+    fn is_renumbered(&self, record: &FileRecord, is: &Inode) -> bool {
+        let was = record.stub;
+        was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.boot
     }
 
     /// Makes a file of the new stub behind `proof`.
@@ -254,9 +280,8 @@ impl Core {
                 return Ok(managed);
             }
         } else if let Some(record) = self.table.file(file)? {
-            // Device numbers may change from boot to boot; the inode's number and birth do not.
             let (was, is) = (record.stub, proof.facts.inode);
-            if was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.boot {
+            if self.is_renumbered(&record, &is) {
                 let managed = self.managed(file)?;
                 let mut inner = guard(&managed.inner);
                 let moved = FileRecord { stub: is, boot: self.boot, ..inner.record.clone() };

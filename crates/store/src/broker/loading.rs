@@ -17,7 +17,7 @@ use crate::shared::slots::Slots;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
 
 /// Files that stay loaded without users.
@@ -52,6 +52,16 @@ impl Core {
         let entry = guard(&self.files).get(&file).cloned()?;
         let loaded = guard(&entry.loaded);
         loaded.clone()
+    }
+
+    /// The file if it is loaded and nobody is at loading it, which may take as long as a server does.
+    pub(super) fn if_loaded_now(&self, file: FileId) -> Option<Arc<Managed>> {
+        let entry = guard(&self.files).get(&file).cloned()?;
+        match entry.loaded.try_lock() {
+            Ok(loaded) => loaded.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// A file that was just made is loaded.

@@ -1,14 +1,15 @@
 //! What a predecessor left unfinished, before the first client is served.
 
-use super::files::Managed;
+use super::files::{Managed, memory_fault};
 use super::{Core, guard};
-use crate::protocol::Refusal;
+use crate::protocol::{FoundStatus, Refusal};
 use crate::rmt::{FileRecord, FileState};
-use crate::shared::control::Life;
+use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
-use stripewise_layout::FileId;
+use stripewise_layout::{FileId, RegionGeometry};
 
 impl Core {
     /// Counts promises, ends what was under way, and returns sentences for the user. A file that cannot be settled now (its server is
@@ -122,17 +123,41 @@ impl Core {
         }
     }
 
-    /// The size of a file that is not loaded: shared memory of this boot knows best.
-    pub(super) fn size_unloaded(&self, file: FileId, record: &FileRecord) -> u64 {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let open = |kind: &str| rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), flags, Mode::empty());
-        let shared = || {
-            let control = crate::shared::control::ControlBlock::open(open("ctl").ok()?, file, false).ok()?;
-            if control.boot_id() != self.boot {
-                return None;
-            }
-            Some(Extent::open(open("ext").ok()?, false).ok()?.size_bytes())
+    /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
+    /// another boot, the file has its durable size, to which loading it will cut it. Memory of this boot that cannot be read is an error, since the durable
+    /// size may be older than what was acknowledged.
+    pub(super) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+        let fault = memory_fault(file);
+        let open = |kind: &str| {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC;
+            rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), flags, Mode::empty())
         };
-        shared().unwrap_or(record.size_bytes)
+        let block = match open("ctl") {
+            Err(Errno::NOENT) => return self.durable_status(file, record),
+            result => result.map_err(&fault)?,
+        };
+        // A shorter file is one whose making was cut off: nobody has used it.
+        if !ControlBlock::boot_id_of_any(&block).is_ok_and(|boot| boot == self.boot) {
+            return self.durable_status(file, record);
+        }
+        let memory = open("ext").map_err(&fault)?;
+        let size_bytes = Extent::size_of_any_version(&memory).map_err(&fault)?;
+        let control = ControlBlock::open(&block, file, false).ok();
+        let size_bytes = match record.cutting_to_bytes {
+            // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
+            Some(cut_to_bytes) if control.as_ref().is_none_or(ControlBlock::gate_is_shut) => cut_to_bytes,
+            _ => size_bytes,
+        };
+        let blocks_512 = control.map_or(size_bytes, |control| control.placed_bytes(size_bytes)).div_ceil(512);
+        let modified_ns = Extent::open(&memory, false).ok().and_then(|extent| extent.modified_ns());
+        Ok(FoundStatus { size_bytes, blocks_512, modified_ns })
+    }
+
+    fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+        let size_bytes = record.cutting_to_bytes.unwrap_or(record.size_bytes);
+        let geometry = RegionGeometry::new(record.region_bytes);
+        let regions = self.table.regions(file)?;
+        let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();
+        Ok(FoundStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
     }
 }

@@ -190,13 +190,6 @@ impl StripedFile {
         }
     }
 
-    /// Bytes that lie in logs and not yet on their disks.
-    pub(super) fn fragment_bytes(&self) -> Result<u64, super::FileError> {
-        let Some(FragmentMemory { table, .. }) = self.fragments()? else { return Ok(0) };
-        let entries = table.disks().filter_map(|disk| table.log(disk)).flat_map(|log| log.sets.all());
-        Ok(entries.filter(|seen| seen.state().is_newer()).map(|seen| seen.range.length).sum())
-    }
-
     /// One server's part of a request on a file with logs. False: a read that the page cache does not have, to be waited for with others.
     pub(super) fn move_beside(
         &self,

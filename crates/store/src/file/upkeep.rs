@@ -5,7 +5,7 @@ use super::{FileError, StripedFile};
 use crate::client::objects::ObjectKey;
 use crate::client::rings::GROUP;
 use crate::protocol::Request;
-use crate::server::{ObjectName, ServerError};
+use crate::server::ObjectName;
 use crate::shared::control::RegionState;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use stripewise_layout::{FileOffset, Generation, RegionIndex, StripeView};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileStatus {
     pub size_bytes: u64,
-    /// Blocks of 512 bytes that the objects occupy.
+    /// Blocks of 512 bytes in the placed regions up to the size: what the file occupies, if these have no holes.
     pub blocks_512: u64,
     /// ns since 1970; `None`: the stub's own time holds.
     pub modified_ns: Option<u64>,
@@ -179,45 +179,13 @@ impl StripedFile {
         }
     }
 
-    /// Size, blocks and time. Blocks are counted anew only when something was written or cut since.
-    pub fn status(&self) -> Result<FileStatus, FileError> {
+    /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing.
+    #[must_use]
+    pub fn status(&self) -> FileStatus {
         let (extent, control) = (&self.shared.extent, &self.shared.control);
         let size_bytes = self.size_bytes();
-        let gate = u64::from(control.gate_word().load(Acquire));
-        let writes = extent.writes_mark(self.geometry.count_for(size_bytes));
-        let mark = [writes, gate, size_bytes]
-            .iter()
-            .fold(1u64, |mixed, word| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let blocks_512 = if self.counted_at.load(Acquire) == mark {
-            self.blocks.load(Acquire)
-        } else {
-            let counted = self.count_blocks(size_bytes)?;
-            self.blocks.store(counted, Release);
-            self.counted_at.store(mark, Release);
-            counted
-        };
-        Ok(FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() })
-    }
-
-    fn count_blocks(&self, size_bytes: u64) -> Result<u64, FileError> {
-        // Some programs take a file without blocks for one without data, and data may as yet lie in logs alone.
-        let mut blocks = self.fragment_bytes()?.div_ceil(512);
-        for region in (0..self.geometry.count_for(size_bytes)).map(RegionIndex) {
-            let RegionState::Placed { generation, view, .. } = self.shared.control.region(region) else { continue };
-            let object = ObjectName { file: self.file, region, generation };
-            for stripe in view.stripes() {
-                let size = self.core.server(stripe.server).and_then(|server| server.size(object));
-                match size {
-                    Ok(size) => blocks += size.occupied_bytes.div_ceil(512),
-                    // Moved or cut meanwhile; the next look counts again.
-                    Err(ServerError::Missing { .. }) => {}
-                    // The process may look at the stub but no longer at the data: those of a file without holes.
-                    Err(ServerError::Denied { .. }) => return Ok(size_bytes.div_ceil(512)),
-                    Err(error) => return Err(self.server(error)),
-                }
-            }
-        }
-        Ok(blocks)
+        let blocks_512 = control.placed_bytes(size_bytes).div_ceil(512);
+        FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() }
     }
 
     /// The next byte at or after `offset` that may be data, as `SEEK_DATA`; `None`: no data up to the end (ENXIO). At the

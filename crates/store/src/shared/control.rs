@@ -30,7 +30,7 @@ use super::marking::{self, Marks, Motion};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use stripewise_layout::{FileId, Generation, Layout, RegionIndex, Stripe, StripeView};
+use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, Stripe, StripeView};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x04");
 const FILE_AT: usize = 8;
@@ -329,6 +329,20 @@ impl ControlBlock {
         RegionState::Placed { generation, view, motion: Motion::of(word) }
     }
 
+    /// Bytes of a file of `size_bytes` that lie in placed regions. No server knows more cheaply what the file occupies: holes within regions and bytes
+    /// reserved beyond the size are not told apart.
+    #[must_use]
+    pub fn placed_bytes(&self, size_bytes: u64) -> u64 {
+        let geometry = RegionGeometry::new(self.region_bytes().max(1));
+        let count = geometry.count_for(size_bytes).min(MAX_REGIONS);
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        let words = self.map.words(REGIONS_AT, count as usize);
+        let is_placed = |word: &&AtomicU64| word.load(Relaxed) & 0xff != 0;
+        let whole = words[..last as usize].iter().filter(is_placed).count() as u64 * geometry.region_bytes();
+        let rest = words[last as usize..].iter().filter(is_placed).count() as u64;
+        whole + rest * geometry.used_bytes(RegionIndex(last), size_bytes)
+    }
+
     /// What a word that is not 0 says of a place.
     #[inline]
     fn place_in(&self, word: u64) -> (Generation, StripeView<'_>) {
@@ -509,6 +523,25 @@ mod tests {
         control.begin_observation();
         control.set_leftovers(false);
         assert!(control.observation().is_some_and(|number| number != first) && !control.has_leftovers());
+    }
+
+    #[test]
+    fn placed_regions_count_up_to_the_size() {
+        let file = FileId(7);
+        let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 4096).unwrap();
+        assert_eq!((control.placed_bytes(0), control.placed_bytes(1 << 40)), (0, 0));
+        let layout = Layout::new([(ServerId(0), 4096)]).unwrap();
+        for region in [0, 2, 3, 9] {
+            control.publish(file, RegionIndex(region), Generation(1), &layout).unwrap();
+        }
+        for (size, placed) in
+            [(0, 0), (1, 1), (4096, 4096), (8192, 4096), (8193, 4097), (14_000, 4096 + 5808), (16_384, 3 * 4096)]
+        {
+            assert_eq!(control.placed_bytes(size), placed, "{size}");
+        }
+        assert_eq!(control.placed_bytes(u64::MAX), 4 * 4096);
+        control.retract(RegionIndex(2));
+        assert_eq!(control.placed_bytes(16_384), 2 * 4096);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-use crate::cluster::{REGION, STRIPE, Testbed};
+use crate::cluster::{Client, REGION, STRIPE, Testbed};
 use rustix::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stripewise_layout::FileId;
+use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Refusal, Reply, Request};
+use stripewise_store::state::HostIdentity;
 use stripewise_store::stub::Stub;
 
 #[test]
@@ -55,7 +57,7 @@ fn a_stub_is_found_by_its_descriptor_alone() {
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();
     let found = |descriptor: &dyn AsFd| match client.ask_with(Request::Find, &[descriptor.as_fd()]).unwrap().0 {
-        Reply::Found { file, size_bytes, .. } => (file, size_bytes),
+        Reply::Found { file, status } => (file, status.map(|status| status.size_bytes)),
         reply => panic!("{reply:?}"),
     };
     client.ask(Request::Truncate { file: opened.file, size_bytes: 77 }).unwrap();
@@ -200,4 +202,49 @@ fn what_clients_left_at_their_end_is_freed_before_the_broker_stops() {
         broker.stop();
     }
     assert!(files.into_iter().all(|file| testbed.object_count(file) == 0));
+}
+
+/// Sizes were found by looking at objects, so without a server they were the stub's.
+#[test]
+fn the_size_is_known_without_any_server_before_and_after_a_reboot() {
+    let testbed = Testbed::new();
+    let host = |boot| BrokerOptions {
+        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [boot; 16] }),
+        ..BrokerOptions::default()
+    };
+    let broker = testbed.start_with(host(1));
+    testbed.manage_data();
+    let client = testbed.client();
+    let (opened, stub) = client.create(&testbed.data("a")).unwrap();
+    client.place(opened.file, 0, 1).unwrap();
+    opened.extent.extend_to(100_000);
+    client.ask(Request::Sync { file: opened.file }).unwrap();
+    opened.extent.extend_to(110_000);
+    let away = testbed.root().join("away");
+    std::fs::create_dir(&away).unwrap();
+    for server in 0..4 {
+        std::fs::rename(testbed.server_directory(server), away.join(server.to_string())).unwrap();
+    }
+    let found = |client: &Client| match client.ask_with(Request::Find, &[stub.as_fd()]).unwrap().0 {
+        Reply::Found { status: Some(status), .. } => (status.size_bytes, status.blocks_512),
+        reply => panic!("{reply:?}"),
+    };
+    assert_eq!(found(&client), (110_000, 215), "open");
+    let run = testbed.cluster.state.join("run");
+    let memory = |kind: &str| run.join(format!("{}.{kind}", opened.file));
+    let saved = ["ctl", "ext"].map(|kind| (kind, std::fs::read(memory(kind)).unwrap()));
+    drop((client, broker));
+    // The successor has not loaded the file.
+    let broker = testbed.start_with(host(1));
+    let client = testbed.client();
+    assert_eq!(found(&client), (110_000, 215), "not loaded");
+    // What was acknowledged is in memory of this boot alone: where that cannot be read, the durable size may be too old.
+    std::fs::write(memory("ext"), b"short").unwrap();
+    assert!(matches!(client.ask_with(Request::Find, &[stub.as_fd()]), Err(Refusal::Table { .. })));
+    for (kind, bytes) in saved {
+        std::fs::write(memory(kind), bytes).unwrap();
+    }
+    drop((client, broker));
+    let _broker = testbed.start_with(host(2));
+    assert_eq!(found(&testbed.client()), (110_000, 215), "the broker's orderly end made it durable");
 }
