@@ -25,6 +25,7 @@ DOCUMENTED = {
     "fio_libaio": {"refused"},
     "io_submit": {"EINVAL"},
     "io_uring_setup": {"ENOSYS"},
+    "openat2_new_below": {"ENOSYS"},
 }
 
 
@@ -53,7 +54,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
-    "rings", "forks", "wide", "walks",
+    "rings", "forks", "wide", "walks", "numbers",
 ]
 
 
@@ -67,6 +68,8 @@ def posix_cases() -> list[Case]:
             build_as = f"{name}-{variant}"
             cases.append(Case(f"posix/{name}/{variant}", (f"{{build}}/{build_as}",), source=f"posix/{name}.c",
                               build_as=build_as, flags=C_FLAGS + flags))
+    cases.append(Case("posix/open_every_flag", ("{build}/open_every_flag",), source="posix/open_every_flag.c",
+                      build_as="open_every_flag", flags=C_FLAGS + ("-O1",), timeout_s=120))
     cases.append(Case("posix/cxx_streams", ("{build}/cxx_streams",), source="posix/cxx_streams.cc", build_as="cxx_streams",
                       flags=("-std=gnu++17", "-O1", "-Wall", "-Wextra", "-Werror")))
     return cases
@@ -144,6 +147,7 @@ def shell_cases() -> list[Case]:
         Case(f"shell/{name}", ("bash", f"{{here}}/shell/{name}.sh"), programs=needs.get(name, ()))
         for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite")
     ]
+    cases.append(Case("fio/direct", ("bash", "{here}/shell/fio.sh", "psync", "--direct=1"), programs=("fio",), timeout_s=120))
     for engine in ("psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "libaio"):
         cases.append(Case(f"fio/{engine}", ("bash", "{here}/shell/fio.sh", engine), programs=("fio",), timeout_s=120))
     return cases
@@ -151,3 +155,12 @@ def shell_cases() -> list[Case]:
 
 def all_cases() -> list[Case]:
     return posix_cases() + shell_cases() + python_cases() + mpi_cases()
+
+
+# What runs on real disk file systems as well (`run.py --on`): whatever meets the stub's file system itself. Parts of names.
+DISK_CASES = tuple(
+    f"posix/{name}/plain" for name in (
+        "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names",
+        "streams", "maps", "copies", "direct", "descriptors", "forks", "numbers", "instructions",
+    )
+) + ("posix/open_every_flag", "shell/sqlite", "shell/copying", "fio/direct", "fio/libaio", "python/files")

@@ -8,6 +8,7 @@ mode, links, size and bytes. A redirected run must also have left stubs, or noth
 
     STRIPEWISE=target/release/stripewise tests/programs/run.py [--only WORD]... [--mpi mpich|openmpi] [--list]
     tests/programs/run.py --bare-twice      # both runs bare: the programs themselves are deterministic
+    tests/programs/run.py --on ext4,xfs     # files, stubs and servers on these file systems, in small loop-mounted images
 
 Exit status: 0 all passed, 1 something failed, 2 nothing could be run.
 """
@@ -27,7 +28,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.dont_write_bytecode = True
-from cases import DOCUMENTED, Case, all_cases  # noqa: E402
+from cases import DISK_CASES, DOCUMENTED, Case, all_cases  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -37,6 +38,9 @@ COMPILERS = {
     (".f90", "mpich"): "mpifort.mpich", (".f90", "openmpi"): "mpifort.openmpi",
 }
 DIFF_LINES_SHOWN = 40
+# How each file system is made on an image, and how large the image is: XFS wants 300 MB at least.
+FILE_SYSTEMS = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q")}
+IMAGE_BYTES = 512 << 20
 
 
 class Unusable(Exception):
@@ -276,6 +280,58 @@ def run_all(cases: list[Case], arguments: argparse.Namespace, base: pathlib.Path
     return 1 if counts["failed"] or (arguments.strict and counts["skipped"]) else 0
 
 
+def run_on(kind: str, arguments: argparse.Namespace) -> int:
+    """This program once more, in a mount namespace of its own: however it ends, its mount and loop device end with it."""
+    for tool in ("unshare", "mount", FILE_SYSTEMS[kind][0]):
+        if not shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
+            raise Unusable(f"no {tool} here; setup/install installs it")
+    if os.geteuid() != 0:
+        print(f"SKIPPED: {kind}: only root may mount a loop device", flush=True)
+        return 0
+    only = [word for pattern in arguments.only or DISK_CASES for word in ("--only", pattern)]
+    options = [f"--{name}" for name in ("strict", "fail-fast") if getattr(arguments, name.replace("-", "_"))]
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, "--mounted", kind, *only, *options]
+    return subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+
+
+def mount(kind: str, base: pathlib.Path) -> pathlib.Path:
+    """A fresh file system of that kind, on an image that goes with the last use of its loop device."""
+    image, at = base / f"{kind}.image", base / kind
+    with open(image, "wb") as file:
+        file.truncate(IMAGE_BYTES)
+    at.mkdir()
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    try:
+        for command in ([*FILE_SYSTEMS[kind], str(image)], ["mount", "-t", kind, "-o", "loop", str(image), str(at)]):
+            result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                    env={**os.environ, "PATH": path})
+            if result.returncode != 0:
+                raise Skipped(f"{' '.join(command)}: {result.stderr.strip()}")
+    finally:
+        image.unlink()
+    at.chmod(0o755)
+    return at
+
+
+def memory() -> pathlib.Path | None:
+    """Where an image is quick to sync: memory, if there is room."""
+    path = pathlib.Path("/dev/shm")
+    return path if os.access(path, os.W_OK) and shutil.disk_usage(path).free > 2 * IMAGE_BYTES else None
+
+
+def run_mounted(kind: str, cases: list[Case], arguments: argparse.Namespace, base: pathlib.Path) -> int:
+    try:
+        at = mount(kind, base)
+    except Skipped as reason:
+        print(f"SKIPPED: {kind}: no loop device or file system to be had: {reason}", flush=True)
+        return 0
+    print(f"on {kind}:", flush=True)
+    try:
+        return run_all(cases, arguments, at)
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], capture_output=True, stdin=subprocess.DEVNULL)
+
+
 def quietly(function, case: Case) -> None:
     try:
         function(case)
@@ -302,7 +358,18 @@ def main() -> int:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
     parser.add_argument("--dir", type=pathlib.Path, help="where to work (a fresh temporary directory)")
     parser.add_argument("--keep", action="store_true", help="leave the directories for a look")
+    parser.add_argument("--on", metavar="KIND,...", help="on file systems of these kinds instead: ext4, xfs")
+    parser.add_argument("--mounted", choices=sorted(FILE_SYSTEMS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.on:
+        kinds = arguments.on.split(",")
+        if unknown := [kind for kind in kinds if kind not in FILE_SYSTEMS]:
+            parser.error(f"--on {unknown[0]}: known are {', '.join(FILE_SYSTEMS)}")
+        try:
+            return max(run_on(kind, arguments) for kind in kinds)
+        except Unusable as reason:
+            print(f"tests/programs/run.py: {reason}", file=sys.stderr)
+            return 2
     cases = select(arguments)
     if arguments.list:
         print("\n".join(case.name for case in cases))
@@ -311,9 +378,12 @@ def main() -> int:
         print("no case matches", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(2))
-    base = pathlib.Path(tempfile.mkdtemp(prefix="stripewise-programs-", dir=arguments.dir))
+    where = arguments.dir or (memory() if arguments.mounted else None)
+    base = pathlib.Path(tempfile.mkdtemp(prefix="stripewise-programs-", dir=where))
     base.chmod(0o755)  # a case runs as nobody
     try:
+        if arguments.mounted:
+            return run_mounted(arguments.mounted, cases, arguments, base)
         return run_all(cases, arguments, base)
     except (Unusable, Failed) as reason:
         print(f"tests/programs/run.py: {reason}", file=sys.stderr)

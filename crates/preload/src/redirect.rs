@@ -84,6 +84,8 @@ pub(crate) struct Open {
     first: AtomicI32,
     /// Made by `O_TMPFILE` and not linked yet.
     unnamed: AtomicBool,
+    /// Flags of the open that made the file which the kernel's open of the stub had not.
+    asked: AtomicI32,
 }
 
 // SAFETY: `file` is written only while `uses` is 0 and the open is on no list, or by the last user.
@@ -103,6 +105,7 @@ impl Open {
             key: AtomicU64::new(0),
             first: AtomicI32::new(-1),
             unnamed: AtomicBool::new(false),
+            asked: AtomicI32::new(0),
         }
     }
 
@@ -164,6 +167,15 @@ impl Open {
 
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_asked(&self, flags: c_int) {
+        self.asked.store(flags, Ordering::Release);
+    }
+
+    /// `F_GETFL`, from what the kernel says of the stub: every stub is made by `O_TMPFILE`.
+    pub(crate) fn flags_shown(&self, of_stub: c_int) -> c_int {
+        of_stub & !libc::O_TMPFILE | self.asked.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_unnamed(&self) {
@@ -314,11 +326,18 @@ pub(crate) fn client() -> Result<Client, Errno> {
     }
 }
 
+/// Room for a stub's text, aligned as reads through an `O_DIRECT` descriptor must be.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+const _: () = assert!(STUB_BYTES < 4096);
+
 /// The text of a stub, if that is what an open file holds. The file is known to have a stub's size.
 fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
-    let mut bytes = [0u8; STUB_BYTES + 1];
+    let Page(mut bytes) = Page([0; _]);
     let length = match rustix::io::pread(descriptor, &mut bytes[..], 0) {
-        Err(Errno::BADF) => read_beside(descriptor, &mut bytes)?,
+        // Only writes; or wants more alignment than a page's (`O_DIRECT` on sectors of 16 KiB).
+        Err(Errno::BADF | Errno::INVAL) => read_beside(descriptor, &mut bytes)?,
         result => result?,
     };
     Stub::parse(&bytes[..length]).map_err(|error| {
@@ -329,9 +348,8 @@ fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
     })
 }
 
-/// Reads through a second open of the same inode, for descriptors that only write. Closing it would drop the
-/// process's record locks on the inode; at the time of an open there is none that the open itself would not have had
-/// to fear.
+/// Reads through a second open of the same inode. Closing it drops the record locks that the process holds on the inode:
+/// [`known`] is asked before.
 fn read_beside(descriptor: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
     let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let beside = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
@@ -365,6 +383,11 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
     if !is_on() || !size_may_be_stub(status.st_size as u64) {
         return false;
     }
+    let identity = (status.st_dev, status.st_ino);
+    if let Some(file) = known(descriptor, identity) {
+        enter(descriptor, identity, client().and_then(|client| open_with(&client, descriptor, file)));
+        return true;
+    }
     let file = match read_stub(descriptor) {
         Ok(None) => return false,
         Ok(Some(stub)) => open_stub(descriptor, &stub),
@@ -376,8 +399,18 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
         },
         Err(errno) => Err(errno),
     };
-    enter(descriptor, (status.st_dev, status.st_ino), file);
+    enter(descriptor, identity, file);
     true
+}
+
+/// The managed file of an inode without a look at its text: where this process has it open already, and where the text
+/// could only be read through a second descriptor, whose close would drop the process's record locks.
+fn known(descriptor: BorrowedFd<'_>, identity: (u64, u64)) -> Option<FileId> {
+    if let Some(open) = open_of_inode(identity) {
+        return open.file().ok().map(StripedFile::id);
+    }
+    let only_writes = rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY);
+    if only_writes { client().ok()?.find(descriptor).ok()? } else { None }
 }
 
 /// The file behind a stub; says why not.
@@ -458,6 +491,7 @@ fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<Stri
     open.device.store(identity.0, Ordering::Relaxed);
     open.inode.store(identity.1, Ordering::Relaxed);
     open.first.store(descriptor.as_raw_fd(), Ordering::Relaxed);
+    open.asked.store(0, Ordering::Relaxed);
     open.forget_key();
     open.uses.store(1, Ordering::Release);
     state.opens.push(open);

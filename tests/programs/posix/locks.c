@@ -78,6 +78,19 @@ int main(void)
     show_file("f");
     say("child %d", in_child(try_range));
     CALL(lock(fd, F_SETLK, 77, 0, 1));
+    CALL(lock(fd, F_OFD_SETLK, F_UNLCK, 0, 3));
+    /* An open alone drops none, not even one that only writes: the library once read the stub beside it, and closed. */
+    CALL(lock(fd, F_SETLK, F_WRLCK, 0, 10));
+    int writer = (int)CALL(open("f", O_WRONLY));
+    say("child %d", in_child(try_range));
+    CALL(lock(writer, F_SETLK, F_WRLCK, 20, 10));
+    say("child %d", in_child(try_range));
+    CALL(lock(writer, F_SETLK, F_RDLCK, 20, 10));
+    int reader = (int)CALL(open("f", O_RDONLY));
+    CALL(lock(reader, F_SETLK, F_WRLCK, 30, 1));
+    CALL(close(reader));
+    say("child %d", in_child(try_range));
+    CALL(close(writer));
 
     uint64_t zero = 0;
     int counter = (int)CALL(open("counter", O_RDWR | O_CREAT | O_TRUNC, 0644));

@@ -1,13 +1,15 @@
 # fio writes blocks that carry their own checksum and place, and reads all of them back, with the engine named in $1;
-# then once more with plain preads. What it prints holds speeds; its errors and its verdict are compared.
+# then once more with plain preads; options for every run follow. What it prints holds speeds; its errors and its verdict are compared.
 set -u
 engine=$1
+shift
+options=("$@")
 
 # run NAME ENGINE OPTION...: the messages are left in NAME.messages
 run() {
     fio --name="$1" --filename="$1" --ioengine="$2" --size=4M --bs=16k --verify=crc32c --verify_fatal=1 --do_verify=1 \
         --verify_state_save=0 --randseed=1 --allrandrepeat=1 --fallocate=none --eta=never --output-format=terse \
-        "${@:3}" > "$1.messages" 2>&1
+        "${options[@]}" "${@:3}" > "$1.messages" 2>&1
 }
 complaints() {
     grep -v '^3;' "$1.messages"

@@ -157,10 +157,13 @@ interpose! {
         if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL | libc::F_GETFL) || !process::is_active() {
             return real(fd, command, argument);
         }
-        if command == libc::F_GETFL {
-            return real(fd, command, argument);
-        }
         let result = real(fd, command, argument);
+        if command == libc::F_GETFL {
+            return match look(fd) {
+                Known::Managed(open) if result >= 0 => open.flags_shown(result),
+                _ => result,
+            };
+        }
         if command == libc::F_SETFL {
             if result == 0 && let Known::Managed(open) = look(fd) {
                 redirect::flags_changed(&open, argument as c_int);

@@ -11,7 +11,7 @@ use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_trace::call::Call;
@@ -34,9 +34,9 @@ fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     let created = creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || !exists(directory, path));
     let cut = flags & libc::O_TRUNC != 0 && redirect::is_on() && flags & libc::O_PATH == 0;
     if cut && flags & libc::O_ACCMODE == libc::O_RDONLY {
-        // Without the right to write there is nothing to do afterwards: the kernel cuts, unless it is a stub.
+        // Linux cuts for an open that then only reads, if it might write. What cannot be a stub is left to the kernel.
         let stub = redirect::may_be_stub(directory, path);
-        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, cut: false, created };
+        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, cut: stub, created };
     }
     Plan { flags: if cut { flags & !libc::O_TRUNC } else { flags }, cut, created }
 }
@@ -83,8 +83,13 @@ unsafe fn try_open(
     // SAFETY: as promised.
     let path = unsafe { CStr::from_ptr(path) };
     let start = capture::now();
-    if flags & libc::O_TMPFILE == libc::O_TMPFILE && redirect::is_on() {
-        if let Some(result) = redirect::open::create_unnamed(directory, path, flags, mode) {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        // What the kernel refuses is left to it.
+        let makes = flags & libc::O_CREAT == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if makes
+            && redirect::is_on()
+            && let Some(result) = redirect::open::create_unnamed(directory, path, flags, mode)
+        {
             return Some(match result {
                 Ok(descriptor) => {
                     note_managed(call, descriptor, true, start);
@@ -165,7 +170,9 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
         // A vfork child prepares a descriptor for the program it will become; the cut is the broker's in any case.
         return redirect::open::cut_unadopted(borrowed);
     }
-    if plan.cut {
+    if plan.cut && plan.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        drop(redirect::open::for_writing(borrowed, OFlags::TRUNC)?);
+    } else if plan.cut {
         rustix::fs::ftruncate(borrowed, 0)?;
     }
     if !owns {
@@ -233,6 +240,49 @@ interpose! {
             if flags == whole { real(path, mode) } else { raw_open(path, flags, mode) }
         })
     }
+}
+
+/// `openat2`, for which libc has no function. A new managed file whose path is subject to `resolve` is refused: the library
+/// resolves the path itself to see that it is to be managed.
+///
+/// # Safety
+/// As of the system call, which `real` makes.
+pub(crate) unsafe fn openat2(
+    directory: c_int,
+    path: *const c_char,
+    how: *const libc::open_how,
+    bytes: libc::size_t,
+    real: unsafe fn(c_int, *const c_char, *const libc::open_how, libc::size_t) -> c_int,
+) -> c_int {
+    const MODE: u64 = 0o7777;
+    // Larger forms of later kernels go there as they are, unless they say nothing more than this one.
+    if how.is_null() || path.is_null() || bytes != size_of::<libc::open_how>() || !redirect::is_on() {
+        // SAFETY: the caller's promise.
+        return unsafe { real(directory, path, how, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    let (asked, name) = unsafe { (*how, CStr::from_ptr(path)) };
+    let creates =
+        asked.flags & libc::O_CREAT as u64 != 0 || asked.flags & libc::O_TMPFILE as u64 == libc::O_TMPFILE as u64;
+    let is_valid = c_int::try_from(asked.flags).is_ok() && asked.mode & !MODE == 0 && (creates || asked.mode == 0);
+    if !is_valid {
+        // SAFETY: as above.
+        return unsafe { real(directory, path, how, bytes) };
+    }
+    if creates && asked.resolve != 0 {
+        let _inside = Inside::enter();
+        if redirect::open::would_create(directory, name) {
+            return process::fail(Errno::NOSYS);
+        }
+    }
+    let by_kernel = |flags: c_int| {
+        let mut how = asked;
+        how.flags = flags as u64;
+        // SAFETY: as above.
+        unsafe { real(directory, path, &how, bytes) }
+    };
+    // SAFETY: as above.
+    unsafe { open_with(Call::Openat, directory, path, asked.flags as c_int, asked.mode as mode_t, by_kernel) }
 }
 
 /// A temporary file below a managed directory, opened as libc would; none when it is libc's affair.

@@ -193,8 +193,11 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let status = rustix::fs::fstat(&descriptor)?;
     descriptors::forget(descriptor.as_raw_fd());
     enter(descriptor.as_fd(), (status.st_dev, status.st_ino), Ok(file));
-    if unnamed && let Some(open) = descriptors::managed_open(descriptor.as_raw_fd()) {
-        open.set_unnamed();
+    if let Some(open) = descriptors::managed_open(descriptor.as_raw_fd()) {
+        open.set_asked(flags & libc::O_NOFOLLOW | if unnamed { libc::O_TMPFILE } else { 0 });
+        if unnamed {
+            open.set_unnamed();
+        }
     }
     Ok(descriptor.into_raw_fd())
 }
@@ -245,7 +248,19 @@ fn with_access(
 pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
     let open = descriptors::managed_open(descriptor).ok_or(Errno::IO)?;
     let file = open.file()?;
-    if file.size_bytes() > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) }
+    if file.is_writable() {
+        return if file.size_bytes() > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) };
+    }
+    // SAFETY: just opened by the call under way.
+    let writing = for_writing(unsafe { BorrowedFd::borrow_raw(descriptor) }, OFlags::empty())?;
+    let file = with_room(|| client()?.open(writing.borrow(), file.id()).map_err(|error| error.errno()))?;
+    file.truncate(0).map_err(|error| failed(&error))
+}
+
+/// What is open only for reading, for writing as well, if this process might write it.
+pub(crate) fn for_writing(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<Closing, Errno> {
+    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    Ok(Closing(Some(rustix::fs::open(link, flags | OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)))
 }
 
 /// Why a managed file just opened cannot be used, if it cannot.
