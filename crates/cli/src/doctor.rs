@@ -134,6 +134,14 @@ fn environment() -> Vec<Finding> {
             ));
         }
     }
+    // UCX's other modes make the calls that they watch by libc's `syscall`, which the library serves.
+    if std::env::var_os("UCX_MEM_MMAP_HOOK_MODE").is_some_and(|mode| mode.eq_ignore_ascii_case("reloc")) {
+        findings.push(Finding::obstacle(
+            Path::new("UCX_MEM_MMAP_HOOK_MODE"),
+            "is reloc: where a program is linked to UCX, its memory maps go past the library to the stub",
+            "unset it, or set it to bistro",
+        ));
+    }
     match launch::preload_library() {
         Ok(path) => findings.push(Finding::note(&path, "is the preload library")),
         Err(error) => findings.push(Finding {

@@ -180,6 +180,19 @@ fn mpi_launchers_of_both_families_are_traced() {
     }
 }
 
+// In that mode UCX calls libc's own mmap: a map of a managed file was one of its stub.
+#[test]
+fn the_doctor_names_the_hooks_of_ucx_that_go_past_the_library() {
+    preload();
+    let place = Place::new();
+    for (mode, status) in [("reloc", 1), ("bistro", 0), ("none", 0)] {
+        let output = place.command(&["doctor", "cat"]).env("UCX_MEM_MMAP_HOOK_MODE", mode).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{mode}: {text}");
+        assert_eq!(text.contains("UCX_MEM_MMAP_HOOK_MODE"), status == 1, "{mode}: {text}");
+    }
+}
+
 #[test]
 fn the_doctor_tells_what_stands_in_the_way() {
     preload();

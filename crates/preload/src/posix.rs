@@ -7,6 +7,7 @@ mod descriptor;
 mod extent;
 mod map;
 mod names;
+mod number;
 mod open;
 mod rings;
 mod spawn;

@@ -66,7 +66,9 @@ impl<F: Copy> Real<F> {
 }
 
 /// Defines libc symbols. `fn name[twin, ...] (arguments) -> type |real| { body }` exports `name` and its twins, which
-/// are the same function under another name on 64-bit Linux; in the body, `real` is libc's own.
+/// are the same function under another name on 64-bit Linux; in the body, `real` is libc's own. The body is also there
+/// as `name::over(real, arguments)`, for a caller that comes by another way than the symbol and brings the function
+/// behind it.
 macro_rules! interpose {
     ($($(#[$meta:meta])* fn $name:ident[$($twin:ident),*] $arguments:tt -> $result:ty |$real:ident| $body:block)*) => {$(
         $crate::real::interpose!(@first [$(#[$meta])*] $name $arguments $result, $real, $body);
@@ -85,10 +87,22 @@ macro_rules! interpose {
                         Err(_) => panic!("a symbol has no zero byte"),
                     })
             };
-            let $real = REAL.get();
             // SAFETY: what the C interface asks of its callers holds for the body, too.
-            #[allow(unused_unsafe)]
-            unsafe { $body }
+            unsafe { $name::over(REAL.get(), $($arg),*) }
+        }
+
+        #[allow(non_camel_case_types, reason = "the function's own name, which types and functions do not share")]
+        pub(crate) enum $name {}
+
+        impl $name {
+            /// # Safety
+            /// As of the C function; `real` does what it does.
+            #[inline(always)]
+            #[allow(dead_code, unused_unsafe, reason = "not every call has a number")]
+            pub(crate) unsafe fn over($real: unsafe extern "C" fn($($type),*) -> $result, $($arg: $type),*) -> $result {
+                // SAFETY: the caller's promise.
+                unsafe { $body }
+            }
         }
     };
     (@twin $twin:ident $name:ident ($($arg:ident: $type:ty),* $(,)?) $result:ty) => {

@@ -4,8 +4,10 @@
 //! - *refused*: wrapped; fails on a managed file with the errno named, as the kernel does where a file system cannot do it.
 //! - *harmless*: not wrapped, for the reason given.
 //!
-//! `tests/table.rs` holds the table against libc's dynamic symbols and the library's own, and `docs/interposer.md`
-//! against the table. That file is made by `STRIPEWISE_WRITE_DOCS=1 cargo test -p stripewise-preload --test table`.
+//! [`NUMBERS`] says the same of the kernel's calls where a program makes them by libc's `syscall`.
+//!
+//! `tests/table.rs` holds the tables against libc's dynamic symbols, the library's own and the kernel's header, and
+//! `docs/interposer.md` against the tables. That file is made by `STRIPEWISE_WRITE_DOCS=1 cargo test -p stripewise-preload --test table`.
 
 /// What becomes of a symbol.
 pub enum Treatment {
@@ -68,10 +70,7 @@ pub const TABLE: &[Group] = &[
         "__isoc99_vfwscanf",
     ]),
     refused("libaio", "posix/rings.rs", "EINVAL", &["io_submit"]),
-    refused("system calls by number: `io_uring_setup` in every redirected program, others go on to the kernel",
-        "posix/rings.rs", "ENOSYS", &[
-        "syscall",
-    ]),
+    served("system calls by number, as listed below", "posix/number.rs", &["syscall"]),
     refused("rings of liburing, in every redirected program", "posix/rings.rs", "ENOSYS", &[
         "io_uring_queue_init", "io_uring_queue_init_params", "io_uring_queue_init_mem", "io_uring_setup",
     ]),
@@ -238,5 +237,93 @@ pub const TABLE: &[Group] = &[
         "_IO_fsetpos64", "_IO_ftell", "_IO_file_open", "_IO_file_fopen", "_IO_file_read", "_IO_file_write",
         "_IO_file_stat", "_IO_file_seek", "_IO_file_sync", "_IO_file_close", "_IO_file_close_it", "_IO_file_attach",
         "_IO_do_write", "_IO_wdo_write", "_IO_new_do_write", "__ivaliduser",
+    ]),
+];
+
+const BY_NUMBER: &str = "posix/number.rs";
+
+/// The kernel's calls that take a path or a descriptor, by the names of `asm/unistd.h` without their `__NR_`.
+#[rustfmt::skip]
+pub const NUMBERS: &[Group] = &[
+    served("open and close", BY_NUMBER, &[
+        "open", "openat", "openat2", "creat", "close", "close_range",
+    ]),
+    served("descriptors", BY_NUMBER, &[
+        "dup", "dup2", "dup3", "fcntl", "ioctl",
+    ]),
+    served("read, write and position", BY_NUMBER, &[
+        "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
+    ]),
+    served("size and durability", BY_NUMBER, &[
+        "truncate", "ftruncate", "fallocate", "fsync", "fdatasync", "sync_file_range", "syncfs", "readahead",
+        "setrlimit", "prlimit64",
+    ]),
+    served("names", BY_NUMBER, &[
+        "unlink", "unlinkat", "rename", "renameat", "renameat2", "linkat",
+    ]),
+    served("mode, owner, times", BY_NUMBER, &[
+        "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "utime", "utimes",
+        "futimesat", "utimensat",
+    ]),
+    served("status", BY_NUMBER, &[
+        "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
+    ]),
+    served("processes", BY_NUMBER, &[
+        "execve", "execveat", "exit_group",
+    ]),
+    refused("shared writable mappings", BY_NUMBER, "ENODEV", &["mmap"]),
+    refused("moves inside the kernel", BY_NUMBER, "EXDEV", &["copy_file_range"]),
+    refused("moves inside the kernel", BY_NUMBER, "EINVAL", &["sendfile", "splice"]),
+    refused("the kernel's aio", BY_NUMBER, "EINVAL", &["io_submit"]),
+    refused("rings, in every redirected program", BY_NUMBER, "ENOSYS", &["io_uring_setup"]),
+    harmless("rings and aio without a descriptor of a file", "they work on contexts and rings", &[
+        "io_setup", "io_destroy", "io_getevents", "io_pgetevents", "io_cancel", "io_uring_enter", "io_uring_register",
+    ]),
+    harmless("new descriptors of other kinds", "the descriptor is found at the first use", &[
+        "memfd_create", "memfd_secret", "name_to_handle_at", "open_by_handle_at", "open_tree", "open_tree_attr",
+        "pidfd_open", "pidfd_getfd", "userfaultfd", "perf_event_open", "bpf", "landlock_create_ruleset", "seccomp",
+    ]),
+    harmless("directories and mounts", "a managed file is in its directory under its name, as a stub", &[
+        "getdents", "getdents64", "mkdir", "mkdirat", "rmdir", "chdir", "fchdir", "chroot", "getcwd", "mount",
+        "umount2", "pivot_root", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick", "statmount",
+        "listmount", "lookup_dcookie",
+    ]),
+    harmless("names", "they concern the name or the inode, and both are the stub's", &[
+        "access", "faccessat", "faccessat2", "link", "symlink", "symlinkat", "readlink", "readlinkat", "mknod",
+        "mknodat", "acct", "swapon", "swapoff", "uselib", "quotactl", "quotactl_fd", "file_getattr", "file_setattr",
+    ]),
+    harmless("extended attributes", "they are the stub's", &[
+        "getxattr", "lgetxattr", "fgetxattr", "setxattr", "lsetxattr", "fsetxattr", "listxattr", "llistxattr",
+        "flistxattr", "removexattr", "lremovexattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat",
+        "removexattrat",
+    ]),
+    harmless("locks and advice", "the program's descriptor is the stub's; advice moves no byte", &[
+        "flock", "fadvise64", "cachestat",
+    ]),
+    harmless("mappings", "a mapping of a managed file is memory of the process's own", &[
+        "munmap", "mremap", "mprotect", "msync", "madvise", "mincore", "remap_file_pages",
+    ]),
+    harmless("all files at once",
+        "what redirection wrote is made durable by the servers' file systems in the same call", &[
+        "sync",
+    ]),
+    harmless("pipes only", "a managed file is refused by the kernel as any file would be", &[
+        "tee", "vmsplice",
+    ]),
+    harmless("sockets, terminals, events, processes", "no regular file behind them", &[
+        "socket", "socketpair", "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername",
+        "getsockopt", "setsockopt", "shutdown", "sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg",
+        "pipe", "pipe2", "poll", "ppoll", "select", "pselect6", "epoll_create", "epoll_create1", "epoll_ctl",
+        "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl_old", "epoll_wait_old", "eventfd", "eventfd2",
+        "signalfd", "signalfd4", "timerfd_create", "timerfd_gettime", "timerfd_settime", "inotify_init",
+        "inotify_init1", "inotify_add_watch", "inotify_rm_watch", "fanotify_init", "fanotify_mark",
+        "pidfd_send_signal", "process_madvise", "process_mrelease", "setns", "mq_open", "mq_unlink", "mq_timedsend",
+        "mq_timedreceive", "mq_notify", "mq_getsetattr", "kcmp", "landlock_add_rule", "landlock_restrict_self",
+    ]),
+    harmless("modules and kernels", "the kernel's own files, never managed", &[
+        "finit_module", "kexec_file_load",
+    ]),
+    harmless("new processes", "a child made otherwise than by libc finds its state emptied", &[
+        "fork", "vfork", "clone", "clone3",
     ]),
 ];

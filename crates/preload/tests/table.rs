@@ -10,10 +10,13 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use table::{TABLE, Treatment};
+use table::{Group, NUMBERS, TABLE, Treatment};
 
 /// Symbols of libc that take neither a path nor a descriptor nor a stream, as of glibc 2.36.
 const UNCONCERNED: &str = include_str!("libc-unconcerned.txt");
+
+/// System calls that take neither a path nor a descriptor, as of Linux 6.1.
+const NUMBERS_UNCONCERNED: &str = include_str!("kernel-unconcerned.txt");
 
 /// Parts of names that smell of files; a symbol of a newer libc that has one must be classified.
 const SMELLS: [&str; 26] = [
@@ -148,13 +151,58 @@ fn the_sources_wrap_each_symbol_in_the_room_the_table_names() {
     }
 }
 
-fn documentation() -> String {
-    let mut text = String::from(
-        "# What the preload library does with each call\n\n\
-         Made from `crates/preload/src/table.rs`; a test holds the two together. *Served*: means the same on a managed file as on an\n\
-         ordinary one. *Refused*: fails on a managed file with the errno named, as the kernel does where a file system cannot do it.\n\
-         *Harmless*: not wrapped, for the reason given. Unmanaged files go to libc in all cases.\n",
-    );
+/// Names of the kernel's calls in the header of this machine.
+fn numbered_calls() -> BTreeSet<String> {
+    let header = ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm-generic/unistd.h"]
+        [usize::from(cfg!(target_arch = "aarch64"))];
+    let text = std::fs::read_to_string(header).unwrap_or_else(|error| panic!("{header}: {error}; libc6-dev has it"));
+    text.lines()
+        .filter_map(|line| line.strip_prefix("#define __NR_")?.split_whitespace().next())
+        .filter(|name| *name != "syscalls" && !name.starts_with("3264_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+// Raw copy_file_range on a managed descriptor reached the stub once, and fsx looped for ever: nobody had asked what
+// goes through `syscall`.
+#[test]
+fn every_system_call_of_the_kernel_is_classified() {
+    let table: BTreeSet<&str> = NUMBERS.iter().flat_map(|group| group.symbols.iter().copied()).collect();
+    assert_eq!(table.len(), NUMBERS.iter().map(|group| group.symbols.len()).sum::<usize>(), "a call stands twice");
+    let unconcerned: BTreeSet<&str> = NUMBERS_UNCONCERNED.split_whitespace().collect();
+    let both: Vec<_> = table.intersection(&unconcerned).collect();
+    assert!(both.is_empty(), "in the table and among the unconcerned: {both:?}");
+    let calls = numbered_calls();
+    assert!(calls.contains("copy_file_range") && calls.len() > 250, "the header was not understood: {calls:?}");
+    let is_the_lists_kernel = cfg!(target_arch = "x86_64") && !calls.contains("cachestat");
+    let missing: Vec<&String> = calls
+        .iter()
+        .filter(|name| !table.contains(name.as_str()) && !unconcerned.contains(name.as_str()))
+        .filter(|name| is_the_lists_kernel || SMELLS.iter().any(|smell| name.contains(smell)))
+        .collect();
+    assert!(missing.is_empty(), "not in NUMBERS of src/table.rs nor in tests/kernel-unconcerned.txt: {missing:?}");
+}
+
+#[test]
+fn the_sources_serve_the_numbers_that_the_table_names() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/posix/number.rs");
+    let text = std::fs::read_to_string(path).unwrap();
+    let words = |prefix: &'static str| {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter_map(move |word| word.strip_prefix(prefix))
+    };
+    // Those that is_rare() passes on.
+    let passed: BTreeSet<&str> = ["futex", "gettid", "tgkill", "getrandom", "membarrier"].into();
+    let found: BTreeSet<&str> = words("SYS_").filter(|name| !passed.contains(name)).collect();
+    let wanted: BTreeSet<&str> = NUMBERS
+        .iter()
+        .filter(|group| !matches!(group.treatment, Treatment::Harmless(_)))
+        .flat_map(|group| group.symbols.iter().copied())
+        .collect();
+    assert_eq!(found, wanted, "src/posix/number.rs, left, against NUMBERS of src/table.rs");
+}
+
+/// One list for each treatment of the table's groups, under headings of a level.
+fn lists(text: &mut String, table: &[Group], heading: &str) {
     type Belongs = fn(&Treatment) -> bool;
     let parts: [(&str, Belongs); 3] = [
         ("Served", |treatment| matches!(treatment, Treatment::Served)),
@@ -162,8 +210,8 @@ fn documentation() -> String {
         ("Harmless", |treatment| matches!(treatment, Treatment::Harmless(_))),
     ];
     for (title, belongs) in parts {
-        let _ = write!(text, "\n## {title}\n");
-        for group in TABLE.iter().filter(|group| belongs(&group.treatment)) {
+        let _ = write!(text, "\n{heading} {title}\n");
+        for group in table.iter().filter(|group| belongs(&group.treatment)) {
             let remark = match (&group.treatment, group.room) {
                 (Treatment::Served, Some(room)) => format!("in `src/{room}`"),
                 (Treatment::Refused(errno), Some(room)) => format!("{errno}; in `src/{room}`"),
@@ -176,6 +224,34 @@ fn documentation() -> String {
             text.push('\n');
         }
     }
+}
+
+/// What the document says of calls that do not come by the name of a function of libc.
+const BY_NUMBER: &str = "
+## By number, and by patched functions
+
+A program may make a system call by its number, through libc's `syscall`: the call does what the function of its name does, below.
+
+Communication libraries watch a process's mappings. UCX (which Debian's MPICH loads, and Open MPI with `pml=ucx`) and Open MPI's own
+patcher put a jump over the first instructions of `mmap`, `munmap` and their relations, in this library where it is loaded, and their hook makes
+the call by `syscall(SYS_mmap, ...)`. There it is served: a private mapping of a managed file is a copy, a shared writable one fails with `ENODEV`, and
+the registration cache works as without Stripewise. Nothing has to be set for that. `UCX_MEM_MMAP_HOOK_MODE=reloc` instead changes the tables of
+loaded libraries, and where UCX is linked to the program it calls libc's own `mmap`, past any library before it: `stripewise doctor` names it where it is
+set. (With Debian's MPICH that mode hangs, with or without Stripewise.)
+
+A program with the instruction itself in its code is out of reach; [semantics.md](semantics.md#what-is-not-seen) says what that can do.
+";
+
+fn documentation() -> String {
+    let mut text = String::from(
+        "# What the preload library does with each call\n\n\
+         Made from `crates/preload/src/table.rs`; a test holds the two together. *Served*: means the same on a managed file as on an\n\
+         ordinary one. *Refused*: fails on a managed file with the errno named, as the kernel does where a file system cannot do it.\n\
+         *Harmless*: not wrapped, for the reason given. Unmanaged files go to libc in all cases.\n",
+    );
+    lists(&mut text, TABLE, "##");
+    text.push_str(BY_NUMBER);
+    lists(&mut text, NUMBERS, "###");
     text.push_str(
         "\n## MPI\n\nAll reads and writes of MPI-IO with their large-count (`_c`) and OpenMPI's Fortran twins, and `MPI_File_open`, `close`, \
          `delete`,\n`set_size`, `preallocate`, `sync`, `set_view`, `seek`, `seek_shared`, `MPI_Init`, `MPI_Init_thread`: in `src/mpi/calls.rs`.\n",

@@ -73,10 +73,11 @@ fn facts<'data, E: FileHeader<Endian = object::Endianness>>(
 }
 
 /// Numbers of x86-64 Linux that move a file's bytes or open it.
-const FILE_CALLS: [(u32, &str); 12] = [
+const FILE_CALLS: [(u32, &str); 14] = [
     (0, "read"),
     (1, "write"),
     (2, "open"),
+    (9, "mmap"),
     (17, "pread64"),
     (18, "pwrite64"),
     (19, "readv"),
@@ -85,6 +86,7 @@ const FILE_CALLS: [(u32, &str); 12] = [
     (257, "openat"),
     (295, "preadv"),
     (296, "pwritev"),
+    (326, "copy_file_range"),
     (425, "io_uring_setup"),
 ];
 
@@ -178,13 +180,6 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
 
 fn own_calls(path: &Path, facts: &Facts, findings: &mut Vec<Finding>) {
     libraries::imports(path, facts, findings);
-    if facts.imports.iter().any(|name| name == "syscall") {
-        findings.push(Finding::warning(
-            path,
-            "calls syscall(2), which can go around the library",
-            "trace it: what the trace does not show is not redirected",
-        ));
-    }
     if !facts.raw_calls.is_empty() && !facts.is_go {
         let calls: Vec<String> = facts.raw_calls.iter().map(|(name, count)| format!("{name} x{count}")).collect();
         let uring = facts.raw_calls.iter().any(|(name, _)| *name == "io_uring_setup");

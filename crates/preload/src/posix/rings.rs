@@ -2,9 +2,10 @@
 //!
 //! What a ring is given cannot be seen, and on a managed file it would read or overwrite the stub: so a redirected
 //! program gets none, as on a kernel that has none, and takes its other way. libaio tells its descriptors at each call. Both
-//! libraries answer the negative errno. Programs that do without the libraries call libc's `syscall`; what else goes
-//! through it goes on to the kernel. A program with the instruction itself in its code is out of reach.
+//! libraries answer the negative errno. Programs that do without the libraries call libc's `syscall`, which leads here
+//! too ([`super::number`]).
 
+use super::number::call_kernel;
 use crate::descriptors::{Known, look};
 use crate::process;
 use crate::real::Real;
@@ -40,60 +41,6 @@ pub(crate) unsafe extern "C" fn io_submit(context: *mut c_void, count: c_long, b
     let arguments = [context.addr() as c_long, taken, blocks.addr() as c_long, 0, 0, 0];
     // SAFETY: what libaio does, with the blocks before the first that is refused, as the kernel would take them.
     unsafe { call_kernel(libc::SYS_io_submit, arguments) as c_int }
-}
-
-/// # Safety
-/// As of libc's function.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn syscall(
-    number: c_long,
-    first: c_long,
-    second: c_long,
-    third: c_long,
-    fourth: c_long,
-    fifth: c_long,
-    sixth: c_long,
-) -> c_long {
-    let result = match number {
-        libc::SYS_io_uring_setup if redirect::is_on() && !stripewise_store::client::is_making_ring() => {
-            -c_long::from(libc::ENOSYS)
-        }
-        libc::SYS_io_submit => {
-            // SAFETY: the caller's promise.
-            let result = unsafe {
-                let (context, blocks) = (first as usize as *mut c_void, third as usize as *const *const Block);
-                io_submit(context, second, blocks)
-            };
-            c_long::from(result)
-        }
-        // SAFETY: the caller's promise.
-        _ => unsafe { call_kernel(number, [first, second, third, fourth, fifth, sixth]) },
-    };
-    if (-4095..0).contains(&result) {
-        process::set_errno(-result as c_int);
-        return -1;
-    }
-    result
-}
-
-/// The kernel's answer: negative errnos for errors. By no function of libc, since its name here is ours.
-///
-/// # Safety
-/// As the call asks for.
-#[inline(always)]
-unsafe fn call_kernel(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
-    let result;
-    // SAFETY: the kernel's convention; it changes memory that the caller lends.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        std::arch::asm!("syscall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
-            in("rdx") third, in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _);
-        #[cfg(target_arch = "aarch64")]
-        std::arch::asm!("svc 0", in("x8") number, inlateout("x0") first => result, in("x1") second, in("x2") third,
-            in("x3") fourth, in("x4") fifth, in("x5") sixth);
-    }
-    result
 }
 
 type Init<T> = unsafe extern "C" fn(c_uint, *mut c_void, T) -> c_int;

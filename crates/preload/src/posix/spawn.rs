@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
 /// Before this process becomes another program; if that fails, the trace goes on.
-fn leave() {
+pub(super) fn leave() {
     if process::is_active() {
         process::at_end();
     }

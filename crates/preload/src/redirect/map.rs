@@ -4,9 +4,13 @@
 //! memory file opened for reading, so that `mprotect` cannot make it writable later. A shared writable one would need
 //! the data's pages themselves: it is refused with ENODEV, as by file systems without mapping. A copy does not see
 //! later writes, and beyond the end it is zero where a file would raise SIGBUS.
+//!
+//! The memory that the program gets is mapped by the function behind ours, so that a library that patched it to watch
+//! mappings (UCX) sees this one.
 
 use super::Open;
 use super::data::failed;
+use crate::process::{self, Inside};
 use libc::{c_int, c_void};
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
@@ -15,10 +19,14 @@ use std::io::IoSliceMut;
 use stripewise_layout::FileOffset;
 use stripewise_store::file::StripedFile;
 
+/// The function behind ours.
+type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+
 /// # Safety
 /// As `mmap`: with `MAP_FIXED` the program gives up what was at `address`.
 pub(crate) unsafe fn map(
     open: &Open,
+    real: Map,
     address: *mut c_void,
     length: usize,
     protection: c_int,
@@ -34,14 +42,14 @@ pub(crate) unsafe fn map(
         return Err(Errno::ACCESS);
     }
     let kind = flags & libc::MAP_TYPE;
-    let kept = MapFlags::from_bits_retain((flags & !(libc::MAP_TYPE | libc::MAP_POPULATE | libc::MAP_LOCKED)) as u32);
+    let kept = flags & !(libc::MAP_TYPE | libc::MAP_POPULATE | libc::MAP_LOCKED);
     let wanted = ProtFlags::from_bits_retain(protection as u32);
     match kind {
         libc::MAP_PRIVATE => {
             // SAFETY: the caller's promise; filled before the program knows of it.
             unsafe {
-                let readable = ProtFlags::READ | ProtFlags::WRITE;
-                let memory = rustix::mm::mmap_anonymous(address, length, readable, kept | MapFlags::PRIVATE)?;
+                let (both, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let memory = checked(real(address, length, both, kept | kind, -1, 0))?;
                 let filled = fill(file, memory, length, offset).and_then(|()| {
                     rustix::mm::mprotect(memory, length, MprotectFlags::from_bits_retain(wanted.bits()))
                 });
@@ -55,7 +63,7 @@ pub(crate) unsafe fn map(
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if wanted.contains(ProtFlags::WRITE) => Err(Errno::NODEV),
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => {
             // SAFETY: as above.
-            unsafe { map_sealed(file, address, length, wanted, kept, offset) }
+            unsafe { map_sealed(file, real, address, length, protection, kept, offset) }
         }
         _ => Err(Errno::INVAL),
     }
@@ -65,10 +73,11 @@ pub(crate) unsafe fn map(
 /// As [`map`].
 unsafe fn map_sealed(
     file: &StripedFile,
+    real: Map,
     address: *mut c_void,
     length: usize,
-    wanted: ProtFlags,
-    kept: MapFlags,
+    protection: c_int,
+    kept: c_int,
     offset: u64,
 ) -> Result<*mut c_void, Errno> {
     use rustix::fd::AsRawFd;
@@ -85,8 +94,14 @@ unsafe fn map_sealed(
     let link = format!("/proc/self/fd/{}", memory_file.borrow().as_raw_fd());
     let reading =
         super::Closing(Some(rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
+    // A hook that comes back by `syscall` must not enter our descriptor in the table.
+    let _inside = Inside::enter();
     // SAFETY: the caller's promise.
-    unsafe { rustix::mm::mmap(address, length, wanted, kept | MapFlags::SHARED, reading.borrow(), 0) }
+    unsafe { checked(real(address, length, protection, kept | libc::MAP_SHARED, reading.borrow().as_raw_fd(), 0)) }
+}
+
+fn checked(memory: *mut c_void) -> Result<*mut c_void, Errno> {
+    if memory == libc::MAP_FAILED { Err(Errno::from_raw_os_error(process::errno())) } else { Ok(memory) }
 }
 
 /// # Safety
