@@ -12,6 +12,7 @@
 //! | `loading` | a file's record and shared memory |
 //! | `files` | managed files: opening, making, freeing |
 //! | `placing` | objects for regions |
+//! | `describing` | what servers are told of layouts |
 //! | `room` | promises and capacities |
 //! | `drained` | servers that are being emptied |
 //! | `truncation` | the gate, draining, cutting |
@@ -32,6 +33,7 @@
 mod admin;
 mod aside;
 mod check;
+mod describing;
 mod drained;
 mod files;
 mod fragments;
@@ -52,6 +54,7 @@ mod truncation;
 
 use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use crate::rmt::{ClusterRecord, MappingStore, RmtError, TABLE_VERSION, Table};
+use crate::server::description::Sequence;
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
@@ -328,6 +331,8 @@ pub(crate) struct Core {
     pub(crate) doubt: Condvar,
     /// Copies of stubs that were opened in vain, for `check`.
     pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
+    /// The last line told to servers.
+    described: Mutex<Sequence>,
     /// By server.
     read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
@@ -392,6 +397,7 @@ impl Core {
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
             copies: Mutex::default(),
+            described: Mutex::default(),
             read_costs: (0..)
                 .zip(&cluster.servers)
                 .map(|(number, server): (usize, _)| {

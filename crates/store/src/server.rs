@@ -4,6 +4,7 @@
 //! An object is created before its first data; a missing object is an error, never zeros; an object shorter than a read is zeros
 //! beyond its end, which the caller fills in.
 
+pub mod description;
 pub mod directory;
 pub mod emulated;
 pub mod pace;
@@ -183,6 +184,19 @@ pub trait ServerBackend: Send + Sync {
 
     /// Frees what is left of a file here.
     fn remove_file(&self, file: FileId) -> Result<(), ServerError>;
+
+    /// Appends to the file's [`description`] here, which begins with `head`; durable with the next [`Self::sync_names`] or
+    /// [`Self::sync_description`]. Returns how long the text is now.
+    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError>;
+
+    /// Replaces the file's description here, durably.
+    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError>;
+
+    /// Makes what was appended durable.
+    fn sync_description(&self, file: FileId) -> Result<(), ServerError>;
+
+    /// The descriptions of all files that have any here, for repairs.
+    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError>;
 
     /// Every object here, for `check`.
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError>;

@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Layouts of all objects of the file, whatever they are.
-    fn layouts(&self) -> impl Iterator<Item = &Layout> {
+    pub(super) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
         self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
     }
@@ -214,6 +214,7 @@ impl Core {
             epoch: 0,
             parent: None,
             root: None,
+            is_described: true,
             created_ns: now_ns(),
         };
         let (control, extent, slots) = self.build(file, &record, 0)?;
@@ -437,6 +438,7 @@ impl Core {
         }
         if inner.generation > inner.record.generations_synced {
             let size_bytes = managed.extent.size_bytes();
+            self.describe_size_if_hidden(managed, &mut inner, size_bytes)?;
             let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
@@ -452,6 +454,7 @@ impl Core {
         }
         let size_bytes = managed.extent.size_bytes();
         if size_bytes != inner.record.size_bytes {
+            self.describe_size_if_hidden(managed, inner, size_bytes)?;
             let record = FileRecord { size_bytes, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
@@ -575,10 +578,14 @@ impl Core {
         let regions = inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
         let servers: BTreeSet<ServerId> = regions.chain(inner.logs.values().map(|log| log.on)).collect();
         let mut first_fault = None;
-        for server in servers {
+        for server in servers.iter().copied() {
             if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
                 first_fault.get_or_insert(refusal);
             }
+        }
+        // Others may have been told where its regions went.
+        for server in (0..).map(ServerId).zip(&self.servers).filter(|(number, _)| !servers.contains(number)) {
+            let _ = server.1.remove_file(file);
         }
         first_fault.map_or(Ok(()), Err)
     }

@@ -159,6 +159,7 @@ impl Core {
             if let Some(size) = inner.record.cutting_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut()) {
                 self.note_cut(&managed, &mut inner, size)?;
             }
+            self.describe_loaded(&managed, &mut inner)?;
             self.publish_all(&managed, &inner)?;
             self.load_logs(&managed, &mut inner)?;
             if is_new {

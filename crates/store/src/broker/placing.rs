@@ -153,6 +153,8 @@ impl Core {
         inner: &mut Inner,
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
+        self.describe_placed(managed, inner, placed)?;
+        self.step("place: described");
         let mut changes = Changes::default();
         for (region, record) in placed {
             changes.put_region(managed.file, *region, record);

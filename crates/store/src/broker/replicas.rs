@@ -244,6 +244,10 @@ impl Core {
         for (region, record) in &promoted {
             changes.put_region(file, *region, record);
         }
+        for (region, record) in &promoted {
+            let former = super::describing::servers_of([&inner.regions[region].layout]);
+            self.describe_instead(managed, inner, (*region, record), &former)?;
+        }
         self.step("replicas: before the mark");
         self.table.commit(&changes)?;
         self.step("replicas: marked stale");

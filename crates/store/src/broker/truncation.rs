@@ -162,6 +162,8 @@ impl Core {
         let geometry = inner.geometry();
         let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
         self.step("truncate: entries cut");
+        self.describe_cut(managed, inner, size_bytes)?;
+        self.step("truncate: described");
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
@@ -203,6 +205,7 @@ impl Core {
         }
         self.step("truncate: recorded");
         inner.record = record;
+        self.describe_size(managed, inner, size_bytes, has_leftovers);
         cut
     }
 
@@ -255,6 +258,7 @@ impl Core {
             changes.put_file(managed.file, &record);
             self.table.commit(&changes)?;
             inner.record = record;
+            self.describe_size(managed, inner, size_bytes, cut.is_err());
         }
         cut
     }

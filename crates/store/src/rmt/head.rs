@@ -111,11 +111,17 @@ impl Head {
 }
 
 impl Table {
+    /// A transaction that changes nothing else: its number is nobody else's. At least `least`.
+    pub fn advance(&self, least: u64) -> Result<u64, RmtError> {
+        self.transact(&Changes::default(), least)
+    }
+
     /// Makes the changes durable, together.
     pub fn commit(&self, changes: &Changes) -> Result<(), RmtError> {
-        if changes.is_empty() {
-            return Ok(());
-        }
+        if changes.is_empty() { Ok(()) } else { self.transact(changes, 0).map(drop) }
+    }
+
+    fn transact(&self, changes: &Changes, least: u64) -> Result<u64, RmtError> {
         // Held over the transaction: the next one goes on from its head.
         let mut known = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let mut head = match known.take() {
@@ -130,14 +136,15 @@ impl Table {
             }
             batch.changes.push((key.clone(), record.as_ref().map(|record| head.add(key, record))));
         }
-        head.record.transactions += 1;
+        head.record.transactions = (head.record.transactions + 1).max(least);
         batch.changes.push((HEAD.to_vec(), Some(head.sealed())));
         if !self.store.commit(&batch)? {
             return Err(RmtError::Conflict);
         }
         // A full or failing disk keeps the number of an earlier one, which contradicts nothing.
         let _ = self.witness.as_ref().map(|witness| witness.note(head.record.transactions));
+        let number = head.record.transactions;
         *known = Some(head);
-        Ok(())
+        Ok(number)
     }
 }

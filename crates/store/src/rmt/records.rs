@@ -112,6 +112,9 @@ pub struct FileRecord {
     /// The managed directory above the stub, free of symbolic links.
     #[n(16)]
     pub root: Option<String>,
+    /// Servers hold descriptions of all its regions. Those of files of earlier versions are written when the file is first loaded.
+    #[cbor(n(17), default)]
+    pub is_described: bool,
 }
 
 /// Where one region lies.

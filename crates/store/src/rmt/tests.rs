@@ -28,6 +28,7 @@ pub(super) fn record(path: &str) -> FileRecord {
         epoch: 0,
         parent: None,
         root: None,
+        is_described: false,
     }
 }
 

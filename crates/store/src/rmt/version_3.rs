@@ -106,6 +106,7 @@ impl From<OldFile> for FileRecord {
             epoch: 0,
             parent: None,
             root: None,
+            is_described: false,
         }
     }
 }

@@ -7,6 +7,8 @@
 //! The directories that Stripewise makes may be passed through but not listed (mode 0711): an object is reached by those who know its
 //! file's random id and whom the object's own mode permits, which is its file's.
 
+mod descriptions;
+
 use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
 use crate::client::descriptors::{Descriptor, default_base};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -347,7 +349,8 @@ impl ServerBackend for DirectoryServer {
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
-            rustix::fs::fsync(objects)
+            rustix::fs::fsync(objects)?;
+            descriptions::sync(objects, file)
         };
         sync(self.open_objects()?.as_fd()).map_err(|errno| self.fault("syncing the names of objects", errno))
     }
@@ -380,6 +383,8 @@ impl ServerBackend for DirectoryServer {
     fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
         let name = directory_of(file);
         let remove = |objects: BorrowedFd<'_>| {
+            // First: what is described and has no objects would look lost.
+            descriptions::remove(objects, file)?;
             let directory = match rustix::fs::openat(objects, &name, DIRECTORY, Mode::empty()) {
                 Err(Errno::NOENT) => return Ok(()),
                 result => result?,
@@ -396,6 +401,26 @@ impl ServerBackend for DirectoryServer {
             }
         };
         remove(self.open_objects()?.as_fd()).map_err(|errno| self.fault("removing the objects of a file", errno))
+    }
+
+    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
+        let append = |objects: BorrowedFd<'_>| descriptions::append(objects, file, head, lines);
+        self.with_objects(append)?.map_err(|errno| self.fault("describing a file", errno))
+    }
+
+    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        let replace = |objects: BorrowedFd<'_>| descriptions::replace(objects, file, text);
+        self.with_objects(replace)?.map_err(|errno| self.fault("describing a file", errno))
+    }
+
+    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
+        let sync = |objects: BorrowedFd<'_>| descriptions::sync(objects, file);
+        self.with_objects(sync)?.map_err(|errno| self.fault("syncing the description of a file", errno))
+    }
+
+    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
+        descriptions::all(self.open_objects()?.as_fd())
+            .map_err(|errno| self.fault("reading descriptions of files", errno))
     }
 
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {

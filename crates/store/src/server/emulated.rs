@@ -202,6 +202,22 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.inner.remove_file(file)
     }
 
+    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
+        self.inner.describe(file, head, lines)
+    }
+
+    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        self.inner.describe_anew(file, text)
+    }
+
+    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
+        self.inner.sync_description(file)
+    }
+
+    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
+        self.inner.descriptions()
+    }
+
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
         self.inner.objects()
     }

@@ -32,6 +32,8 @@ pub enum Call<'a> {
     SetOwnership(ObjectName),
     Remove(ObjectName),
     RemoveFile(FileId),
+    Describe(FileId),
+    SyncDescription(FileId),
     Objects,
     FreeBytes,
 }
@@ -160,6 +162,18 @@ impl<H: Hook> ServerBackend for Hooked<H> {
     }
     fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
         self.call(Call::RemoveFile(file), |inner, _| inner.remove_file(file))
+    }
+    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
+        self.call(Call::Describe(file), |inner, _| inner.describe(file, head, lines))
+    }
+    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        self.call(Call::Describe(file), |inner, _| inner.describe_anew(file, text))
+    }
+    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
+        self.call(Call::SyncDescription(file), |inner, _| inner.sync_description(file))
+    }
+    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
+        self.call(Call::Objects, |inner, _| inner.descriptions())
     }
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
         self.call(Call::Objects, |inner, _| inner.objects())

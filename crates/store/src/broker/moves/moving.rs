@@ -16,6 +16,7 @@
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
+use super::super::describing::servers_of;
 use super::super::files::{Inner, Managed};
 use super::super::room::{Full, NoRoom};
 use super::super::{Core, guard};
@@ -168,6 +169,7 @@ impl Core {
             going: &going,
             number: task.number,
             dead: HashSet::new(),
+            described: false,
             committed: false,
         };
         if !self.moves.begun(task.number, &going, used) {
@@ -380,6 +382,8 @@ struct Move<'a> {
     number: MoveNumber,
     /// Who died inside, and whose writes have been copied since.
     dead: HashSet<(ProcessSlot, Incarnation)>,
+    /// Servers may have been told that the region lies at its new place.
+    described: bool,
     committed: bool,
 }
 
@@ -390,6 +394,15 @@ impl Drop for Move<'_> {
         inner.move_slots &= !(1 << going.slot);
         if self.committed {
             return;
+        }
+        if self.described
+            && let Some(place) = inner.regions.get(&going.region)
+        {
+            // Before anybody writes there again.
+            let new_servers = servers_of(going.new.iter().map(|new| &new.layout));
+            if let Err(refusal) = self.core.describe_instead(managed, &inner, (going.region, place), &new_servers) {
+                self.core.state.note(&format!("{}: {refusal}", inner.record.path));
+            }
         }
         managed.control.give_up_move(going.region, going.slot);
         inner.moving.remove(&going.region);
@@ -566,6 +579,9 @@ impl Move<'_> {
         if placement != inner.placement {
             changes.put_placement(file, &placement);
         }
+        self.described = true;
+        let old_servers = servers_of([&going.old.layout]);
+        core.describe_instead(managed, inner, (region, &new), &old_servers)?;
         core.step("move: before the commit");
         core.table.commit(&changes).map_err(Refusal::from)?;
         core.step("move: committed");
