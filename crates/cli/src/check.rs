@@ -6,7 +6,8 @@ use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use stripewise_store::protocol::{Admin, Reply};
+use stripewise_store::broker::Broker;
+use stripewise_store::protocol::{Admin, Finding, Reply};
 
 /// Find orphans, lost or overwritten stubs and faulty servers
 ///
@@ -17,7 +18,7 @@ Examples:
   stripewise check
   stripewise check --repair")]
 pub(crate) struct CheckArgs {
-    /// Restore stubs and free what belongs to no file
+    /// Restore stubs and free what belongs to no file; make a damaged mapping table anew
     #[arg(long)]
     repair: bool,
 }
@@ -35,10 +36,47 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: CheckArgs) -> Result<Verdict> {
+    let rebuilt = match check_table(context, arguments.repair)? {
+        Table::Whole => Vec::new(),
+        Table::Rebuilt(findings) => findings,
+        Table::Damaged(findings) => return show(context, findings),
+    };
+    // What no record of a new table names is looked at by a person before it is removed.
+    let repair = arguments.repair && rebuilt.is_empty();
     let store = Store::open(context)?;
-    let Reply::Findings { findings } = store.admin(Admin::Check { repair: arguments.repair })? else {
+    let Reply::Findings { findings } = store.admin(Admin::Check { repair })? else {
         bail!("the broker answered a check with something else; use one version of stripewise");
     };
+    show(context, rebuilt.into_iter().chain(findings).collect())
+}
+
+enum Table {
+    Whole,
+    Damaged(Vec<Finding>),
+    Rebuilt(Vec<Finding>),
+}
+
+/// Before any broker: none starts over a damaged table.
+fn check_table(context: &Context, repair: bool) -> Result<Table> {
+    let cluster = context.cluster()?;
+    let damages = Broker::table_damages(&cluster)?;
+    if damages.is_empty() {
+        return Ok(Table::Whole);
+    }
+    let finding = |what: String, repaired| Finding {
+        what: format!("mapping table: {what}"),
+        remedy: if repaired { "" } else { "end all programs that use the cluster, then `stripewise check --repair`" }
+            .to_owned(),
+        repaired,
+    };
+    if !repair {
+        return Ok(Table::Damaged(damages.into_iter().map(|what| finding(what, false)).collect()));
+    }
+    let said = Broker::rebuild_table(&cluster)?;
+    Ok(Table::Rebuilt(damages.into_iter().chain(said).map(|what| finding(what, true)).collect()))
+}
+
+fn show(context: &Context, findings: Vec<Finding>) -> Result<Verdict> {
     let open = findings.iter().any(|finding| !finding.repaired);
     if context.json {
         let findings = findings

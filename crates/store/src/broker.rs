@@ -23,6 +23,7 @@
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
 //! | `table` | the mapping table at a start, and the last good copy of it |
+//! | `rebuilding` | a new mapping table from what is left |
 //! | `recovery` | what a predecessor left unfinished |
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
@@ -43,6 +44,7 @@ mod names;
 mod observing;
 mod placing;
 mod proof;
+mod rebuilding;
 mod recovery;
 mod replicas;
 mod requests;
@@ -84,7 +86,7 @@ pub enum BrokerError {
     #[error("cluster.toml: {what}")]
     Cluster { what: String },
     #[error(
-        "{} has no mapping table, but server {server} holds {objects} objects of this cluster: the state directory was lost or is not mounted. Mount it or restore it from a backup;          only if the managed files are not wanted any more, delete `stripewise-objects` in the server directories and run `stripewise init` anew",
+        "{} has no mapping table, but server {server} holds {objects} objects of this cluster: the state directory was lost or is not mounted. Mount it or restore it from a backup; if neither can be done, `stripewise check --repair` makes a new table from the servers' descriptions; only if the managed files are not wanted any more, delete `stripewise-objects` in the server directories and run `stripewise init` anew",
         state.display()
     )]
     LostTable { state: PathBuf, server: String, objects: usize },
@@ -93,6 +95,8 @@ pub enum BrokerError {
         table.display(), table::first_of(damages)
     )]
     DamagedTable { table: PathBuf, damages: Vec<String> },
+    #[error("the mapping table cannot be made anew: {what}")]
+    NotRebuilt { what: String },
     #[error(
         "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
     )]

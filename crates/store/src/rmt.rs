@@ -34,6 +34,7 @@ mod fragments;
 mod head;
 mod keys;
 pub mod lmdb;
+mod memory;
 mod pages;
 mod records;
 mod sealed;
@@ -196,6 +197,15 @@ impl Table {
         }
         head::Head::read(store.as_ref())?.refuse_unknown_needs()?;
         Ok(Self { store, head: Mutex::default(), witness: None })
+    }
+
+    /// What can be read of the table in `directory`, which may be damaged or gone. It is not changed by changes to this one.
+    pub fn salvage(directory: &Path) -> Result<Self, RmtError> {
+        let entries = match lmdb::LmdbStore::exists(directory) {
+            true => Audit::whole_entries(directory)?,
+            false => Entries::new(),
+        };
+        Ok(Self { store: Box::new(memory::MemoryStore::new(entries)), head: Mutex::default(), witness: None })
     }
 
     /// From now on notes in `directory` which transaction was the last.

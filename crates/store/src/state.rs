@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `rmt/` | the mapping table, and `committed`: the number of its last transaction |
 //! | `rmt.good/` | the last good copy of the table |
+//! | `rmt.damaged-N/` | tables that a repair has replaced |
 //! | `rmt.vN/` | the table as it was before it was rewritten from version N |
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
 //! | `broker.lock` | held by the process that is the broker, and says which that is |

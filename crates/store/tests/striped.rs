@@ -35,12 +35,16 @@ mod power;
 mod power_lost;
 #[path = "striped/processes.rs"]
 mod processes;
+#[path = "striped/recovered.rs"]
+mod recovered;
 #[path = "striped/replicas.rs"]
 mod replicas;
 #[path = "striped/replicas_killed.rs"]
 mod replicas_killed;
 #[path = "striped/replicas_loaded.rs"]
 mod replicas_loaded;
+#[path = "striped/table_damaged.rs"]
+mod table_damaged;
 #[path = "striped/watched.rs"]
 mod watched;
 #[path = "striped/world.rs"]
@@ -55,6 +59,7 @@ fn role() {
         std::env::var("STRIPED_ARGUMENTS").unwrap().split_whitespace().map(str::to_owned).collect();
     match role.as_str() {
         "broker" => processes::serve(&world),
+        "dying-mover" => recovered::die_before_the_commit(&world, &arguments),
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),
         "worker" => killed::work(&world, &arguments),

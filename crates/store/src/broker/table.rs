@@ -45,7 +45,7 @@ fn refuse_damage(directory: &Path, audit: &Audit) -> Result<(), BrokerError> {
 }
 
 /// A new table over servers that hold objects would make orphans of them all.
-fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<(), BrokerError> {
+pub(super) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<(), BrokerError> {
     if let Some(transactions) = Audit::last_transaction(&state.table_path()) {
         let what = format!("it is missing or empty, but {transactions} transactions were committed");
         return Err(BrokerError::DamagedTable { table: state.table_path(), damages: vec![what] });

@@ -42,8 +42,13 @@ impl Audit {
         Ok(Self::with_records(directory)?.0)
     }
 
-    /// As [`Self::of`], with all records that are whole, without their checksums.
-    pub(super) fn with_records(directory: &Path) -> Result<(Self, Entries), RmtError> {
+    /// The entries of a table that are whole, whatever is wrong with it.
+    pub(super) fn whole_entries(directory: &Path) -> Result<Entries, RmtError> {
+        Ok(Self::with_records(directory)?.1)
+    }
+
+    /// As [`Self::of`], with all entries that are whole.
+    fn with_records(directory: &Path) -> Result<(Self, Entries), RmtError> {
         let (mut audit, records) = Self::read(&directory.join(lmdb::FILE))?;
         match Witness::read(directory) {
             Ok(Some(last)) if audit.is_whole() && audit.transactions.unwrap_or(0) < last => {
@@ -119,7 +124,7 @@ impl Audit {
                 _ => digest = digest.wrapping_add(sealed::digest_of(key, record)),
             }
             has_version |= key == b"v";
-            records.push((key.clone(), record.to_vec()));
+            records.push((key.clone(), value.clone()));
         }
         self.records = records.len() as u64;
         match head {
