@@ -10,6 +10,8 @@ mod capture;
 mod driver;
 #[path = "faults/inputs.rs"]
 mod inputs;
+#[path = "faults/instructions.rs"]
+mod instructions;
 #[path = "faults/interrupts.rs"]
 mod interrupts;
 #[path = "faults/killing.rs"]

@@ -364,6 +364,29 @@ pub(crate) fn close_raw(descriptor: rustix::fd::OwnedFd) {
     unsafe { rustix::io::close(std::os::fd::IntoRawFd::into_raw_fd(descriptor)) };
 }
 
+/// Before the close of a managed file that may be written: says so if something changed the size of its stub past the
+/// library, which nothing but a system call of the program's own can do through this descriptor.
+pub(crate) fn look_at_stub(open: &Open, descriptor: c_int) {
+    if !open.file().is_ok_and(StripedFile::is_writable) {
+        return;
+    }
+    let _errno = process::Errno::keep();
+    // SAFETY: the program's own, which it is about to close.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let is_damaged = |status: Stat| {
+        (status.st_dev, status.st_ino) == open.identity()
+            && status.st_nlink > 0
+            && !size_may_be_stub(status.st_size as u64)
+    };
+    if rustix::fs::fstat(borrowed).is_ok_and(is_damaged) {
+        let mut name: capture::PathBuffer = [0; _];
+        let length = capture::name_of(borrowed, &mut name);
+        let what = b": something wrote over the stub past the library; the data is whole; \
+            `stripewise check --repair` restores the stub";
+        process::log_once(Level::Warn, &[b"stripewise: ", &name[..length], what]);
+    }
+}
+
 /// Whether an open regular file is a stub.
 pub(crate) fn is_stub(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
     is_on() && size_may_be_stub(status.st_size as u64) && read_stub(descriptor).is_ok_and(|stub| stub.is_some())

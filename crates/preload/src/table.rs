@@ -107,6 +107,7 @@ pub const TABLE: &[Group] = &[
     refused("shared writable mappings", "posix/map.rs", "ENODEV", &[
         "mmap", "mmap64",
     ]),
+    refused("mappings that grow", "posix/map.rs", "ENOMEM", &["mremap"]),
     served("wide characters", "posix/wide.rs", &[
         "getwc", "getwc_unlocked", "fgetwc", "fgetwc_unlocked", "fgetws", "fgetws_unlocked", "__fgetws_chk",
         "__fgetws_unlocked_chk", "getwchar", "getwchar_unlocked", "ungetwc", "putwc", "putwc_unlocked", "fputwc",
@@ -161,7 +162,7 @@ pub const TABLE: &[Group] = &[
         "flock", "lockf", "lockf64",
     ]),
     harmless("mappings", "a mapping of a managed file is memory of the process's own", &[
-        "munmap", "__munmap", "msync", "mremap", "mprotect", "madvise", "mincore", "mlock", "mlock2", "munlock",
+        "munmap", "__munmap", "msync", "mprotect", "madvise", "mincore", "mlock", "mlock2", "munlock",
         "remap_file_pages",
     ]),
     harmless("all files at once",
@@ -272,6 +273,7 @@ pub const NUMBERS: &[Group] = &[
         "execve", "execveat", "exit_group",
     ]),
     refused("shared writable mappings", BY_NUMBER, "ENODEV", &["mmap"]),
+    refused("mappings that grow", BY_NUMBER, "ENOMEM", &["mremap"]),
     refused("moves inside the kernel", BY_NUMBER, "EXDEV", &["copy_file_range"]),
     refused("moves inside the kernel", BY_NUMBER, "EINVAL", &["sendfile", "splice"]),
     refused("the kernel's aio", BY_NUMBER, "EINVAL", &["io_submit"]),
@@ -301,7 +303,7 @@ pub const NUMBERS: &[Group] = &[
         "flock", "fadvise64", "cachestat",
     ]),
     harmless("mappings", "a mapping of a managed file is memory of the process's own", &[
-        "munmap", "mremap", "mprotect", "msync", "madvise", "mincore", "remap_file_pages",
+        "munmap", "mprotect", "msync", "madvise", "mincore", "remap_file_pages",
     ]),
     harmless("all files at once",
         "what redirection wrote is made durable by the servers' file systems in the same call", &[

@@ -42,6 +42,23 @@ int main(void)
     } else {
         CALL(close(reader));
     }
+    /* A map that grows shows what follows in the file, or does not grow. */
+    static const char *const GROWN[] = {"mremap_private", "mremap_shared"};
+    for (int shared = 0; shared < 2; shared++) {
+        map = mmap(NULL, 65536, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        char *grown = mremap(map, 65536, 262144, MREMAP_MAYMOVE);
+        if (tagged_after(GROWN[shared], grown == MAP_FAILED ? -1 : 0) != 0) {
+            if (memcmp(map, data, 65536) != 0)
+                say("WRONG DATA in the map that did not grow");
+            munmap(map, 65536);
+            grown = mmap(NULL, 262144, PROT_READ, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        }
+        if (memcmp(grown, data, 262144) != 0)
+            say("WRONG DATA in the grown map");
+        grown = mremap(grown, 262144, 4096, 0);
+        CALL(grown != MAP_FAILED && memcmp(grown, data, 4096) == 0);
+        munmap(grown, 4096);
+    }
     /* The last byte of the file and zeros after it in the same page. */
     map = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
     if (tagged_after("mmap_private_read", map == MAP_FAILED ? -1 : 0) == 0) {

@@ -60,6 +60,19 @@ int main(void)
     CALL(unlink("loop"));
     CALL(unlink("link"));
 
+    /* What /proc tells of a descriptor: its name, and the file once more, with a position of its own. */
+    char proc[40], name[4096];
+    snprintf(proc, sizeof proc, "/proc/self/fd/%d", linked);
+    ssize_t length = readlink(proc, name, sizeof name - 1);
+    name[length < 0 ? 0 : length] = 0;
+    say("named %s", strrchr(name, '/') ? strrchr(name, '/') : "nothing");
+    int again = (int)CALL(open(proc, O_RDONLY));
+    CALL(read(again, buffer, 16));
+    show("again", buffer, 3);
+    CALL(write(again, "x", 1));
+    CALL(lseek(linked, 0, SEEK_CUR));
+    CALL(close(again));
+
     int path = (int)CALL(open("c", O_PATH));
     CALL(read(path, buffer, 1));
     struct stat status;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// A managed file `managed` of 3 MiB.
-fn managed() -> (Place, Vec<u8>) {
+pub(crate) fn managed() -> (Place, Vec<u8>) {
     preload();
     let place = Place::with_cluster();
     let data = noise(3 << 20);
@@ -16,7 +16,7 @@ fn managed() -> (Place, Vec<u8>) {
     (place, data)
 }
 
-fn cat(place: &Place, name: &str) -> Vec<u8> {
+pub(crate) fn cat(place: &Place, name: &str) -> Vec<u8> {
     let said = place.command(&["run", "--", "cat", name]).output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     said.stdout

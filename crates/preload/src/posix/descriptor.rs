@@ -67,6 +67,7 @@ interpose! {
             Known::Captured(key) => Some(key),
             Known::Managed(open) => {
                 let key = open.key();
+                redirect::look_at_stub(&open, fd);
                 drop(open);
                 key
             }

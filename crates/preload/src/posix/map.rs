@@ -9,6 +9,7 @@ use crate::process;
 use crate::real::interpose;
 use crate::redirect::map as redirected;
 use libc::{c_int, c_void, off_t, size_t};
+use rustix::io::Errno;
 use stripewise_layout::FileOffset;
 use stripewise_trace::call::Call;
 
@@ -41,5 +42,16 @@ interpose! {
                 })
             }
         }
+    }
+
+    /// A copy that grew would show zeros, or raise SIGBUS, where a mapping of the file shows what follows.
+    fn mremap[] (
+        address: *mut c_void, length: size_t, wanted: size_t, flags: c_int, to: *mut c_void,
+    ) -> *mut c_void |real| {
+        if wanted > length && redirected::is_copy(address) {
+            process::fail(Errno::NOMEM);
+            return libc::MAP_FAILED;
+        }
+        real(address, length, wanted, flags, to)
     }
 }

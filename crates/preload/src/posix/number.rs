@@ -163,6 +163,8 @@ unsafe fn by_descriptor(number: c_long, words: &Words) -> Option<c_long> {
         SYS_fchown => names::fchown(fd: c_int = 0, user: uid_t = 1, group: gid_t = 2) -> c_int;
         SYS_mmap => map::mmap(address: *mut c_void = 0, length: size_t = 1, protection: c_int = 2, flags: c_int = 3,
             fd: c_int = 4, offset: off_t = 5) -> *mut c_void;
+        SYS_mremap => map::mremap(address: *mut c_void = 0, length: size_t = 1, wanted: size_t = 2, flags: c_int = 3,
+            to: *mut c_void = 4) -> *mut c_void;
         SYS_setrlimit => extent::setrlimit(resource: c_int = 0, limit: *const libc::rlimit = 1) -> c_int;
         SYS_prlimit64 => extent::prlimit(process: libc::pid_t = 0, resource: c_int = 1,
             limit: *const libc::rlimit = 2, before: *mut libc::rlimit = 3) -> c_int;

@@ -1,23 +1,62 @@
 //! Mapping managed files: a filled copy, never the stub.
 //!
-//! A private mapping is anonymous memory with the file's bytes; a shared one that only reads is a sealed copy in a
-//! memory file opened for reading, so that `mprotect` cannot make it writable later. A shared writable one would need
-//! the data's pages themselves: it is refused with ENODEV, as by file systems without mapping. A copy does not see
-//! later writes, and beyond the end it is zero where a file would raise SIGBUS.
+//! The bytes lie in a memory file; a shared mapping, which only reads, is of a descriptor that only reads, so that
+//! `mprotect` cannot make it writable later. A shared writable one would need the data's pages themselves: it is refused
+//! with ENODEV, as by file systems without mapping. A copy does not see later writes, and beyond the end it is zero where
+//! a file would raise SIGBUS. It has no bytes to grow by, so it does not grow; it is known by its name in `/proc`.
 //!
 //! The memory that the program gets is mapped by the function behind ours, so that a library that patched it to watch
 //! mappings (UCX) sees this one.
 
-use super::Open;
 use super::data::failed;
+use super::{Closing, Open};
 use crate::process::{self, Inside};
 use libc::{c_int, c_void};
+use rustix::fd::AsRawFd;
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::CStr;
 use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::FileOffset;
 use stripewise_store::file::StripedFile;
+
+/// `/proc/self/maps` calls a copy `/memfd:NAME`.
+const NAME: &CStr = c"stripewise-copy";
+
+/// Whether this process, or one that it was forked from, ever mapped a managed file.
+static MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a copy of a managed file is mapped at an address.
+pub(crate) fn is_copy(address: *const c_void) -> bool {
+    if !MAPPED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let _errno = process::Errno::keep();
+    let _inside = Inside::enter();
+    maps().is_ok_and(|text| {
+        text.split(|byte| *byte == b'\n').any(|line| {
+            let text = String::from_utf8_lossy(line);
+            let range = text.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |hexadecimal| usize::from_str_radix(hexadecimal, 16).unwrap_or(0);
+            range.is_some_and(|(start, end)| (number(start)..number(end)).contains(&address.addr()))
+                && text.contains("/memfd:stripewise-copy")
+        })
+    })
+}
+
+fn maps() -> Result<Vec<u8>, Errno> {
+    let file = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let file = Closing(Some(file));
+    let (mut text, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        match rustix::io::read(file.borrow(), &mut part)? {
+            0 => return Ok(text),
+            bytes => text.extend_from_slice(&part[..bytes]),
+        }
+    }
+}
 
 /// The function behind ours.
 type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
@@ -41,63 +80,55 @@ pub(crate) unsafe fn map(
     if !open.is_readable() {
         return Err(Errno::ACCESS);
     }
-    let kind = flags & libc::MAP_TYPE;
+    let kind = match flags & libc::MAP_TYPE {
+        libc::MAP_PRIVATE => libc::MAP_PRIVATE,
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if protection & libc::PROT_WRITE != 0 => return Err(Errno::NODEV),
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => libc::MAP_SHARED,
+        _ => return Err(Errno::INVAL),
+    };
     let kept = flags & !(libc::MAP_TYPE | libc::MAP_POPULATE | libc::MAP_LOCKED);
-    let wanted = ProtFlags::from_bits_retain(protection as u32);
-    match kind {
-        libc::MAP_PRIVATE => {
-            // SAFETY: the caller's promise; filled before the program knows of it.
-            unsafe {
-                let (both, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-                let memory = checked(real(address, length, both, kept | kind, -1, 0))?;
-                let filled = fill(file, memory, length, offset).and_then(|()| {
-                    rustix::mm::mprotect(memory, length, MprotectFlags::from_bits_retain(wanted.bits()))
-                });
-                if let Err(errno) = filled {
-                    let _ = rustix::mm::munmap(memory, length);
-                    return Err(errno);
-                }
-                Ok(memory)
-            }
-        }
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE if wanted.contains(ProtFlags::WRITE) => Err(Errno::NODEV),
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => {
-            // SAFETY: as above.
-            unsafe { map_sealed(file, real, address, length, protection, kept, offset) }
-        }
-        _ => Err(Errno::INVAL),
-    }
+    let copy = super::with_room(|| {
+        let copy = copy(file, length, offset)?;
+        if kind == libc::MAP_SHARED { for_reading(&copy) } else { Ok(copy) }
+    })?;
+    MAPPED.store(true, Ordering::Relaxed);
+    // A hook that comes back by `syscall` must not enter our descriptor in the table.
+    let _inside = Inside::enter();
+    // SAFETY: the caller's promise.
+    unsafe { checked(real(address, length, protection, kept | kind, copy.borrow().as_raw_fd(), 0)) }
 }
 
-/// # Safety
-/// As [`map`].
-unsafe fn map_sealed(
-    file: &StripedFile,
-    real: Map,
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    kept: c_int,
-    offset: u64,
-) -> Result<*mut c_void, Errno> {
-    use rustix::fd::AsRawFd;
-    let memory_file = super::Closing(Some(rustix::fs::memfd_create(c"stripewise-copy", MemfdFlags::CLOEXEC)?));
-    rustix::fs::ftruncate(memory_file.borrow(), length as u64)?;
+/// A memory file with `length` bytes of the file from `offset` on.
+fn copy(file: &StripedFile, length: usize, offset: u64) -> Result<Closing, Errno> {
+    let copy = Closing(Some(rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC)?));
+    with_any_size(|| rustix::fs::ftruncate(copy.borrow(), length as u64))?;
+    let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a mapping of our own at the kernel's choice, gone before this returns.
     unsafe {
-        let both = ProtFlags::READ | ProtFlags::WRITE;
-        let scratch = rustix::mm::mmap(std::ptr::null_mut(), length, both, MapFlags::SHARED, memory_file.borrow(), 0)?;
+        let scratch = rustix::mm::mmap(std::ptr::null_mut(), length, both, MapFlags::SHARED, copy.borrow(), 0)?;
         let filled = fill(file, scratch, length, offset);
         rustix::mm::munmap(scratch, length)?;
         filled?;
     }
-    let link = format!("/proc/self/fd/{}", memory_file.borrow().as_raw_fd());
-    let reading =
-        super::Closing(Some(rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
-    // A hook that comes back by `syscall` must not enter our descriptor in the table.
-    let _inside = Inside::enter();
-    // SAFETY: the caller's promise.
-    unsafe { checked(real(address, length, protection, kept | libc::MAP_SHARED, reading.borrow().as_raw_fd(), 0)) }
+    Ok(copy)
+}
+
+fn for_reading(copy: &Closing) -> Result<Closing, Errno> {
+    let link = format!("/proc/self/fd/{}", copy.borrow().as_raw_fd());
+    Ok(Closing(Some(rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)))
+}
+
+/// The kernel holds the program's limit on the size of files against memory files, too: it is out of the way meanwhile.
+fn with_any_size<T>(make: impl FnOnce() -> T) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Fsize);
+    let is_raised = limits.current != limits.maximum
+        && setrlimit(Resource::Fsize, Rlimit { current: limits.maximum, maximum: limits.maximum }).is_ok();
+    let result = make();
+    if is_raised {
+        let _ = setrlimit(Resource::Fsize, limits);
+    }
+    result
 }
 
 fn checked(memory: *mut c_void) -> Result<*mut c_void, Errno> {
