@@ -28,5 +28,7 @@ mod redirected;
 mod servers;
 #[path = "faults/sizes.rs"]
 mod sizes;
+#[path = "faults/state_full.rs"]
+mod state_full;
 #[path = "faults/stubs.rs"]
 mod stubs;
