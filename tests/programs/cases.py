@@ -56,7 +56,7 @@ C_FLAGS = ("-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
 POSIX = [
     "open_flags", "read_write", "size", "append", "duplicates", "processes", "locks", "status", "names", "streams",
     "standard_streams", "aio", "maps", "copies", "direct", "threads", "signals", "limits", "descriptors", "concurrent",
-    "rings", "forks", "wide", "walks", "numbers",
+    "rings", "forks", "wide", "walks", "numbers", "programs",
 ]
 
 
@@ -128,8 +128,6 @@ def mpi_cases() -> list[Case]:
     # Debian's MPICH loads UCX; Open MPI does where asked to.
     for label, mpi, environment, arguments in (
         ("mpich", "mpich", (), ()), ("openmpi", "openmpi", (), ()), ("openmpi-ucx", "openmpi", OPENMPI_UCX, ("libucm.so",)),
-        # Open MPI's own patcher watches mappings for UCX.
-        ("openmpi-patcher", "openmpi", (*OPENMPI_UCX, ("OMPI_MCA_opal_common_ucx_opal_mem_hooks", "1")), ("libucm.so",)),
     ):
         cases.append(Case(f"mpi/maps/{label}", ("{mpirun}", mpi, "2", f"{{build}}/maps-{mpi}", *arguments), source="mpi/maps.c",
                           build_as=f"maps-{mpi}", flags=("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"), mpi=mpi, ranks=2,
@@ -148,6 +146,7 @@ def python_cases() -> list[Case]:
     cases = [
         Case(f"python/{name}", ("{python}", f"{{here}}/python/{name}.py"), modules=modules)
         for name, modules in (("files", ()), ("descriptors", ()), ("archives", ()), ("sqlite", ("sqlite3",)),
+                              ("sqlite_wal", ("sqlite3",)),
                               ("arrays", ("numpy",)), ("hdf5", ("h5py",)))
     ]
     cases.append(Case("python/mpi_maps/mpich", ("{mpirun}", "mpich", "1", "{python}", "{here}/python/mpi_maps.py", "libmpich.so.12"),
@@ -162,10 +161,11 @@ def python_cases() -> list[Case]:
 
 
 def shell_cases() -> list[Case]:
-    needs = {"rsync": ("rsync",), "sqlite": ("sqlite3",)}
+    needs = {"rsync": ("rsync",), "sqlite": ("sqlite3",), "compile": ("gcc", "make"), "scripts": ("perl",), "git": ("git",)}
     cases = [
         Case(f"shell/{name}", ("bash", f"{{here}}/shell/{name}.sh"), programs=needs.get(name, ()))
-        for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite")
+        for name in ("redirection", "copying", "text", "moving", "rsync", "archive", "sqlite", "compile", "scripts", "venv",
+                     "git")
     ]
     cases.append(Case("fio/direct", ("bash", "{here}/shell/fio.sh", "psync", "--direct=1"), programs=("fio",), timeout_s=120))
     for engine in ("psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "libaio"):

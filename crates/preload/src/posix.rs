@@ -4,7 +4,9 @@
 pub(crate) mod aio;
 mod data;
 mod descriptor;
+mod exec;
 mod extent;
+mod load;
 mod map;
 mod names;
 mod number;

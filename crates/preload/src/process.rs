@@ -5,6 +5,8 @@
 //! even when it was made by a raw system call. A child of `vfork` shares all memory with its parent: it is told apart
 //! by its process number, and what it does to its own descriptors changes no table.
 
+pub(crate) mod helper;
+
 use crate::{capture, redirect};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::Cell;
@@ -193,6 +195,7 @@ fn begin() -> bool {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     let captures = capture::prepare();
     let redirects = redirect::prepare();
+    redirect::exec::prepare();
     if captures || redirects {
         begin_process();
     }

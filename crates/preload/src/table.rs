@@ -119,9 +119,15 @@ pub const TABLE: &[Group] = &[
         "aio_read", "aio_read64", "aio_write", "aio_write64", "aio_fsync", "aio_fsync64", "aio_return",
         "aio_return64", "lio_listio", "lio_listio64",
     ]),
+    served("programs", "posix/exec.rs", &[
+        "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat", "posix_spawn",
+        "posix_spawnp",
+    ]),
+    served("shared objects", "posix/load.rs", &["dlopen", "dlmopen"]),
     served("processes", "posix/spawn.rs", &[
-        "_exit", "_Exit", "execve", "execv", "execvp", "execvpe", "fexecve", "execveat",
-        "posix_spawn_file_actions_addopen", "posix_spawn_file_actions_destroy",
+        "_exit", "_Exit", "posix_spawn_file_actions_addopen", "posix_spawn_file_actions_adddup2",
+        "posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np",
+        "posix_spawn_file_actions_destroy",
     ]),
     harmless("asynchronous I/O",
         "a managed request is finished when it is submitted, and its control block says so to libc", &[
@@ -216,16 +222,14 @@ pub const TABLE: &[Group] = &[
         "catopen", "catclose", "catgets", "setmntent", "__setmntent", "getmntent", "getmntent_r", "__getmntent_r",
         "addmntent", "endmntent", "__endmntent", "fgetgrent", "fgetgrent_r", "putgrent", "fgetpwent", "fgetpwent_r",
         "putpwent", "fgetsgent", "fgetsgent_r", "putsgent", "fgetspent", "fgetspent_r", "putspent", "utmpname",
-        "utmpxname", "updwtmp", "updwtmpx", "bindtextdomain", "dlopen", "dlmopen", "iconv_open", "ruserpass",
+        "utmpxname", "updwtmp", "updwtmpx", "bindtextdomain", "iconv_open", "ruserpass",
         "_nss_files_init",
     ]),
     harmless("processes",
         "the new program loads this library itself; a child made otherwise finds its state emptied", &[
-        "fork", "__fork", "_Fork", "vfork", "__vfork", "clone", "__clone", "posix_spawn", "posix_spawnp",
-        "posix_spawn_file_actions_init", "posix_spawn_file_actions_addclose", "posix_spawn_file_actions_adddup2",
-        "posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np",
-        "posix_spawn_file_actions_addclosefrom_np", "posix_spawn_file_actions_addtcsetpgrp_np", "execl", "execle",
-        "execlp", "system", "__libc_system", "daemon", "wordexp", "pidfd_spawn", "pidfd_spawnp", "quick_exit",
+        "fork", "__fork", "_Fork", "vfork", "__vfork", "clone", "__clone",
+        "posix_spawn_file_actions_init", "posix_spawn_file_actions_addclose",
+        "posix_spawn_file_actions_addclosefrom_np", "posix_spawn_file_actions_addtcsetpgrp_np", "system", "__libc_system", "daemon", "wordexp", "pidfd_spawn", "pidfd_spawnp", "quick_exit",
     ]),
     harmless("names inside libc", "not for programs: no header of today leads to them", &[
         "__open64_nocancel", "__open_nocancel", "__read_nocancel", "__write_nocancel", "__close_nocancel",

@@ -20,7 +20,6 @@
 //! | `replicas` | further copies of regions |
 //! | `fragments` | small parts of requests on SSDs |
 //! | `switch` | whether a file has them, and what became of them |
-//! | `inodes` | the inodes of stubs, published |
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
 //! | `table` | the mapping table at a start, and the last good copy of it |
@@ -29,7 +28,7 @@
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
 //!
-//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names', the inodes' and the maps' alone. A file's lock
+//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
@@ -39,7 +38,6 @@ mod describing;
 mod drained;
 mod files;
 mod fragments;
-mod inodes;
 mod loading;
 mod moves;
 mod names;
@@ -62,7 +60,6 @@ use crate::server::description::Sequence;
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
-use crate::shared::inodes::Inodes;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
 use crate::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 use loading::Entry;
@@ -72,7 +69,7 @@ use room::Room;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -104,27 +101,8 @@ pub enum BrokerError {
         "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
     )]
     OldUser { found: u32, process: u64 },
-    #[error(
-        "the file system of the state directory {} is full ({what}); free some room there and repeat. What the cluster holds is not touched by that",
-        state.display()
-    )]
-    StateFull { state: PathBuf, what: String },
     #[error("{action}: {source}")]
     Os { action: &'static str, source: rustix::io::Errno },
-}
-
-impl BrokerError {
-    /// Says of an error for want of room in which directory to free some.
-    fn of_state(self, state: &Path) -> Self {
-        let is_full = match &self {
-            Self::State(StateError::Os { source, .. })
-            | Self::Stations(StationsError::Os { source, .. } | StationsError::Map(source))
-            | Self::Os { source, .. } => StateError::is_full(*source),
-            Self::Table(error) => error.is_full(),
-            _ => false,
-        };
-        if is_full { Self::StateFull { state: state.to_owned(), what: self.to_string() } } else { self }
-    }
 }
 
 /// How a broker is started, beside its cluster.
@@ -185,10 +163,6 @@ pub struct Broker;
 impl Broker {
     /// Becomes the broker of the cluster's state directory, if there is none. When this returns, clients can connect.
     pub fn start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
-        Self::try_start(cluster, options).map_err(|error| error.of_state(&cluster.state))
-    }
-
-    fn try_start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
         let state = Self::state_of(cluster, &options)?;
         match state.try_lock()? {
             Some(lock) => Self::serve(cluster, state, lock, options).map(Started::Serving),
@@ -198,10 +172,6 @@ impl Broker {
 
     /// Becomes the broker now or, in a thread, when the present one goes. Errors of a later start are in [`Standby::fault`].
     pub fn serve_or_wait(cluster: &Cluster, options: BrokerOptions) -> Result<Standby, BrokerError> {
-        Self::try_serve_or_wait(cluster, options).map_err(|error| error.of_state(&cluster.state))
-    }
-
-    fn try_serve_or_wait(cluster: &Cluster, options: BrokerOptions) -> Result<Standby, BrokerError> {
         let shared = Arc::new(StandbyState::default());
         let state = Self::state_of(cluster, &options)?;
         if let Some(lock) = state.try_lock()? {
@@ -219,7 +189,7 @@ impl Broker {
                 Ok(())
             });
             if let Err(error) = result {
-                *guard(&waiting.outcome) = Some(Err(error.of_state(&cluster.state)));
+                *guard(&waiting.outcome) = Some(Err(error));
             }
         };
         // Not joined: a blocked lock cannot be called off. It ends with the process, or lets go at once when cancelled.
@@ -360,8 +330,6 @@ pub(crate) struct Core {
     observing: Mutex<observing::Observing>,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
-    /// None until recovery makes it.
-    inodes: Mutex<Option<Inodes>>,
     /// Files to look at again, since nothing may announce that their last user died.
     pub(crate) doubtful: Mutex<HashSet<FileId>>,
     pub(crate) doubt: Condvar,
@@ -421,7 +389,6 @@ impl Core {
             keeping: fragments::Keeping::default(),
             drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),
-            inodes: Mutex::default(),
             cluster: cluster.clone(),
             state,
             boot: host.boot,
@@ -503,7 +470,6 @@ impl From<ControlError> for Refusal {
             ControlError::LayoutsFull { .. } | ControlError::TooManyRegions { .. } => {
                 Refusal::TooLarge { what: error.to_string() }
             }
-            ControlError::Os(errno) if StateError::is_full(errno) => files::state_full("a file's layouts"),
             ControlError::NotAControlBlock | ControlError::OtherVersion { .. } | ControlError::Os(_) => {
                 Refusal::Table { what: error.to_string() }
             }

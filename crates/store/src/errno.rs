@@ -38,7 +38,6 @@ impl ToErrno for ClientError {
             ClientError::Packet(packet) => packet.errno(),
             ClientError::Refused(refusal) => refusal.errno(),
             ClientError::NoProcessSlot => Errno::AGAIN,
-            ClientError::StateFull { .. } => Errno::NOSPC,
             ClientError::OtherState { .. } | ClientError::Gone { .. } => Errno::STALE,
             ClientError::Control { source, .. } => source.errno(),
         }
@@ -64,7 +63,7 @@ impl ToErrno for Refusal {
             Refusal::UnknownFile { .. } | Refusal::CopiedStub { .. } | Refusal::OtherCluster { .. } => Errno::STALE,
             Refusal::NotPermitted => Errno::ACCESS,
             Refusal::NoSpace { .. } => Errno::NOSPC,
-            Refusal::Busy { .. } | Refusal::Held { .. } => Errno::BUSY,
+            Refusal::Busy { .. } => Errno::BUSY,
             Refusal::TooLarge { .. } => Errno::FBIG,
             Refusal::Invalid { .. } => Errno::INVAL,
         }

@@ -11,6 +11,7 @@ pub mod broker;
 pub mod client;
 pub mod entry;
 pub mod errno;
+pub mod executable;
 pub mod file;
 pub mod manage;
 pub mod observer;

@@ -62,13 +62,6 @@ pub const TABLE_VERSION: u32 = 4;
 pub enum RmtError {
     #[error("{}: {source}", path.display())]
     Store { path: PathBuf, source: heed::Error },
-    #[error("{}: its file system is full; free some room there", path.display())]
-    Full { path: PathBuf },
-    #[error(
-        "{}: the mapping table needs {bytes} bytes of address space, which this process cannot get; raise its limit (`ulimit -v`)",
-        path.display()
-    )]
-    AddressSpace { path: PathBuf, bytes: usize },
     #[error(
         "the mapping table has version {found}, this stripewise reads {TABLE_VERSION}; use the stripewise that wrote it"
     )]
@@ -91,20 +84,6 @@ pub enum RmtError {
     Servers { listed: String, known: String },
     #[error("the mapping table was changed by another while this change was made")]
     Conflict,
-}
-
-impl RmtError {
-    /// Whether it is for want of room on the table's file system.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        match self {
-            Self::Full { .. } => true,
-            Self::Unreadable { source, .. } => {
-                matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-            }
-            _ => false,
-        }
-    }
 }
 
 /// The typed table over a store.

@@ -27,8 +27,6 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// The inodes of all stubs, in `run/` (`crate::shared::inodes`).
-pub const INODES: &str = "inodes";
 const SOCKET: &str = "broker.sock";
 const LOCK: &str = "broker.lock";
 const HOST: &str = "host";
@@ -55,14 +53,6 @@ pub enum StateError {
     DrainedFile { path: PathBuf, text: String },
     #[error("{}: no broker answers there; start one with `stripewise run`, or any other stripewise command", path.display())]
     NoBroker { path: PathBuf },
-}
-
-impl StateError {
-    /// Whether an error is for want of room on the state directory's file system.
-    #[must_use]
-    pub fn is_full(errno: Errno) -> bool {
-        matches!(errno, Errno::NOSPC | Errno::DQUOT)
-    }
 }
 
 /// What makes a host the same host.
@@ -199,7 +189,15 @@ impl StateDirectory {
             Err(Errno::NOENT) => {}
             Err(source) => return Err(self.fault(HOST, "read")(source)),
         }
-        self.replace(HOST, &host.to_text(), 0o644).map_err(self.fault(HOST, "write"))
+        let written = || {
+            let temporary = format!(".host.{}", std::process::id());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o644))?;
+            rustix::io::write(&file, host.to_text().as_bytes())?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::renameat(&self.root, &temporary, &self.root, HOST)
+        };
+        written().map_err(self.fault(HOST, "write"))
     }
 
     /// Names of servers that take nothing new.
@@ -218,25 +216,18 @@ impl StateDirectory {
     /// Notes, durably, the names of servers that take nothing new.
     pub fn keep_drained(&self, names: &[&str]) -> Result<(), StateError> {
         let text = names.iter().fold(DRAINED_HEAD.to_owned(), |text, name| text + name + "\n");
-        self.replace(DRAINED, &text, 0o600).map_err(self.fault(DRAINED, "write"))
-    }
-
-    /// Replaces a small text file, durably and as a whole; one that cannot be written leaves the old one and nothing beside it.
-    fn replace(&self, name: &str, text: &str, mode: u32) -> rustix::io::Result<()> {
-        let temporary = format!(".{name}.{}", std::process::id());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(mode))?;
-        let replace = || {
+        let written = || {
+            let temporary = format!(".{DRAINED}.{}", std::process::id());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o600))?;
             std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
                 .write_all(text.as_bytes())
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
             rustix::fs::fsync(&file)?;
-            rustix::fs::renameat(&self.root, &temporary, &self.root, name)?;
+            rustix::fs::renameat(&self.root, &temporary, &self.root, DRAINED)?;
             rustix::fs::fsync(&self.root)
         };
-        replace().inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(&self.root, &temporary, AtFlags::empty());
-        })
+        written().map_err(self.fault(DRAINED, "write"))
     }
 
     /// Takes the broker's lock if it is free.

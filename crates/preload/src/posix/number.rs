@@ -8,7 +8,7 @@
 //! `table::NUMBERS` names the calls. A program with the instruction itself in its code is out of reach.
 
 use super::rings::{Block, io_submit};
-use super::{data, descriptor, extent, map, names, open, spawn, status};
+use super::{data, descriptor, exec, extent, map, names, open, status};
 use crate::process;
 use crate::redirect;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
@@ -227,9 +227,9 @@ unsafe fn by_name(number: c_long, words: &Words) -> Option<c_long> {
             names::futimesat(directory: c_int = 0, path: *const c_char = 1, times: *const libc::timeval = 2) -> c_int;
         SYS_utimensat => names::utimensat(
             directory: c_int = 0, path: *const c_char = 1, times: *const timespec = 2, flags: c_int = 3) -> c_int;
-        SYS_execve => spawn::execve(path: *const c_char = 0, arguments: *const *const c_char = 1,
+        SYS_execve => exec::execve(path: *const c_char = 0, arguments: *const *const c_char = 1,
             environment: *const *const c_char = 2) -> c_int;
-        SYS_execveat => spawn::execveat(directory: c_int = 0, path: *const c_char = 1,
+        SYS_execveat => exec::execveat(directory: c_int = 0, path: *const c_char = 1,
             arguments: *const *const c_char = 2, environment: *const *const c_char = 3, flags: c_int = 4) -> c_int;
     }
 }
@@ -254,7 +254,7 @@ unsafe fn special(number: c_long, words: &Words) -> Option<c_long> {
                 Some(result_of(io_submit(Word::of(words[0]), words[1], blocks).into()))
             }
             libc::SYS_exit_group => {
-                spawn::leave();
+                exec::leave();
                 None
             }
             _ => None,

@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_store::client::Client;
 use stripewise_store::errno::ToErrno;
+use stripewise_store::executable::is_shared_object;
 use stripewise_store::file::StripedFile;
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
@@ -125,8 +126,14 @@ fn is_ours(client: &Client, path: &[u8]) -> bool {
         let directory = directory.trim_end_matches('/').as_bytes();
         path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
     };
-    client.managed_directories().iter().any(below)
+    client.managed_directories().iter().any(below) && !stays_ordinary(path)
         || client.expected_paths().iter().any(|expected| expected.as_bytes() == path)
+}
+
+/// Files that are used past any library, and so are never managed for the sake of their directory: shared objects, which the loader opens and maps
+/// itself, and the memory that SQLite's processes share beside a write-ahead log (`NAME-shm`), which holds nothing that outlives them.
+fn stays_ordinary(path: &[u8]) -> bool {
+    is_shared_object(path) || path.ends_with(b"-shm")
 }
 
 /// A stub without its name: by `O_TMPFILE`, or where the file system has none, under a name of its own.
@@ -270,5 +277,7 @@ pub(crate) fn check(descriptor: c_int) -> Result<(), Errno> {
 
 /// As [`cut`], of a stub that stays out of the table.
 pub(crate) fn cut_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
-    super::open_stub(descriptor)?.truncate(0).map_err(|error| failed(&error))
+    let stub = super::read_stub(descriptor)?.ok_or(Errno::IO)?;
+    let file = super::open_stub(descriptor, &stub)?;
+    file.truncate(0).map_err(|error| failed(&error))
 }

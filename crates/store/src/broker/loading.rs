@@ -165,12 +165,9 @@ impl Core {
             if is_new {
                 self.restore_unsynced(file, &inner);
             }
-            if !is_new {
-                self.settle_truncation(&managed, &inner);
-            }
             // An absent server does not keep the file from being used: what it was to cut is noted.
             let cut = match inner.record.cutting_to_bytes {
-                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size, || {}),
+                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size),
                 None if is_new => self.cut_leftovers(&managed, &mut inner, &mut work),
                 None => Ok(()),
             };
@@ -330,14 +327,11 @@ impl Core {
             rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
         };
         let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
-        let build = || {
-            let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
-            let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
-            // Last: with it the memory counts as complete.
-            let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
-            Ok((control, extent, slots))
-        };
-        build().inspect_err(|_| self.remove_memory(file))
+        let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
+        let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
+        // Last: with it the memory counts as complete.
+        let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
+        Ok((control, extent, slots))
     }
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
@@ -373,7 +367,6 @@ impl Core {
                 RegionState::Absent => false,
             };
             if !published {
-                managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
                 managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             }
             managed.show_replicas(inner, *region)?;

@@ -14,10 +14,6 @@
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 68 | 4 | fragments: 0 off, 1 on and no table yet, 2 on, 3 off with a table whose entries hold (`super::fragments`) |
 //! | 72 | 4 | fragments' threshold in bytes |
-//! | 80 | 8 | process slot + 1 of who asked for the truncation under way; 0: none is under way that might be repeated |
-//! | 88, 96 | 8 each | its incarnation and the truncation's number (`super::processes`) |
-//! | 104 | 8 | the size to be |
-//! | 112 | 8 | 1: the file is extended without being held |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
@@ -26,21 +22,17 @@
 //! with replicas, 64 + s moving in move slot s, 128 + s sealed there (`super::marking`). Replica words are looked at only by who sees 2. Layouts are
 //! only ever added.
 //!
-//! The file is sparse. Layouts and words get room before they are published ([`ControlBlock::learn`], [`ControlBlock::reserve_replicas`]), so that
-//! publishing cannot fail; a region whose word has no room yet is absent.
-//!
 //! A reader that saw 2 may load a replica word that was cleared or published anew since. It never gets old bytes by that: a replica that was
 //! forgotten in the meantime was so for a write that overlaps this read, and one that was published in the meantime is newer.
 
-use super::map::{self, SharedMap};
+use super::map::SharedMap;
 use super::marking::{self, Marks, Motion};
-use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x04");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -52,7 +44,6 @@ const DURABLE_SIZE_AT: usize = 56;
 const MOVES_AT: usize = 64;
 const FRAGMENTS_AT: usize = 68;
 const THRESHOLD_AT: usize = 72;
-const TRUNCATION_AT: usize = 80;
 const LAYOUTS_AT: usize = 4096;
 /// Flags.
 const LEFTOVERS: u32 = 1;
@@ -97,17 +88,6 @@ pub enum FragmentMode {
     Leaving = 3,
 }
 
-/// A truncation under way, for a successor of its broker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Truncating {
-    pub slot: ProcessSlot,
-    pub incarnation: Incarnation,
-    pub number: u64,
-    pub size_bytes: u64,
-    /// The file is extended, and not held for that.
-    pub only_extends: bool,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(
@@ -135,7 +115,8 @@ pub struct ControlBlock {
 impl ControlBlock {
     /// Broker only: sizes an empty file and writes the header. The life is [`Life::Making`].
     pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
-        let map = map::make(descriptor, LENGTH, LAYOUTS_AT)?;
+        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
+        let map = SharedMap::new(descriptor, LENGTH, true)?;
         map.word(FILE_AT).store(file.0, Relaxed);
         for (i, half) in boot.chunks_exact(8).enumerate() {
             map.word(BOOT_AT + i * 8).store(u64::from_le_bytes(half.try_into().expect("8 bytes")), Relaxed);
@@ -188,7 +169,7 @@ impl ControlBlock {
         let mut regions = regions.peekable();
         for region in (0..count.min(MAX_REGIONS)).map(RegionIndex) {
             let recorded = regions.next_if(|(of, ..)| *of == region);
-            let word = self.load_word(region);
+            let word = self.word(region).load(SeqCst);
             if word == 0 {
                 continue;
             }
@@ -333,32 +314,6 @@ impl ControlBlock {
         self.map.word(DURABLE_SIZE_AT).store(size, Release);
     }
 
-    /// Broker only: the truncation begins, or none is under way any more.
-    pub fn set_truncating(&self, truncating: Option<Truncating>) {
-        let word = |number: usize| self.map.word(TRUNCATION_AT + number * 8);
-        // While the others change, the first says that there is none.
-        word(0).store(0, SeqCst);
-        let Some(truncating) = truncating else { return };
-        word(1).store(truncating.incarnation.0, SeqCst);
-        word(2).store(truncating.number, SeqCst);
-        word(3).store(truncating.size_bytes, SeqCst);
-        word(4).store(truncating.only_extends.into(), SeqCst);
-        word(0).store(u64::from(truncating.slot.0) + 1, SeqCst);
-    }
-
-    /// The truncation that was under way when the broker ended.
-    #[must_use]
-    pub fn truncating(&self) -> Option<Truncating> {
-        let word = |number: usize| self.map.word(TRUNCATION_AT + number * 8).load(SeqCst);
-        Some(Truncating {
-            slot: ProcessSlot(word(0).checked_sub(1)?.try_into().ok().filter(|slot| *slot < MAX_PROCESSES)?),
-            incarnation: Incarnation(word(1)),
-            number: word(2),
-            size_bytes: word(3),
-            only_extends: word(4) != 0,
-        })
-    }
-
     /// The region's present state. One load; the view borrows the mapping.
     #[must_use]
     pub fn region(&self, region: RegionIndex) -> RegionState<'_> {
@@ -366,7 +321,7 @@ impl ControlBlock {
             return RegionState::Absent;
         }
         // Ordered after the caller's lane: see `super::marking`.
-        let word = self.load_word(region);
+        let word = self.word(region).load(SeqCst);
         if word & 0xff == 0 {
             return RegionState::Absent;
         }
@@ -430,50 +385,29 @@ impl ControlBlock {
         region: RegionIndex,
         replicas: impl IntoIterator<Item = (u8, Generation, &'b Layout)>,
     ) -> Result<(), ControlError> {
-        let (mut words, mut has_any) = ([0; MAX_REPLICAS], false);
+        let mut words = [0; MAX_REPLICAS];
         for (number, generation, layout) in replicas {
             let at = self.find_or_add(file, layout)? as u64;
             words[usize::from(number) % MAX_REPLICAS] = Motion::Still.in_word(u64::from(generation.0) << 32 | at << 8);
-            has_any = true;
         }
-        let before = self.load_word(region);
-        let had_any = Motion::of(before) == Motion::Replicated;
-        if has_any {
-            self.reserve_replicas(region)?;
-        } else if had_any {
-            self.word(region).store(Motion::Still.in_word(before), SeqCst);
-        } else {
-            // Nobody looks at its replica words, which may have no room.
-            return Ok(());
+        let motion = if words == [0; MAX_REPLICAS] { Motion::Still } else { Motion::Replicated };
+        let word = self.word(region);
+        let before = word.load(SeqCst);
+        if motion == Motion::Still && Motion::of(before) == Motion::Replicated {
+            word.store(motion.in_word(before), SeqCst);
         }
         for (shared, own) in self.replica_words(region).iter().zip(words) {
             shared.store(own, SeqCst);
         }
-        if has_any {
-            self.word(region).store(Motion::Replicated.in_word(before), SeqCst);
+        if motion == Motion::Replicated {
+            word.store(motion.in_word(before), SeqCst);
         }
         Ok(())
     }
 
-    /// Broker only: gives the replica words of a region room, so that [`Self::show_replicas`] with layouts that were learnt cannot fail.
-    pub fn reserve_replicas(&self, region: RegionIndex) -> Result<(), ControlError> {
-        let region = region.0.min(MAX_REGIONS - 1) as usize;
-        Ok(self.map.reach(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS * 8)?)
-    }
-
-    fn word_at(region: RegionIndex) -> usize {
-        REGIONS_AT + region.0 as usize * 8
-    }
-
     #[inline]
     fn word(&self, region: RegionIndex) -> &AtomicU64 {
-        self.map.word(Self::word_at(region))
-    }
-
-    /// The word of a region, which may have no room yet.
-    #[inline]
-    fn load_word(&self, region: RegionIndex) -> u64 {
-        if self.map.is_reached(Self::word_at(region), 8) { self.word(region).load(SeqCst) } else { 0 }
+        self.map.word(REGIONS_AT + region.0 as usize * 8)
     }
 
     /// Broker only: a placed region begins to move in a move slot.
@@ -514,12 +448,8 @@ impl ControlBlock {
         self.map.half(MOVES_AT)
     }
 
-    /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of room.
-    pub fn learn(&self, file: FileId, region: RegionIndex, layout: &Layout) -> Result<(), ControlError> {
-        if region.0 >= MAX_REGIONS {
-            return Err(ControlError::TooManyRegions { file, region });
-        }
-        self.map.reach(Self::word_at(region), 8)?;
+    /// Broker only: takes the layout in, so that [`Self::publish`] with it cannot fail for want of room.
+    pub fn learn(&self, file: FileId, layout: &Layout) -> Result<(), ControlError> {
         self.find_or_add(file, layout).map(|_| ())
     }
 
@@ -531,7 +461,9 @@ impl ControlBlock {
         generation: Generation,
         layout: &Layout,
     ) -> Result<(), ControlError> {
-        self.learn(file, region, layout)?;
+        if region.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file, region });
+        }
         let number = self.find_or_add(file, layout)?;
         let place = u64::from(generation.0) << 32 | (number as u64) << 8;
         self.word(region).store(Motion::Still.in_word(place), SeqCst);
@@ -540,13 +472,9 @@ impl ControlBlock {
 
     /// Broker only: the region has no objects any more.
     pub fn retract(&self, region: RegionIndex) {
-        let before = self.load_word(region);
-        if before == 0 {
-            return;
-        }
         self.word(region).store(0, SeqCst);
-        if Motion::of(before) == Motion::Replicated {
-            self.replica_words(region).iter().for_each(|word| word.store(0, SeqCst));
+        for word in self.replica_words(region) {
+            word.store(0, SeqCst);
         }
     }
 
@@ -566,7 +494,6 @@ impl ControlBlock {
         if at + 1 + count > LAYOUT_WORDS {
             return Err(ControlError::LayoutsFull { file });
         }
-        self.map.reach(LAYOUTS_AT + at * 8, (1 + count) * 8)?;
         self.map.word(LAYOUTS_AT + at * 8).store(count as u64, Relaxed);
         let target = self.map.unpublished(LAYOUTS_AT + (at + 1) * 8, size_of_val(layout.stripes())).cast::<Stripe>();
         for (i, stripe) in layout.stripes().iter().enumerate() {
@@ -622,7 +549,7 @@ mod tests {
         let file = FileId(7);
         let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 4096).unwrap();
         let layout = |size: u32| Layout::new((0..256).map(|server| (ServerId(server), size))).unwrap();
-        let learnt = (1..).find(|size| control.learn(file, RegionIndex(0), &layout(*size)).is_err()).unwrap() - 1;
+        let learnt = (1..).find(|size| control.learn(file, &layout(*size)).is_err()).unwrap() - 1;
         assert_eq!(learnt as usize, LAYOUT_WORDS / 257);
         let full = control.publish(file, RegionIndex(0), Generation(1), &layout(learnt + 1));
         assert!(matches!(full, Err(ControlError::LayoutsFull { .. })));

@@ -1,13 +1,13 @@
 //! Process slots of a cluster: which processes live, by kernel locks.
 //!
 //! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages), whether it has counted reads since it was claimed
-//! (8), numbers of the truncation that it asked for last (8) and of the one that was done for it last (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
+//! (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
 //! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
 //! the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A process never conflicts with its own locks; what it
 //! has claimed itself it therefore notes in its own memory.
 
 use super::loads::{self, Loads};
-use super::map::{self, SharedMap};
+use super::map::SharedMap;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -17,8 +17,6 @@ use stripewise_layout::ServerId;
 pub const MAX_PROCESSES: u16 = 4096;
 const ENTRY_BYTES: usize = 64;
 const COUNTS_AT: usize = 16;
-const ASKED_AT: usize = 24;
-const DONE_AT: usize = 32;
 const TABLE_LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const LENGTH: usize = TABLE_LENGTH + loads::LENGTH;
 const LOCKS_AT: i64 = 1 << 40;
@@ -87,9 +85,9 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Broker only: makes a new file, or gives one that a predecessor made what room it lacks.
+    /// Broker only: sizes a new file.
     pub fn build(descriptor: OwnedFd) -> rustix::io::Result<Self> {
-        map::make(&descriptor, LENGTH, TABLE_LENGTH + loads::ROWS_AT)?;
+        rustix::fs::ftruncate(&descriptor, LENGTH as u64)?;
         Self::open(descriptor)
     }
 
@@ -108,10 +106,10 @@ impl Processes {
         self.map.word(usize::from(slot.0 % MAX_PROCESSES) * ENTRY_BYTES + COUNTS_AT)
     }
 
-    /// Where the holder of `slot` counts the reads that it has under way; `None` if there is no room for that.
+    /// Where the holder of `slot` counts the reads that it has under way.
     #[must_use]
     pub fn loads_of(&self, slot: ProcessSlot) -> Option<Loads<'_>> {
-        let loads = self.loads().filter(|loads| loads.has_room_for(slot))?;
+        let loads = self.loads()?;
         if self.has_counted(slot).load(Relaxed) == 0 {
             self.has_counted(slot).store(1, Relaxed);
         }
@@ -162,16 +160,14 @@ impl Processes {
     #[must_use]
     pub fn claim(&self) -> Option<(ProcessSlot, Incarnation)> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
-        // The lowest, so that what files keep for each slot stays small.
-        for slot in 0..MAX_PROCESSES {
+        for i in 0..u64::from(MAX_PROCESSES) {
+            let slot = ((process + i) % u64::from(MAX_PROCESSES)) as u16;
             let (word, bit) = self.claims.place(slot);
             if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
                 let entry = usize::from(slot) * ENTRY_BYTES;
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
                 self.map.word(entry + 8).store(process, Relaxed);
                 self.settle(ProcessSlot(slot));
-                self.map.word(entry + ASKED_AT).store(0, SeqCst);
-                self.map.word(entry + DONE_AT).store(0, SeqCst);
                 return Some((ProcessSlot(slot), Incarnation(incarnation)));
             }
         }
@@ -187,31 +183,6 @@ impl Processes {
         };
         // All of them, whatever becomes of one.
         (0..MAX_PROCESSES).filter(is_mine).filter(|slot| !lock(&self.descriptor, *slot)).count() == 0
-    }
-
-    /// Numbers the truncation that the holder of `slot` is about to ask for. It asks for one at a time, and repeats it under the same number.
-    pub fn number_truncation(&self, slot: ProcessSlot) {
-        self.map.word(usize::from(slot.0) * ENTRY_BYTES + ASKED_AT).fetch_add(1, SeqCst);
-    }
-
-    /// The number of the truncation that the holder of `slot` asks for; 0: it numbers none.
-    #[must_use]
-    pub fn truncation_asked(&self, slot: ProcessSlot) -> u64 {
-        self.map.word(usize::from(slot.0) * ENTRY_BYTES + ASKED_AT).load(SeqCst)
-    }
-
-    /// Whether the truncation of that number was done for the claim.
-    #[must_use]
-    pub fn is_truncation_done(&self, slot: ProcessSlot, incarnation: Incarnation, number: u64) -> bool {
-        self.incarnation(slot) == incarnation
-            && self.map.word(usize::from(slot.0) * ENTRY_BYTES + DONE_AT).load(SeqCst) == number
-    }
-
-    /// Broker only: the truncation of that number takes effect now.
-    pub fn note_truncation_done(&self, slot: ProcessSlot, incarnation: Incarnation, number: u64) {
-        if self.incarnation(slot) == incarnation {
-            self.map.word(usize::from(slot.0) * ENTRY_BYTES + DONE_AT).store(number, SeqCst);
-        }
     }
 
     /// Gives a claim of this process back: it counts as dead from here on.

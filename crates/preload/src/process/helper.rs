@@ -1,0 +1,46 @@
+//! A process that does for a child of `vfork` what needs the client.
+//!
+//! Such a child shares all memory with its parent but not its descriptors: what it opened would stand in the client's tables under numbers that are
+//! something else in the parent. So it makes a helper, a true fork with memory of its own, and waits for it. The helper shares no change with anybody
+//! but through descriptors that were open before.
+
+use super::{NoSignals, after_fork_in_parent, before_fork, begin_child};
+use crate::capture;
+use rustix::io::Errno;
+use std::ffi::{c_int, c_long};
+
+/// Does `work` in a helper and returns its answer.
+pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    // A handler of the program's must not run twice, once on each side.
+    let _signals = NoSignals::begin();
+    before_fork();
+    // No exit signal: the program that becomes of the child must not hear of a child that it does not know. Not `fork`: the handlers that the program
+    // registered are for children that it asked for.
+    // SAFETY: without shared memory and without a stack given this is `fork`; our locks are held, and freed on both sides.
+    let child =
+        unsafe { libc::syscall(libc::SYS_clone, 0 as c_long, 0 as c_long, 0 as c_long, 0 as c_long, 0 as c_long) };
+    if child == 0 {
+        capture::leave_out();
+        begin_child();
+        let status = work().err().map_or(0, Errno::raw_os_error);
+        // SAFETY: ends the helper at once, without what the program registered for its exit.
+        unsafe { libc::syscall(libc::SYS_exit_group, c_long::from(status)) };
+    }
+    let failed = super::errno();
+    after_fork_in_parent();
+    if child < 0 {
+        return Err(Errno::from_raw_os_error(failed));
+    }
+    let mut status: c_int = 0;
+    // SAFETY: plain memory of this frame.
+    while unsafe { libc::waitpid(child as libc::pid_t, &mut status, libc::__WALL) } < 0 {
+        if super::errno() != libc::EINTR {
+            return Err(Errno::CHILD);
+        }
+    }
+    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
+        (true, 0) => Ok(()),
+        (true, errno) => Err(Errno::from_raw_os_error(errno)),
+        (false, _) => Err(Errno::IO),
+    }
+}

@@ -1,0 +1,148 @@
+//! Executing managed files, and programs that this library cannot go with.
+//!
+//! The kernel would execute the stub. So a managed script is executed as the kernel executes scripts: its interpreter gets the script's own path, and
+//! reads it through this library. A managed program is executed from an [`Image`] of its bytes, by the path of a descriptor. Neither changes anything
+//! in the process if the `exec` fails.
+//!
+//! All of it may happen in a child of `vfork`, in its parent's memory: lines and arguments lie on the stack, and what needs the client is done by a
+//! helper process. What is allocated and lost when such a child becomes another program stays with its parent.
+
+mod chain;
+pub(crate) mod image;
+mod obstacle;
+
+use crate::process;
+use chain::Chain;
+use libc::{c_char, c_int};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::ffi::CStr;
+
+pub(crate) use chain::is_managed_path;
+pub(crate) use obstacle::{is_managed, prepare};
+
+/// A list of strings that ends with a null pointer, as `argv` is.
+pub(crate) type Strings = *const *const c_char;
+
+/// What to execute instead of what the program named.
+pub(crate) struct Instead<'a> {
+    pub(crate) path: &'a CStr,
+    pub(crate) arguments: Strings,
+}
+
+/// Who becomes the new program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// The calling process.
+    Caller,
+    /// A child that libc makes, which may close descriptors of ours before; `leads` says whether its own will lead to managed files.
+    Child { leads: bool },
+}
+
+/// What a program is started with.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) path: &'a CStr,
+    pub(crate) arguments: Strings,
+    pub(crate) environment: Strings,
+}
+
+/// Starts a program: `then` does it, as the program asked (`None`) or otherwise, and returns the errno, 0 for success. Returns that errno, or why the
+/// program is not to be started.
+///
+/// # Safety
+/// The lists are lists of strings.
+pub(crate) unsafe fn start(given: Given<'_>, who: Who, mut then: impl FnMut(Option<Instead<'_>>) -> c_int) -> c_int {
+    let errno = process::Errno::keep();
+    let Some(inside) = process::Inside::enter() else { return then(None) };
+    let mut chain = Chain::new();
+    let followed = chain.follow(given.path);
+    // SAFETY: the caller's promise.
+    let allowed = followed.and_then(|()| unsafe { obstacle::check(&chain, given, who) });
+    // A child of `vfork` that becomes another program leaves no thread inside.
+    drop(inside);
+    drop(errno);
+    match allowed {
+        Err(refused) => refused.raw_os_error(),
+        Ok(()) if !chain.is_managed() => then(None),
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { chain.with_arguments(given, |arguments| execute(&chain, given, who, arguments, &mut then)) },
+    }
+}
+
+fn execute(
+    chain: &Chain,
+    given: Given<'_>,
+    who: Who,
+    arguments: Strings,
+    then: &mut impl FnMut(Option<Instead<'_>>) -> c_int,
+) -> c_int {
+    let Some(image) = chain.image() else {
+        let path = chain.last_interpreter().unwrap_or(given.path);
+        return then(Some(Instead { path, arguments }));
+    };
+    let mut failed = 0;
+    for descriptor in image.descriptors() {
+        let path = match who {
+            Who::Caller => descriptor_path(None, descriptor.as_raw_fd()),
+            Who::Child { .. } => of_parent(descriptor),
+        };
+        failed = then(Some(Instead { path: path.as_c_str(), arguments }));
+        // A child forked by another thread just then holds the copy open for writing until its own `exec`.
+        if failed != libc::ETXTBSY {
+            break;
+        }
+    }
+    failed
+}
+
+/// A path of a descriptor of this process that its child can use even when it has closed its own duplicate.
+fn of_parent(descriptor: BorrowedFd<'_>) -> DescriptorPath {
+    // SAFETY: only asks.
+    let is_open_to_children = unsafe { libc::prctl(libc::PR_GET_DUMPABLE) } == 1;
+    let process = is_open_to_children.then(|| rustix::process::getpid().as_raw_nonzero().get());
+    descriptor_path(process, descriptor.as_raw_fd())
+}
+
+/// `/proc/PROCESS/fd/NUMBER`.
+pub(crate) struct DescriptorPath([u8; 48]);
+
+impl DescriptorPath {
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// The path of a descriptor, of this process unless another is named.
+pub(crate) fn descriptor_path(process: Option<i32>, descriptor: c_int) -> DescriptorPath {
+    use std::io::Write;
+    let mut path = DescriptorPath([0; 48]);
+    let mut room = &mut path.0[..47];
+    // The longest has 31 bytes.
+    let _ = match process {
+        Some(process) => write!(room, "/proc/{process}/fd/{descriptor}"),
+        None => write!(room, "/proc/self/fd/{descriptor}"),
+    };
+    path
+}
+
+/// How many strings a list has.
+///
+/// # Safety
+/// `list` is null or a list of strings.
+pub(crate) unsafe fn count(list: Strings) -> usize {
+    if list.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise: read up to the null pointer.
+    (0..).take_while(|index| unsafe { !(*list.add(*index)).is_null() }).count()
+}
+
+/// Room for `count` pointers, all null; on the stack unless there are uncommonly many.
+pub(crate) fn with_room<T>(count: usize, then: impl FnOnce(&mut [*const c_char]) -> T) -> T {
+    const ON_STACK: usize = 512;
+    if count <= ON_STACK {
+        then(&mut [std::ptr::null(); ON_STACK][..count])
+    } else {
+        then(&mut vec![std::ptr::null(); count])
+    }
+}

@@ -1,0 +1,198 @@
+//! From the path that is to be executed over the interpreters of scripts to the program that will run.
+
+use super::image::Image;
+use super::{Given, Strings, count, with_room};
+use crate::process;
+use crate::redirect::{Closing, open_of_inode};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::raw::c_char;
+use stripewise_store::executable::{Head, HeadBuffer, MAX_INTERPRETERS, Script};
+use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
+
+/// A script's first line: its interpreter, ended by a zero byte, then its argument, ended likewise.
+#[derive(Clone, Copy)]
+struct Line {
+    text: [u8; 258],
+    argument: Option<usize>,
+}
+
+impl Line {
+    fn of(script: &Script, head: &[u8]) -> Self {
+        let mut line = Self { text: [0; 258], argument: None };
+        let interpreter = &head[script.interpreter.clone()];
+        line.text[..interpreter.len()].copy_from_slice(interpreter);
+        if let Some(argument) = &script.argument {
+            let start = interpreter.len() + 1;
+            line.text[start..start + argument.len()].copy_from_slice(&head[argument.clone()]);
+            line.argument = Some(start);
+        }
+        line
+    }
+
+    fn interpreter(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.text).unwrap_or(c"")
+    }
+
+    fn argument(&self) -> Option<&CStr> {
+        self.argument.and_then(|start| CStr::from_bytes_until_nul(&self.text[start..]).ok())
+    }
+}
+
+/// The program at the end of a chain, as far as it can be looked at.
+pub(super) enum Program {
+    /// Nothing that this library knows: the kernel says what is due.
+    Unknown,
+    Ordinary(Stat),
+    Managed(Image),
+}
+
+pub(super) struct Chain {
+    lines: [Line; MAX_INTERPRETERS],
+    depth: usize,
+    is_managed: bool,
+    program: Program,
+    head: HeadBuffer,
+    head_bytes: usize,
+}
+
+/// What a path leads to.
+enum Found {
+    Nothing,
+    Ordinary(Stat, usize),
+    Managed,
+}
+
+/// Device and inode of the stub that a path leads to, if to one.
+pub(crate) fn is_managed_path(path: &CStr) -> Option<(u64, u64)> {
+    let status = rustix::fs::stat(path).ok().filter(|status| size_may_be_stub(status.st_size as u64))?;
+    match find(path, &mut HeadBuffer::new()) {
+        Ok(Found::Managed) => Some((status.st_dev, status.st_ino)),
+        _ => None,
+    }
+}
+
+impl Chain {
+    pub(super) fn new() -> Self {
+        Self {
+            lines: [Line { text: [0; 258], argument: None }; MAX_INTERPRETERS],
+            depth: 0,
+            is_managed: false,
+            program: Program::Unknown,
+            head: HeadBuffer::new(),
+            head_bytes: 0,
+        }
+    }
+
+    /// Follows the first lines from `path` on.
+    pub(super) fn follow(&mut self, path: &CStr) -> Result<(), Errno> {
+        loop {
+            let from = if self.depth == 0 { path } else { self.lines[self.depth - 1].interpreter() };
+            let (program, length) = match find(from, &mut self.head)? {
+                Found::Nothing => return Ok(()),
+                Found::Ordinary(status, length) => (Program::Ordinary(status), length),
+                Found::Managed => {
+                    self.is_managed = true;
+                    let (image, length) = Image::of(from, &mut self.head)?;
+                    (image.map_or(Program::Unknown, Program::Managed), length)
+                }
+            };
+            let is_managed = !matches!(program, Program::Ordinary(_));
+            match Head::of(&self.head.0[..length]) {
+                Head::Script(_) if self.depth == MAX_INTERPRETERS => {
+                    return if self.is_managed { Err(Errno::LOOP) } else { Ok(()) };
+                }
+                Head::Script(script) => {
+                    self.lines[self.depth] = Line::of(&script, &self.head.0);
+                    self.depth += 1;
+                }
+                Head::Elf => {
+                    (self.program, self.head_bytes) = (program, length);
+                    return Ok(());
+                }
+                Head::Other if is_managed => return Err(Errno::NOEXEC),
+                Head::Other => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether the kernel would meet a stub on the way.
+    pub(super) fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+
+    pub(super) fn is_script(&self) -> bool {
+        self.depth > 0
+    }
+
+    pub(super) fn last_interpreter(&self) -> Option<&CStr> {
+        self.depth.checked_sub(1).map(|last| self.lines[last].interpreter())
+    }
+
+    pub(super) fn image(&self) -> Option<&Image> {
+        match &self.program {
+            Program::Managed(image) => Some(image),
+            _ => None,
+        }
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The start of the program at the end.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head.0[..self.head_bytes]
+    }
+
+    /// The arguments that the kernel would give: of each script, the last first, the interpreter, its argument, and at last the path and the
+    /// arguments that the program gave, without the first.
+    ///
+    /// # Safety
+    /// `given` has lists of strings.
+    pub(super) unsafe fn with_arguments<T>(&self, given: Given<'_>, then: impl FnOnce(Strings) -> T) -> T {
+        if self.depth == 0 {
+            return then(given.arguments);
+        }
+        // SAFETY: the caller's promise.
+        let given_count = unsafe { count(given.arguments) };
+        with_room(2 * self.depth + given_count + 2, |room| {
+            let lines = self.lines[..self.depth].iter().rev();
+            let words = lines.flat_map(|line| [Some(line.interpreter()), line.argument()]).flatten();
+            let path = std::iter::once(given.path);
+            // SAFETY: within the list.
+            let rest = (1..given_count).map(|index| unsafe { *given.arguments.add(index) });
+            let all = words.chain(path).map(CStr::as_ptr).chain(rest);
+            for (place, word) in room.iter_mut().zip(all) {
+                *place = word;
+            }
+            then(room.as_ptr().cast::<*const c_char>())
+        })
+    }
+}
+
+/// Looks at what `path` leads to, and reads the start of an ordinary file.
+fn find(path: &CStr, head: &mut HeadBuffer) -> Result<Found, Errno> {
+    let Ok(status) = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()) else { return Ok(Found::Nothing) };
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Ok(Found::Nothing);
+    }
+    let may_be_stub = size_may_be_stub(status.st_size as u64);
+    // Opening and closing it again would drop the record locks that the process holds on it.
+    if may_be_stub && process::owns_tables() && open_of_inode((status.st_dev, status.st_ino)).is_some() {
+        return Ok(Found::Managed);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(Found::Nothing) };
+    let opened = Closing(Some(opened));
+    let Ok(length) = rustix::io::pread(opened.borrow(), &mut head.0[..], 0) else { return Ok(Found::Nothing) };
+    if may_be_stub && length == STUB_BYTES {
+        match Stub::parse(&head.0[..length]) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(Found::Managed),
+            Err(_) => return Err(Errno::IO),
+        }
+    }
+    Ok(Found::Ordinary(status, length))
+}
