@@ -12,10 +12,11 @@ use crate::launch;
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
-use program::Program;
+use program::{Outlook, Program};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use stripewise_store::executable::Obstacle;
 
 /// Tell whether a program can be traced and redirected, and what stands in the way
 ///
@@ -94,6 +95,40 @@ pub(crate) fn executable_behind(command: &[OsString]) -> Option<std::path::PathB
         Program::File(path) => std::fs::canonicalize(path).ok(),
         Program::Missing { .. } => None,
     }
+}
+
+/// A program of a command into which the preload library cannot be loaded.
+pub(crate) struct Unredirected {
+    program: PathBuf,
+    obstacle: Obstacle,
+}
+
+impl Unredirected {
+    /// What it is and what to do about it.
+    pub(crate) fn reason(&self) -> String {
+        format!("{} {}", self.program.display(), self.obstacle.what())
+    }
+
+    pub(crate) fn remedy(&self) -> &'static str {
+        self.obstacle.remedy()
+    }
+}
+
+/// The first program of a command, launchers looked through, that cannot be redirected.
+pub(crate) fn unredirected(command: &[OsString]) -> Option<Unredirected> {
+    program::of_command(command).into_iter().find_map(|program| match program {
+        Program::File(path) => match program::outlook(&path) {
+            Outlook::Unredirected { program, obstacle } => Some(Unredirected { program, obstacle }),
+            Outlook::Redirected | Outlook::Managed => None,
+        },
+        Program::Missing { .. } => None,
+    })
+}
+
+/// Whether the program that a command starts with is a managed file, or has one for its interpreter.
+pub(crate) fn starts_managed(command: &[OsString]) -> bool {
+    let first = program::of_command(command).into_iter().next();
+    matches!(first, Some(Program::File(path)) if matches!(program::outlook(&path), Outlook::Managed))
 }
 
 fn examine(command: &[OsString]) -> Diagnosis {

@@ -3,12 +3,15 @@
 pub(crate) mod mpi;
 pub(crate) mod signals;
 
+use crate::doctor;
 use anyhow::{Context as _, Result, bail};
 use signals::Relay;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// File name of the preload library.
 pub(crate) const PRELOAD_NAME: &str = "libstripewise_preload.so";
@@ -17,6 +20,10 @@ pub(crate) const PRELOAD_NAME: &str = "libstripewise_preload.so";
 pub(crate) const TRACE_VARIABLE: &str = "STRIPEWISE_TRACE";
 /// Where the library finds the broker: a cluster's state directory.
 pub(crate) const STATE_VARIABLE: &str = "STRIPEWISE_STATE";
+/// Set when programs that cannot be redirected may meet stubs all the same.
+pub(crate) const ALLOW_VARIABLE: &str = "STRIPEWISE_ALLOW_UNREDIRECTED";
+/// Where the library leaves an empty file for each program that it has warned of: a directory of the run's own.
+const MARKS_VARIABLE: &str = "STRIPEWISE_MARKS";
 /// Names the preload library, if it is not beside the command.
 pub(crate) const PRELOAD_VARIABLE: &str = "STRIPEWISE_PRELOAD";
 
@@ -43,10 +50,31 @@ pub(crate) fn preload_library() -> Result<PathBuf> {
     }
 }
 
+/// The directory of marks, gone when the run is over.
+struct Marks(PathBuf);
+
+impl Marks {
+    /// None where no directory can be made: then the library repeats its warnings.
+    fn make() -> Option<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
+        let name = format!("stripewise-run-{}-{now}", std::process::id());
+        let path = std::path::absolute(std::env::temp_dir()).ok()?.join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
+        Some(Self(path))
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A program to run under the preload library.
 pub(crate) struct Launch {
     command: Command,
     name: OsString,
+    _marks: Option<Marks>,
 }
 
 impl Launch {
@@ -60,10 +88,20 @@ impl Launch {
         let mut environment: Vec<(OsString, OsString)> =
             variables.iter().map(|(name, value)| (OsString::from(name), value.as_os_str().to_owned())).collect();
         environment.push(("LD_PRELOAD".into(), preload_value(&library, std::env::var_os("LD_PRELOAD").as_deref())));
-        let mut command = Command::new(name);
+        let marks = Marks::make();
+        environment
+            .extend(marks.iter().map(|marks| (OsString::from(MARKS_VARIABLE), marks.0.clone().into_os_string())));
+        // This process is not redirected, and the kernel would execute a stub: a shell, which is, becomes the program.
+        let mut command = if doctor::starts_managed(words) {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", "exec \"$0\" \"$@\""]).arg(name);
+            shell
+        } else {
+            Command::new(name)
+        };
         command.args(mpi::forwarding(name, environment.iter().map(|(name, _)| name.as_os_str())));
         command.args(arguments).envs(environment);
-        Ok(Self { command, name: name.clone() })
+        Ok(Self { command, name: name.clone(), _marks: marks })
     }
 
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.

@@ -6,9 +6,9 @@ use crate::daemon::follow::{Course, Follower};
 use crate::daemon::guide::Guide;
 use crate::daemon::online::{Online, Settings};
 use crate::daemon::{Daemon, FollowArgs, Held, OnlineArgs, Windows};
-use crate::doctor::executable_behind;
+use crate::doctor::{self, executable_behind};
 use crate::launch::signals::Relay;
-use crate::launch::{Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
+use crate::launch::{ALLOW_VARIABLE, Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
 use crate::output::Verdict;
 use crate::store::{Store, read_stub, serve};
 use crate::trace::{Capture, tell};
@@ -28,7 +28,7 @@ use stripewise_store::protocol::{Admin, Request};
 
 /// Run a program with its reads and writes on managed files redirected
 ///
-/// The exit status is the program's. A program or number of processes other than planned is named, and the nearest plan taken.
+/// The exit status is the program's; 126 when it cannot be redirected. A program or number of processes other than planned is named, and the nearest plan taken.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -58,6 +58,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     follow: FollowArgs,
 
+    /// Run a program even if it cannot be redirected; it finds the text of a stub in place of a managed file's data
+    #[arg(long)]
+    allow_unredirected: bool,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -67,8 +71,21 @@ pub(crate) struct RunArgs {
     online: OnlineArgs,
 }
 
+/// As shells have it: found, but not to be executed.
+const CANNOT_EXECUTE: u8 = 126;
+
 pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     let cluster = context.cluster()?;
+    if let Some(found) = doctor::unredirected(&arguments.command) {
+        let (reason, remedy) = (found.reason(), found.remedy());
+        if !arguments.allow_unredirected {
+            context.say(format_args!(
+                "not started: {reason}, and of a managed file it would find the stub's text only; {remedy}, or give --allow-unredirected"
+            ));
+            return Ok(Verdict::Program(CANNOT_EXECUTE));
+        }
+        context.say(format_args!("warning: {reason}; what it does to managed files is not redirected"));
+    }
     // A signal that comes while the broker starts is for the program too.
     let relay = Relay::start()?;
     if !arguments.migrate && arguments.follow.windows == Windows::Phase {
@@ -90,6 +107,9 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
         None => None,
     };
     let mut variables = vec![(STATE_VARIABLE, cluster.state.as_path())];
+    if arguments.allow_unredirected {
+        variables.push((ALLOW_VARIABLE, Path::new("1")));
+    }
     variables.extend(capture.as_ref().map(|capture| (TRACE_VARIABLE, capture.directory())));
     let ran = Launch::new(&arguments.command, &variables).and_then(|launch| launch.run(relay));
     if let (Err(_), Some(capture)) = (&ran, &capture) {

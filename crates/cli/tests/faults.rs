@@ -16,8 +16,6 @@ mod instructions;
 mod interrupts;
 #[path = "faults/killing.rs"]
 mod killing;
-#[path = "faults/limits.rs"]
-mod limits;
 #[path = "faults/mounts.rs"]
 mod mounts;
 #[path = "faults/originals.rs"]
@@ -30,7 +28,5 @@ mod redirected;
 mod servers;
 #[path = "faults/sizes.rs"]
 mod sizes;
-#[path = "faults/state_full.rs"]
-mod state_full;
 #[path = "faults/stubs.rs"]
 mod stubs;

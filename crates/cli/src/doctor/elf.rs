@@ -4,7 +4,9 @@ use super::{Finding, libraries};
 use object::elf;
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use stripewise_store::executable::{Obstacle, is_glibc_loader};
 
 /// What matters of a program or library; owned, so that the file's bytes can go.
 #[derive(Debug, Default)]
@@ -154,25 +156,17 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
         return;
     }
     let Some(loader) = &facts.loader else {
-        let (what, remedy) = if facts.is_go {
-            ("is a Go program that makes its own system calls", "read and write through `stripewise cat` and `cp`")
-        } else {
-            ("is linked statically: no library can be loaded into it", "link it dynamically (without -static)")
-        };
-        findings.push(Finding::obstacle(path, what, remedy));
+        let obstacle = if facts.is_go { Obstacle::Go } else { Obstacle::Static };
+        findings.push(Finding::obstacle(path, obstacle.what(), obstacle.remedy()));
         return;
     };
-    if !loader.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-linux")) {
+    if !is_glibc_loader(loader.as_os_str().as_bytes()) {
         let what = format!("uses the loader {}, not glibc's", loader.display());
-        findings.push(Finding::obstacle(path, what, "build it against glibc"));
+        findings.push(Finding::obstacle(path, what, Obstacle::Loader.remedy()));
         return;
     }
     if facts.is_go {
-        findings.push(Finding::obstacle(
-            path,
-            "is a Go program: it makes its own system calls",
-            "read and write through `stripewise cat` and `cp`",
-        ));
+        findings.push(Finding::obstacle(path, Obstacle::Go.what(), Obstacle::Go.remedy()));
     }
     own_calls(path, &facts, findings);
     libraries::examine(path, loader, &facts, findings);

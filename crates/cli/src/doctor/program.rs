@@ -3,10 +3,11 @@
 use super::{Finding, elf};
 use rustix::fs::{Access, access, getxattr};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use stripewise_store::executable::{HeadBuffer, MAX_INTERPRETERS, Obstacle, obstacle_in};
+use stripewise_store::stub::Stub;
 
 pub(super) enum Program {
     File(PathBuf),
@@ -38,9 +39,6 @@ const LAUNCHERS: [&str; 22] = [
     "nohup",
     "chrt",
 ];
-
-/// The kernel follows this many interpreters of interpreters.
-const MOST_INTERPRETERS: usize = 4;
 
 /// The first program of a command and, behind launchers, those that they start, as the command names them.
 pub(super) fn words_of_command(command: &[OsString]) -> Vec<OsString> {
@@ -107,7 +105,7 @@ fn find(name: &OsStr) -> Result<PathBuf, String> {
 /// Examines the program at `path` and the interpreters that it needs.
 pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
     let mut path = path.to_owned();
-    for _ in 0..=MOST_INTERPRETERS {
+    for _ in 0..=MAX_INTERPRETERS {
         privileges(&path, findings);
         let head = match read_head(&path) {
             Ok(head) => head,
@@ -122,6 +120,10 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
         };
         if head.starts_with(b"\x7fELF") {
             elf::examine(&path, findings);
+            return;
+        }
+        if is_stub(&head) {
+            findings.push(Finding::note(&path, "is a managed file: the program in it was not looked at"));
             return;
         }
         match interpreter(&head) {
@@ -148,10 +150,65 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
     findings.push(Finding::obstacle(&path, "too many interpreters of interpreters", "run the last of them directly"));
 }
 
-fn read_head(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    std::fs::File::open(path)?.take(512).read_to_end(&mut head)?;
-    Ok(head)
+/// A file's start, aligned for [`obstacle_in`].
+struct FileHead(Box<HeadBuffer>, usize);
+
+impl std::ops::Deref for FileHead {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0.0[..self.1]
+    }
+}
+
+fn read_head(path: &Path) -> std::io::Result<FileHead> {
+    let mut buffer = Box::new(HeadBuffer::new());
+    let length = std::fs::File::open(path)?.read_at(&mut buffer.0, 0)?;
+    Ok(FileHead(buffer, length))
+}
+
+fn is_stub(head: &[u8]) -> bool {
+    matches!(Stub::parse(head), Ok(Some(_)))
+}
+
+/// What running a program comes to, by the heads of its file and of its interpreters' alone: quick enough to ask before each run.
+pub(super) enum Outlook {
+    /// The preload library is loaded into it, as far as can be told.
+    Redirected,
+    /// A stub is on the way: only a redirected process can start it.
+    Managed,
+    Unredirected {
+        program: PathBuf,
+        obstacle: Obstacle,
+    },
+}
+
+/// The outlook of the program at `path`.
+pub(super) fn outlook(path: &Path) -> Outlook {
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_INTERPRETERS {
+        // What cannot be read or is no program is the kernel's to refuse.
+        let Ok(head) = read_head(&path) else { break };
+        if is_stub(&head) {
+            return Outlook::Managed;
+        }
+        match interpreter(&head) {
+            Some(Ok(next)) => path = next,
+            Some(Err(_)) => break,
+            None => {
+                let found = privilege(&path).or_else(|| obstacle_in(&head));
+                return match found.filter(|found| !is_loader(&path, *found)) {
+                    Some(obstacle) => Outlook::Unredirected { program: path, obstacle },
+                    None => Outlook::Redirected,
+                };
+            }
+        }
+    }
+    Outlook::Redirected
+}
+
+/// Whether a program without a loader is the loader itself, which heeds LD_PRELOAD.
+fn is_loader(path: &Path, obstacle: Obstacle) -> bool {
+    obstacle == Obstacle::Static && stripewise_store::executable::is_glibc_loader(path.as_os_str().as_bytes())
 }
 
 /// The interpreter that the first line names; for `env`, the program that it looks up. None without `#!`.
@@ -170,26 +227,26 @@ fn interpreter(head: &[u8]) -> Option<Result<PathBuf, String>> {
     Some(find(OsStr::new(name)).map_err(|what| format!("its interpreter {name} is missing: {what}")))
 }
 
-/// The loader ignores LD_PRELOAD for a program that gains rights by being run.
 fn privileges(path: &Path, findings: &mut Vec<Finding>) {
     if let Err(error) = access(path, Access::EXEC_OK) {
         findings.push(Finding::obstacle(path, format!("cannot be executed: {error}"), "chmod +x it"));
     }
-    let Ok(metadata) = std::fs::metadata(path) else { return };
-    let remedy = "run a copy without that privilege, or run it as that user";
+    if let Some(obstacle) = privilege(path) {
+        findings.push(Finding::obstacle(path, obstacle.what(), obstacle.remedy()));
+    }
+}
+
+/// The loader ignores LD_PRELOAD for a program that gains rights by being run.
+fn privilege(path: &Path) -> Option<Obstacle> {
+    let metadata = std::fs::metadata(path).ok()?;
     if metadata.mode() & 0o4000 != 0 && metadata.uid() != rustix::process::getuid().as_raw() {
-        findings.push(Finding::obstacle(path, "is setuid: the loader ignores LD_PRELOAD", remedy));
+        return Some(Obstacle::SetUser);
     }
     if metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != rustix::process::getgid().as_raw() {
-        findings.push(Finding::obstacle(path, "is setgid: the loader ignores LD_PRELOAD", remedy));
+        return Some(Obstacle::SetGroup);
     }
-    if getxattr(path, "security.capability", &mut [0u8; 64]).is_ok_and(|length| length > 0) {
-        findings.push(Finding::obstacle(
-            path,
-            "has file capabilities: the loader ignores LD_PRELOAD",
-            "run a copy without them (setcap -r)",
-        ));
-    }
+    let capabilities = getxattr(path, "security.capability", &mut [0u8; 64]);
+    capabilities.is_ok_and(|length| length > 0).then_some(Obstacle::Capabilities)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
 use crate::context::{Context, absolute};
+use crate::doctor;
 use crate::figures::counted;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
@@ -125,6 +126,14 @@ fn clear(directory: &Path, force: bool) -> Result<()> {
 }
 
 pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsString]) -> Result<Verdict> {
+    if doctor::starts_managed(command) {
+        bail!(
+            "the program is a managed file, which only a redirected process can start; `stripewise run --trace DIR` does"
+        );
+    }
+    if let Some(found) = doctor::unredirected(command) {
+        context.say(format_args!("warning: {}; it is not captured", found.reason()));
+    }
     let relay = Relay::start()?;
     let capture = Capture::start(output, force, command)?;
     let launch = Launch::new(command, &[(TRACE_VARIABLE, capture.directory())]);
