@@ -9,6 +9,7 @@
 pub mod cost_intelligent;
 pub mod fit;
 pub mod h2dp;
+mod offsets;
 pub mod padp;
 mod parameters;
 mod profile;

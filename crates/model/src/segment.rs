@@ -4,6 +4,7 @@
 //! touches w = min(n, ceil(s / st)) servers and puts b = min(s, st ceil(s / (n st))) bytes on the fullest of them, and q = ceil(p w / n)
 //! requests meet on each server. At st = s / n it is 1-DH, at st >= s it is 1-DV.
 
+use crate::offsets::StripeOfCycle;
 use crate::{Coefficients, Concurrency, RequestCost};
 
 /// The average access pattern of a segment (the poster's step 2) on n equal servers.
@@ -48,28 +49,9 @@ impl SegmentPattern {
 /// so aligned ones stand for them, as in [`crate::striped::exact_cost`]. Sizes must be at least 1 byte and below 2^40 bytes.
 #[must_use]
 pub fn stripes_accessed(segment_bytes: u64, stripe_bytes: u64, request_bytes: u64, servers: u32) -> Vec<u64> {
-    let n = u64::from(servers.max(1));
-    let stripes = segment_bytes.div_ceil(stripe_bytes);
-    (0..n)
-        .map(|server| {
-            if server >= stripes {
-                return 0;
-            }
-            // Stripes server, server + n, ..; the very last of the segment may be shorter than the others.
-            let mine = (stripes - server).div_ceil(n);
-            let cycle_bytes = n * stripe_bytes;
-            let first = server * stripe_bytes;
-            let starts = floor_sum(mine, request_bytes, cycle_bytes, first);
-            let ends = floor_sum(mine, request_bytes, cycle_bytes, first + stripe_bytes - 1);
-            let last_end = first + (mine - 1) * cycle_bytes + stripe_bytes - 1;
-            let cut = if last_end < segment_bytes {
-                0
-            } else {
-                last_end / request_bytes - (segment_bytes - 1) / request_bytes
-            };
-            ends - starts - cut + mine
-        })
-        .collect()
+    let cycle_bytes = u64::from(servers.max(1)) * stripe_bytes;
+    let of_server = |server| StripeOfCycle { start: server * stripe_bytes, bytes: stripe_bytes, cycle_bytes };
+    (0..u64::from(servers.max(1))).map(|server| of_server(server).meetings(request_bytes, segment_bytes)).collect()
 }
 
 /// sigma = L_max / L_avg - 1 over the stripes accessed on each server; 0 without any.
@@ -82,24 +64,6 @@ pub fn imbalance(stripes: impl Iterator<Item = f64> + Clone) -> f64 {
         count += 1.0;
     }
     if sum > 0.0 { most * count / sum - 1.0 } else { 0.0 }
-}
-
-/// The sum over k = 0 .. count - 1 of floor((a k + b) / m), in O(log m) steps: the sum over lattice points below a line, turned over like
-/// Euclid's algorithm turns a pair of numbers.
-fn floor_sum(count: u64, m: u64, a: u64, b: u64) -> u64 {
-    let (mut count, mut m, mut a, mut b) = (u128::from(count), u128::from(m), u128::from(a), u128::from(b));
-    let mut sum = 0u128;
-    loop {
-        sum += a / m * (count * count.saturating_sub(1) / 2) + b / m * count;
-        a %= m;
-        b %= m;
-        let top = a * count + b;
-        if top < m {
-            return sum as u64;
-        }
-        (count, b) = (top / m, top % m);
-        (m, a) = (a, m);
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! H2DP table 2 and table 3 are the special cases of equal servers within a class. [`request_cost`] keeps the papers' assumption that
 //! every request waits for all servers of the layout; [`exact_cost`] looks at the true sub-requests of request-aligned offsets.
 
+use crate::offsets::greatest_common_divisor;
 use crate::{Concurrency, Profile, RequestCost, most_bytes_on_one_server};
 use stripewise_layout::{Layout, RegionOffset};
 use stripewise_trace::AccessClass;
@@ -65,39 +66,6 @@ pub fn exact_cost(
     }
 }
 
-/// Service seconds that `requests` requests of `class` cost each server, added to `load_s` (by server number): device time alone,
-/// without network and waiting. The requests start at the request-aligned offsets of a whole period of request and cycle, each equally
-/// often; the sum over that period has a closed form.
-pub fn add_load(profile: &Profile, layout: &Layout, class: AccessClass, requests: f64, load_s: &mut [f64]) {
-    let cycle_bytes = layout.view().cycle_bytes();
-    let request_bytes = class.request_bytes.max(1);
-    for (stripe, touched) in layout.stripes().iter().zip(touched_shares(layout, request_bytes)) {
-        let bytes = request_bytes as f64 * f64::from(stripe.size_bytes) / cycle_bytes as f64;
-        let server = usize::from(stripe.server.0);
-        let line = profile.servers[server].line(class.direction, class.order);
-        load_s[server] += requests * (touched * line.alpha_s + bytes * line.beta_s_per_byte);
-    }
-}
-
-/// For each stripe of the layout in turn, the share of requests of `request_bytes` (at least 1) that touch it, over the request-aligned
-/// offsets of a whole period of request and cycle.
-pub(crate) fn touched_shares(layout: &Layout, request_bytes: u64) -> impl Iterator<Item = f64> {
-    let cycle_bytes = layout.view().cycle_bytes();
-    let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
-    let mut start = 0;
-    layout.stripes().iter().map(move |stripe| {
-        let stripe_bytes = u64::from(stripe.size_bytes);
-        let first = start;
-        start += stripe_bytes;
-        if request_bytes > cycle_bytes - stripe_bytes {
-            return 1.0;
-        }
-        // Request borders inside the stripe, counted over all cycles of the period: borders fall on multiples of the divisor.
-        let reach = request_bytes + stripe_bytes - 1 - (first + stripe_bytes - 1) % divisor + first % divisor;
-        reach as f64 / cycle_bytes as f64
-    })
-}
-
 fn cost_of_parts(
     profile: &Profile,
     parts: impl Iterator<Item = (usize, u64)>,
@@ -136,11 +104,4 @@ fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> i
 pub(crate) fn aligned_count(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> u64 {
     let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
     period.min((region_bytes / request_bytes).max(1))
-}
-
-fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

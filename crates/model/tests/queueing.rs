@@ -412,3 +412,18 @@ proptest! {
         prop_assert!((network.bottleneck().unwrap().demand_s * total / most - 1.0).abs() < 1e-9);
     }
 }
+
+/// Sixteen offsets 4 MiB apart lie 32 KiB apart in a cycle of 4,128 KiB: they met two servers only, which were predicted to be all that is busy.
+#[test]
+fn sampled_offsets_that_fall_together_in_the_cycle_do_not_change_loads() {
+    let profile = profile(&[(5e-3, 8e-9); 16], 1e-5, 8e-9);
+    let layout = layout((0..16).map(|server| (server, 258 * KIB)));
+    let demand = request_demand(&profile, &layout, reads(64 * KIB), Streaming::AS_TRACED, 64 * MIB);
+    assert_eq!(demand.servers.len(), 16);
+    let mean_s: f64 = demand.servers.iter().map(ServerDemand::device_s).sum::<f64>() / 16.0;
+    for server in &demand.servers {
+        // The region ends within a cycle, so its last servers have a stripe less than 16.
+        let ratio = server.device_s() / mean_s;
+        assert!((0.93..1.02).contains(&ratio), "server {}: {ratio}", server.server);
+    }
+}

@@ -2,11 +2,12 @@
 
 use super::Streaming;
 use crate::Profile;
-use crate::striped::{aligned_count, touched_shares};
+use crate::offsets::{StripeOfCycle, greatest_common_divisor, inverse};
+use crate::striped::aligned_count;
 use stripewise_layout::{Direction, Layout, Order};
 use stripewise_trace::AccessClass;
 
-/// Offsets that are looked at, at most; with more, as many evenly spaced ones stand for all.
+/// Offsets that are looked at, at most; with more, as many spread ones stand for all.
 const SAMPLES: u64 = 16;
 
 /// Service of one station, per visit.
@@ -111,8 +112,8 @@ pub fn request_demand(
 
 /// How requests of one size fall apart under one layout, whatever they cost. Worth keeping where several classes have the size.
 ///
-/// Means of visits and bytes are those of all offsets; second moments, forks and the longest sub-requests are those of at most 16 evenly spaced
-/// offsets, which is all of them where sizes and cycles are powers of two that are not far apart.
+/// Means of visits and bytes are those of all offsets of the region, in closed form; second moments, forks and the longest sub-requests are those of
+/// at most 16 offsets, which is all of them where sizes and cycles are powers of two that are not far apart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Splitting {
     /// Of the layout, ascending.
@@ -144,6 +145,9 @@ impl Moments {
 
     /// With known visits and bytes; the samples say how far the bytes of sub-requests vary about their mean.
     fn with_means(self, visits: f64, bytes: f64) -> Self {
+        if visits <= 0.0 {
+            return Self::default();
+        }
         let spread = if self.bytes > 0.0 { self.square_bytes * self.visits / (self.bytes * self.bytes) } else { 1.0 };
         Self { visits, bytes, square_bytes: bytes * bytes / visits * spread.max(1.0) }
     }
@@ -223,6 +227,50 @@ impl Cutter {
     }
 }
 
+/// Which requests of a region are looked at.
+enum Offsets {
+    All,
+    /// Of a whole period, those that begin at places of the cycle with equal distances: by number of the place in units of the divisor, times the
+    /// request at the first of them.
+    Period {
+        places: u64,
+        first: u64,
+    },
+    /// Of a part of a period, one out of each of equal parts of the region, at irregular distances: regular ones may be those of the cycle.
+    Part {
+        count: u64,
+    },
+}
+
+impl Offsets {
+    fn of(cycle_bytes: u64, request_bytes: u64, count: u64) -> Self {
+        let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
+        match count {
+            0..=SAMPLES => Self::All,
+            _ if count == cycle_bytes / divisor => {
+                Self::Period { places: count, first: inverse(request_bytes / divisor % count, count) }
+            }
+            _ => Self::Part { count },
+        }
+    }
+
+    /// The number of a request, 0 for the one at the start of the region.
+    fn request(&self, number: u64) -> u64 {
+        match *self {
+            Self::All => number,
+            Self::Period { places, first } => {
+                let place = number * places / SAMPLES;
+                (u128::from(place) * u128::from(first) % u128::from(places)) as u64
+            }
+            Self::Part { count } => {
+                // Bits turned over: every place in its part once.
+                let within = (number as u8).reverse_bits() >> 4;
+                (number * 16 + u64::from(within)) * count / (SAMPLES * 16)
+            }
+        }
+    }
+}
+
 impl Splitting {
     /// Requests of `request_bytes`, aligned to their size, in regions of `region_bytes` on `layout`.
     #[must_use]
@@ -241,6 +289,7 @@ impl Splitting {
         let cutter = Cutter { cycle_bytes, turns: turns.collect(), positions };
         let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
         let looked_at = count.min(SAMPLES);
+        let offsets = Offsets::of(cycle_bytes, request_bytes, count);
         let share = 1.0 / looked_at as f64;
         let mut parts: Vec<(u16, f64)> = Vec::with_capacity(looked_at as usize * order.len());
         let mut ends = Vec::with_capacity(looked_at as usize);
@@ -248,7 +297,7 @@ impl Splitting {
         let mut sets: Vec<TouchedSet> = Vec::new();
         for number in 0..looked_at {
             let known = parts.len();
-            let first_turn = cutter.cut(number * count / looked_at * request_bytes, request_bytes, &mut parts);
+            let first_turn = cutter.cut(offsets.request(number) * request_bytes, request_bytes, &mut parts);
             let cut = &parts[known..];
             for (at, bytes) in cut {
                 moments[usize::from(*at)]
@@ -270,12 +319,15 @@ impl Splitting {
         for set in &mut sets {
             set.parts.iter_mut().for_each(|(_, bytes)| *bytes /= set.share);
         }
-        let is_period = count == aligned_count(cycle_bytes, request_bytes, u64::MAX);
-        if count > looked_at && is_period {
-            let touched: Vec<f64> = touched_shares(layout, request_bytes).collect();
+        if count > looked_at {
             for (turn, at) in order.iter().zip(&mut moments) {
-                let share = f64::from(layout.stripes()[*turn].size_bytes) / cycle_bytes as f64;
-                *at = at.with_means(touched[*turn], request_bytes as f64 * share);
+                let (start, bytes) = cutter.turns[*turn];
+                let stripe = StripeOfCycle { start, bytes, cycle_bytes };
+                let mean = |sum: u64| sum as f64 / count as f64;
+                *at = at.with_means(
+                    mean(stripe.touching(request_bytes, count)),
+                    mean(stripe.bytes_of(count * request_bytes)),
+                );
             }
         }
         let servers = order.iter().map(|turn| usize::from(layout.stripes()[*turn].server.0)).collect();
