@@ -25,7 +25,7 @@ pub use plan::{
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
 pub use policy::{PolicyName, UnknownPolicy, plan};
-pub use predict::{Prediction, Throughput, predict};
+pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
 pub use room::Room;

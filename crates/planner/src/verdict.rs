@@ -67,7 +67,7 @@ fn judge(
         return (
             false,
             format!(
-                "leave it: the predicted gain of {:.0} % is within the profile's spread of {spread:.0} %",
+                "leave it: the predicted gain of {:.0} % is within the prediction's spread of {spread:.0} %",
                 gain.expected * 100.0
             ),
         );

@@ -19,6 +19,7 @@ mod answers;
 mod block;
 mod budget;
 mod closed_loop;
+mod dealing;
 mod demand;
 mod dual;
 mod groups;
@@ -29,6 +30,7 @@ mod paths;
 mod periods;
 mod placing;
 mod program;
+mod recipes;
 mod rounding;
 mod search;
 mod shapes;
@@ -48,6 +50,9 @@ pub(crate) struct Opt;
 /// Windows that are planned together. More are planned in blocks of so many, each from where the one before left the data.
 const BLOCK_WINDOWS: usize = 6;
 
+/// Of all draws: which plan is best does not depend on luck, so `--seed` has no part in it.
+const SEED: u64 = 1;
+
 impl super::Policy for Opt {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         optimize(task).0
@@ -60,11 +65,7 @@ pub(crate) fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
     if let Some(online) = task.request.options.online {
         return online::plan_windows(task, online, &budget);
     }
-    let others: Vec<Vec<FileChoice>> = PolicyName::ALL
-        .into_iter()
-        .filter(|policy| *policy != PolicyName::Opt)
-        .map(|policy| task.choose(policy))
-        .collect();
+    let others = other_policies(task);
     let windows = task.windows.len().max(1);
     let mut choices: Option<Vec<FileChoice>> = None;
     let mut optimum = Optimum {
@@ -97,6 +98,15 @@ pub(crate) fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
     (choices.expect("there is at least one window"), optimum)
 }
 
+/// The plans of all other policies, with the regions and stripes that they draw from [`SEED`].
+fn other_policies(task: &Task<'_>) -> Vec<Vec<FileChoice>> {
+    let mut request = task.request.clone();
+    request.options.seed = SEED;
+    let task = Task { request: &request, ..task.clone() };
+    let others = PolicyName::ALL.into_iter().filter(|policy| *policy != PolicyName::Opt);
+    others.map(|policy| task.choose(policy)).collect()
+}
+
 /// What is planned for some windows.
 struct Planned {
     choices: Vec<FileChoice>,
@@ -116,7 +126,11 @@ fn plan_block(
     budget: &Budget,
 ) -> Planned {
     let block = Block::new(task, windows.clone(), &others, before, None);
-    let mut found = search::search(&block, others.clone(), budget);
+    let mut known = others.clone();
+    if !block.program().has_moves() {
+        known.extend(recipes::best(&block, budget));
+    }
+    let mut found = search::search(&block, known, budget);
     let mut prices = server_prices(block.program(), &found.prices, task.groups.count);
     // How many streams meet on a disk is known only now: plan again with that.
     if block.has_streams() && !budget.is_spent() {

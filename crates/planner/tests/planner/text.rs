@@ -126,7 +126,7 @@ fn verdicts_say_why() {
         (false, "leave it: this is the default placement, the measure of the others"),
         (true, "apply: placing 64MiB takes 335 ms, which the first run wins back (each saves 2.4 s)"),
         (false, "leave it: placing 64MiB takes 335 ms, which only 64 runs win back; at most 10 are allowed"),
-        (false, "leave it: the predicted gain of 228 % is within the profile's spread of 276 %"),
+        (false, "leave it: the predicted gain of 228 % is within the prediction's spread of 282 %"),
     ];
     assert_eq!(found, expected.map(|(apply, reason)| (apply, reason.to_owned())));
 }

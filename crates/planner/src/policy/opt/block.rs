@@ -72,6 +72,11 @@ impl<'a> Block<'a> {
         &self.program
     }
 
+    /// The classes that items' counts name by number.
+    pub(crate) fn classes(&self) -> &[AccessClass] {
+        &self.accesses.classes
+    }
+
     /// The same of groups of regions, where there are many regions.
     pub(crate) fn groups(&self) -> Option<&Program> {
         self.groups.as_ref()
@@ -170,7 +175,7 @@ fn samples(task: &Task<'_>, accesses: &Accesses, seen: &[Vec<SeenClass>]) -> Vec
                 period,
                 classes: &seen[*window],
                 processes: accesses.processes[*window],
-                seed: task.request.options.seed,
+                seed: super::SEED,
                 march,
             })
         })

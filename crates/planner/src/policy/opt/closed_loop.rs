@@ -51,6 +51,9 @@ const OF_REGION: u64 = 1024;
 /// where their requests do not keep them together.
 const LAG_NS: u64 = 3_000_000;
 
+/// Ranks that start in any order begin so late at most: tens of requests.
+const LATEST_NS: u64 = 150_000_000;
+
 /// The process number of the mover.
 const MOVER: u32 = u32::MAX;
 
@@ -209,15 +212,22 @@ impl Sample {
     ) -> f64 {
         let other = seen.map(|seen| devices(profile, seen));
         let devices = other.as_ref().unwrap_or(&self.devices);
-        // Ranks that keep in step meet few seeks, but a long run gets them out of it: what counts is what is the slower.
-        let in_step = self.seconds_with_lag(0, devices, layouts, moves);
-        if self.in_order { in_step.max(self.seconds_with_lag(LAG_NS, devices, layouts, moves)) } else { in_step }
+        let in_step = self.seconds_from(|_| 0, devices, layouts, moves);
+        if !self.in_order {
+            return in_step;
+        }
+        // Ranks that keep in step meet few seeks, but nobody makes them start so, and a long run gets them out of it: what counts is the slowest.
+        let one_by_one = self.seconds_from(|rank| LAG_NS * u64::from(rank), devices, layouts, moves);
+        let mut random = SplitMix(0);
+        let late: Vec<u64> = (0..self.processes).map(|_| random.below(LATEST_NS)).collect();
+        let shuffled = self.seconds_from(|rank| late[rank as usize], devices, layouts, moves);
+        in_step.max(one_by_one).max(shuffled)
     }
 
-    /// As [`Self::seconds`]; each process begins so much after the one before.
-    fn seconds_with_lag<'a>(
+    /// As [`Self::seconds`]; each process begins at its own time.
+    fn seconds_from<'a>(
         &self,
-        lag_ns: u64,
+        begin_ns: impl Fn(u32) -> u64,
         devices: &[Vec<(f64, f64)>],
         layouts: &[&'a Layout],
         moves: &[Moving<'a>],
@@ -228,7 +238,7 @@ impl Sample {
         let mut heads = self.in_order.then(|| Heads::new(servers.len()));
         // When idle again, and who.
         let mut idle: BinaryHeap<Reverse<(u64, u32)>> =
-            (0..self.processes as u32).map(|process| Reverse((lag_ns * u64::from(process), process))).collect();
+            (0..self.processes as u32).map(|process| Reverse((begin_ns(process), process))).collect();
         if !moves.is_empty() && self.weight > 0.0 {
             idle.push(Reverse((0, MOVER)));
         }

@@ -1,17 +1,19 @@
 //! From shapes to layouts on servers, window by window.
 //!
-//! A region's layout is its shape begun at the turn where the one before left off, hottest regions first, so that regions that do not fill a whole
-//! number of cycles load all servers of the set equally. A region that keeps its shape keeps its layout. Room is booked to the byte, server by
-//! server; a region that no longer fits takes the cheapest of its options that does.
+//! A region's layout is its shape, begun at the turn where the least work is (`dealing.rs`), those that load one server longest first. A region that
+//! keeps its shape keeps its layout. Room is booked to the byte, server by server; a region that no longer fits takes the cheapest of its options
+//! that does.
 
 use super::super::{FileChoice, Task, file_request_bytes, region_count};
+use super::dealing::Dealer;
 use super::paths::Prices;
 use super::program::Program;
 use super::rounding::by_heat;
+use super::shapes::kind_of_servers;
 use crate::room::Ledger;
 use crate::servers::ceil_to;
 use std::collections::HashMap;
-use stripewise_layout::{Layout, RegionOffset, ServerId};
+use stripewise_layout::{Layout, ServerId};
 use stripewise_trace::FileAccess;
 
 /// Where the data is before the first window: for every file its layouts and the number of each region's.
@@ -28,10 +30,11 @@ pub(crate) fn place(
     let all: Vec<ServerId> = (0..task.groups.count).map(|server| ServerId(server as u16)).collect();
     let mut files: Vec<PlacedFile> = task.request.files.iter().map(|file| PlacedFile::new(task, file)).collect();
     let order = by_heat(program, prices);
-    let mut turns = vec![0usize; program.shapes.len()];
+    let kind_of = kind_of_servers(&program.kinds, task.groups.count);
     for window in 0..program.windows {
         let mut ledger = Ledger::new(task.room);
-        let mut waiting: Vec<(usize, u32)> = Vec::new();
+        let mut dealer = Dealer::new(program, window, &kind_of);
+        let mut waiting: Vec<(f64, usize, u32)> = Vec::new();
         // Those that stay first: their room is taken already.
         for item in &order {
             let of_item = &program.items[*item];
@@ -47,25 +50,29 @@ pub(crate) fn place(
                     (true, _) => Some(files[of_item.file].layout(*region).clone()),
                 };
                 match known.filter(|layout| ledger.book(layout, of_item.region_bytes, &all)) {
-                    Some(layout) => files[of_item.file].set(*region, layout),
-                    None => waiting.push((*item, *region)),
+                    Some(layout) => {
+                        dealer.keep(*item, option, &layout, of_item.region_bytes);
+                        files[of_item.file].set(*region, layout);
+                    }
+                    None => waiting.push((dealer.length_s(*item, option), *item, *region)),
                 }
             }
         }
-        for (item, region) in waiting {
+        // Stable: of equal ones the hottest, then as they lie in the file.
+        waiting.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, item, region) in waiting {
             let of_item = &program.items[item];
             let option = chosen[item * program.windows + window];
             let bytes = of_item.region_bytes;
-            let mut book =
-                |shape: usize| book_turned(&mut ledger, &program.shapes[shape].layout, bytes, &all, &mut turns[shape]);
+            let mut deal = |option: u16| dealer.deal(item, option, bytes, |layout| ledger.book(layout, bytes, &all));
             // Nearly all fit where they should.
-            let placed = book(program.shape(item, option))
-                .or_else(|| others_cheapest_first(program, prices, item, window, option).into_iter().find_map(book));
+            let placed = deal(option)
+                .or_else(|| others_cheapest_first(program, prices, item, window, option).into_iter().find_map(deal));
             let file = &mut files[of_item.file];
             match placed {
                 Some(layout) => file.set(region, layout),
                 None => {
-                    let fallback = file.layouts[file.fallback as usize].clone();
+                    let fallback = file.fallback_layout().clone();
                     ledger.add(&fallback, bytes, 1);
                     file.set(region, fallback);
                 }
@@ -73,10 +80,9 @@ pub(crate) fn place(
         }
         files.iter_mut().for_each(|file| file.windows.push(file.current.clone()));
     }
-    files
-        .into_iter()
-        .map(|file| FileChoice { layouts: file.layouts, windows: file.windows, fallback: file.fallback })
-        .collect()
+    let choice =
+        |file: PlacedFile| FileChoice { layouts: file.layouts, windows: file.windows, fallback: file.fallback };
+    files.into_iter().map(choice).collect()
 }
 
 /// The layout of a region in the last window of choices.
@@ -92,35 +98,17 @@ pub(crate) fn layout_in(choices: &[FileChoice], window: usize, file: usize, regi
     &choice.layouts[number as usize]
 }
 
-fn others_cheapest_first(program: &Program, prices: &Prices, item: usize, window: usize, but: u16) -> Vec<usize> {
+fn others_cheapest_first(program: &Program, prices: &Prices, item: usize, window: usize, but: u16) -> Vec<u16> {
     let mut others: Vec<(f64, u16)> = (0..program.options(item) as u16)
         .filter(|option| *option != but)
         .map(|option| (program.priced_s(item, option, window, prices), option))
         .collect();
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
-    others.into_iter().map(|(_, option)| program.shape(item, option)).collect()
+    others.into_iter().map(|(_, option)| option).collect()
 }
 
-/// Books the layout begun at the next turn at which it fits.
-fn book_turned(
-    ledger: &mut Ledger<'_>,
-    layout: &Layout,
-    bytes: u64,
-    servers: &[ServerId],
-    turn: &mut usize,
-) -> Option<Layout> {
-    let (count, step) = (layout.stripes().len(), left_over_turns(layout, bytes));
-    let tries = if step == 0 { 1 } else { count };
-    (0..tries).find_map(|attempt| {
-        let turned = without_empty(turned(layout, (*turn + attempt) % count), bytes);
-        ledger.book(&turned, bytes, servers).then(|| {
-            *turn = (*turn + attempt + step) % count;
-            turned
-        })
-    })
-}
-
-struct PlacedFile {
+/// The layouts of one file's regions, while they are chosen; of regions that are not set, those for which there is no room elsewhere.
+pub(super) struct PlacedFile {
     layouts: Vec<Layout>,
     numbers: HashMap<Layout, u32>,
     current: Vec<u32>,
@@ -129,7 +117,7 @@ struct PlacedFile {
 }
 
 impl PlacedFile {
-    fn new(task: &Task<'_>, file: &FileAccess) -> Self {
+    pub(super) fn new(task: &Task<'_>, file: &FileAccess) -> Self {
         let request_bytes = file_request_bytes(file, task.step_bytes);
         let fallback = task.groups.pure_layout(ceil_to(request_bytes.max(1), task.step_bytes));
         let current = vec![0; region_count(file) as usize];
@@ -146,7 +134,16 @@ impl PlacedFile {
         &self.layouts[self.current[region as usize] as usize]
     }
 
-    fn set(&mut self, region: u32, layout: Layout) {
+    pub(super) fn fallback_layout(&self) -> &Layout {
+        &self.layouts[self.fallback as usize]
+    }
+
+    /// The same in so many windows.
+    pub(super) fn finish(self, windows: usize) -> FileChoice {
+        FileChoice { layouts: self.layouts, windows: vec![self.current; windows], fallback: self.fallback }
+    }
+
+    pub(super) fn set(&mut self, region: u32, layout: Layout) {
         let next = self.layouts.len() as u32;
         let number = *self.numbers.entry(layout).or_insert_with_key(|layout| {
             self.layouts.push(layout.clone());
@@ -154,16 +151,6 @@ impl PlacedFile {
         });
         self.current[region as usize] = number;
     }
-}
-
-/// Turns of the last, unfinished cycle of a region: 0 where it is a thousandth of the region or less.
-fn left_over_turns(layout: &Layout, region_bytes: u64) -> usize {
-    let view = layout.view();
-    let rest = region_bytes % view.cycle_bytes();
-    if rest == 0 || layout.stripes().len() == 1 || rest * 1000 <= region_bytes {
-        return 0;
-    }
-    view.locate(RegionOffset(rest - 1)).turn + 1
 }
 
 /// The same cycle, begun at another turn.
@@ -174,7 +161,7 @@ pub(crate) fn turned(layout: &Layout, turn: usize) -> Layout {
 }
 
 /// The layout less the servers that a region of these bytes never comes to.
-fn without_empty(layout: Layout, bytes: u64) -> Layout {
+pub(super) fn without_empty(layout: Layout, bytes: u64) -> Layout {
     if layout.view().cycle_bytes() <= bytes {
         return layout;
     }

@@ -2,6 +2,7 @@
 
 use super::budget::Budget;
 use super::closed_loop::{Drawn, Sample};
+use super::dealing::Dealer;
 use super::demand::{Demands, SeenClass};
 use super::dual::{Aim, relax};
 use super::kinds::Kind;
@@ -42,16 +43,17 @@ fn profile(alphas_s: &[f64]) -> Profile {
 
 /// Two disks and one SSD with room for `room` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
 fn program(counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
+    program_of_sizes([64 << 10, 256 << 10], counts, room, processes, same_region)
+}
+
+fn program_of_sizes(sizes: [u64; 2], counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
     let profile = profile(&[5e-3, 5e-3, 1e-4]);
     let kinds = vec![
         Kind { class: ServerClass::Hdd, servers: vec![0, 1], room_bytes: None },
         Kind { class: ServerClass::Ssd, servers: vec![2], room_bytes: Some(room * REGION_BYTES) },
     ];
-    let classes = [64 << 10, 256 << 10].map(|request_bytes| AccessClass {
-        direction: Direction::Read,
-        request_bytes,
-        order: Order::Random,
-    });
+    let classes =
+        sizes.map(|request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random });
     let windows = counts[0].len();
     let items = counts.iter().enumerate().map(|(region, counts)| Item {
         file: 0,
@@ -227,4 +229,30 @@ fn regions_that_ranks_march_through_lie_together_when_alike() {
     distinct.sort_unstable();
     distinct.dedup();
     assert!(distinct.len() > 1 && changes == distinct.len() - 1, "{:?}", sum.chosen);
+}
+
+/// Dealt in order of heat, the first of two disks got the hotter region of every pair: 13 % more work than the other.
+#[test]
+fn whole_regions_are_dealt_longest_first_to_the_server_with_the_least_work() {
+    let requests: Vec<u64> = (0..60).map(|rank| (10_000.0 / f64::from(rank + 1).powf(0.8)) as u64).collect();
+    let counts: Vec<Vec<[u64; 2]>> = requests.iter().map(|requests| vec![[0, *requests]]).collect();
+    // A request is as long as a region, so that the stripe that holds it puts the region on one server.
+    let program = program_of_sizes([64 << 10, REGION_BYTES], &counts, 0, 4.0, 0.0);
+    let kind_of = [0, 0, 1];
+    let whole = |item: usize| {
+        let is_whole = |option: &u16| {
+            let stripes = program.shapes[program.shape(item, *option)].layout.stripes();
+            stripes.len() == 2 && stripes.iter().all(|stripe| u64::from(stripe.size_bytes) == REGION_BYTES)
+        };
+        (0..program.options(item) as u16).find(is_whole).expect("it is not beaten")
+    };
+    let mut dealer = Dealer::new(&program, 0, &kind_of);
+    let mut work = [0u64; 2];
+    for (item, requests) in requests.iter().enumerate() {
+        let layout = dealer.deal(item, whole(item), REGION_BYTES, |_| true).expect("there is room");
+        assert_eq!(layout.stripes().len(), 1);
+        work[usize::from(layout.stripes()[0].server.0)] += requests;
+    }
+    let [less, more] = [work[0].min(work[1]), work[0].max(work[1])];
+    assert!(more - less <= requests[59], "{work:?}");
 }
