@@ -15,6 +15,7 @@ mod ibridge;
 pub(crate) mod lab;
 mod model_check;
 mod opt_cases;
+mod opt_portfolio;
 mod opt_search;
 mod output;
 mod padp;

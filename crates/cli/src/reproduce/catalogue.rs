@@ -7,6 +7,7 @@ const PAPERS: &[&[Experiment]] = &[
     // Our own first, then by paper.
     super::opt_cases::EXPERIMENTS,
     super::opt_search::EXPERIMENTS,
+    super::opt_portfolio::EXPERIMENTS,
     super::hot_set::EXPERIMENTS,
     super::model_check::EXPERIMENTS,
     super::h2dp::EXPERIMENTS,

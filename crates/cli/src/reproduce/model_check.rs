@@ -3,7 +3,11 @@
 //! A case is a pair of layouts that a policy weighs against each other for one access pattern. The policy's own cost function names the
 //! cheaper one; the simulator runs the pattern on both, or real processes on emulated servers do. Pairs that are found nearer to each other than
 //! runs repeat themselves, or than a hundredth, are no cases. A model that finds both equally good is right half the time.
+//!
+//! A plan's prediction is another model's, the same for all policies ([`stripewise_planner::predict`]): what it says of every layout stands beside what
+//! the simulator finds.
 
+mod accuracy;
 mod emulated;
 mod weighed;
 
@@ -11,6 +15,7 @@ use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, Setti
 use super::lab::Lab;
 use super::opt_cases::case::Disk;
 use super::script::{Generated, access};
+use accuracy::{Accuracy, Guess};
 use anyhow::Result;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -20,6 +25,7 @@ use std::collections::BTreeMap;
 use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Direction, Order, Placement};
 use stripewise_model::Concurrency;
+use stripewise_planner::Throughput;
 use stripewise_sim::{FilePlacements, SimOptions};
 use stripewise_trace::{AccessClass, Step};
 use weighed::{Breadth, Weighed, weighed};
@@ -169,10 +175,19 @@ impl Tally {
 /// What each policy weighs for a pattern: its model's cost and the measured speed, without speeds that are not known.
 type Judged = Vec<(&'static str, Vec<(f64, f64)>)>;
 
+/// What each policy weighs for a pattern: what a plan would predict, and what was found.
+type Guessed = Vec<(&'static str, Vec<Guess>)>;
+
 fn run(setting: &Setting<'_>) -> Result<Findings> {
+    let mut accuracies: BTreeMap<&'static str, Accuracy> = BTreeMap::new();
     let (judged, tie_share, notes) = match setting.testbed {
         TestbedKind::Simulated => {
-            (setting.map(&patterns(), |pattern| judge(pattern, setting.seed))?, TIE_SHARE, Vec::new())
+            let found = setting.map(&patterns(), |pattern| judge(pattern, setting.seed))?;
+            let (judged, guessed): (Vec<Judged>, Vec<Guessed>) = found.into_iter().unzip();
+            for (policy, guesses) in guessed.into_iter().flatten() {
+                accuracies.entry(policy).or_default().add(guesses);
+            }
+            (judged, TIE_SHARE, Vec::new())
         }
         TestbedKind::Emulated => emulated::judge_all(setting)?,
     };
@@ -193,13 +208,17 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
     });
     let series = ["pairs judged rightly", "speed of the favourite over the fastest"];
     let panel = Panel::new("Models", Unit::Percent, "policy", series, groups);
-    let rows = tallies.iter().map(row).collect();
+    let rows =
+        tallies.iter().map(row).chain(accuracies.iter().flat_map(|(policy, found)| found.rows(policy))).collect();
     let mut findings = Findings { rows, panels: vec![panel], notes, ..Findings::default() };
+    findings.panels.extend((!accuracies.is_empty()).then(|| accuracy::panel(&accuracies)));
     findings.details.insert("model_check".to_owned(), serde_json::to_value(&tallies)?);
+    let errors: BTreeMap<&str, _> = accuracies.iter().map(|(policy, found)| (*policy, found.summary())).collect();
+    findings.details.insert("predictions".to_owned(), serde_json::to_value(&errors)?);
     Ok(findings)
 }
 
-fn judge(pattern: &Pattern, seed: u64) -> Result<Judged> {
+fn judge(pattern: &Pattern, seed: u64) -> Result<(Judged, Guessed)> {
     let lab = pattern.lab(REGION)?;
     let policies = weighed(&lab, pattern.class, pattern.concurrency(), REGIONS as usize, Breadth::FULL)?;
     let placements = distinct(&policies);
@@ -209,7 +228,18 @@ fn judge(pattern: &Pattern, seed: u64) -> Result<Judged> {
         Ok(Some(lab.simulate_with(&files, &program, SimOptions::default())?.mb_per_s))
     };
     let speeds = placements.par_iter().map(speed).collect::<Result<Vec<_>>>()?;
-    Ok(with_speeds(&policies, &placements, &speeds))
+    let counts = lab.count(&program);
+    let predict = |placement: &&Placement| -> Throughput {
+        stripewise_planner::predict(placement, &counts[0], &lab.profile, None, pattern.concurrency()).total
+    };
+    let predicted: Vec<Throughput> = placements.par_iter().map(predict).collect();
+    let guess = |weighed: &Weighed| {
+        let place = placements.iter().position(|known| **known == weighed.placement)?;
+        Some(Guess { predicted_mb_s: predicted[place].mb_per_s, spread: predicted[place].spread, mb_s: speeds[place]? })
+    };
+    let guessed =
+        policies.iter().map(|(policy, weighed)| (*policy, weighed.iter().filter_map(guess).collect())).collect();
+    Ok((with_speeds(&policies, &placements, &speeds), guessed))
 }
 
 /// A layout that several policies weigh is run once.
