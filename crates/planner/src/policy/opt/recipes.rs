@@ -168,8 +168,8 @@ impl<'a> Scene<'a> {
             counts.map(|(class, count)| (block.classes()[usize::from(*class)], *count as f64)).collect()
         };
         let counts: Vec<Vec<(AccessClass, f64)>> = program.items.iter().map(of_item).collect();
-        let slowest = task.groups.all().next().map_or(0, |id| usize::from(id.0));
-        let heat: Vec<f64> = counts.iter().map(|counts| whole_work(task, counts, slowest).device_s).collect();
+        let first = task.groups.all().next().map_or(0, |id| usize::from(id.0));
+        let heat: Vec<f64> = counts.iter().map(|counts| whole_work(task, counts, first).device_s).collect();
         let mut order: Vec<usize> = (0..counts.len()).collect();
         // Stable: of equal ones as they lie in the files.
         order.sort_by(|a, b| heat[*b].total_cmp(&heat[*a]));
