@@ -30,3 +30,5 @@ mod servers;
 mod sizes;
 #[path = "faults/stubs.rs"]
 mod stubs;
+#[path = "faults/tables.rs"]
+mod tables;

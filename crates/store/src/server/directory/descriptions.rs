@@ -46,7 +46,11 @@ pub(super) fn append(objects: BorrowedFd<'_>, file: FileId, head: &str, lines: &
     let mut file = std::fs::File::from(open(objects, &path_of(file), OFlags::APPEND)?);
     let before = file.metadata().map_err(|error| errno_of(&error))?.len();
     let text = if before == 0 { format!("{FIRST_LINE}\n{head}{lines}") } else { lines.to_owned() };
-    file.write_all(text.as_bytes()).map_err(|error| errno_of(&error))?;
+    file.write_all(text.as_bytes()).map_err(|error| {
+        // What did not fit would look like damage to those who read on; if it cannot be taken back, it is told as such.
+        let _ = file.set_len(before);
+        errno_of(&error)
+    })?;
     Ok(before + text.len() as u64)
 }
 
