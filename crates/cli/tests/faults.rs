@@ -28,6 +28,8 @@ mod redirected;
 mod servers;
 #[path = "faults/sizes.rs"]
 mod sizes;
+#[path = "faults/state_full.rs"]
+mod state_full;
 #[path = "faults/stubs.rs"]
 mod stubs;
 #[path = "faults/tables.rs"]

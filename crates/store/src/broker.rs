@@ -69,7 +69,7 @@ use room::Room;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -101,8 +101,27 @@ pub enum BrokerError {
         "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
     )]
     OldUser { found: u32, process: u64 },
+    #[error(
+        "the file system of the state directory {} is full ({what}); free some room there and repeat. What the cluster holds is not touched by that",
+        state.display()
+    )]
+    StateFull { state: PathBuf, what: String },
     #[error("{action}: {source}")]
     Os { action: &'static str, source: rustix::io::Errno },
+}
+
+impl BrokerError {
+    /// Says of an error for want of room in which directory to free some.
+    fn of_state(self, state: &Path) -> Self {
+        let is_full = match &self {
+            Self::State(StateError::Os { source, .. })
+            | Self::Stations(StationsError::Os { source, .. } | StationsError::Map(source))
+            | Self::Os { source, .. } => StateError::is_full(*source),
+            Self::Table(error) => error.is_full(),
+            _ => false,
+        };
+        if is_full { Self::StateFull { state: state.to_owned(), what: self.to_string() } } else { self }
+    }
 }
 
 /// How a broker is started, beside its cluster.
@@ -163,6 +182,10 @@ pub struct Broker;
 impl Broker {
     /// Becomes the broker of the cluster's state directory, if there is none. When this returns, clients can connect.
     pub fn start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
+        Self::try_start(cluster, options).map_err(|error| error.of_state(&cluster.state))
+    }
+
+    fn try_start(cluster: &Cluster, options: BrokerOptions) -> Result<Started, BrokerError> {
         let state = Self::state_of(cluster, &options)?;
         match state.try_lock()? {
             Some(lock) => Self::serve(cluster, state, lock, options).map(Started::Serving),
@@ -172,6 +195,10 @@ impl Broker {
 
     /// Becomes the broker now or, in a thread, when the present one goes. Errors of a later start are in [`Standby::fault`].
     pub fn serve_or_wait(cluster: &Cluster, options: BrokerOptions) -> Result<Standby, BrokerError> {
+        Self::try_serve_or_wait(cluster, options).map_err(|error| error.of_state(&cluster.state))
+    }
+
+    fn try_serve_or_wait(cluster: &Cluster, options: BrokerOptions) -> Result<Standby, BrokerError> {
         let shared = Arc::new(StandbyState::default());
         let state = Self::state_of(cluster, &options)?;
         if let Some(lock) = state.try_lock()? {
@@ -189,7 +216,7 @@ impl Broker {
                 Ok(())
             });
             if let Err(error) = result {
-                *guard(&waiting.outcome) = Some(Err(error));
+                *guard(&waiting.outcome) = Some(Err(error.of_state(&cluster.state)));
             }
         };
         // Not joined: a blocked lock cannot be called off. It ends with the process, or lets go at once when cancelled.
@@ -470,6 +497,7 @@ impl From<ControlError> for Refusal {
             ControlError::LayoutsFull { .. } | ControlError::TooManyRegions { .. } => {
                 Refusal::TooLarge { what: error.to_string() }
             }
+            ControlError::Os(errno) if StateError::is_full(errno) => files::state_full("a file's layouts"),
             ControlError::NotAControlBlock | ControlError::OtherVersion { .. } | ControlError::Os(_) => {
                 Refusal::Table { what: error.to_string() }
             }

@@ -516,7 +516,10 @@ impl Core {
         let stub = own_stub(stub, self.base)
             .map_err(|source| ClientError::Os { action: "duplicating the stub's descriptor", source })?;
         // From here on nothing may fail but with the use taken back; and no handle may be dropped, which would wait for the lock held here.
-        shared.slots.add_user(slot, incarnation);
+        shared
+            .slots
+            .add_user(slot, incarnation)
+            .map_err(|_| ClientError::StateFull { path: self.state_directory.clone() })?;
         if shared.control.life() == Life::Gone {
             self.leave(control, file, &shared)?;
             return Err(ClientError::Gone { file });

@@ -38,6 +38,7 @@ impl ToErrno for ClientError {
             ClientError::Packet(packet) => packet.errno(),
             ClientError::Refused(refusal) => refusal.errno(),
             ClientError::NoProcessSlot => Errno::AGAIN,
+            ClientError::StateFull { .. } => Errno::NOSPC,
             ClientError::OtherState { .. } | ClientError::Gone { .. } => Errno::STALE,
             ClientError::Control { source, .. } => source.errno(),
         }

@@ -77,7 +77,7 @@ impl Memory {
 
     /// The request of a lane from which on nothing was read, if there is any.
     fn next_of(&self, process: ProcessSlot, lane: usize) -> Option<u64> {
-        let recent = self.slots.recent(process, lane);
+        let recent = self.slots.recent(process, lane)?;
         match self.next.get(&(process.0, lane)) {
             Some(next) => (recent.count() != *next).then_some(*next),
             None => self.control.observation().and_then(|number| recent.first_of(number)),
@@ -196,7 +196,7 @@ impl Observer {
                 for lane in 0..LANES {
                     let Some(next) = memory.next_of(process, lane) else { continue };
                     requests.clear();
-                    let recent = memory.slots.recent(process, lane);
+                    let Some(recent) = memory.slots.recent(process, lane) else { continue };
                     let (end, missed) = recent.read(next, |request| requests.push(request));
                     memory.next.insert((process.0, lane), end);
                     memory.quiet = 0;

@@ -62,6 +62,13 @@ pub const TABLE_VERSION: u32 = 4;
 pub enum RmtError {
     #[error("{}: {source}", path.display())]
     Store { path: PathBuf, source: heed::Error },
+    #[error("{}: its file system is full; free some room there", path.display())]
+    Full { path: PathBuf },
+    #[error(
+        "{}: the mapping table needs {bytes} bytes of address space, which this process cannot get; raise its limit (`ulimit -v`)",
+        path.display()
+    )]
+    AddressSpace { path: PathBuf, bytes: usize },
     #[error(
         "the mapping table has version {found}, this stripewise reads {TABLE_VERSION}; use the stripewise that wrote it"
     )]

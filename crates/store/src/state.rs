@@ -55,6 +55,14 @@ pub enum StateError {
     NoBroker { path: PathBuf },
 }
 
+impl StateError {
+    /// Whether an error is for want of room on the state directory's file system.
+    #[must_use]
+    pub fn is_full(errno: Errno) -> bool {
+        matches!(errno, Errno::NOSPC | Errno::DQUOT)
+    }
+}
+
 /// What makes a host the same host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostIdentity {
@@ -189,15 +197,7 @@ impl StateDirectory {
             Err(Errno::NOENT) => {}
             Err(source) => return Err(self.fault(HOST, "read")(source)),
         }
-        let written = || {
-            let temporary = format!(".host.{}", std::process::id());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o644))?;
-            rustix::io::write(&file, host.to_text().as_bytes())?;
-            rustix::fs::fsync(&file)?;
-            rustix::fs::renameat(&self.root, &temporary, &self.root, HOST)
-        };
-        written().map_err(self.fault(HOST, "write"))
+        self.replace(HOST, &host.to_text(), 0o644).map_err(self.fault(HOST, "write"))
     }
 
     /// Names of servers that take nothing new.
@@ -216,18 +216,25 @@ impl StateDirectory {
     /// Notes, durably, the names of servers that take nothing new.
     pub fn keep_drained(&self, names: &[&str]) -> Result<(), StateError> {
         let text = names.iter().fold(DRAINED_HEAD.to_owned(), |text, name| text + name + "\n");
-        let written = || {
-            let temporary = format!(".{DRAINED}.{}", std::process::id());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(0o600))?;
+        self.replace(DRAINED, &text, 0o600).map_err(self.fault(DRAINED, "write"))
+    }
+
+    /// Replaces a small text file, durably and as a whole; one that cannot be written leaves the old one and nothing beside it.
+    fn replace(&self, name: &str, text: &str, mode: u32) -> rustix::io::Result<()> {
+        let temporary = format!(".{name}.{}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(mode))?;
+        let replace = || {
             std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
                 .write_all(text.as_bytes())
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
             rustix::fs::fsync(&file)?;
-            rustix::fs::renameat(&self.root, &temporary, &self.root, DRAINED)?;
+            rustix::fs::renameat(&self.root, &temporary, &self.root, name)?;
             rustix::fs::fsync(&self.root)
         };
-        written().map_err(self.fault(DRAINED, "write"))
+        replace().inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.root, &temporary, AtFlags::empty());
+        })
     }
 
     /// Takes the broker's lock if it is free.

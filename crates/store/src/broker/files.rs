@@ -16,6 +16,7 @@ use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::processes::{Incarnation, ProcessSlot};
 use crate::shared::slots::Slots;
+use crate::state::StateError;
 use crate::stub::{STUB_BYTES, Stub, size_may_be_stub};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -123,7 +124,16 @@ pub(super) fn unknown(file: FileId) -> Refusal {
 }
 
 pub(super) fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
-    move |errno| Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") }
+    move |errno| match StateError::is_full(errno) {
+        true => state_full(&format!("the shared memory of file {file}")),
+        false => Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") },
+    }
+}
+
+/// There is no room for `what` in the state directory.
+pub(super) fn state_full(what: &str) -> Refusal {
+    let what = format!("the file system of the state directory is full and has no room for {what}; free some there");
+    Refusal::NoSpace { what }
 }
 
 impl Core {

@@ -327,11 +327,14 @@ impl Core {
             rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
         };
         let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
-        let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
-        let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
-        // Last: with it the memory counts as complete.
-        let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
-        Ok((control, extent, slots))
+        let build = || {
+            let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
+            let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
+            // Last: with it the memory counts as complete.
+            let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
+            Ok((control, extent, slots))
+        };
+        build().inspect_err(|_| self.remove_memory(file))
     }
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
@@ -367,6 +370,7 @@ impl Core {
                 RegionState::Absent => false,
             };
             if !published {
+                managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
                 managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             }
             managed.show_replicas(inner, *region)?;

@@ -5,7 +5,7 @@
 //! made, and objects exist before the record names them; a crash in between leaves objects that no record names, which `check`
 //! finds, and numbers that are never used.
 
-use super::files::{Inner, Managed, RESERVE_FIRST};
+use super::files::{Inner, Managed, RESERVE_FIRST, memory_fault};
 use super::room::{Full, NoRoom, Reservation};
 use super::{Core, guard};
 use crate::protocol::Refusal;
@@ -48,7 +48,8 @@ impl Core {
         for (region, generation) in missing.into_iter().zip(generation + 1..) {
             let (layout, fell_back) = self.choose(&mut reservation, &inner, region)?;
             // Now, since what is published cannot be taken back: whoever sees it may write there at once.
-            managed.control.learn(managed.file, &layout)?;
+            managed.control.learn(managed.file, region, &layout)?;
+            managed.extent.reserve(region).map_err(memory_fault(managed.file))?;
             placed.push((region, RegionRecord { generation: Generation(generation), layout, fell_back }));
         }
         reservation.promise();

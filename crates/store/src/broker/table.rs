@@ -81,6 +81,7 @@ pub(super) fn first_of(damages: &[String]) -> String {
 
 impl From<RmtError> for crate::protocol::Refusal {
     fn from(error: RmtError) -> Self {
-        Self::Table { what: error.to_string() }
+        let what = error.to_string();
+        if error.is_full() { Self::NoSpace { what } } else { Self::Table { what } }
     }
 }

@@ -25,6 +25,8 @@ pub enum ClientError {
     NoProcessSlot,
     #[error("the state directory {} holds another cluster than before, or was made anew; end this program and start it again", path.display())]
     OtherState { path: PathBuf },
+    #[error("the file system of the state directory {} is full; free some room there", path.display())]
+    StateFull { path: PathBuf },
     #[error("file {file} was deleted or released while it was being opened")]
     Gone { file: FileId },
     #[error("file {file}: {source}")]

@@ -86,8 +86,11 @@ impl Client {
         let identity = core.processes.claim();
         core.set_identity(identity);
         if let Some((slot, incarnation)) = identity {
-            for entry in control.open.values() {
-                entry.shared.slots.add_user(slot, incarnation);
+            let uses = control.open.values().map(|entry| entry.shared.slots.add_user(slot, incarnation));
+            // One that is not counted as a user must not use the file. Every other one, all the same.
+            if uses.filter(Result::is_err).count() > 0 {
+                core.processes.release(slot);
+                core.set_identity(None);
             }
         }
         // Registered: lets the parent's guard go.
@@ -105,7 +108,8 @@ fn descriptors_before(core: &Core) {
     {
         let files: Vec<_> = control.open.iter().map(|((file, _), entry)| (*file, Arc::clone(&entry.shared))).collect();
         for (_, shared) in &files {
-            shared.slots.add_user(slot, incarnation);
+            // It has the file open, so its entry is there.
+            let _ = shared.slots.add_user(slot, incarnation);
         }
         let guard = GuardedFork { parent_end: Descriptor::raise(parent_end, core.base), files };
         control.fork.now = Some(Now { child_end: Descriptor::raise(child_end, core.base), guard });

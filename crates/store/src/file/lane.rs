@@ -47,8 +47,9 @@ impl StripedFile {
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
         if let Some(observation) = self.shared.control.observation()
             && bytes > 0
+            && let Some(recent) = lane.0.recent()
         {
-            lane.0.recent().note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
+            recent.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
         }
     }
 

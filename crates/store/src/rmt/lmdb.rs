@@ -2,23 +2,30 @@
 //!
 //! Every commit is synced before it returns. LMDB keeps its table of readers in shared memory whose size is fixed by the first
 //! process that opens it, and a reader that is killed keeps its place; so the size is generous and places of the dead are
-//! cleared at opening.
+//! cleared at opening. Its memory is allocated before LMDB maps it, which would leave it sparse.
+//!
+//! The map of the table starts small and grows, so that a process whose address space is limited can open it. LMDB maps a table anew only while no
+//! transaction is open: every transaction holds `growing` for reading.
 
 use super::{Audit, Batch, Entries, MappingStore, RmtError};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvOpenOptions, WithoutTls};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{Mode, OFlags};
-use rustix::io::FdFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Mutex, PoisonError, RwLock, mpsc};
 
-/// Address space kept for the table; its file grows only as it is filled. About 100 million regions.
-const MAP_BYTES: usize = 16 << 30;
 /// The table's file in its directory, and its name in that.
 pub(super) const FILE: &str = "data.mdb";
 pub(super) const TABLE: &str = "rmt";
+/// Address space for the table, at least; about 400,000 regions.
+const FIRST_MAP_BYTES: usize = 64 << 20;
 const MAX_READERS: u32 = 1024;
+/// What LMDB keeps in its lock file: 64 bytes for each reader, and a head of less than a page.
+const LOCK_BYTES: u64 = MAX_READERS as u64 * 64 + 4096;
+/// A write that comes up short is `EIO` to LMDB; with less room than this it was for want of room.
+const LITTLE_BYTES: u64 = 1 << 20;
 
 /// Prefix of the keys watched, and where they are told.
 type Watcher = (Vec<u8>, mpsc::Sender<Vec<u8>>);
@@ -27,6 +34,8 @@ pub struct LmdbStore {
     path: PathBuf,
     env: Env<WithoutTls>,
     table: Database<'static, Bytes, Bytes>,
+    /// Bytes of the map.
+    growing: RwLock<usize>,
     watchers: Mutex<Vec<Watcher>>,
 }
 
@@ -47,6 +56,52 @@ fn close_on_exec(file: &Path) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// Gives LMDB's lock file, which it maps, room for all that it may come to hold.
+fn allocate_lock_file(directory: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let file = rustix::fs::open(directory.join("lock.mdb"), flags, Mode::RUSR | Mode::WUSR)?;
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, LOCK_BYTES)) {
+        // Where there is no such call, a file that was written has room. One that is there already may be in use, and has it.
+        Err(Errno::OPNOTSUPP) if rustix::fs::fstat(&file)?.st_size == 0 => {
+            let written = rustix::io::pwrite(&file, &[0; LOCK_BYTES as usize], 0)?;
+            if written < LOCK_BYTES as usize { Err(Errno::NOSPC) } else { Ok(()) }
+        }
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        result => result,
+    }
+}
+
+/// Whether so much address space is to be had now.
+fn has_address_space(bytes: usize) -> bool {
+    use rustix::mm::{MapFlags, ProtFlags};
+    // SAFETY: a mapping at an address of the kernel's choice, which nothing touches, and which is given back at once.
+    unsafe {
+        match rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        ) {
+            Ok(start) => rustix::mm::munmap(start, bytes).is_ok(),
+            Err(_) => false,
+        }
+    }
+}
+
+fn fault_of(path: &Path, source: heed::Error) -> RmtError {
+    let errno = match &source {
+        heed::Error::Io(error) => Errno::from_io_error(error),
+        _ => None,
+    };
+    let has_little =
+        || rustix::fs::statvfs(path).is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) < LITTLE_BYTES);
+    match errno {
+        Some(Errno::NOSPC | Errno::DQUOT) => RmtError::Full { path: path.to_owned() },
+        Some(Errno::IO) if has_little() => RmtError::Full { path: path.to_owned() },
+        _ => RmtError::Store { path: path.to_owned(), source },
+    }
+}
+
 impl LmdbStore {
     /// Whether there is a table in `directory`; an empty file is none.
     #[must_use]
@@ -56,12 +111,27 @@ impl LmdbStore {
 
     /// Opens or makes the table in `directory`, which exists and which no other broker has open.
     pub fn open(directory: &Path) -> Result<Self, RmtError> {
-        let fault = |source| RmtError::Store { path: directory.to_owned(), source };
+        Self::open_with(directory, FIRST_MAP_BYTES)
+    }
+
+    /// As [`Self::open`], with a map of `least_bytes` where the table is not larger.
+    fn open_with(directory: &Path, least_bytes: usize) -> Result<Self, RmtError> {
+        let fault = |source| fault_of(directory, source);
+        let os_fault = |errno: Errno| fault(heed::Error::Io(errno.into()));
+        let data = directory.join(FILE);
+        let file_bytes = rustix::fs::stat(&data).map_or(0, |found| found.st_size as usize);
+        let map_bytes = least_bytes.max(file_bytes.saturating_mul(2).next_power_of_two());
+        allocate_lock_file(directory).map_err(os_fault)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_BYTES).max_readers(MAX_READERS).max_dbs(1);
+        options.map_size(map_bytes).max_readers(MAX_READERS).max_dbs(1);
         // SAFETY: the file belongs to the broker, one per state directory by its lock; nothing else writes or cuts it.
-        let env = unsafe { options.open(directory) }.map_err(fault)?;
-        close_on_exec(&directory.join(FILE)).map_err(|errno| fault(heed::Error::Io(errno.into())))?;
+        let env = unsafe { options.open(directory) }.map_err(|source| match &source {
+            heed::Error::Io(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {
+                RmtError::AddressSpace { path: directory.to_owned(), bytes: map_bytes }
+            }
+            _ => fault(source),
+        })?;
+        close_on_exec(&data).map_err(os_fault)?;
         env.clear_stale_readers().map_err(fault)?;
         let made = env.write_txn().and_then(|change| {
             env.create_databases_and_commit(change, |opener, change| {
@@ -69,7 +139,8 @@ impl LmdbStore {
             })
         });
         let table = made.map_err(fault)?.unwrap_commit();
-        Ok(Self { path: directory.to_owned(), env, table, watchers: Mutex::default() })
+        let growing = RwLock::new(map_bytes);
+        Ok(Self { path: directory.to_owned(), env, table, growing, watchers: Mutex::default() })
     }
 
     /// Where the copy of this name stands: beside the table's directory.
@@ -82,7 +153,30 @@ impl LmdbStore {
     }
 
     fn fault(&self, source: heed::Error) -> RmtError {
-        RmtError::Store { path: self.path.clone(), source }
+        fault_of(&self.path, source)
+    }
+
+    /// Does something in a transaction of its own.
+    fn within<T>(&self, transaction: impl FnOnce() -> heed::Result<T>) -> heed::Result<T> {
+        let _growing = self.growing.read().unwrap_or_else(PoisonError::into_inner);
+        transaction()
+    }
+
+    /// Maps the table anew, with twice the room, unless another thread did since the map had `full_bytes`.
+    fn grow(&self, full_bytes: usize) -> Result<(), RmtError> {
+        let mut map_bytes = self.growing.write().unwrap_or_else(PoisonError::into_inner);
+        if *map_bytes > full_bytes {
+            return Ok(());
+        }
+        let bytes = map_bytes.saturating_mul(2);
+        // Asked before, since LMDB gives up the old map first and could not go on without any.
+        if !has_address_space(bytes) {
+            return Err(RmtError::AddressSpace { path: self.path.clone(), bytes });
+        }
+        // SAFETY: every transaction holds the lock for reading, so none is open.
+        unsafe { self.env.resize(bytes) }.map_err(|source| self.fault(source))?;
+        *map_bytes = bytes;
+        Ok(())
     }
 
     fn try_commit(&self, batch: &Batch) -> heed::Result<bool> {
@@ -111,13 +205,19 @@ impl MappingStore for LmdbStore {
             let view = self.env.read_txn()?;
             Ok(self.table.get(&view, key)?.map(<[u8]>::to_vec))
         };
-        read().map_err(|source| self.fault(source))
+        self.within(read).map_err(|source| self.fault(source))
     }
 
     fn commit(&self, batch: &Batch) -> Result<bool, RmtError> {
-        let applied = self.try_commit(batch).map_err(|source| self.fault(source))?;
+        let applied = loop {
+            let map_bytes = *self.growing.read().unwrap_or_else(PoisonError::into_inner);
+            match self.within(|| self.try_commit(batch)) {
+                Err(heed::Error::Mdb(heed::MdbError::MapFull)) => self.grow(map_bytes)?,
+                result => break result.map_err(|source| self.fault(source))?,
+            }
+        };
         if applied {
-            let mut watchers = self.watchers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
             watchers.retain(|(prefix, watcher)| {
                 batch
                     .changes
@@ -149,7 +249,7 @@ impl MappingStore for LmdbStore {
             }
             Ok(found)
         };
-        read().map_err(|source| self.fault(source))
+        self.within(read).map_err(|source| self.fault(source))
     }
 
     fn keep_copy(&self, name: &str) -> Result<(), RmtError> {
@@ -174,12 +274,12 @@ impl MappingStore for LmdbStore {
             }
             Ok(())
         };
-        copy().map_err(|source| RmtError::Store { path: directory.clone(), source })
+        self.within(copy).map_err(|source| fault_of(&directory, source))
     }
 
     fn watch(&self, prefix: &[u8]) -> mpsc::Receiver<Vec<u8>> {
         let (sender, receiver) = mpsc::channel();
-        let mut watchers = self.watchers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.push((prefix.to_vec(), sender));
         receiver
     }
@@ -189,5 +289,34 @@ impl Drop for LmdbStore {
     fn drop(&mut self) {
         // The file is closed with the last clone of `env`; a successor in this process may open it right after.
         self.env.clone().prepare_for_closing();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_grows_beyond_its_map_while_others_read() {
+        const LEAST: usize = 256 << 10;
+        let directory = tempfile::tempdir().unwrap();
+        let store = LmdbStore::open_with(directory.path(), LEAST).unwrap();
+        let value = vec![7; 20_000];
+        let key = |number: u32| [b"k", &number.to_be_bytes()[..]].concat();
+        let put = |number| Batch { expected: Vec::new(), changes: vec![(key(number), Some(value.clone()))] };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while store.get(&key(99)).unwrap().is_none() {
+                    assert!(store.scan(b"k", None, usize::MAX).unwrap().iter().all(|(_, found)| *found == value));
+                }
+            });
+            (0..100).for_each(|number| assert!(store.commit(&put(number)).unwrap()));
+            reader.join().unwrap();
+        });
+        assert!(*store.growing.read().unwrap() >= 8 * LEAST);
+        drop(store);
+        let store = LmdbStore::open_with(directory.path(), LEAST).unwrap();
+        assert_eq!(store.scan(b"k", None, usize::MAX).unwrap().len(), 100);
+        assert!(store.commit(&put(100)).unwrap());
     }
 }

@@ -30,7 +30,7 @@
 
 use super::Predicted;
 use super::pace::{Clock, HostReport, Monotonic, Pace, STALL};
-use crate::shared::map::SharedMap;
+use crate::shared::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use stripewise_device::{Access, DeviceSpec, LinkSpec, MAX_CHANNELS, MAX_STREAMS, Nanos, Reservation, place};
 use stripewise_layout::ServerId;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWSTNS\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWSTNS\0\x02");
 const BOOT_AT: usize = 8;
 const SERVERS_AT: usize = 24;
 const EPOCH_AT: usize = 64;
@@ -123,8 +123,9 @@ impl Stations {
         let temporary = path.with_extension(format!("new-{}", rustix::process::getpid().as_raw_nonzero()));
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::TRUNC;
         let file = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR).map_err(fault("create"))?;
-        rustix::fs::ftruncate(&file, length(servers) as u64).map_err(fault("size"))?;
-        let map = SharedMap::new(&file, length(servers), true).map_err(StationsError::Map)?;
+        let map = map::make(&file, length(servers), length(servers)).map_err(fault("allocate")).inspect_err(|_| {
+            let _ = rustix::fs::unlink(&temporary);
+        })?;
         map.word(BOOT_AT).store(boot[0], Relaxed);
         map.word(BOOT_AT + 8).store(boot[1], Relaxed);
         map.word(SERVERS_AT).store(servers as u64, Relaxed);

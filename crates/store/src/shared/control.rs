@@ -22,17 +22,20 @@
 //! with replicas, 64 + s moving in move slot s, 128 + s sealed there (`super::marking`). Replica words are looked at only by who sees 2. Layouts are
 //! only ever added.
 //!
+//! The file is sparse. Layouts and words get room before they are published ([`ControlBlock::learn`], [`ControlBlock::reserve_replicas`]), so that
+//! publishing cannot fail; a region whose word has no room yet is absent.
+//!
 //! A reader that saw 2 may load a replica word that was cleared or published anew since. It never gets old bytes by that: a replica that was
 //! forgotten in the meantime was so for a write that overlaps this read, and one that was published in the meantime is newer.
 
-use super::map::SharedMap;
+use super::map::{self, SharedMap};
 use super::marking::{self, Marks, Motion};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x05");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -115,8 +118,7 @@ pub struct ControlBlock {
 impl ControlBlock {
     /// Broker only: sizes an empty file and writes the header. The life is [`Life::Making`].
     pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
-        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
-        let map = SharedMap::new(descriptor, LENGTH, true)?;
+        let map = map::make(descriptor, LENGTH, LAYOUTS_AT)?;
         map.word(FILE_AT).store(file.0, Relaxed);
         for (i, half) in boot.chunks_exact(8).enumerate() {
             map.word(BOOT_AT + i * 8).store(u64::from_le_bytes(half.try_into().expect("8 bytes")), Relaxed);
@@ -169,7 +171,7 @@ impl ControlBlock {
         let mut regions = regions.peekable();
         for region in (0..count.min(MAX_REGIONS)).map(RegionIndex) {
             let recorded = regions.next_if(|(of, ..)| *of == region);
-            let word = self.word(region).load(SeqCst);
+            let word = self.load_word(region);
             if word == 0 {
                 continue;
             }
@@ -321,7 +323,7 @@ impl ControlBlock {
             return RegionState::Absent;
         }
         // Ordered after the caller's lane: see `super::marking`.
-        let word = self.word(region).load(SeqCst);
+        let word = self.load_word(region);
         if word & 0xff == 0 {
             return RegionState::Absent;
         }
@@ -385,29 +387,50 @@ impl ControlBlock {
         region: RegionIndex,
         replicas: impl IntoIterator<Item = (u8, Generation, &'b Layout)>,
     ) -> Result<(), ControlError> {
-        let mut words = [0; MAX_REPLICAS];
+        let (mut words, mut has_any) = ([0; MAX_REPLICAS], false);
         for (number, generation, layout) in replicas {
             let at = self.find_or_add(file, layout)? as u64;
             words[usize::from(number) % MAX_REPLICAS] = Motion::Still.in_word(u64::from(generation.0) << 32 | at << 8);
+            has_any = true;
         }
-        let motion = if words == [0; MAX_REPLICAS] { Motion::Still } else { Motion::Replicated };
-        let word = self.word(region);
-        let before = word.load(SeqCst);
-        if motion == Motion::Still && Motion::of(before) == Motion::Replicated {
-            word.store(motion.in_word(before), SeqCst);
+        let before = self.load_word(region);
+        let had_any = Motion::of(before) == Motion::Replicated;
+        if has_any {
+            self.reserve_replicas(region)?;
+        } else if had_any {
+            self.word(region).store(Motion::Still.in_word(before), SeqCst);
+        } else {
+            // Nobody looks at its replica words, which may have no room.
+            return Ok(());
         }
         for (shared, own) in self.replica_words(region).iter().zip(words) {
             shared.store(own, SeqCst);
         }
-        if motion == Motion::Replicated {
-            word.store(motion.in_word(before), SeqCst);
+        if has_any {
+            self.word(region).store(Motion::Replicated.in_word(before), SeqCst);
         }
         Ok(())
     }
 
+    /// Broker only: gives the replica words of a region room, so that [`Self::show_replicas`] with layouts that were learnt cannot fail.
+    pub fn reserve_replicas(&self, region: RegionIndex) -> Result<(), ControlError> {
+        let region = region.0.min(MAX_REGIONS - 1) as usize;
+        Ok(self.map.reach(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS * 8)?)
+    }
+
+    fn word_at(region: RegionIndex) -> usize {
+        REGIONS_AT + region.0 as usize * 8
+    }
+
     #[inline]
     fn word(&self, region: RegionIndex) -> &AtomicU64 {
-        self.map.word(REGIONS_AT + region.0 as usize * 8)
+        self.map.word(Self::word_at(region))
+    }
+
+    /// The word of a region, which may have no room yet.
+    #[inline]
+    fn load_word(&self, region: RegionIndex) -> u64 {
+        if self.map.is_reached(Self::word_at(region), 8) { self.word(region).load(SeqCst) } else { 0 }
     }
 
     /// Broker only: a placed region begins to move in a move slot.
@@ -448,8 +471,12 @@ impl ControlBlock {
         self.map.half(MOVES_AT)
     }
 
-    /// Broker only: takes the layout in, so that [`Self::publish`] with it cannot fail for want of room.
-    pub fn learn(&self, file: FileId, layout: &Layout) -> Result<(), ControlError> {
+    /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of room.
+    pub fn learn(&self, file: FileId, region: RegionIndex, layout: &Layout) -> Result<(), ControlError> {
+        if region.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file, region });
+        }
+        self.map.reach(Self::word_at(region), 8)?;
         self.find_or_add(file, layout).map(|_| ())
     }
 
@@ -461,9 +488,7 @@ impl ControlBlock {
         generation: Generation,
         layout: &Layout,
     ) -> Result<(), ControlError> {
-        if region.0 >= MAX_REGIONS {
-            return Err(ControlError::TooManyRegions { file, region });
-        }
+        self.learn(file, region, layout)?;
         let number = self.find_or_add(file, layout)?;
         let place = u64::from(generation.0) << 32 | (number as u64) << 8;
         self.word(region).store(Motion::Still.in_word(place), SeqCst);
@@ -472,9 +497,13 @@ impl ControlBlock {
 
     /// Broker only: the region has no objects any more.
     pub fn retract(&self, region: RegionIndex) {
+        let before = self.load_word(region);
+        if before == 0 {
+            return;
+        }
         self.word(region).store(0, SeqCst);
-        for word in self.replica_words(region) {
-            word.store(0, SeqCst);
+        if Motion::of(before) == Motion::Replicated {
+            self.replica_words(region).iter().for_each(|word| word.store(0, SeqCst));
         }
     }
 
@@ -494,6 +523,7 @@ impl ControlBlock {
         if at + 1 + count > LAYOUT_WORDS {
             return Err(ControlError::LayoutsFull { file });
         }
+        self.map.reach(LAYOUTS_AT + at * 8, (1 + count) * 8)?;
         self.map.word(LAYOUTS_AT + at * 8).store(count as u64, Relaxed);
         let target = self.map.unpublished(LAYOUTS_AT + (at + 1) * 8, size_of_val(layout.stripes())).cast::<Stripe>();
         for (i, stripe) in layout.stripes().iter().enumerate() {
@@ -549,7 +579,7 @@ mod tests {
         let file = FileId(7);
         let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 4096).unwrap();
         let layout = |size: u32| Layout::new((0..256).map(|server| (ServerId(server), size))).unwrap();
-        let learnt = (1..).find(|size| control.learn(file, &layout(*size)).is_err()).unwrap() - 1;
+        let learnt = (1..).find(|size| control.learn(file, RegionIndex(0), &layout(*size)).is_err()).unwrap() - 1;
         assert_eq!(learnt as usize, LAYOUT_WORDS / 257);
         let full = control.publish(file, RegionIndex(0), Generation(1), &layout(learnt + 1));
         assert!(matches!(full, Err(ControlError::LayoutsFull { .. })));

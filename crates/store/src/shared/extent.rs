@@ -9,17 +9,18 @@
 //! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //! | 4096 + 8 MiB | 128 each | move slots: the marks of one moving region's chunks, see `super::marking` |
 //!
-//! The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
+//! Counters and marks get room when the broker places a region or begins a move ([`Extent::reserve`], [`Extent::reserve_marks`]), before any writer can
+//! have use for them. The size only grows by atomic maximum; shrinking is the broker's, with the gate shut and all slots drained.
 
 use super::control::MAX_REGIONS;
-use super::map::SharedMap;
+use super::map::{self, SharedMap};
 use super::marking::{MARK_WORDS, MOVE_SLOTS, Marks};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::RegionIndex;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x03");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
@@ -35,10 +36,10 @@ pub struct Extent {
 impl Extent {
     /// Broker only. Regions are counted as never synced when `dirty_regions` says so (a rebuilt block counts all as dirty).
     pub fn build(descriptor: &OwnedFd, size_bytes: u64, dirty_regions: u32) -> rustix::io::Result<Self> {
-        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
-        let map = SharedMap::new(descriptor, LENGTH, true)?;
+        let dirty_regions = dirty_regions.min(MAX_REGIONS);
+        let map = map::make(descriptor, LENGTH, REGIONS_AT + dirty_regions as usize * 8)?;
         map.word(SIZE_AT).store(size_bytes, Relaxed);
-        for region in 0..dirty_regions.min(MAX_REGIONS) {
+        for region in 0..dirty_regions {
             map.half(REGIONS_AT + region as usize * 8).store(1, Relaxed);
         }
         map.word(0).store(MAGIC, Release);
@@ -92,10 +93,30 @@ impl Extent {
         self.map.word(APPEND_AT)
     }
 
+    /// Broker only, before the region is published: gives its counters room.
+    pub fn reserve(&self, region: RegionIndex) -> rustix::io::Result<()> {
+        self.map.reach(Self::region_at(region), 8)
+    }
+
+    /// Broker only, before a region's move in this slot is published: gives its marks room.
+    pub fn reserve_marks(&self, slot: u8) -> rustix::io::Result<()> {
+        self.map.reach(Self::marks_at(slot), MARK_WORDS * 8)
+    }
+
+    fn marks_at(slot: u8) -> usize {
+        MARKS_AT + usize::from(slot % MOVE_SLOTS) * MARK_WORDS * 8
+    }
+
+    /// Whether the region may have been written: its counters have room.
+    fn is_counted(&self, region: RegionIndex) -> bool {
+        self.map.is_reached(Self::region_at(region), 8)
+    }
+
     /// Changes with every write to the first `regions` regions: what was derived from the data before is stale.
     #[must_use]
     pub fn writes_mark(&self, regions: u32) -> u64 {
-        (0..regions.min(MAX_REGIONS)).fold(0, |mark: u64, region| {
+        let counted = |region: &u32| self.is_counted(RegionIndex(*region));
+        (0..regions.min(MAX_REGIONS)).filter(counted).fold(0, |mark: u64, region| {
             mark.wrapping_add(u64::from(self.map.half(Self::region_at(RegionIndex(region))).load(Acquire)))
         })
     }
@@ -114,6 +135,9 @@ impl Extent {
     /// The region's write counter if it has writes that no sync has covered: sync the data, then call [`Self::mark_synced`] with it.
     #[must_use]
     pub fn unsynced(&self, region: RegionIndex) -> Option<u32> {
+        if !self.is_counted(region) {
+            return None;
+        }
         let written = self.map.half(Self::region_at(region)).load(Acquire);
         let synced = self.map.half(Self::region_at(region) + 4).load(Acquire);
         (written != synced).then_some(written)
@@ -134,7 +158,7 @@ impl Extent {
     /// The marks of a move slot. Only those who may write the file may set any.
     #[must_use]
     pub fn marks(&self, slot: u8) -> Marks<'_, AtomicU64> {
-        Marks::new(self.map.words(MARKS_AT + usize::from(slot % MOVE_SLOTS) * MARK_WORDS * 8, MARK_WORDS))
+        Marks::new(self.map.words(Self::marks_at(slot), MARK_WORDS))
     }
 
     /// The size in an extent of whatever version; it has stood at the same place from the first on.

@@ -18,7 +18,7 @@ use stripewise_layout::ServerId;
 pub(super) const SERVERS: usize = 256;
 const SUM_BYTES: usize = 64;
 const ROW_BYTES: usize = SERVERS * 8;
-const ROWS_AT: usize = SERVERS * SUM_BYTES;
+pub(super) const ROWS_AT: usize = SERVERS * SUM_BYTES;
 pub(super) const LENGTH: usize = ROWS_AT + MAX_PROCESSES as usize * ROW_BYTES;
 
 /// What is under way, as this process sees it.
@@ -37,9 +37,17 @@ impl<'a> Loads<'a> {
         self.map.word(self.at + server % SERVERS * SUM_BYTES)
     }
 
+    fn row_at(&self, slot: ProcessSlot) -> usize {
+        self.at + ROWS_AT + usize::from(slot.0 % MAX_PROCESSES) * ROW_BYTES
+    }
+
+    /// Whether the slot's row may be used: rows get room when they are first used.
+    pub(super) fn has_room_for(&self, slot: ProcessSlot) -> bool {
+        self.map.is_reached(self.row_at(slot), ROW_BYTES)
+    }
+
     fn share(&self, slot: ProcessSlot, server: usize) -> &'a AtomicU64 {
-        let row = usize::from(slot.0 % MAX_PROCESSES) * ROW_BYTES;
-        self.map.word(self.at + ROWS_AT + row + server % SERVERS * 8)
+        self.map.word(self.row_at(slot) + server % SERVERS * 8)
     }
 
     /// A sub-request of this process begins.

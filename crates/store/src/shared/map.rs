@@ -1,9 +1,31 @@
 //! A shared mapping of a file, with typed access to atomics at fixed offsets.
+//!
+//! Touching a page for which the file system has no room kills the process (SIGBUS). So no page is touched before it has room. What is always used is
+//! allocated when the file is made ([`make`]). The rest of a file is sparse: its pages get room when they are first used, by
+//! [`SharedMap::reach`], which has the kernel touch the page in our stead and returns `NOSPC` where a touch of our own would have been
+//! the end. A page that has room keeps it, so each process asks once for each page.
 
 use rustix::fd::AsFd;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Makes a file `length` bytes long and maps it for writing, with room for the first `allocated` bytes. `NOSPC`: there is no room for them.
+pub fn make(file: impl AsFd, length: usize, allocated: usize) -> rustix::io::Result<SharedMap> {
+    rustix::fs::ftruncate(&file, length as u64)?;
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, allocated as u64)) {
+        // Page by page, then.
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    let map = SharedMap::new(file, length, true)?;
+    map.reach(0, allocated)?;
+    Ok(map)
+}
 
 /// A `MAP_SHARED` mapping, unmapped on drop.
 #[derive(Debug)]
@@ -11,6 +33,9 @@ pub struct SharedMap {
     start: NonNull<u8>,
     length: usize,
     writable: bool,
+    page_bytes: usize,
+    /// One bit for each page that is known to have room.
+    reached: Box<[AtomicU64]>,
 }
 
 // SAFETY: the mapping is only reached through atomics (and `Stripe` words that are never changed once published).
@@ -22,13 +47,55 @@ impl SharedMap {
     /// Maps the first `length` bytes of `file`; a shorter file is refused, since touching a mapping beyond its file's end kills the process.
     pub fn new(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
         if (rustix::fs::fstat(&file)?.st_size as u64) < length as u64 {
-            return Err(rustix::io::Errno::INVAL);
+            return Err(Errno::INVAL);
         }
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
-        let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Self { start, length, writable })
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        let page_bytes = rustix::param::page_size();
+        let reached = (0..length.div_ceil(page_bytes).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { start, length, writable, page_bytes, reached })
+    }
+
+    /// Makes sure that `bytes` bytes at `offset` may be touched. In a writable mapping that gives them room; otherwise a page without room is all zeros,
+    /// and stays so until somebody with a writable mapping reaches it. `NOSPC`: there is no room.
+    #[inline]
+    pub fn reach(&self, offset: usize, bytes: usize) -> rustix::io::Result<()> {
+        for page in offset / self.page_bytes..(offset + bytes).div_ceil(self.page_bytes) {
+            if self.reached[page / 64].load(Relaxed) >> (page % 64) & 1 == 0 {
+                self.reach_page(page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `bytes` bytes at `offset` may be touched now; see [`Self::reach`].
+    #[must_use]
+    #[inline]
+    pub fn is_reached(&self, offset: usize, bytes: usize) -> bool {
+        self.reach(offset, bytes).is_ok()
+    }
+
+    #[cold]
+    fn reach_page(&self, page: usize) -> rustix::io::Result<()> {
+        // Nobody waits on the page's last words, so nobody is woken.
+        let last = ((page + 1) * self.page_bytes).min(self.length & !7) - 8;
+        let word = self.half(last);
+        // The kernel takes the fault of a futex's word itself and returns EFAULT where ours would be a SIGBUS. OR with 0 changes nothing.
+        let touched = if self.writable {
+            let (or, equal) = (futex::WakeOp::Or, futex::WakeOpCmp::Eq);
+            futex::wake_op(word, futex::Flags::empty(), 0, 0, self.half(last + 4), or, equal, 0, 0)
+        } else {
+            futex::wake(word, futex::Flags::empty(), 0)
+        };
+        match touched {
+            Ok(_) => {}
+            Err(Errno::FAULT) => return Err(Errno::NOSPC),
+            Err(errno) => return Err(errno),
+        }
+        self.reached[page / 64].fetch_or(1 << (page % 64), Relaxed);
+        Ok(())
     }
 
     #[must_use]
@@ -85,5 +152,29 @@ impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and no reference into it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn a_page_gets_room_when_it_is_reached_and_keeps_what_it_holds() {
+        for directory in ["/dev/shm", "/tmp"] {
+            let Ok(file) = tempfile::tempfile_in(directory) else { continue };
+            let page = rustix::param::page_size();
+            let blocks = || rustix::fs::fstat(&file).unwrap().st_blocks as u64 * 512;
+            let map = make(&file, 8 * page, page).unwrap();
+            assert!((page as u64..8 * page as u64).contains(&blocks()), "{directory}: {}", blocks());
+            map.word(5 * page + 16).store(7, SeqCst);
+            map.reach(5 * page, page).unwrap();
+            map.reach(7 * page, 8).unwrap();
+            assert_eq!(map.word(5 * page + 16).load(SeqCst), 7);
+            let reader = SharedMap::new(&file, 8 * page, false).unwrap();
+            assert!(reader.is_reached(5 * page, 8) && reader.word(5 * page + 16).load(SeqCst) == 7);
+            assert!((3 * page as u64..8 * page as u64).contains(&blocks()), "{directory}: {}", blocks());
+        }
     }
 }

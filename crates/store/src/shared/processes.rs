@@ -7,7 +7,7 @@
 //! has claimed itself it therefore notes in its own memory.
 
 use super::loads::{self, Loads};
-use super::map::SharedMap;
+use super::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
@@ -85,9 +85,9 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Broker only: sizes a new file.
+    /// Broker only: makes a new file, or gives one that a predecessor made what room it lacks.
     pub fn build(descriptor: OwnedFd) -> rustix::io::Result<Self> {
-        rustix::fs::ftruncate(&descriptor, LENGTH as u64)?;
+        map::make(&descriptor, LENGTH, TABLE_LENGTH + loads::ROWS_AT)?;
         Self::open(descriptor)
     }
 
@@ -106,10 +106,10 @@ impl Processes {
         self.map.word(usize::from(slot.0 % MAX_PROCESSES) * ENTRY_BYTES + COUNTS_AT)
     }
 
-    /// Where the holder of `slot` counts the reads that it has under way.
+    /// Where the holder of `slot` counts the reads that it has under way; `None` if there is no room for that.
     #[must_use]
     pub fn loads_of(&self, slot: ProcessSlot) -> Option<Loads<'_>> {
-        let loads = self.loads()?;
+        let loads = self.loads().filter(|loads| loads.has_room_for(slot))?;
         if self.has_counted(slot).load(Relaxed) == 0 {
             self.has_counted(slot).store(1, Relaxed);
         }
@@ -160,8 +160,8 @@ impl Processes {
     #[must_use]
     pub fn claim(&self) -> Option<(ProcessSlot, Incarnation)> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
-        for i in 0..u64::from(MAX_PROCESSES) {
-            let slot = ((process + i) % u64::from(MAX_PROCESSES)) as u16;
+        // The lowest, so that what files keep for each slot stays small.
+        for slot in 0..MAX_PROCESSES {
             let (word, bit) = self.claims.place(slot);
             if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
                 let entry = usize::from(slot) * ENTRY_BYTES;

@@ -10,6 +10,8 @@
 //! Behind the table stands a count of write lanes that were *forgotten*: left by a dead process and cleared by the next one with its number. It is
 //! raised before they are cleared; movers need to know of them (`super::marking`).
 //!
+//! Beside it stands how many entries were ever used. Processes take the lowest numbers, so few pages of the table do, and only those get room.
+//!
 //! Behind that stands a ring for every lane with its most recent requests (`super::recent`), written only while the control block says that
 //! somebody watches.
 //!
@@ -17,7 +19,7 @@
 //! lanes; both with sequentially consistent operations, so at least one sees the other.
 
 use super::control::MAX_REGIONS;
-use super::map::SharedMap;
+use super::map::{self, SharedMap};
 use super::marking::{self, LANE_USES};
 use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use super::recent::{RING_WORDS, Recent};
@@ -31,6 +33,7 @@ const LANES_AT: usize = 16;
 /// I/O in flight per process and file; a thread beyond waits for a free lane.
 pub const LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
 const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
+const USED_AT: usize = FORGOTTEN_AT + 8;
 const RECENT_AT: usize = FORGOTTEN_AT + 4096;
 const LENGTH: usize = RECENT_AT + MAX_PROCESSES as usize * LANES * RING_WORDS * 8;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
@@ -85,9 +88,9 @@ impl Occupied<'_> {
         self.lane.store(self.free, Release);
     }
 
-    /// Where to note what the lane is used for.
+    /// Where to note what the lane is used for, if there is room for it.
     #[must_use]
-    pub fn recent(&self) -> Recent<'_> {
+    pub fn recent(&self) -> Option<Recent<'_>> {
         self.slots.recent(self.slot, self.number)
     }
 }
@@ -105,8 +108,9 @@ pub struct Use {
 impl Slots {
     /// Broker only.
     pub fn build(descriptor: &OwnedFd) -> rustix::io::Result<Self> {
-        rustix::fs::ftruncate(descriptor, LENGTH as u64)?;
-        Self::open(descriptor)
+        let map = map::make(descriptor, LENGTH, ENTRY_BYTES)?;
+        map.reach(FORGOTTEN_AT, 16)?;
+        Ok(Self { map })
     }
 
     pub fn open(descriptor: impl AsFd) -> rustix::io::Result<Self> {
@@ -118,26 +122,32 @@ impl Slots {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
     }
 
-    /// The most recent requests of a lane below [`LANES`].
+    /// The most recent requests of a lane below [`LANES`]; `None` if there is no room for them.
     #[must_use]
-    pub fn recent(&self, slot: ProcessSlot, lane: usize) -> Recent<'_> {
-        let number = usize::from(slot.0) * LANES + lane;
-        Recent::new(self.map.words(RECENT_AT + number * RING_WORDS * 8, RING_WORDS))
+    pub fn recent(&self, slot: ProcessSlot, lane: usize) -> Option<Recent<'_>> {
+        let at = RECENT_AT + (usize::from(slot.0) * LANES + lane) * RING_WORDS * 8;
+        self.map.is_reached(at, RING_WORDS * 8).then(|| Recent::new(self.map.words(at, RING_WORDS)))
     }
 
     /// Slots that ever had the file open since the table was made, whether or not they have now.
     pub fn ever_used(&self) -> impl Iterator<Item = ProcessSlot> {
-        let is_used = |slot: &u16| self.map.word(Self::entry(ProcessSlot(*slot))).load(Acquire) != 0;
-        (0..MAX_PROCESSES).filter(is_used).map(ProcessSlot)
+        let end = self.map.word(USED_AT).load(SeqCst).min(MAX_PROCESSES.into()) as u16;
+        let is_used = |slot: &ProcessSlot| {
+            self.map.is_reached(Self::entry(*slot), ENTRY_BYTES) && self.map.word(Self::entry(*slot)).load(Acquire) != 0
+        };
+        (0..end).map(ProcessSlot).filter(is_used)
     }
 
     fn entry(slot: ProcessSlot) -> usize {
         usize::from(slot.0) * ENTRY_BYTES
     }
 
-    /// Counts one more open by this process, clearing what an earlier holder of the slot left. Then check the life state again.
-    pub fn add_user(&self, slot: ProcessSlot, incarnation: Incarnation) {
+    /// Counts one more open by this process, clearing what an earlier holder of the slot left. Then check the life state again. `NOSPC`: the process
+    /// cannot be counted, since the state directory is full.
+    pub fn add_user(&self, slot: ProcessSlot, incarnation: Incarnation) -> rustix::io::Result<()> {
         let entry = Self::entry(slot);
+        self.map.reach(entry, ENTRY_BYTES)?;
+        self.map.word(USED_AT).fetch_max(u64::from(slot.0) + 1, SeqCst);
         if self.map.word(entry).load(Relaxed) != incarnation.0 {
             let lanes = (0..LANES).map(|lane| self.map.word(entry + LANES_AT + lane * 8));
             let is_write = |lane: &&AtomicU64| lane.load(SeqCst) >> 62 == 2;
@@ -148,6 +158,7 @@ impl Slots {
             self.map.word(entry).store(incarnation.0, SeqCst);
         }
         self.map.word(entry + 8).fetch_add(1, SeqCst);
+        Ok(())
     }
 
     /// Returns the opens that are left.
@@ -171,17 +182,19 @@ impl Slots {
 
     /// Slots that have the file open, with their incarnation, dead or alive: the caller asks [`super::processes::Processes`].
     pub fn users(&self) -> impl Iterator<Item = (ProcessSlot, Incarnation)> {
-        (0..MAX_PROCESSES).filter_map(|slot| {
-            let entry = Self::entry(ProcessSlot(slot));
+        self.ever_used().filter_map(|slot| {
+            let entry = Self::entry(slot);
             let opens = self.map.word(entry + 8).load(SeqCst);
-            (opens > 0).then(|| (ProcessSlot(slot), Incarnation(self.map.word(entry).load(SeqCst))))
+            (opens > 0).then(|| (slot, Incarnation(self.map.word(entry).load(SeqCst))))
         })
     }
 
     /// What the process has in flight.
     pub fn in_flight(&self, slot: ProcessSlot) -> impl Iterator<Item = InFlight> {
         let entry = Self::entry(slot) + LANES_AT;
-        (0..LANES).filter_map(move |lane| InFlight::from_word(self.map.word(entry + lane * 8).load(SeqCst)))
+        let lanes = if u64::from(slot.0) < self.map.word(USED_AT).load(SeqCst) { 0..LANES } else { 0..0 };
+        let lanes = lanes.filter(move |_| self.map.is_reached(entry, ENTRY_BYTES - LANES_AT));
+        lanes.filter_map(move |lane| InFlight::from_word(self.map.word(entry + lane * 8).load(SeqCst)))
     }
 
     /// Every use of a lane, by the living and the dead, that overlaps `regions`.
@@ -227,10 +240,20 @@ impl Slots {
         self.map.word(FORGOTTEN_AT).load(SeqCst)
     }
 
-    /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on.
+    /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on. Read, not mapped, so that
+    /// entries that were never used get no room.
     pub fn users_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<Vec<(ProcessSlot, Incarnation)>> {
-        let slots = Self { map: SharedMap::new(descriptor, FORGOTTEN_AT, true)? };
-        Ok(slots.users().collect())
+        let mut table = vec![0; FORGOTTEN_AT];
+        let mut read = 0;
+        while read < table.len() {
+            match rustix::io::retry_on_intr(|| rustix::io::pread(&descriptor, &mut table[read..], read as u64))? {
+                0 => return Err(rustix::io::Errno::INVAL),
+                bytes => read += bytes,
+            }
+        }
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| table[at + byte]));
+        let slots = (0..MAX_PROCESSES).map(ProcessSlot).filter(|slot| word(Self::entry(*slot) + 8) > 0);
+        Ok(slots.map(|slot| (slot, Incarnation(word(Self::entry(slot))))).collect())
     }
 }
 
@@ -246,7 +269,7 @@ mod tests {
     fn every_use_of_a_lane_is_another() {
         let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
         let (slot, incarnation) = (ProcessSlot(5), Incarnation(7));
-        slots.add_user(slot, incarnation);
+        slots.add_user(slot, incarnation).unwrap();
         let first = slots.occupy(slot, 3, write_of(MAX_REGIONS - 2)).unwrap();
         let seen = slots.uses(RegionIndex(MAX_REGIONS - 1), RegionIndex(MAX_REGIONS - 1));
         assert_eq!(seen.len(), 1);
@@ -267,17 +290,17 @@ mod tests {
     fn what_a_dead_writer_leaves_is_counted_before_it_is_forgotten() {
         let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
         let slot = ProcessSlot(5);
-        slots.add_user(slot, Incarnation(7));
+        slots.add_user(slot, Incarnation(7)).unwrap();
         let _left = slots.occupy(slot, 0, write_of(3)).unwrap();
         let read = InFlight { direction: Direction::Read, ..write_of(3) };
         let _also = slots.occupy(slot, 0, read).unwrap();
         let seen = slots.uses(RegionIndex(3), RegionIndex(3));
         assert_eq!((seen.len(), slots.forgotten()), (2, 0));
-        slots.add_user(slot, Incarnation(8));
+        slots.add_user(slot, Incarnation(8)).unwrap();
         assert_eq!(slots.forgotten(), 1);
         assert!(seen.iter().all(|lane| !slots.goes_on(lane)) && slots.in_flight(slot).next().is_none());
         // The same process once more.
-        slots.add_user(slot, Incarnation(8));
+        slots.add_user(slot, Incarnation(8)).unwrap();
         assert_eq!(slots.forgotten(), 1);
     }
 }

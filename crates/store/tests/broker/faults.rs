@@ -147,7 +147,7 @@ fn a_second_broker_waits_and_takes_over_files_that_live_clients_use() {
     let (slot, incarnation) = client.claim();
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     client.place(opened.file, 0, 0).unwrap();
     opened.extent.extend_to(12_345);
     opened.extent.begin_write(RegionIndex(0));
@@ -294,7 +294,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     let (opened, _stub) = client.create(&testbed.data("a")).unwrap();
     client.place(opened.file, 0, 1).unwrap();
     opened.extent.extend_to(2 * REGION);
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(1) };
     let lane = opened.slots.occupy(slot, 0, what).unwrap();
     std::thread::scope(|scope| {
@@ -316,7 +316,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     // A user whose claim is nobody's is dead, whatever its lanes say.
     let dead = stripewise_store::shared::processes::Incarnation(incarnation.0 + 1000);
     let elsewhere = stripewise_store::shared::processes::ProcessSlot(slot.0 ^ 1);
-    opened.slots.add_user(elsewhere, dead);
+    opened.slots.add_user(elsewhere, dead).unwrap();
     let _left = opened.slots.occupy(elsewhere, 0, what).unwrap();
     client.ask(Request::Truncate { file: opened.file, size_bytes: 1 }).unwrap();
 }
@@ -384,7 +384,7 @@ fn a_client_that_ends_without_a_word_frees_what_it_had_removed() {
     let (slot, incarnation) = client.claim();
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     client.place(opened.file, 0, 0).unwrap();
     // Behind the broker's back, as a program that is not redirected removes it.
     std::fs::remove_file(&path).unwrap();
@@ -408,7 +408,7 @@ fn shared_memory_that_cannot_be_opened_is_not_made_anew() {
     let mut client = testbed.client();
     let (slot, incarnation) = client.claim();
     let (opened, stub) = client.create(&testbed.data("a")).unwrap();
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     drop(broker);
     // Acknowledged, and in shared memory only.
     opened.extent.extend_to(5000);

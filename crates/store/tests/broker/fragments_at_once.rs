@@ -133,7 +133,7 @@ fn what_the_dead_leave_is_cleared_away() {
     let mut dead = testbed.client();
     let (slot, incarnation) = dead.claim();
     let opened = dead.open(user.file(), &user.stub).unwrap();
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     let what = InFlight { direction: Direction::Write, first: RegionIndex(0), last: RegionIndex(0) };
     let _lane = opened.slots.occupy(slot, 0, what).unwrap();
     let left = user.log(0).sets.publish(&range(0, 0, 100), Class::Random).unwrap();

@@ -189,7 +189,7 @@ fn what_clients_left_at_their_end_is_freed_before_the_broker_stops() {
                 let (slot, incarnation) = client.claim();
                 let path = testbed.data(&number.to_string());
                 let (opened, stub) = client.create(&path).unwrap();
-                opened.slots.add_user(slot, incarnation);
+                opened.slots.add_user(slot, incarnation).unwrap();
                 client.place(opened.file, 0, 0).unwrap();
                 std::fs::remove_file(&path).unwrap();
                 client.ask_with(Request::Unlinked { file: opened.file }, &[stub.as_fd()]).unwrap();

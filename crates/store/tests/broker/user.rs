@@ -52,7 +52,7 @@ impl<'a> User<'a> {
         let mut client = testbed.client();
         let (slot, incarnation) = client.claim();
         let (opened, stub) = client.create(&testbed.data(name)).unwrap();
-        opened.slots.add_user(slot, incarnation);
+        opened.slots.add_user(slot, incarnation).unwrap();
         client.place(opened.file, 0, REGIONS - 1).unwrap();
         opened.extent.extend_to(u64::from(REGIONS) * REGION);
         assert_eq!(opened.control.fragments(), FragmentMode::Wanted);
@@ -70,7 +70,7 @@ impl<'a> User<'a> {
         let stub = File::options().read(true).write(true).open(testbed.data(name)).unwrap();
         let said = Stub::parse(&std::fs::read(testbed.data(name)).unwrap()).unwrap().unwrap();
         let opened = client.open(said.file, &stub).unwrap();
-        opened.slots.add_user(slot, incarnation);
+        opened.slots.add_user(slot, incarnation).unwrap();
         let (table, hints) = ask_for_fragments(&client, &opened);
         Self { testbed, client, opened, stub, table, hints, model: HashMap::new() }
     }

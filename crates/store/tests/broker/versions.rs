@@ -32,7 +32,7 @@ fn shared_memory_of_another_version_is_made_anew_when_nobody_uses_it() {
     let (slot, incarnation) = client.claim();
     let (opened, stub) = client.create(&testbed.data("f")).unwrap();
     client.place(opened.file, 0, 0).unwrap();
-    opened.slots.add_user(slot, incarnation);
+    opened.slots.add_user(slot, incarnation).unwrap();
     broker.stop();
     make_old(&testbed, opened.file, 777);
     let broker = testbed.start();

@@ -17,7 +17,7 @@
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
 use super::super::describing::servers_of;
-use super::super::files::{Inner, Managed};
+use super::super::files::{Inner, Managed, memory_fault};
 use super::super::room::{Full, NoRoom};
 use super::super::{Core, guard};
 use super::copying::{Copier, Fault, Speed};
@@ -207,6 +207,8 @@ impl Core {
         if task.to.as_ref().is_some_and(|layout| old.layout == **layout) {
             return Err(nothing(0));
         }
+        // Before anything is made, and before a writer can see that the region moves.
+        managed.extent.reserve_marks(slot).map_err(memory_fault(managed.file)).map_err(failed)?;
         let new = match &task.to {
             Some(layout) => {
                 self.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
@@ -260,7 +262,7 @@ impl Core {
         layout: &Layout,
     ) -> Result<RegionRecord, NotBegun> {
         // Now, since what is committed cannot be taken back.
-        managed.control.learn(managed.file, layout).map_err(|error| failed(error.into()))?;
+        managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
         self.promise_room(inner, region, layout)?;
         let give_back = |refusal: Refusal| {
             guard(&self.room).give_back(layout, managed.control.region_bytes());
@@ -300,6 +302,7 @@ impl Core {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
+        managed.control.reserve_replicas(region).map_err(|error| failed(error.into()))?;
         let mut made = Vec::with_capacity(wanted.len());
         if inner.replicas.contains_key(&region) {
             // Those there are stay if they are all that there is room for.

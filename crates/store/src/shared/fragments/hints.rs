@@ -20,14 +20,14 @@
 
 use super::table::FragmentTable;
 use super::{Class, DiskRange, OFFSET_LIMIT, Seen};
-use crate::shared::map::SharedMap;
+use crate::shared::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{ObjectOffset, RegionIndex, ServerId};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWHINT\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWHINT\0\x02");
 const SUGGESTED_AT: usize = 8;
 const RING_AT: usize = 64;
 /// Suggestions that are kept until the broker has looked at them.
@@ -93,8 +93,7 @@ impl Hints {
     /// Broker only: for the logs of `table`.
     pub fn build(descriptor: &OwnedFd, servers: usize, table: &FragmentTable) -> rustix::io::Result<Self> {
         let (ticks, length) = areas(servers, table);
-        rustix::fs::ftruncate(descriptor, length as u64)?;
-        let map = SharedMap::new(descriptor, length, true)?;
+        let map = map::make(descriptor, length, length)?;
         map.word(0).store(MAGIC, Release);
         Ok(Self { map, servers, ticks })
     }

@@ -15,14 +15,14 @@
 //! few sets are full before the log is.
 
 use super::{Dirtied, ENTRY_WORDS, Sets, WAYS};
-use crate::shared::map::SharedMap;
+use crate::shared::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{FileId, Generation, ServerId};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWFRAG\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWFRAG\0\x02");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const SLOT_BYTES_AT: usize = 32;
@@ -121,8 +121,7 @@ impl FragmentTable {
                 (area, entries)
             })
             .collect();
-        rustix::fs::ftruncate(descriptor, at as u64)?;
-        let map = SharedMap::new(descriptor, at, true)?;
+        let map = map::make(descriptor, at, at)?;
         for (number, (log, (area, entries))) in logs.iter().zip(areas).enumerate() {
             let Some(log) = log else { continue };
             let word = |offset| map.word(LOGS_AT + number * LOG_BYTES + offset);
@@ -325,7 +324,7 @@ mod tests {
         FragmentTable::build(&file, FileId(9), [5; 16], 4096, &logs()).unwrap();
         assert_eq!(FragmentTable::open(&file, FileId(8), false).unwrap_err(), Errno::INVAL);
         for (offset, bytes) in [
-            (0, *b"SWFRAG\0\x02"),
+            (0, *b"SWFRAG\0\x03"),
             (32, [3; 8]),
             (40, [0xff; 8]),
             (4096 + 32, [0xff; 8]),
