@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::store::{Store, read_stub};
+use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
@@ -51,21 +51,15 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
 /// Removes one managed file, stub and data.
 pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let Some(stub) = read_stub(&file, path)? else {
+    let Some(id) = store.file_of(&file, path)? else {
         bail!("{} is not a managed file; remove it with rm", path.display());
     };
-    if stub.cluster != store.cluster.id {
-        bail!(
-            "{} belongs to cluster {}, this is {}; name its cluster file with --cluster",
-            path.display(),
-            stub.cluster,
-            store.cluster.id
-        );
-    }
     // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
-    store.client.open(file.as_fd(), stub.file).with_context(|| path.display().to_string())?.close()?;
+    let striped = store.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;
+    let id = striped.id();
+    striped.close()?;
     std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
-    store.client.unlinked(file.as_fd(), stub.file).with_context(|| {
+    store.client.unlinked(file.as_fd(), id).with_context(|| {
         format!("{} is removed, its data not yet; `stripewise check --repair` frees it", path.display())
     })
 }

@@ -153,18 +153,26 @@ impl Store {
     pub(crate) fn managed_if(&self, path: &Path, writable: bool) -> Result<std::result::Result<Managed, File>> {
         let file = File::options().read(true).write(writable).open(path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        let Some(stub) = read_stub(&file, path)? else { return Ok(Err(file)) };
-        if stub.cluster != self.cluster.id {
-            bail!(
+        let Some(id) = self.file_of(&file, path)? else { return Ok(Err(file)) };
+        let striped = self.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;
+        Ok(Ok(Managed { path: path.to_owned(), stub: file, striped }))
+    }
+
+    /// The managed file that `stub`, open on `path`, is the stub of, if it is one: by its text, or, where that was cut or written over, by its inode.
+    pub(crate) fn file_of(&self, stub: &File, path: &Path) -> Result<Option<FileId>> {
+        let by_inode = || self.client.find(stub.as_fd()).with_context(|| path.display().to_string());
+        match read_stub(stub, path) {
+            Ok(Some(text)) if text.cluster != self.cluster.id => bail!(
                 "{} belongs to cluster {} with state directory {}, this is cluster {}; name its cluster file with --cluster",
                 path.display(),
-                stub.cluster,
-                stub.state.display(),
+                text.cluster,
+                text.state.display(),
                 self.cluster.id
-            );
+            ),
+            Ok(Some(text)) => Ok(Some(text.file)),
+            Ok(None) => by_inode(),
+            Err(damaged) => by_inode()?.map_or(Err(damaged), |file| Ok(Some(file))),
         }
-        let striped = self.client.open(file.as_fd(), stub.file).with_context(|| path.display().to_string())?;
-        Ok(Ok(Managed { path: path.to_owned(), stub: file, striped }))
     }
 }
 

@@ -16,6 +16,8 @@ mod instructions;
 mod interrupts;
 #[path = "faults/killing.rs"]
 mod killing;
+#[path = "faults/limits.rs"]
+mod limits;
 #[path = "faults/mounts.rs"]
 mod mounts;
 #[path = "faults/originals.rs"]

@@ -14,6 +14,7 @@ mod cxx;
 pub(crate) mod data;
 pub(crate) mod exec;
 pub(crate) mod extent;
+mod inodes;
 pub(crate) mod limit;
 pub(crate) mod load;
 pub(crate) mod map;
@@ -389,9 +390,31 @@ pub(crate) fn look_at_stub(open: &Open, descriptor: c_int) {
     }
 }
 
+/// Whether a regular file may be managed: by a stub's size, or by its inode, which a stub keeps whatever is written over it.
+pub(crate) fn may_be_managed(size_bytes: u64, identity: (u64, u64)) -> bool {
+    size_may_be_stub(size_bytes) || inodes::holds(identity)
+}
+
+/// The managed file that an open regular file is the stub of: by its text if it has one, else by the broker's word on its inode. Better an error than a
+/// stub's text for data, or a stub written over.
+fn stub_file(descriptor: BorrowedFd<'_>, status: &Stat) -> Result<Option<FileId>, Errno> {
+    let text = match size_may_be_stub(status.st_size as u64) {
+        true => read_stub(descriptor),
+        false => Ok(None),
+    };
+    match text {
+        Ok(Some(stub)) => check_cluster(&stub).map(|()| Some(stub.file)),
+        Ok(None) if !inodes::holds((status.st_dev, status.st_ino)) => Ok(None),
+        // Damaged, or not to be read by this process.
+        Ok(None) | Err(Errno::ACCESS | Errno::IO) => find(descriptor),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Whether an open regular file is a stub.
 pub(crate) fn is_stub(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
-    is_on() && size_may_be_stub(status.st_size as u64) && read_stub(descriptor).is_ok_and(|stub| stub.is_some())
+    let may_be = is_on() && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino));
+    may_be && stub_file(descriptor, status).is_ok_and(|file| file.is_some())
 }
 
 /// Whether a path leads to a regular file of a stub's size.
@@ -399,13 +422,14 @@ pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
     // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
     let base = unsafe { BorrowedFd::borrow_raw(directory) };
     rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|status| {
-        size_may_be_stub(status.st_size as u64) && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
     })
 }
 
 /// Enters a descriptor in the table as managed if it is a stub's. Called once for each open file description that appears.
 pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
-    if !is_on() || !size_may_be_stub(status.st_size as u64) {
+    if !is_on() || !may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino)) {
         return false;
     }
     let identity = (status.st_dev, status.st_ino);
@@ -413,15 +437,9 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
         enter(descriptor, identity, client().and_then(|client| open_with(&client, descriptor, file)));
         return true;
     }
-    let file = match read_stub(descriptor) {
+    let file = match stub_file(descriptor, status) {
         Ok(None) => return false,
-        Ok(Some(stub)) => open_stub(descriptor, &stub),
-        // Not to be read by this process: the broker says whether it is a stub. Better an error than a stub overwritten.
-        Err(Errno::ACCESS) => match find(descriptor) {
-            Ok(None) => return false,
-            Ok(Some(file)) => client().and_then(|client| open_with(&client, descriptor, file)),
-            Err(errno) => Err(errno),
-        },
+        Ok(Some(file)) => open_file(descriptor, file),
         Err(errno) => Err(errno),
     };
     enter(descriptor, identity, file);
@@ -438,8 +456,8 @@ fn known(descriptor: BorrowedFd<'_>, identity: (u64, u64)) -> Option<FileId> {
     if only_writes { client().ok()?.find(descriptor).ok()? } else { None }
 }
 
-/// The file behind a stub; says why not.
-pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<StripedFile>, Errno> {
+/// Refuses the stub of another cluster; says so.
+fn check_cluster(stub: &Stub) -> Result<(), Errno> {
     let client = client()?;
     if stub.cluster != client.cluster() {
         let text = format!(
@@ -452,7 +470,18 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>, stub: &Stub) -> Result<Arc<S
         process::log(Level::Error, &[text.as_bytes()]);
         return Err(Errno::IO);
     }
-    open_with(&client, descriptor, stub.file)
+    Ok(())
+}
+
+/// The file behind a stub; says why not.
+fn open_file(descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
+    open_with(&client()?, descriptor, file)
+}
+
+/// As [`open_file`], of whatever stub the descriptor is open on.
+pub(crate) fn open_stub(descriptor: BorrowedFd<'_>) -> Result<Arc<StripedFile>, Errno> {
+    let status = rustix::fs::fstat(descriptor)?;
+    open_file(descriptor, stub_file(descriptor, &status)?.ok_or(Errno::IO)?)
 }
 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
@@ -565,7 +594,9 @@ fn look_at<T>(
     let handle = hold(directory, path, follow).ok()?;
     let borrowed = handle.borrow();
     let status = rustix::fs::fstat(borrowed).ok()?;
-    if !size_may_be_stub(status.st_size as u64) || FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile
+        || !may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
+    {
         return None;
     }
     if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
@@ -577,9 +608,13 @@ fn look_at<T>(
         Err(Errno::ACCESS) => return find(borrowed).ok()?.map(|file| then(borrowed, file, None)),
         Err(_) => return None,
     };
-    let stub = read_stub(opened.borrow()).ok()??;
-    let file = open_stub(opened.borrow(), &stub).ok();
-    Some(then(borrowed, stub.file, file.as_deref()))
+    let file = stub_file(opened.borrow(), &status).ok()??;
+    match open_file(opened.borrow(), file) {
+        // Released or removed meanwhile: another file is at the path now, or none.
+        Err(error) if was_removed(opened.borrow(), error) => None,
+        Ok(striped) => Some(then(borrowed, striped.id(), Some(&striped))),
+        Err(_) => Some(then(borrowed, file, None)),
+    }
 }
 
 /// What a path leads to, held without being opened.

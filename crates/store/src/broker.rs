@@ -20,6 +20,7 @@
 //! | `replicas` | further copies of regions |
 //! | `fragments` | small parts of requests on SSDs |
 //! | `switch` | whether a file has them, and what became of them |
+//! | `inodes` | the inodes of stubs, published |
 //! | `names` | managed directories and expected paths |
 //! | `observing` | letting others watch what programs access |
 //! | `table` | the mapping table at a start, and the last good copy of it |
@@ -28,7 +29,7 @@
 //! | `admin` | requests of the `stripewise` command |
 //! | `check` | orphans, lost stubs, and their repair |
 //!
-//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names' and the maps' alone. A file's lock
+//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names', the inodes' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
@@ -38,6 +39,7 @@ mod describing;
 mod drained;
 mod files;
 mod fragments;
+mod inodes;
 mod loading;
 mod moves;
 mod names;
@@ -60,6 +62,7 @@ use crate::server::description::Sequence;
 use crate::server::stations::{Stations, StationsError};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
+use crate::shared::inodes::Inodes;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
 use crate::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 use loading::Entry;
@@ -357,6 +360,8 @@ pub(crate) struct Core {
     observing: Mutex<observing::Observing>,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
     pub(crate) names: RwLock<Names>,
+    /// None until recovery makes it.
+    inodes: Mutex<Option<Inodes>>,
     /// Files to look at again, since nothing may announce that their last user died.
     pub(crate) doubtful: Mutex<HashSet<FileId>>,
     pub(crate) doubt: Condvar,
@@ -416,6 +421,7 @@ impl Core {
             keeping: fragments::Keeping::default(),
             drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
             names: RwLock::new(Names::load(&table)?),
+            inodes: Mutex::default(),
             cluster: cluster.clone(),
             state,
             boot: host.boot,

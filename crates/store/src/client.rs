@@ -78,6 +78,9 @@ impl Default for ClientOptions {
     }
 }
 
+/// Brokers that may die, one after the other, while a file is being made.
+const MOST_CREATIONS: usize = 8;
+
 /// A handle on the process's client; clones share it.
 #[derive(Clone)]
 pub struct Client {
@@ -197,11 +200,36 @@ impl Client {
         owns_descriptor(descriptor)
     }
 
-    /// Opens the managed file behind `stub`, for writing if the descriptor is. Opens of one file with the same access share their state.
-    pub fn open(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, ClientError> {
+    /// Opens the managed file behind `stub`, for writing if the descriptor is. Opens of one file with the same access share their state. A file that is
+    /// just brought in or out is waited for, up to [`ClientOptions::patience`].
+    pub fn open(&self, stub: BorrowedFd<'_>, mut file: FileId) -> Result<Arc<StripedFile>, ClientError> {
         let core = &self.core;
         let writable = is_writable(stub)?;
         let identity = identity_of(stub)?;
+        let give_up_at = now() + core.options.patience;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.try_open(stub, file, writable, identity) {
+                Err(ClientError::Refused(Refusal::Held { .. })) if now() < give_up_at => sleep(pause),
+                // It has another stub's text; what it is its inode says.
+                Err(ClientError::Refused(refusal @ Refusal::CopiedStub { .. })) => match self.find(stub)? {
+                    Some(own) if own != file => file = own,
+                    _ => return Err(ClientError::Refused(refusal)),
+                },
+                result => return result,
+            }
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    fn try_open(
+        &self,
+        stub: BorrowedFd<'_>,
+        file: FileId,
+        writable: bool,
+        identity: (u64, u64),
+    ) -> Result<Arc<StripedFile>, ClientError> {
+        let core = &self.core;
         let mut control = core.control();
         if let Some(entry) = control.open.get(&(file, writable)).filter(|entry| entry.stub_identity == identity)
             && let Some(state) = entry.state.upgrade()
@@ -214,10 +242,17 @@ impl Client {
 
     /// Makes a managed file of the empty stub, which is to appear at `path`. Then [`Self::linked`], or [`Self::abandon`].
     pub fn create(&self, path: &Path, stub: BorrowedFd<'_>) -> Result<Arc<StripedFile>, ClientError> {
-        let path = utf8(path)?;
+        let request = Request::Create { path: utf8(path)? };
         let mut control = self.core.control();
-        let answer = self.core.call_locked(&mut control, &Request::Create { path }, &[stub])?;
-        self.core.adopt(&mut control, answer, stub, "Create")
+        let mut brokers = 1;
+        loop {
+            let answer = self.core.call_locked(&mut control, &request, &[stub])?;
+            match self.core.adopt(&mut control, answer, stub, "Create") {
+                // A successor of the broker took it for a dead client's before this one could register.
+                Err(ClientError::Gone { .. }) if brokers < MOST_CREATIONS => brokers += 1,
+                result => return result,
+            }
+        }
     }
 
     /// As [`Self::create`], with a placement given, for the existing file `original`.
@@ -378,6 +413,16 @@ impl Core {
 
     fn call(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, ClientError> {
         self.call_locked(&mut self.control(), request, descriptors)
+    }
+
+    /// Sets a file's size. Repeated to a successor of the broker it takes effect once.
+    pub(crate) fn truncate(&self, file: FileId, size_bytes: u64) -> Result<(), ClientError> {
+        // Held for numbering and asking, so that the number is this truncation's.
+        let mut control = self.control();
+        if let Some((slot, _)) = self.identity() {
+            self.processes.number_truncation(slot);
+        }
+        self.done_locked(&mut control, &Request::Truncate { file, size_bytes }, &[])
     }
 
     /// A request whose answer carries nothing.

@@ -302,18 +302,27 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
         errno => os(path, "open it")(errno),
     })?;
     let likeness = Likeness::of(&descriptor).map_err(os(path, "look at it"))?;
-    let stub = read_stub(&descriptor, path)?.ok_or_else(|| ManageError::NotManaged { path: path.clone() })?;
-    if stub.cluster != client.cluster() {
-        let expected = client.cluster().to_owned();
-        return Err(ManageError::OtherCluster { path: path.clone(), found: stub.cluster, expected });
-    }
-    let striped = client.open(descriptor.as_fd(), stub.file).map_err(client_fault(path))?;
+    let file = match read_stub(&descriptor, path) {
+        Ok(Some(stub)) if stub.cluster != client.cluster() => {
+            let expected = client.cluster().to_owned();
+            return Err(ManageError::OtherCluster { path: path.clone(), found: stub.cluster, expected });
+        }
+        Ok(Some(stub)) => stub.file,
+        // Its text was cut or written over; the inode tells.
+        Ok(None) | Err(ManageError::Stub { .. }) => {
+            let found = client.find(descriptor.as_fd()).map_err(client_fault(path))?;
+            found.ok_or_else(|| ManageError::NotManaged { path: path.clone() })?
+        }
+        Err(error) => return Err(error),
+    };
+    let striped = client.open(descriptor.as_fd(), file).map_err(client_fault(path))?;
+    let file = striped.id();
     let mut beside = Beside::new(&entry)?;
     let temporary = beside.temporary().to_string_lossy().into_owned();
-    let request = Request::Admin(Admin::BeginRelease { file: stub.file, temporary });
+    let request = Request::Admin(Admin::BeginRelease { file, temporary });
     let begin = |beside: &Beside| {
         client.request(&request, &[beside.descriptor().as_fd()]).map(|_| ()).map_err(|error| match error {
-            ClientError::Refused(Refusal::Busy { holder, .. }) => {
+            ClientError::Refused(Refusal::Busy { holder, .. } | Refusal::Held { holder, .. }) => {
                 ManageError::OpenElsewhere { path: path.clone(), holders: holder }
             }
             source => client_fault(path)(source),
@@ -324,12 +333,12 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     if taken.is_err() {
         beside.discard();
         // If the broker is gone, its successor undoes the same.
-        let _ = client.request(&Request::Admin(Admin::CancelRelease { file: stub.file }), &[]);
+        let _ = client.request(&Request::Admin(Admin::CancelRelease { file }), &[]);
     }
     let closed = striped.close().map_err(file_fault(path));
     let mut moved = taken?;
     moving.step("release: closed");
-    let ended = client.request(&Request::Admin(Admin::EndRelease { file: stub.file }), &[]);
+    let ended = client.request(&Request::Admin(Admin::EndRelease { file }), &[]);
     if let Err(error) = ended {
         moved.note.get_or_insert(format!("{error}; the next stripewise command frees the data"));
     } else if let Err(error) = closed {

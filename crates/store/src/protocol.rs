@@ -429,6 +429,9 @@ pub enum Refusal {
     Server { server: String, what: String },
     #[error("file {file} is held by {holder}")]
     Busy { file: FileId, holder: String },
+    /// As `Busy`, by who will let go of it: to be asked again.
+    #[error("file {file} is held by {holder}, which has not ended in time; end it, or wait and try again")]
+    Held { file: FileId, holder: String },
     #[error("too large: {what}")]
     TooLarge { what: String },
     #[error("{what}")]

@@ -93,6 +93,20 @@ pub enum RmtError {
     Conflict,
 }
 
+impl RmtError {
+    /// Whether it is for want of room on the table's file system.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Unreadable { source, .. } => {
+                matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The typed table over a store.
 pub struct Table {
     store: Box<dyn MappingStore>,

@@ -11,6 +11,7 @@
 //! | [`fragments::hints`] `ID.hints` | managed file, when needed | writable | what is worth a place there, counters |
 //! | [`slots`] `ID.slots` | managed file | writable | who has the file open, I/O in flight, the latest requests while they are observed |
 //! | [`processes`] `processes` | cluster | writable | incarnation of every process slot, reads under way ([`loads`]) |
+//! | [`inodes`] `inodes` | cluster | read-only, by its path | inodes of all stubs |
 //!
 //! A process takes one *process slot* for its life: a number below [`processes::MAX_PROCESSES`], held by a POSIX record lock on
 //! one byte of `processes`. The lock is the kernel's, so it goes when the process dies; a forked child does not inherit it and
@@ -22,6 +23,7 @@
 pub mod control;
 pub mod extent;
 pub mod fragments;
+pub mod inodes;
 pub mod loads;
 pub mod map;
 pub mod marking;

@@ -27,6 +27,8 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+/// The inodes of all stubs, in `run/` (`crate::shared::inodes`).
+pub const INODES: &str = "inodes";
 const SOCKET: &str = "broker.sock";
 const LOCK: &str = "broker.lock";
 const HOST: &str = "host";

@@ -4,6 +4,8 @@
 
 #[path = "broker/check.rs"]
 mod check;
+#[path = "broker/clients_gone.rs"]
+mod clients_gone;
 #[path = "broker/cluster.rs"]
 mod cluster;
 #[path = "broker/crashes.rs"]

@@ -37,6 +37,8 @@ mod power_lost;
 mod processes;
 #[path = "striped/recovered.rs"]
 mod recovered;
+#[path = "striped/repeated.rs"]
+mod repeated;
 #[path = "striped/replicas.rs"]
 mod replicas;
 #[path = "striped/replicas_killed.rs"]

@@ -1,7 +1,7 @@
 //! Where a copy goes: a nameless or temporary file that takes its name when it is complete.
 
 use crate::layouts;
-use crate::store::{Store, read_stub};
+use crate::store::Store;
 use crate::transfer::{Attributes, write_all};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Timespec, Timestamps, futimens};
@@ -43,7 +43,7 @@ impl<'a> Target<'a> {
         source: (u64, u64),
     ) -> Result<Self> {
         let path = resolved(path)?;
-        let replaced = standing(&path, source)?;
+        let replaced = standing(store, &path, source)?;
         let kind = wish.unwrap_or_else(|| {
             if replaced.is_some() || expects(store, &path) { Kind::Managed } else { Kind::Ordinary }
         });
@@ -141,7 +141,7 @@ fn resolved(path: &Path) -> Result<PathBuf> {
 }
 
 /// The managed file at `path`, if one stands there.
-fn standing(path: &Path, source: (u64, u64)) -> Result<Option<(File, FileId)>> {
+fn standing(store: &Store, path: &Path, source: (u64, u64)) -> Result<Option<(File, FileId)>> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
         bail!("{} is no regular file; remove it first", path.display());
@@ -150,7 +150,7 @@ fn standing(path: &Path, source: (u64, u64)) -> Result<Option<(File, FileId)>> {
         bail!("{} is the source itself", path.display());
     }
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    Ok(read_stub(&file, path)?.map(|stub| (file, stub.file)))
+    Ok(store.file_of(&file, path)?.map(|id| (file, id)))
 }
 
 /// Whether a new file of that name would become managed if a redirected program made it.

@@ -62,7 +62,7 @@ impl Driver {
         self.answer()
     }
 
-    fn answer(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()

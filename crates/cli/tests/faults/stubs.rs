@@ -133,3 +133,70 @@ fn objects_of_no_file_are_found_and_freed() {
     assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
     assert!(objects(&place) == before && cat(&place, "managed") == data);
 }
+
+/// A stub that was cut or written over was taken for an ordinary file: programs read nothing, or the text.
+#[test]
+fn a_stub_that_was_cut_or_written_over_still_is_its_file() {
+    let (place, data) = managed();
+    place.done(&["cp", "--managed", "data", "other"]);
+    let other = place.read("other");
+    for text in [&b""[..], b"some text", &[b'x'; 1021], &noise(5000), &other] {
+        std::fs::write(place.path("managed"), text).unwrap();
+        assert!(cat(&place, "managed") == data, "{} bytes", text.len());
+        assert!(place.command(&["cat", "managed"]).output().unwrap().stdout == data, "{} bytes", text.len());
+        let size = place.command(&["run", "--", "stat", "-c", "%s", "managed"]).output().unwrap().stdout;
+        assert_eq!(size, format!("{}\n", data.len()).as_bytes(), "{} bytes", text.len());
+    }
+    assert_eq!(place.json(&["stat", "managed"])["files"][0]["size_bytes"], data.len());
+    place.done(&["run", "--", "sh", "-c", "printf new >> managed"]);
+    assert!(cat(&place, "managed") == [&data[..], b"new"].concat());
+    place.done(&["run", "--", "sh", "-c", "printf whole > managed"]);
+    assert_eq!(cat(&place, "managed"), b"whole");
+    assert_eq!(cat(&place, "other"), data);
+    place.done(&["run", "--", "truncate", "-s", "2", "managed"]);
+    place.done(&["release", "managed"]);
+    assert_eq!(place.read("managed"), b"wh");
+    // An inode that was a stub's is nothing more than what it is now.
+    assert_eq!(cat(&place, "managed"), b"wh");
+    place.done(&["rm", "other"]);
+    assert_eq!(objects(&place), [PathBuf::new(); 0]);
+}
+
+/// Without a broker what lies behind such a stub is out of reach, which is an error; other files are opened as ever.
+#[test]
+fn a_stub_that_was_cut_is_an_error_without_a_broker_and_never_its_text() {
+    let (place, _) = managed();
+    std::fs::write(place.path("managed"), "some text").unwrap();
+    let state = place.path("stripewise-state");
+    let library = std::path::Path::new(env!("CARGO_BIN_EXE_stripewise")).with_file_name("libstripewise_preload.so");
+    let read = |name: &str| {
+        let mut command = std::process::Command::new("cat");
+        command.arg(name).current_dir(place.path("")).env("LD_PRELOAD", &library).env("STRIPEWISE_STATE", &state);
+        command.output().unwrap()
+    };
+    let output = read("managed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(said.contains("no broker answers") && said.contains("Input/output error"), "{said}");
+    let output = read("cluster.toml");
+    assert!(output.status.success() && output.stdout == place.read("cluster.toml"));
+}
+
+/// Opens during a release failed with EBUSY, or with ESTALE right after it.
+#[test]
+fn opens_during_releases_meet_no_error() {
+    let (place, data) = managed();
+    let mut driver = Driver::start(&place, &[]);
+    let sum = "[hashlib.sha256(open('managed', 'rb').read()).hexdigest() for _ in range(40)]";
+    let expected = driver.ask("hashlib.sha256(open('data', 'rb').read()).hexdigest()");
+    for _ in 0..4 {
+        driver.tell(&format!("set({sum})"));
+        // Refused while the program has it open.
+        while place.say(&["release", "managed"]).status != 0 {}
+        assert_eq!(driver.answer(), format!("{{'{expected}'}}"));
+        assert!(place.read("managed") == data);
+        place.done(&["cp", "--managed", "data", "next"]);
+        std::fs::rename(place.path("next"), place.path("managed")).unwrap();
+    }
+    assert!(driver.end().status.success());
+}

@@ -277,7 +277,5 @@ pub(crate) fn check(descriptor: c_int) -> Result<(), Errno> {
 
 /// As [`cut`], of a stub that stays out of the table.
 pub(crate) fn cut_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
-    let stub = super::read_stub(descriptor)?.ok_or(Errno::IO)?;
-    let file = super::open_stub(descriptor, &stub)?;
-    file.truncate(0).map_err(|error| failed(&error))
+    super::open_stub(descriptor)?.truncate(0).map_err(|error| failed(&error))
 }

@@ -15,7 +15,6 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_store::client::Lookup;
 use stripewise_store::file::FileStatus;
-use stripewise_store::stub::size_may_be_stub;
 
 /// What a status was asked of.
 #[derive(Clone, Copy)]
@@ -86,13 +85,17 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
     }
 }
 
-/// Of an inode of a stub's size that is held and not open.
+/// Of an inode that may be a stub's, held and not open.
 fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
     let Ok(found) = rustix::fs::fstat(handle) else { return Behind::Fault(Errno::IO) };
     if let Some(open) = super::open_of_inode((found.st_dev, found.st_ino))
         && let Ok(file) = open.file()
     {
         return Behind::Data(file.status());
+    }
+    // A stub whose text is another's, or none; the broker knows.
+    if super::inodes::holds((found.st_dev, found.st_ino)) {
+        return told_by_broker(handle, None);
     }
     match super::reopen(handle).and_then(|opened| super::read_stub(opened.borrow())) {
         Ok(None) => Behind::Ordinary,
@@ -150,7 +153,9 @@ fn apply(found: Behind, set: impl FnOnce(FileStatus)) -> Corrected {
 
 /// Puts the data's size, blocks and times into an answer about a stub.
 pub(crate) fn correct(answer: &mut libc::stat, of: Of) -> Corrected {
-    if answer.st_mode & libc::S_IFMT != libc::S_IFREG || !size_may_be_stub(answer.st_size as u64) {
+    if answer.st_mode & libc::S_IFMT != libc::S_IFREG
+        || !super::may_be_managed(answer.st_size as u64, (answer.st_dev, answer.st_ino))
+    {
         return Corrected::Done;
     }
     let found = super::with_room(|| behind(of, (answer.st_dev, answer.st_ino)));
@@ -172,10 +177,10 @@ pub(crate) fn correct_extended(answer: &mut libc::statx, asked: u32, of: Of) -> 
     if answer.stx_mask & libc::STATX_TYPE != 0 && u32::from(answer.stx_mode) & libc::S_IFMT != libc::S_IFREG {
         return Corrected::Done;
     }
-    if answer.stx_mask & libc::STATX_SIZE != 0 && !size_may_be_stub(answer.stx_size) {
+    let identity = (rustix::fs::makedev(answer.stx_dev_major, answer.stx_dev_minor), answer.stx_ino);
+    if answer.stx_mask & libc::STATX_SIZE != 0 && !super::may_be_managed(answer.stx_size, identity) {
         return Corrected::Done;
     }
-    let identity = (rustix::fs::makedev(answer.stx_dev_major, answer.stx_dev_minor), answer.stx_ino);
     let found = super::with_room(|| behind(of, identity));
     const OF_DATA: u32 = libc::STATX_SIZE | libc::STATX_BLOCKS;
     if matches!(found, Behind::Fault(_)) && asked & (OF_DATA | libc::STATX_MTIME | libc::STATX_CTIME) == 0 {

@@ -145,7 +145,7 @@ impl Core {
     /// The file whose stub `proof` is, and its status. The inode tells, whatever the text says; the text tells of copies, and of stubs whose device has another
     /// number since another boot. Neither a server nor a lock that is held over slow work is needed.
     pub(super) fn find(&self, proof: &Proof) -> Result<Reply, Refusal> {
-        if !proof.facts.is_regular || !size_may_be_stub(proof.facts.size_bytes) {
+        if !proof.facts.is_regular {
             return Ok(Reply::Found { file: None, status: None });
         }
         if let Some(file) = self.table.file_of(proof.facts.inode)?
@@ -154,13 +154,7 @@ impl Core {
         {
             return Ok(Reply::Found { file: Some(file), status: self.status_of(file)? });
         }
-        let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
-        let Ok(opened) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-            return Ok(Reply::Found { file: None, status: None });
-        };
-        let mut bytes = [0; STUB_BYTES];
-        let stub = rustix::io::pread(&opened, &mut bytes, 0).ok().and_then(|_| Stub::parse(&bytes).ok().flatten());
-        let Some(stub) = stub.filter(|stub| stub.cluster == self.cluster.id) else {
+        let Some(stub) = self.text_of(proof).filter(|stub| stub.cluster == self.cluster.id) else {
             return Ok(Reply::Found { file: None, status: None });
         };
         let record = self.table.file(stub.file)?;
@@ -196,8 +190,10 @@ impl Core {
         if !proof.writable {
             return Err(Refusal::NotPermitted);
         }
-        if proof.facts.size_bytes != 0 {
-            return Err(Refusal::Invalid { what: format!("the new stub of {path} is not empty") });
+        if matches!(state, FileState::Creating)
+            && let Some(managed) = self.created_before(proof, path)?
+        {
+            return Ok(managed);
         }
         placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
         let ownership = self.applicable(proof.facts.ownership, path)?;
@@ -235,11 +231,13 @@ impl Core {
         changes.put_wanted(file, &wanted);
         // If the number was that of another file's stub, that one was removed behind our back: its record and data stay for `check`.
         changes.put_inode(record.stub, file);
+        self.publish_inode(record.stub)?;
         self.step("create: before the record");
         self.table.commit(&changes)?;
         self.step("create: before the stub's text");
         write_stub(&proof.descriptor, &text)
             .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
+        self.step("create: stub written");
         let inner = Inner {
             record,
             placement,
@@ -265,6 +263,51 @@ impl Core {
         self.show_fragments_without_logs(&managed, None);
         self.remember(&managed);
         Ok(managed)
+    }
+
+    /// The file that was made of this stub when it was asked for before, by a client that lost its broker and heard nothing of it. None if there is none and
+    /// the stub is new: empty, or with the text of a creation that was dropped with that broker.
+    fn created_before(&self, proof: &Proof, path: &str) -> Result<Option<Arc<Managed>>, Refusal> {
+        if let Some(file) = self.table.file_of(proof.facts.inode)? {
+            let is_this = |record: &FileRecord| {
+                record.state == FileState::Creating && record.stub.is(&proof.facts.inode) && record.path == path
+            };
+            if self.table.file(file)?.is_some_and(|record| is_this(&record)) {
+                let managed = self.managed(file)?;
+                let mut inner = guard(&managed.inner);
+                // One that was written is a dead program's, whose inode's number is used again.
+                let is_new = inner.regions.is_empty() && managed.extent.size_bytes() == 0;
+                if !inner.freed && is_this(&inner.record) && is_new && self.users(&managed).is_empty() {
+                    let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
+                    let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
+                    write_stub(&proof.descriptor, &text)
+                        .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
+                    inner.stub = proof.to_watch();
+                    drop(inner);
+                    return Ok(Some(managed));
+                }
+            }
+        }
+        if proof.facts.size_bytes == 0 {
+            return Ok(None);
+        }
+        let dropped = match self.text_of(proof) {
+            Some(stub) => stub.cluster == self.cluster.id && self.table.file(stub.file)?.is_none(),
+            None => false,
+        };
+        if dropped { Ok(None) } else { Err(Refusal::Invalid { what: format!("the new stub of {path} is not empty") }) }
+    }
+
+    /// What the file behind `proof` says, if it is a stub's text and the broker may read it.
+    fn text_of(&self, proof: &Proof) -> Option<Stub> {
+        if !size_may_be_stub(proof.facts.size_bytes) {
+            return None;
+        }
+        let path = format!("/proc/self/fd/{}", proof.descriptor.as_raw_fd());
+        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut bytes = [0; STUB_BYTES];
+        rustix::io::pread(&opened, &mut bytes, 0).ok()?;
+        Stub::parse(&bytes).ok().flatten()
     }
 
     /// Objects must be the broker's own or, for root, whoever's.
@@ -302,6 +345,7 @@ impl Core {
                     changes.remove_inode(was);
                 }
                 changes.put_inode(is, file);
+                self.publish_inode(is)?;
                 changes.put_file(file, &moved);
                 self.table.commit(&changes)?;
                 inner.record = moved;
@@ -354,7 +398,7 @@ impl Core {
             (FileState::Releasing { .. }, holder) if holder != Some(connection) => "`stripewise release`",
             _ => return Ok(()),
         };
-        Err(Refusal::Busy { file: managed.file, holder: holder.to_owned() })
+        Err(Refusal::Held { file: managed.file, holder: holder.to_owned() })
     }
 
     /// Takes over what happened to the stub behind our back: its name, and mode and owner, which the objects follow.
@@ -413,6 +457,8 @@ impl Core {
         }
         match &inner.record.state {
             FileState::Creating | FileState::Importing { complete: true, .. } => {}
+            // Taken for a dead program's, until its user was found; it has its name.
+            FileState::Unlinked if managed.control.life() == Life::Live && inner.is_nameless() == Some(false) => {}
             FileState::Live | FileState::Unlinked | FileState::Releasing { .. } => return Ok(()),
             FileState::Importing { complete: false, .. } => {
                 return Err(Refusal::Invalid { what: "the import is not complete".to_owned() });
@@ -569,6 +615,8 @@ impl Core {
         changes.remove_file(managed.file);
         if self.table.file_of(inner.record.stub)? == Some(managed.file) {
             changes.remove_inode(inner.record.stub);
+            // The number may be another file's soon.
+            self.withdraw_inode(inner.record.stub);
         }
         self.table.commit(&changes)?;
         let mut room = guard(&self.room);

@@ -165,9 +165,12 @@ impl Core {
             if is_new {
                 self.restore_unsynced(file, &inner);
             }
+            if !is_new {
+                self.settle_truncation(&managed, &inner);
+            }
             // An absent server does not keep the file from being used: what it was to cut is noted.
             let cut = match inner.record.cutting_to_bytes {
-                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size),
+                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size, || {}),
                 None if is_new => self.cut_leftovers(&managed, &mut inner, &mut work),
                 None => Ok(()),
             };

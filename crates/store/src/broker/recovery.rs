@@ -16,6 +16,7 @@ impl Core {
     /// away) is noted, and settled when it is next opened.
     pub(super) fn recover(&self) -> Result<Vec<String>, super::BrokerError> {
         let files: HashMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+        self.publish_inodes(&files)?;
         {
             let mut room = guard(&self.room);
             self.table.every_region(|file, _, placed| {

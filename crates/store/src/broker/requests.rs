@@ -28,6 +28,50 @@ impl AsFd for Carried {
     }
 }
 
+/// The client that a request is carried out for.
+pub(super) struct Requester<'a>(pub(super) &'a Connection);
+
+impl Requester<'_> {
+    /// Whether it could still be told of the end: neither has its connection ended nor its process.
+    pub(super) fn is_there(&self, core: &Core) -> bool {
+        let claim = guard(&self.0.client).claim;
+        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| core.is_alive(slot, incarnation))
+    }
+
+    /// The process and its number for the truncation that it asks for, if it numbers them.
+    pub(super) fn truncation(&self, core: &Core) -> Option<(ProcessSlot, Incarnation, u64)> {
+        let (slot, incarnation) = guard(&self.0.client).claim?;
+        let number = core.processes.truncation_asked(slot);
+        (number != 0).then_some((slot, incarnation, number))
+    }
+}
+
+/// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
+/// told of.
+pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
+    match request {
+        Request::Hello { .. }
+        | Request::Claimed { .. }
+        | Request::Open { .. }
+        | Request::Linked { .. }
+        | Request::Abandon { .. }
+        | Request::Attributes { .. }
+        | Request::Close { .. }
+        | Request::Unlinked { .. } => true,
+        Request::Create { .. }
+        | Request::Place { .. }
+        | Request::Pin { .. }
+        | Request::Truncate { .. }
+        | Request::Tidy { .. }
+        | Request::Fragments { .. }
+        | Request::Flush { .. }
+        | Request::Sync { .. }
+        | Request::OpenObject { .. }
+        | Request::Find
+        | Request::Admin(_) => false,
+    }
+}
+
 /// A reply with the descriptors that go along.
 pub(super) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
 
@@ -95,7 +139,7 @@ impl Core {
             }
             Request::Truncate { file, size_bytes } => {
                 needs_write(connection, file)?;
-                self.truncate(&*self.managed(file)?, size_bytes)?;
+                self.truncate(&*self.managed(file)?, size_bytes, &Requester(connection))?;
                 done()
             }
             Request::Tidy { file } => {

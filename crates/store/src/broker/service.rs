@@ -5,6 +5,7 @@
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
 use super::proof::Granted;
+use super::requests::is_heard_of_the_gone;
 use super::{BrokerError, Core, guard};
 use crate::packet::{self, PacketError};
 use crate::protocol::{Refusal, Reply, Request};
@@ -38,6 +39,16 @@ pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) peer: UCred,
     pub(super) client: Mutex<Client>,
+}
+
+impl Connection {
+    /// Whether the client has closed the connection, or died.
+    pub(super) fn has_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
+            && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
 }
 
 #[derive(Default)]
@@ -216,6 +227,8 @@ impl Shared {
         // If serving panics, the client sees a closed connection instead of waiting for ever.
         let mut ending = Ending { shared: self, connection: &connection, lives: false };
         match packet::receive::<Request>(&connection.socket) {
+            // Its answer would reach nobody; the next packet may be one that is heard.
+            Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
             Ok((request, descriptors)) => {
                 let (reply, descriptors) = self.core.answer(&connection, request, descriptors);
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -234,15 +247,9 @@ impl Shared {
     /// Takes in that clients are gone, and what they said before, where no thread has come to it: what they left is freed now and not
     /// found by the next broker. Clients that live are left alone; they ask the next one.
     fn hear_out(&self) {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let connections: Vec<_> = guard(&self.connections).values().cloned().collect();
         for connection in connections {
-            let has_hung_up = || {
-                let mut polled = [PollFd::new(&connection.socket, PollFlags::empty())];
-                poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
-                    && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-            };
-            while has_hung_up() && guard(&self.connections).contains_key(&connection.id) {
+            while connection.has_hung_up() && guard(&self.connections).contains_key(&connection.id) {
                 self.serve(connection.id);
             }
         }

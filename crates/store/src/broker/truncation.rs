@@ -7,13 +7,17 @@
 //! Objects may hold bytes beyond the file's size, left by writers that died before they published the size; they are cut before an
 //! extension could let them appear.
 
+mod repeated;
+
 use super::files::{Inner, Managed};
 use super::fragments::Work;
+use super::requests::Requester;
 use super::{Core, guard};
 use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
 use crate::shared::control::RegionState;
+use repeated::UnderWay;
 use rustix::fd::AsFd;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -41,12 +45,16 @@ impl Drop for ShutGate<'_> {
 }
 
 impl Core {
-    /// Sets the file's size.
-    pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64) -> Result<(), Refusal> {
+    /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there.
+    pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
+        self.step("truncate: asked");
         let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        if self.is_truncation_done(by) {
+            return Ok(());
         }
         if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
             self.note_cut(managed, &mut inner, cut_to_bytes)?;
@@ -67,15 +75,22 @@ impl Core {
             .last_key_value()
             .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
         if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers {
+            let under_way = UnderWay::begin(self, managed, by, size_bytes, true);
             managed.extent.extend_to(size_bytes);
+            self.step("truncate: extended");
+            under_way.note_done();
             return Ok(());
         }
         let _gate = ShutGate::new(managed);
         self.drain(managed)?;
+        self.step("truncate: drained");
+        self.must_be_there(by, managed.file)?;
+        let under_way = UnderWay::begin(self, managed, by, size_bytes, false);
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
         if size_bytes >= before {
             self.cut_leftovers(managed, &mut inner, &mut work)?;
+            under_way.note_done();
             managed.extent.extend_to(size_bytes);
             return Ok(());
         }
@@ -86,7 +101,7 @@ impl Core {
         // A replica's server that is away must not fail the cut.
         self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
         self.begin_cut(managed, &mut inner, size_bytes)?;
-        self.finish_cutting(managed, &mut inner, &mut work, size_bytes)
+        self.finish_cutting(managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
     }
 
     /// Cuts what a failed write or a failed cut left beyond the size.
@@ -151,13 +166,15 @@ impl Core {
     }
 
     /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
-    /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned.
+    /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned. `note_done` is called right
+    /// before the size is set.
     pub(super) fn finish_cutting(
         &self,
         managed: &Managed,
         inner: &mut Inner,
         work: &mut Work,
         size_bytes: u64,
+        note_done: impl FnOnce(),
     ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
         let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
@@ -182,6 +199,8 @@ impl Core {
         self.step("truncate: regions removed");
         let cut = entries_cut.and(self.cut_leftovers_to(managed, inner, size_bytes));
         self.step("truncate: objects cut");
+        note_done();
+        self.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.cut_to(size_bytes);
         managed.control.set_durable_size_bytes(size_bytes);

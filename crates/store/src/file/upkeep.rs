@@ -31,8 +31,7 @@ impl StripedFile {
             let (file, limit_bytes) = (self.file, self.limit_bytes());
             return Err(FileError::TooLarge { file, offset: FileOffset(size_bytes), limit_bytes });
         }
-        let request = Request::Truncate { file: self.file, size_bytes };
-        self.core.done(&request, &[]).map_err(|source| self.broker(source))?;
+        self.core.truncate(self.file, size_bytes).map_err(|source| self.broker(source))?;
         // Objects that were cut off are gone only when nobody has them open.
         self.core.objects.close_file(self.file);
         self.touch();

@@ -14,6 +14,10 @@
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 68 | 4 | fragments: 0 off, 1 on and no table yet, 2 on, 3 off with a table whose entries hold (`super::fragments`) |
 //! | 72 | 4 | fragments' threshold in bytes |
+//! | 80 | 8 | process slot + 1 of who asked for the truncation under way; 0: none is under way that might be repeated |
+//! | 88, 96 | 8 each | its incarnation and the truncation's number (`super::processes`) |
+//! | 104 | 8 | the size to be |
+//! | 112 | 8 | 1: the file is extended without being held |
 //! | 4096 | 1 MiB | layouts: words of 8 bytes; one layout is its count, then as many stripes |
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
@@ -30,6 +34,7 @@
 
 use super::map::{self, SharedMap};
 use super::marking::{self, Marks, Motion};
+use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -47,6 +52,7 @@ const DURABLE_SIZE_AT: usize = 56;
 const MOVES_AT: usize = 64;
 const FRAGMENTS_AT: usize = 68;
 const THRESHOLD_AT: usize = 72;
+const TRUNCATION_AT: usize = 80;
 const LAYOUTS_AT: usize = 4096;
 /// Flags.
 const LEFTOVERS: u32 = 1;
@@ -89,6 +95,17 @@ pub enum FragmentMode {
     On = 2,
     /// There is a table with entries; nothing is added.
     Leaving = 3,
+}
+
+/// A truncation under way, for a successor of its broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Truncating {
+    pub slot: ProcessSlot,
+    pub incarnation: Incarnation,
+    pub number: u64,
+    pub size_bytes: u64,
+    /// The file is extended, and not held for that.
+    pub only_extends: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -314,6 +331,32 @@ impl ControlBlock {
 
     pub fn set_durable_size_bytes(&self, size: u64) {
         self.map.word(DURABLE_SIZE_AT).store(size, Release);
+    }
+
+    /// Broker only: the truncation begins, or none is under way any more.
+    pub fn set_truncating(&self, truncating: Option<Truncating>) {
+        let word = |number: usize| self.map.word(TRUNCATION_AT + number * 8);
+        // While the others change, the first says that there is none.
+        word(0).store(0, SeqCst);
+        let Some(truncating) = truncating else { return };
+        word(1).store(truncating.incarnation.0, SeqCst);
+        word(2).store(truncating.number, SeqCst);
+        word(3).store(truncating.size_bytes, SeqCst);
+        word(4).store(truncating.only_extends.into(), SeqCst);
+        word(0).store(u64::from(truncating.slot.0) + 1, SeqCst);
+    }
+
+    /// The truncation that was under way when the broker ended.
+    #[must_use]
+    pub fn truncating(&self) -> Option<Truncating> {
+        let word = |number: usize| self.map.word(TRUNCATION_AT + number * 8).load(SeqCst);
+        Some(Truncating {
+            slot: ProcessSlot(word(0).checked_sub(1)?.try_into().ok().filter(|slot| *slot < MAX_PROCESSES)?),
+            incarnation: Incarnation(word(1)),
+            number: word(2),
+            size_bytes: word(3),
+            only_extends: word(4) != 0,
+        })
     }
 
     /// The region's present state. One load; the view borrows the mapping.

@@ -1,7 +1,7 @@
 //! Process slots of a cluster: which processes live, by kernel locks.
 //!
 //! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages), whether it has counted reads since it was claimed
-//! (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
+//! (8), numbers of the truncation that it asked for last (8) and of the one that was done for it last (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
 //! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
 //! the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A process never conflicts with its own locks; what it
 //! has claimed itself it therefore notes in its own memory.
@@ -17,6 +17,8 @@ use stripewise_layout::ServerId;
 pub const MAX_PROCESSES: u16 = 4096;
 const ENTRY_BYTES: usize = 64;
 const COUNTS_AT: usize = 16;
+const ASKED_AT: usize = 24;
+const DONE_AT: usize = 32;
 const TABLE_LENGTH: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const LENGTH: usize = TABLE_LENGTH + loads::LENGTH;
 const LOCKS_AT: i64 = 1 << 40;
@@ -168,6 +170,8 @@ impl Processes {
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
                 self.map.word(entry + 8).store(process, Relaxed);
                 self.settle(ProcessSlot(slot));
+                self.map.word(entry + ASKED_AT).store(0, SeqCst);
+                self.map.word(entry + DONE_AT).store(0, SeqCst);
                 return Some((ProcessSlot(slot), Incarnation(incarnation)));
             }
         }
@@ -183,6 +187,31 @@ impl Processes {
         };
         // All of them, whatever becomes of one.
         (0..MAX_PROCESSES).filter(is_mine).filter(|slot| !lock(&self.descriptor, *slot)).count() == 0
+    }
+
+    /// Numbers the truncation that the holder of `slot` is about to ask for. It asks for one at a time, and repeats it under the same number.
+    pub fn number_truncation(&self, slot: ProcessSlot) {
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES + ASKED_AT).fetch_add(1, SeqCst);
+    }
+
+    /// The number of the truncation that the holder of `slot` asks for; 0: it numbers none.
+    #[must_use]
+    pub fn truncation_asked(&self, slot: ProcessSlot) -> u64 {
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES + ASKED_AT).load(SeqCst)
+    }
+
+    /// Whether the truncation of that number was done for the claim.
+    #[must_use]
+    pub fn is_truncation_done(&self, slot: ProcessSlot, incarnation: Incarnation, number: u64) -> bool {
+        self.incarnation(slot) == incarnation
+            && self.map.word(usize::from(slot.0) * ENTRY_BYTES + DONE_AT).load(SeqCst) == number
+    }
+
+    /// Broker only: the truncation of that number takes effect now.
+    pub fn note_truncation_done(&self, slot: ProcessSlot, incarnation: Incarnation, number: u64) {
+        if self.incarnation(slot) == incarnation {
+            self.map.word(usize::from(slot.0) * ENTRY_BYTES + DONE_AT).store(number, SeqCst);
+        }
     }
 
     /// Gives a claim of this process back: it counts as dead from here on.

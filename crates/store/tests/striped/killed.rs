@@ -8,13 +8,15 @@ use crate::every_call::check_repaired;
 use crate::moves::{REGION, any_layout, ask, check, order, scale};
 use crate::replicas::wanted;
 use crate::world::{Dice, World, open_stub, read, uniform, write};
-use std::io::{IoSliceMut, Write};
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stripewise_layout::FileOffset;
 use stripewise_store::client::Client;
+use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 use stripewise_store::manage::{Moving, apply, release};
 use stripewise_store::protocol::{Admin, Request};
@@ -169,7 +171,7 @@ impl Worker<'_> {
                 assert!(read(&self.own, at, length as usize) == expected, "{length} bytes at {at}");
             }
             17 => assert!(Content::found(&self.own, &self.shared, self.me) == self.content),
-            18 => self.own.sync(false).unwrap(),
+            18 => _ = unless_full(self.own.sync(false)),
             19 | 20 => {
                 let (file, size) =
                     if self.dice.roll(2) == 0 { (&self.own, OWN_BYTES) } else { (&self.shared, SHARED_BYTES) };
@@ -193,8 +195,24 @@ impl Worker<'_> {
             }
             _ => {
                 // Another open, and its close.
-                let (_stub, file) = self.world.open(&self.client, "shared", false);
-                drop(file);
+                let stub = std::fs::File::open(self.world.path("shared")).unwrap();
+                drop(unless_full(self.client.open(stub.as_fd(), self.shared.id())));
+            }
+        }
+    }
+
+    /// False: the state directory is full.
+    fn try_change(&self, number: u64, change: Change) -> bool {
+        let write = |file: &StripedFile, at: u64, bytes: &[u8]| {
+            let written = unless_full(file.write_at(FileOffset(at), &[IoSlice::new(bytes)]));
+            written.is_some_and(|written| written == bytes.len())
+        };
+        match change {
+            Change::Write { at, length } => write(&self.own, at, &bytes_of(number, at, length)),
+            Change::Truncate { to } => unless_full(self.own.truncate(to)).is_some(),
+            Change::Block { block } => {
+                let bytes = bytes_of(number, block * BLOCK_BYTES, BLOCK_BYTES);
+                write(&self.shared, (block * WORKERS + self.me) * BLOCK_BYTES, &bytes)
             }
         }
     }
@@ -203,18 +221,21 @@ impl Worker<'_> {
         self.number += 1;
         let number = self.number;
         self.diary.write_all(format!("{number} {change}\n").as_bytes()).unwrap();
-        match change {
-            Change::Write { at, length } => {
-                assert_eq!(write(&self.own, at, &bytes_of(number, at, length)) as u64, length);
-            }
-            Change::Truncate { to } => self.own.truncate(to).unwrap(),
-            Change::Block { block } => {
-                let bytes = bytes_of(number, block * BLOCK_BYTES, BLOCK_BYTES);
-                assert_eq!(write(&self.shared, (block * WORKERS + self.me) * BLOCK_BYTES, &bytes), bytes.len());
-            }
+        // As long as the state directory is full it may fail, and is tried again.
+        while !self.try_change(number, change) {
+            self.diary.write_all(b"full\n").unwrap();
+            std::thread::yield_now();
         }
         self.diary.write_all(b"done\n").unwrap();
         self.content.change(number, change);
+    }
+}
+
+/// A result of something that may fail while the state directory is full.
+fn unless_full<T, E: ToErrno + std::fmt::Debug>(result: Result<T, E>) -> Option<T> {
+    match result {
+        Err(error) if error.errno() == rustix::io::Errno::NOSPC => None,
+        result => Some(result.unwrap()),
     }
 }
 
@@ -295,6 +316,7 @@ impl Killing {
         for line in diary.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match (words[0], pending) {
+                ("full", Some(_)) => {}
                 ("done", Some((number, change))) => {
                     content.change(number, change);
                     pending = None;
@@ -323,8 +345,8 @@ impl Killing {
                 return assert!(bytes == ordinary(me), "{context}: the ordinary file");
             }
             let stub = std::fs::File::open(&path).unwrap();
-            if let Ok(Some(id)) = client.find(std::os::fd::AsFd::as_fd(&stub))
-                && client.open(std::os::fd::AsFd::as_fd(&stub), id).is_ok()
+            if let Ok(Some(id)) = client.find(stub.as_fd())
+                && client.open(stub.as_fd(), id).is_ok()
             {
                 return assert!(all_of(&open_stub(client, &stub)) == ordinary(me), "{context}: the file brought in");
             }
@@ -342,6 +364,16 @@ impl Killing {
     /// Kills somebody. Returns how many.
     fn kill_some(&mut self) -> u64 {
         let me = self.dice.roll(WORKERS);
+        if self.world.has_small_state() && self.dice.roll(2) == 0 {
+            self.world.fill_state();
+            self.let_work(me);
+            if self.dice.roll(3) == 0 {
+                kill(&mut self.broker, &self.context);
+                self.world.empty_state();
+                self.broker = self.world.spawn_broker();
+            }
+            self.world.empty_state();
+        }
         self.let_work(me);
         match self.dice.roll(8) {
             0..5 => {
@@ -450,6 +482,14 @@ fn kill_at_random(world: World) {
 #[test]
 fn whoever_is_killed_at_random_nothing_that_was_acknowledged_is_lost() {
     kill_at_random(World::new(4));
+}
+
+/// The same while the file system of the state directory fills up, to the last block, and is emptied again.
+#[test]
+fn whoever_is_killed_at_random_while_the_state_directory_fills_up_nothing_is_lost() {
+    if let Some(world) = World::with_small_state(4) {
+        kill_at_random(world);
+    }
 }
 
 /// The same while small parts of requests lie in logs and are written back.

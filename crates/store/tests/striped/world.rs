@@ -17,6 +17,7 @@ use stripewise_store::stub::{STUB_BYTES, Stub};
 
 pub(crate) struct World {
     pub(crate) root: PathBuf,
+    _small_state: Option<SmallState>,
     _keep: Option<tempfile::TempDir>,
 }
 
@@ -38,6 +39,28 @@ impl World {
         Self::make(Self::in_memory(), servers, keys, |directory| {
             format!("emulated://{directory}?device=hdd-7200&time_scale=0.001")
         })
+    }
+
+    /// With a file system of its own for the state directory, of 8 MiB. None where this user may not mount.
+    pub(crate) fn with_small_state(servers: usize) -> Option<Self> {
+        let mut world = Self::new(servers);
+        world._small_state = Some(SmallState::mount(&world.root.join("state"))?);
+        Some(world)
+    }
+
+    pub(crate) fn has_small_state(&self) -> bool {
+        self._small_state.is_some()
+    }
+
+    /// To the last block.
+    pub(crate) fn fill_state(&self) {
+        use std::io::Write;
+        let mut file = OpenOptions::new().append(true).create(true).open(self.root.join("state/fill")).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    pub(crate) fn empty_state(&self) {
+        let _ = std::fs::remove_file(self.root.join("state/fill"));
     }
 
     pub(crate) fn with_urls(servers: usize, url: impl Fn(&str) -> String) -> Self {
@@ -64,12 +87,12 @@ impl World {
         std::fs::create_dir(root.join("state")).unwrap();
         std::fs::create_dir(root.join("files")).unwrap();
         std::fs::write(root.join("cluster.toml"), text).unwrap();
-        Self { root, _keep: Some(keep) }
+        Self { root, _small_state: None, _keep: Some(keep) }
     }
 
     /// The world that another process made.
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), _keep: None }
+        Self { root: root.to_owned(), _small_state: None, _keep: None }
     }
 
     pub(crate) fn cluster(&self) -> Cluster {
@@ -154,6 +177,35 @@ impl World {
             }
         }
         found
+    }
+}
+
+/// A small tmpfs, mounted in a name space of the calling thread and of what it starts.
+struct SmallState {
+    directory: PathBuf,
+}
+
+impl SmallState {
+    fn mount(directory: &Path) -> Option<Self> {
+        let mount = |arguments: &[&str]| {
+            let output = Command::new("mount").args(arguments).arg(directory).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        // SAFETY: only this thread gets a view of mounts of its own; it shares memory and descriptors as before.
+        let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
+        let is_private =
+            || Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|done| done.success());
+        let mounted = unshared.is_ok() && is_private() && mount(&["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]);
+        if !mounted {
+            println!("not tried: this user cannot mount a small tmpfs");
+        }
+        mounted.then(|| Self { directory: directory.to_owned() })
+    }
+}
+
+impl Drop for SmallState {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.directory).status();
     }
 }
 

@@ -222,6 +222,7 @@ impl Core {
                 changes.remove_inode(inner.record.stub);
             }
             changes.put_inode(record.stub, managed.file);
+            self.publish_inode(record.stub)?;
         }
         changes.put_file(managed.file, &record);
         self.table.commit(&changes)?;

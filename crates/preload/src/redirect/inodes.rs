@@ -1,0 +1,47 @@
+//! Telling managed files by their inodes, whatever their size and text says: the broker's table of them (`stripewise_store::shared::inodes`), mapped at the
+//! first need. An open or `stat` of an unmanaged file costs one look into it.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::state::INODES;
+
+/// Never given back, since another thread may be looking; a broker replaces the table only when it starts or when the table is full.
+static TABLE: AtomicPtr<Inodes> = AtomicPtr::new(ptr::null_mut());
+/// This process may not look at the table.
+static DENIED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the file of this device and inode may be a stub; the broker knows.
+#[inline]
+pub(super) fn holds(identity: (u64, u64)) -> bool {
+    // SAFETY: null, or a table that is never given back.
+    match unsafe { TABLE.load(Acquire).as_ref() } {
+        Some(table) if !table.is_replaced() => table.holds(identity),
+        _ => find(identity),
+    }
+}
+
+#[cold]
+fn find(identity: (u64, u64)) -> bool {
+    if !DENIED.load(Relaxed) {
+        match open() {
+            Ok(table) => TABLE.store(Box::into_raw(Box::new(table)), Release),
+            Err(Errno::ACCESS) => DENIED.store(true, Relaxed),
+            // No broker has made one yet.
+            Err(_) => {}
+        }
+    }
+    // SAFETY: as above.
+    unsafe { TABLE.load(Acquire).as_ref() }.is_some_and(|table| table.holds(identity))
+}
+
+fn open() -> Result<Inodes, Errno> {
+    let directory = super::state().directory.clone().ok_or(Errno::NOENT)?;
+    let path: &Path = &directory.join("run").join(INODES);
+    let file = super::Closing(Some(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?));
+    Inodes::open(file.borrow(), false)
+}
