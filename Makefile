@@ -55,6 +55,8 @@ torture: export STRIPED_POWER_LOSSES := 2000
 torture: export STRIPED_EVERY_CALL := 1
 torture: export STRIPED_DAMAGES := 300
 torture: export STRIPED_TABLE_DAMAGES := 1000
+torture: export STRIPED_NAME_KILLS := 0
+torture: export STRIPED_NAME_PAIRS := 0
 torture: ## the long form of the tests in which processes, brokers, servers and the power fail
 	cargo test --package stripewise-store --lib interleavings -- --nocapture
 	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
@@ -64,6 +66,7 @@ torture: ## the long form of the tests in which processes, brokers, servers and 
 	cargo test --package stripewise-store --test striped damaged -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1
+	cargo test --package stripewise-cli --test names -- --nocapture --test-threads 1
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
 	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-store

@@ -91,6 +91,7 @@ commands! {
     Cat(cat::CatArgs) = "cat";
     Cp(cp::CpArgs) = "cp";
     Rm(rm::RmArgs) = "rm";
+    Rescue(rescue::RescueArgs) = "rescue";
     Release(release::ReleaseArgs) = "release";
     Check(check::CheckArgs) = "check";
     Manage(manage::ManageArgs) = "manage";

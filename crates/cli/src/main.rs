@@ -41,6 +41,7 @@ mod release;
 mod replay;
 mod report;
 mod reproduce;
+mod rescue;
 mod restripe;
 mod results;
 mod rm;

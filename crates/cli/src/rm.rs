@@ -9,6 +9,8 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use stripewise_layout::FileId;
+use stripewise_store::protocol::Admin;
 
 /// Remove managed files
 ///
@@ -17,10 +19,15 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   stripewise rm old.dat
-  stripewise rm --force scratch/*.tmp")]
+  stripewise rm --force scratch/*.tmp
+  stripewise rm --id 5f0c2a9be1d37746")]
 pub(crate) struct RmArgs {
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "ids", value_name = "FILE")]
     paths: Vec<PathBuf>,
+
+    /// Free the data of a file whose stub is gone, by the id that `check` prints
+    #[arg(long = "id", value_name = "FILE-ID", value_parser = file_id)]
+    ids: Vec<FileId>,
 
     /// Say nothing of files that do not exist
     #[arg(short, long)]
@@ -30,6 +37,12 @@ pub(crate) struct RmArgs {
 #[derive(Serialize)]
 struct Shown {
     removed: Vec<PathBuf>,
+    freed: Vec<FileId>,
+}
+
+/// A file id as it is printed.
+pub(crate) fn file_id(text: &str) -> std::result::Result<FileId, String> {
+    text.parse().map_err(|_| format!("{text} is no file id; `stripewise check` and `stripewise stat` print them"))
 }
 
 pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
@@ -42,8 +55,11 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
         remove(&store, &path)?;
         removed.push(path);
     }
+    for id in &arguments.ids {
+        store.done(Admin::Remove { file: *id }).with_context(|| format!("cannot free file {id}"))?;
+    }
     if context.json {
-        context.object(&Shown { removed })?;
+        context.object(&Shown { removed, freed: arguments.ids })?;
     }
     Ok(Verdict::Done)
 }
@@ -58,8 +74,6 @@ pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
     let striped = store.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;
     let id = striped.id();
     striped.close()?;
-    std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
-    store.client.unlinked(file.as_fd(), id).with_context(|| {
-        format!("{} is removed, its data not yet; `stripewise check --repair` frees it", path.display())
-    })
+    // Noted before the name goes: nothing else proves that it was meant to.
+    store.client.remove(path, file.as_fd(), id).with_context(|| format!("cannot remove {}", path.display()))
 }

@@ -120,7 +120,7 @@ fn managed_directories_are_listed() {
 }
 
 #[test]
-fn check_restores_a_stub_that_an_editor_replaced() {
+fn check_asks_about_a_stub_that_an_editor_replaced_and_names_the_commands() {
     let place = Place::with_cluster();
     let data = noise(1 << 20);
     place.write("data", &data);
@@ -132,11 +132,19 @@ fn check_restores_a_stub_that_an_editor_replaced() {
     let found = place.say(&["check"]);
     assert_eq!(found.status, 1, "{}{}", found.out, found.err);
     assert!(found.out.starts_with("found     ") && found.out.contains("HERE/managed"), "{}", found.out);
-    let repaired = place.say(&["check", "--repair"]);
-    assert_eq!(repaired.status, 0, "{}{}", repaired.out, repaired.err);
-    assert!(repaired.out.starts_with("repaired  "), "{}", repaired.out);
-    assert_eq!(place.command(&["cat", "managed"]).output().unwrap().stdout, data);
-    assert_eq!(place.read("managed.before-check"), b"what an editor saved");
+    let asked = place.say(&["check", "--repair"]);
+    assert_eq!((asked.status, asked.out.as_str()), (1, found.out.as_str()), "{}", asked.err);
+    assert_eq!(place.read("managed"), b"what an editor saved");
+    // The commands that it names: the data under another name, never over a file.
+    let word = asked.out.split("stripewise rescue ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    assert_eq!(place.say(&["rescue", &word, "managed"]).status, 2);
+    assert_eq!(place.json(&["rescue", &word, "recovered"])["path"], "HERE/recovered");
+    assert_eq!(place.command(&["cat", "recovered"]).output().unwrap().stdout, data);
+    assert_eq!((place.read("managed"), place.say(&["check"]).status), (b"what an editor saved".to_vec(), 0));
+    // Or its data is freed; a file that has its stub is not.
+    assert_eq!(place.say(&["rm", "--id", &word]).status, 2);
+    std::fs::remove_file(place.path("recovered")).unwrap();
+    assert_eq!(place.json(&["rm", "--id", &word])["freed"][0], *word);
     assert_eq!(place.say(&["check"]).status, 0);
 }
 

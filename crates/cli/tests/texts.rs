@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 33] = [
+const COMMANDS: [&str; 34] = [
     "init",
     "doctor",
     "trace",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 33] = [
     "cat",
     "cp",
     "rm",
+    "rescue",
     "release",
     "check",
     "manage",

@@ -22,6 +22,8 @@
 //! | `switch` | whether a file has them, and what became of them |
 //! | `inodes` | the inodes of stubs, published |
 //! | `names` | managed directories and expected paths |
+//! | `name_changes` | unlink, rename and exchange of managed names: noted, then settled |
+//! | `search` | stubs that are not where they were: where they are |
 //! | `observing` | letting others watch what programs access |
 //! | `table` | the mapping table at a start, and the last good copy of it |
 //! | `rebuilding` | a new mapping table from what is left |
@@ -42,6 +44,7 @@ mod fragments;
 mod inodes;
 mod loading;
 mod moves;
+mod name_changes;
 mod names;
 mod observing;
 mod placing;
@@ -51,6 +54,7 @@ mod recovery;
 mod replicas;
 mod requests;
 mod room;
+mod search;
 mod service;
 mod switch;
 mod table;
@@ -362,6 +366,7 @@ pub(crate) struct Core {
     pub(crate) names: RwLock<Names>,
     /// None until recovery makes it.
     inodes: Mutex<Option<Inodes>>,
+    name_changes: Mutex<name_changes::NameChanges>,
     /// Files to look at again, since nothing may announce that their last user died.
     pub(crate) doubtful: Mutex<HashSet<FileId>>,
     pub(crate) doubt: Condvar,
@@ -431,6 +436,7 @@ impl Core {
             stations,
             observing: Mutex::default(),
             files: Mutex::default(),
+            name_changes: Mutex::default(),
             doubtful: Mutex::default(),
             doubt: Condvar::new(),
             copies: Mutex::default(),

@@ -13,6 +13,7 @@ pub mod descriptors;
 mod error;
 mod fork;
 pub(crate) mod lock;
+mod name_changes;
 pub(crate) mod objects;
 pub(crate) mod rings;
 mod servers;
@@ -20,6 +21,7 @@ mod servers;
 pub use connection::SOCKET_NAME;
 pub use descriptors::{owned_descriptors, owns_descriptor};
 pub use error::ClientError;
+pub use name_changes::{BegunChange, Name, NameChange, Standing};
 pub use rings::is_making_ring;
 
 use crate::file::fragments::FragmentMemory;
@@ -112,6 +114,8 @@ struct Control {
     connection: Option<Connection>,
     open: BTreeMap<(FileId, bool), OpenEntry>,
     fork: fork::Pending,
+    /// Calls on names that returned while no broker could be told.
+    untold: Vec<name_changes::Untold>,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
     given_up: bool,
 }
@@ -280,11 +284,6 @@ impl Client {
         self.core.done(&Request::Abandon { file }, &[])
     }
 
-    /// The stub's inode, which `stub` is open on (`O_PATH` is enough), lost a name.
-    pub fn unlinked(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
-        self.core.done(&Request::Unlinked { file }, &[stub])
-    }
-
     /// The stub's mode, owner or group changed.
     pub fn attributes_changed(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
         self.core.done(&Request::Attributes { file }, &[stub])
@@ -373,6 +372,7 @@ impl Core {
                 connection: Some(connection),
                 open: BTreeMap::new(),
                 fork: fork::Pending::default(),
+                untold: Vec::new(),
                 given_up: false,
             }),
             options,
@@ -531,6 +531,10 @@ impl Core {
                 _ => false,
             };
             entry.shared.replaced.store(!same, Release);
+        }
+        while let Some(untold) = control.untold.last() {
+            untold.tell(&connection)?;
+            control.untold.pop();
         }
         control.connection = Some(connection);
         Ok(())
@@ -698,7 +702,8 @@ fn name_of(request: &Request) -> &'static str {
         Request::Sync { .. } => "Sync",
         Request::Attributes { .. } => "Attributes",
         Request::Close { .. } => "Close",
-        Request::Unlinked { .. } => "Unlinked",
+        Request::BeginNameChange { .. } => "BeginNameChange",
+        Request::EndNameChange { .. } => "EndNameChange",
         Request::OpenObject { .. } => "OpenObject",
         Request::Find => "Find",
         Request::Admin(_) => "Admin",

@@ -64,7 +64,9 @@ impl ToErrno for Refusal {
             Refusal::UnknownFile { .. } | Refusal::CopiedStub { .. } | Refusal::OtherCluster { .. } => Errno::STALE,
             Refusal::NotPermitted => Errno::ACCESS,
             Refusal::NoSpace { .. } => Errno::NOSPC,
-            Refusal::Busy { .. } | Refusal::Held { .. } => Errno::BUSY,
+            Refusal::Busy { .. } | Refusal::Held { .. } | Refusal::NameInUse { .. } | Refusal::NameChanged { .. } => {
+                Errno::BUSY
+            }
             Refusal::TooLarge { .. } => Errno::FBIG,
             Refusal::Invalid { .. } => Errno::INVAL,
         }

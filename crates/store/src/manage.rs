@@ -275,6 +275,32 @@ fn bring_in(
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     moving.step("apply: before the exchange");
+    let names = beside.begin_exchange(client, Some(striped.id()), None)?;
+    moving.step("apply: exchange noted");
+    let exchanged = exchange_with_original(original, lease, beside, moving);
+    // From here on the managed file stands at the path; what fails is said but not undone.
+    let unremoved = exchanged.is_ok().then(|| beside.finish().err()).flatten();
+    let mut note = unremoved.map(|errno| format!("the original's temporary name could not be removed: {errno}"));
+    moving.step("apply: original removed");
+    let ended = names.end(exchanged.is_ok());
+    exchanged?;
+    if let Err(error) = ended {
+        note.get_or_insert(format!("{error}; the next stripewise command completes it"));
+    }
+    if let Err(error) = client.linked(striped.id()) {
+        note.get_or_insert(format!("{error}; the next stripewise command completes it"));
+    }
+    Ok(Moved { file: striped.id(), size_bytes: source.size_bytes(), copied_bytes: source.data_bytes(), note })
+}
+
+/// Gives the stub the original's place, unless that was disturbed.
+fn exchange_with_original(
+    original: &Original,
+    lease: &Lease<'_>,
+    beside: &mut Beside,
+    moving: &Moving<'_>,
+) -> Result<(), ManageError> {
+    let path = original.path();
     beside.exchange().map_err(os(path, "put the stub in its place"))?;
     moving.step("apply: exchanged");
     let still_whole = original.likeness.is_still_of_renamed(&original.descriptor);
@@ -282,14 +308,7 @@ fn bring_in(
         beside.exchange_back().map_err(os(path, "take the stub back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
-    // From here on the managed file stands at the path; what fails is said but not undone.
-    let mut note =
-        beside.finish().err().map(|errno| format!("the original's temporary name could not be removed: {errno}"));
-    moving.step("apply: original removed");
-    if let Err(error) = client.linked(striped.id()) {
-        note.get_or_insert(format!("{error}; the next stripewise command completes it"));
-    }
-    Ok(Moved { file: striped.id(), size_bytes: source.size_bytes(), copied_bytes: source.data_bytes(), note })
+    Ok(())
 }
 
 /// Turns the managed file at `path` back into an ordinary one with the same bytes, mode, owner, times and extended attributes, and frees its
@@ -329,7 +348,7 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
         })
     };
     begin(&beside)?;
-    let taken = take_out(path, &descriptor, likeness, &mut beside, &striped, moving, &begin);
+    let taken = take_out(client, path, (&descriptor, likeness), &mut beside, &striped, moving, &begin);
     if taken.is_err() {
         beside.discard();
         // If the broker is gone, its successor undoes the same.
@@ -348,9 +367,9 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
 }
 
 fn take_out(
+    client: &Client,
     path: &Path,
-    stub: &OwnedFd,
-    mut likeness: Likeness,
+    (stub, mut likeness): (&OwnedFd, Likeness),
     beside: &mut Beside,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
@@ -379,13 +398,32 @@ fn take_out(
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     moving.step("release: before the exchange");
+    let names = beside.begin_exchange(client, None, Some((stub.as_fd(), striped.id())))?;
+    moving.step("release: exchange noted");
+    let exchanged = exchange_with_stub(path, stub, beside, moving);
+    let unremoved = exchanged.is_ok().then(|| beside.finish().err()).flatten();
+    let mut note = unremoved.map(|errno| format!("the stub's temporary name could not be removed: {errno}"));
+    moving.step("release: stub removed");
+    let ended = names.end(exchanged.is_ok());
+    exchanged?;
+    if let Err(error) = ended {
+        note.get_or_insert(format!("{error}; the next stripewise command completes it"));
+    }
+    Ok(Moved { file: striped.id(), size_bytes: target.size_bytes(), copied_bytes: target.data_bytes(), note })
+}
+
+/// Gives the copy the stub's place, unless another file stands there.
+fn exchange_with_stub(
+    path: &Path,
+    stub: &OwnedFd,
+    beside: &mut Beside,
+    moving: &Moving<'_>,
+) -> Result<(), ManageError> {
     beside.exchange().map_err(os(path, "put the copy in its place"))?;
     moving.step("release: exchanged");
     if !beside.displaced(stub) {
         beside.exchange_back().map_err(os(path, "take the copy back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
-    let note = beside.finish().err().map(|errno| format!("the stub's temporary name could not be removed: {errno}"));
-    moving.step("release: stub removed");
-    Ok(Moved { file: striped.id(), size_bytes: target.size_bytes(), copied_bytes: target.data_bytes(), note })
+    Ok(())
 }

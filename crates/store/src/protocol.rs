@@ -8,7 +8,7 @@
 mod fragments;
 mod moves;
 
-pub use crate::rmt::WantedReplicas;
+pub use crate::rmt::{NameCall, WantedReplicas};
 pub use fragments::FragmentStatus;
 pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
 
@@ -93,9 +93,24 @@ pub enum Request {
     Close {
         file: FileId,
     },
-    /// A stub lost a name; a descriptor (O_PATH is enough) of its inode rides along. Frees the data once no name and no user is left.
-    Unlinked {
-        file: FileId,
+    /// A call is about to change names, of which a managed file has one or is to get one. Durable before it is answered (`Done`), unless
+    /// no managed file is concerned. Nobody else may change these names until it ends: refused with `NameInUse` while somebody
+    /// does, and with `NameChanged` if other files stand there than the request says.
+    ///
+    /// `number` is the client's, and its alone. Descriptors (O_PATH is enough) ride along: of the target's directory and, but for a
+    /// removal, of the source's; of the stub that stands at the target, if `victim` says so; of the file that stands at the source.
+    BeginNameChange {
+        number: u64,
+        call: NameCall,
+        source: Option<Vec<u8>>,
+        target: Vec<u8>,
+        victim: Option<FileId>,
+        mover: Option<FileId>,
+    },
+    /// The call returned. The victim's descriptor rides along if there is one. Frees its data once no name and no user is left.
+    EndNameChange {
+        number: u64,
+        done: bool,
     },
     /// Opens an object on behalf of a client whom the object's mode would refuse but whose stub descriptor permits it (a file
     /// created read-only, a mode changed after the open). Answer: `Object` with the descriptor.
@@ -165,6 +180,15 @@ pub enum Admin {
     /// Look for orphans and lost stubs; `repair` acts. Answer: `Findings`.
     Check {
         repair: bool,
+    },
+    /// Gives a file whose stub is gone a new stub at `path`, where nothing may stand.
+    Rescue {
+        file: FileId,
+        path: String,
+    },
+    /// Frees a file whose stub is gone; when its last user closes it, if it has any.
+    Remove {
+        file: FileId,
     },
     /// Queue moves of regions. Refused as a whole if an order names what does not exist. Answer: `MovesQueued`.
     Move {
@@ -432,6 +456,10 @@ pub enum Refusal {
     /// As `Busy`, by who will let go of it: to be asked again.
     #[error("file {file} is held by {holder}, which has not ended in time; end it, or wait and try again")]
     Held { file: FileId, holder: String },
+    #[error("the name {path} is being changed by another process")]
+    NameInUse { path: String },
+    #[error("another file stands at {path} than when it was looked at")]
+    NameChanged { path: String },
     #[error("too large: {what}")]
     TooLarge { what: String },
     #[error("{what}")]

@@ -17,6 +17,7 @@
 //! | `l` file id, server | [`LogRecord`]: the log of the file's fragments on that disk (`crate::shared::fragments`) |
 //! | `g` file id | whether fragments of the file go to SSDs; no entry: as the cluster says |
 //! | `i` device, inode | file id |
+//! | `n` number | [`NameChange`]: a call that was about to change names of managed files |
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
@@ -35,12 +36,15 @@ mod head;
 mod keys;
 pub mod lmdb;
 mod memory;
+mod name_changes;
 mod pages;
 mod records;
 mod sealed;
 mod seam;
 mod version_3;
 mod witness;
+
+pub use name_changes::{Caller, Mover, NameCall, NameChange, Place, Victim};
 
 pub use audit::Audit;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};

@@ -24,6 +24,8 @@ mod fragments_killed;
 mod hooked;
 #[path = "broker/model.rs"]
 mod model;
+#[path = "broker/names.rs"]
+mod names;
 #[path = "broker/requests.rs"]
 mod requests;
 #[path = "broker/table.rs"]

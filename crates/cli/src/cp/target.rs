@@ -4,15 +4,21 @@ use crate::layouts;
 use crate::store::Store;
 use crate::transfer::{Attributes, write_all};
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::{Timespec, Timestamps, futimens};
+use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens};
+use rustix::io::Errno;
 use std::fs::{File, Permissions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stripewise_layout::{FileId, Layout, Placement, ServerId};
+use stripewise_store::client::{ClientError, Standing};
+use stripewise_store::entry::DirectoryEntry;
 use stripewise_store::file::StripedFile;
-use stripewise_store::protocol::Admin;
+use stripewise_store::protocol::{Admin, Refusal};
+
+/// How often a name that others take meanwhile is tried.
+const MAX_ROUNDS: u32 = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -24,12 +30,12 @@ pub(super) enum Kind {
 pub(super) struct Target<'a> {
     store: &'a Store,
     path: PathBuf,
-    temporary: PathBuf,
+    /// The name that the copy has until it is complete; it has none yet where the file system can do without.
+    temporary: DirectoryEntry,
+    is_named: bool,
     file: File,
     attributes: Attributes,
     striped: Option<Arc<StripedFile>>,
-    /// The managed file that stands at the path now.
-    replaced: Option<(File, FileId)>,
     finished: bool,
 }
 
@@ -43,19 +49,23 @@ impl<'a> Target<'a> {
         source: (u64, u64),
     ) -> Result<Self> {
         let path = resolved(path)?;
-        let replaced = standing(store, &path, source)?;
+        let replaced = standing(store, &path, Some(source))?.and_then(|(_, managed)| managed);
         let kind = wish.unwrap_or_else(|| {
             if replaced.is_some() || expects(store, &path) { Kind::Managed } else { Kind::Ordinary }
         });
         if kind == Kind::Managed {
-            expect(store, &path, replaced.as_ref().map(|(_, file)| *file))?;
+            expect(store, &path, replaced)?;
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".stripewise-{}", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let file = File::options().read(true).write(true).create_new(true).open(&temporary);
-        let file = file.with_context(|| format!("cannot create {}", temporary.display()))?;
-        let mut target = Self { store, path, temporary, file, attributes, striped: None, replaced, finished: false };
+        let cannot = || format!("cannot create {}", path.display());
+        let temporary = DirectoryEntry::at(&path).with_context(cannot)?.sibling(&name);
+        let (file, is_named) = match temporary.create_nameless().with_context(cannot)? {
+            Some(file) => (file, false),
+            None => (temporary.create().with_context(cannot)?, true),
+        };
+        let file = File::from(file);
+        let mut target = Self { store, path, temporary, is_named, file, attributes, striped: None, finished: false };
         // Before any data: nobody gets more access to the copy than to its source.
         target.file.set_permissions(Permissions::from_mode(attributes.mode & 0o777))?;
         if kind == Kind::Managed {
@@ -97,19 +107,41 @@ impl<'a> Target<'a> {
         let (last_access, last_modification) = (time(self.attributes.accessed_ns), time(self.attributes.modified_ns));
         futimens(&self.file, &Timestamps { last_access, last_modification }).with_context(|| cannot(&self.path))?;
         self.file.sync_all().with_context(|| cannot(&self.path))?;
-        std::fs::rename(&self.temporary, &self.path).with_context(|| cannot(&self.path))?;
+        self.take_name().with_context(|| cannot(&self.path))?;
         self.finished = true;
         if let Some(striped) = self.striped.take() {
             self.store.client.linked(striped.id()).with_context(|| cannot(&self.path))?;
             striped.close().with_context(|| cannot(&self.path))?;
         }
-        if let Some((stub, file)) = self.replaced.take() {
-            self.store
-                .client
-                .unlinked(stub.as_fd(), file)
-                .context("cannot free the replaced file's data; `stripewise check --repair` does")?;
-        }
         Ok(())
+    }
+
+    /// Takes the name, over what stands there then: somebody else may have made a file of that name meanwhile, which is replaced like one of before.
+    fn take_name(&mut self) -> Result<()> {
+        let destination = DirectoryEntry::at(&self.path)?;
+        let mover = Standing { file: self.file.as_fd(), managed: self.striped.as_ref().map(|striped| striped.id()) };
+        for _ in 0..MAX_ROUNDS {
+            let replaced = standing(self.store, &self.path, None)?;
+            if !self.is_named {
+                let name = if replaced.is_some() { &self.temporary } else { &destination };
+                match name.link(&self.file) {
+                    Ok(()) if replaced.is_none() => return Ok(()),
+                    Ok(()) => self.is_named = true,
+                    // Made meanwhile by another.
+                    Err(Errno::EXIST) if replaced.is_none() => continue,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            let victim = replaced.as_ref().and_then(|(file, managed)| Some((file.as_fd(), (*managed)?)));
+            let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+            match self.store.client.rename(self.temporary.path(), &self.path, mover, victim, flags) {
+                Err(
+                    ClientError::Refused(Refusal::NameChanged { .. }) | ClientError::Os { source: Errno::EXIST, .. },
+                ) => {}
+                renamed => return Ok(renamed?),
+            }
+        }
+        bail!("other programs replace it again and again; end them and repeat")
     }
 }
 
@@ -118,7 +150,9 @@ impl Drop for Target<'_> {
         if self.finished {
             return;
         }
-        let _ = std::fs::remove_file(&self.temporary);
+        if self.is_named && self.temporary.is(&self.file) {
+            let _ = self.temporary.unlink();
+        }
         if let Some(striped) = self.striped.take() {
             let file = striped.id();
             let _ = striped.close();
@@ -140,17 +174,22 @@ fn resolved(path: &Path) -> Result<PathBuf> {
     Ok(parent.join(name))
 }
 
-/// The managed file at `path`, if one stands there.
-fn standing(store: &Store, path: &Path, source: (u64, u64)) -> Result<Option<(File, FileId)>> {
+/// The file at `path`, if one stands there, and which managed file it is.
+fn standing(store: &Store, path: &Path, source: Option<(u64, u64)>) -> Result<Option<(File, Option<FileId>)>> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
         bail!("{} is no regular file; remove it first", path.display());
     }
-    if (metadata.dev(), metadata.ino()) == source {
+    if Some((metadata.dev(), metadata.ino())) == source {
         bail!("{} is the source itself", path.display());
     }
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    Ok(store.file_of(&file, path)?.map(|id| (file, id)))
+    let file = match File::open(path) {
+        // Gone by now.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.with_context(|| format!("cannot open {}", path.display()))?,
+    };
+    let managed = store.file_of(&file, path)?;
+    Ok(Some((file, managed)))
 }
 
 /// Whether a new file of that name would become managed if a redirected program made it.

@@ -98,7 +98,7 @@ fn a_stub_that_was_removed_is_found_and_its_data_kept_until_told() {
     assert_eq!(found.status, 1);
     assert!(
         found.out.contains("the stub HERE/managed is gone")
-            && found.out.contains("to remove the file, use `stripewise rm`"),
+            && found.out.contains("to free the data, use `stripewise rm --id"),
         "{}",
         found.out
     );

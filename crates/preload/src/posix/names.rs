@@ -6,51 +6,67 @@ use crate::process::{self, Errno, Inside};
 use crate::real::interpose;
 use crate::redirect::names as redirected;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, gid_t, mode_t, off_t, timespec, timeval, uid_t, utimbuf};
+use std::ffi::CStr;
 use stripewise_layout::FileOffset;
 use stripewise_trace::call::Call;
 use stripewise_trace::format::NO_OFFSET;
 
-/// A call that takes a name away: what was behind it is looked at before.
+/// A call that takes a name away: noted before, if it is a managed file's.
 fn unlinking(directory: c_int, path: *const c_char, real: impl FnOnce() -> c_int) -> c_int {
     if !process::is_active() || path.is_null() {
         return real();
     }
     let Some(_inside) = Inside::enter() else { return real() };
     let start = capture::now();
-    let victim = redirected::victim(directory, path);
     let key = capture::key_of_path(directory, path);
-    let result = real();
+    let result = changing_names(NameCall::Remove, None, (directory, path), real);
     let _errno = Errno::keep();
     if let Some(key) = key {
         capture::event(Call::Unlink, key, NO_OFFSET, 0, start, i64::from(result));
     }
-    if result == 0
-        && let Some(victim) = victim
-    {
-        redirected::unlinked(victim);
-    }
     result
 }
 
-fn renaming(from: (c_int, *const c_char), to: (c_int, *const c_char), real: impl FnOnce() -> c_int) -> c_int {
+fn renaming(
+    call: NameCall,
+    from: (c_int, *const c_char),
+    to: (c_int, *const c_char),
+    real: impl FnOnce() -> c_int,
+) -> c_int {
     if !process::is_active() || from.1.is_null() || to.1.is_null() {
         return real();
     }
     let Some(_inside) = Inside::enter() else { return real() };
     let start = capture::now();
-    let victim = redirected::victim(to.0, to.1);
-    let key = capture::key_of_path(from.0, from.1);
-    let result = real();
+    // An exchange leaves both names.
+    let key = if call == NameCall::Rename { capture::key_of_path(from.0, from.1) } else { None };
+    let result = changing_names(call, Some(from), to, real);
     let _errno = Errno::keep();
     if let Some(key) = key {
         let new = if result == 0 { capture::key_of_path(to.0, to.1) } else { None };
         let place = new.map_or(NO_OFFSET, |new| FileOffset(u64::from(new.0)));
         capture::event(Call::Rename, key, place, 0, start, i64::from(result));
     }
-    if result == 0
-        && let Some(victim) = victim
-    {
-        redirected::unlinked(victim);
+    result
+}
+
+/// The call itself, between its note and what became of it.
+fn changing_names(
+    call: NameCall,
+    from: Option<(c_int, *const c_char)>,
+    to: (c_int, *const c_char),
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the program's strings, looked at for null by the caller.
+    let named = |(directory, path)| redirected::Named { directory, path: unsafe { CStr::from_ptr(path) } };
+    let noted = match redirected::begin(call, from.map(named), named(to)) {
+        Ok(noted) => noted,
+        Err(errno) => return process::fail(errno),
+    };
+    let result = real();
+    if let Some(noted) = noted {
+        let _errno = Errno::keep();
+        noted.end(result == 0);
     }
     result
 }
@@ -86,6 +102,7 @@ fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_i
 }
 
 use redirected::Change::{Attributes, Times};
+use redirected::NameCall;
 
 interpose! {
     fn unlink[] (path: *const c_char) -> c_int |real| {
@@ -104,21 +121,20 @@ interpose! {
     }
 
     fn rename[] (from: *const c_char, to: *const c_char) -> c_int |real| {
-        renaming((AT_FDCWD, from), (AT_FDCWD, to), || real(from, to))
+        renaming(NameCall::Rename, (AT_FDCWD, from), (AT_FDCWD, to), || real(from, to))
     }
 
     fn renameat[] (from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int |real| {
-        renaming((from_directory, from), (to_directory, to), || real(from_directory, from, to_directory, to))
+        let real = || real(from_directory, from, to_directory, to);
+        renaming(NameCall::Rename, (from_directory, from), (to_directory, to), real)
     }
 
     fn renameat2[] (
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int |real| {
-        if flags & libc::RENAME_EXCHANGE != 0 {
-            // Nobody loses a name.
-            return real(from_directory, from, to_directory, to, flags);
-        }
-        renaming((from_directory, from), (to_directory, to), || real(from_directory, from, to_directory, to, flags))
+        let call = if flags & libc::RENAME_EXCHANGE != 0 { NameCall::Exchange } else { NameCall::Rename };
+        let real = || real(from_directory, from, to_directory, to, flags);
+        renaming(call, (from_directory, from), (to_directory, to), real)
     }
 
     fn linkat[] (

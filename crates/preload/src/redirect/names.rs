@@ -1,15 +1,20 @@
 //! Names of managed files going away, and changes of mode, owner and times.
 
 use super::data::failed;
-use super::{Closing, Open, client, is_on, open_of_inode, with_file_at};
+use super::{
+    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub, with_file_at, with_room,
+};
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
-use rustix::fd::BorrowedFd;
-use rustix::fs::OFlags;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
+use stripewise_store::client::{BegunChange, ClientError, Name, NameChange, Standing};
 use stripewise_store::errno::ToErrno;
+pub(crate) use stripewise_store::protocol::NameCall;
+use stripewise_store::protocol::Refusal;
 
 /// What changed of a stub.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,37 +35,154 @@ pub(crate) fn of_times(times: *const timespec) -> Change {
     if omitted { Change::Nothing } else { Change::Times }
 }
 
-/// A managed file whose name is about to go: held by its inode.
-pub(crate) struct Victim {
-    handle: Closing,
-    file: FileId,
+/// A name as a call gives it.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) directory: c_int,
+    pub(crate) path: &'a CStr,
 }
 
-/// What a name leads to, if to a stub (links are not followed).
-pub(crate) fn victim(directory: c_int, path: *const c_char) -> Option<Victim> {
-    if !is_on() {
-        return None;
+impl Named<'_> {
+    fn base(&self) -> BorrowedFd<'_> {
+        // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+        unsafe { BorrowedFd::borrow_raw(self.directory) }
     }
-    // SAFETY: the program's string.
-    let path = unsafe { CStr::from_ptr(path) };
-    with_file_at(directory, path, false, |handle, file, _| {
-        let kept = rustix::io::fcntl_dupfd_cloexec(handle, crate::descriptors::FLOOR).ok()?;
-        Some(Victim { handle: Closing(Some(kept)), file })
-    })
-    .flatten()
+
+    /// Where the last name begins.
+    fn split(&self) -> usize {
+        self.path.to_bytes().iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
+    }
+
+    fn name(&self) -> &[u8] {
+        &self.path.to_bytes()[self.split()..]
+    }
+
+    fn open_directory(&self) -> Result<Closing, Errno> {
+        let parent = match &self.path.to_bytes()[..self.split()] {
+            [] => &b"."[..],
+            parent => parent,
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Closing(Some(rustix::fs::openat(self.base(), parent, flags, Mode::empty())?)))
+    }
+
+    /// Whether a stub may stand at the name (links are not followed).
+    fn may_be_managed(&self) -> bool {
+        rustix::fs::statat(self.base(), self.path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|status| {
+            FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+                && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
+        })
+    }
+
+    /// What stands at the name, and of which managed file it is, or looks like, the stub.
+    fn look(&self) -> Result<Found, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let handle = Closing(Some(rustix::fs::openat(self.base(), self.path, flags, Mode::empty())?));
+        let managed = if self.may_be_managed() { file_behind(handle.borrow())? } else { None };
+        Ok(Found { handle, managed })
+    }
 }
 
-/// The name is gone.
-pub(crate) fn unlinked(victim: Victim) {
-    let _ = client().and_then(|client| {
-        client.unlinked(victim.handle.borrow(), victim.file).map_err(|error| {
+struct Found {
+    handle: Closing,
+    managed: Option<FileId>,
+}
+
+/// The managed file of which an `O_PATH` descriptor's file has the stub's text. Its data is left alone.
+fn file_behind(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
+    let status = rustix::fs::fstat(handle)?;
+    if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
+        return Ok(open.file().ok().map(stripewise_store::file::StripedFile::id));
+    }
+    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    match rustix::fs::open(link, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(opened) => {
+            let opened = Closing(Some(opened));
+            match read_stub(opened.borrow()) {
+                Ok(Some(stub)) => Ok((stub.cluster == client()?.cluster()).then_some(stub.file)),
+                // Written over: the broker knows the inode.
+                Ok(None) | Err(_) if inodes::holds((status.st_dev, status.st_ino)) => find(handle),
+                Ok(None) | Err(_) => Ok(None),
+            }
+        }
+        Err(Errno::ACCESS) => find(handle),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A change of names that the broker has noted.
+pub(crate) struct Noted(BegunChange);
+
+/// Says to the broker that a call is about to change names, if that concerns a managed file. An error fails the call: a managed file does not
+/// lose its name unnoted.
+pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
+    let concerned = |named: Named<'_>| named.may_be_managed();
+    if !is_on() || !(concerned(target) || source.is_some_and(concerned)) {
+        return Ok(None);
+    }
+    // A few rounds: the names may come and go under us.
+    for _ in 0..64 {
+        match with_room(|| try_begin(call, source, target)) {
+            Err(Errno::STALE) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+/// `STALE`: other files stand there by now.
+fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
+    let at = |named: &Named<'_>| match named.look() {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),
+        result => result.map(Some),
+    };
+    let victim = at(&target)?;
+    let mover = source.map(|source| at(&source)).transpose()?.flatten();
+    let of = |found: &Option<Found>| found.as_ref().and_then(|found| found.managed);
+    let loses_name = of(&victim).is_some();
+    if !loses_name && of(&mover).is_none() || source.is_some() != mover.is_some() {
+        // The call fails, or concerns nothing of ours.
+        return Ok(None);
+    }
+    let (Ok(to), Ok(from)) = (target.open_directory(), source.map(|source| source.open_directory()).transpose()) else {
+        return Ok(None);
+    };
+    let victim = victim.as_ref().and_then(|found| Some((found.handle.borrow(), found.managed?)));
+    let moving = source.as_ref().zip(from.as_ref()).zip(mover.as_ref()).map(|((source, directory), found)| {
+        let standing = Standing { file: found.handle.borrow(), managed: found.managed };
+        (Name { directory: directory.borrow(), name: source.name() }, standing)
+    });
+    let target = Name { directory: to.borrow(), name: target.name() };
+    let begun = client().map(|client| client.begin_name_change(&NameChange { call, target, victim, mover: moving }));
+    let error = match begun {
+        Ok(Ok(begun)) => return Ok(Some(Noted(begun))),
+        Ok(Err(ClientError::Refused(Refusal::NameChanged { .. }))) => return Err(Errno::STALE),
+        Ok(Err(error)) => {
             process::log(
-                Level::Warn,
-                &[b"stripewise: a deleted file's data stays until `stripewise check`: ", error.to_string().as_bytes()],
+                Level::Error,
+                &[b"stripewise: changing a managed file's name: ", error.to_string().as_bytes()],
             );
             error.errno()
-        })
-    });
+        }
+        Err(errno) => errno,
+    };
+    // A file that only moves keeps its data wherever it is; its record follows at the next open.
+    if loses_name || call == NameCall::Exchange { Err(error) } else { Ok(None) }
+}
+
+impl Noted {
+    /// The call returned.
+    pub(crate) fn end(self, done: bool) {
+        if let Err(error) = self.0.end(done) {
+            process::log(
+                Level::Warn,
+                &[
+                    b"stripewise: what became of a managed file's name was not noted yet: ",
+                    error.to_string().as_bytes(),
+                ],
+            );
+        }
+    }
 }
 
 fn tell(stub: BorrowedFd<'_>, file: FileId, striped: Option<&stripewise_store::file::StripedFile>, what: Change) {
@@ -106,7 +228,7 @@ pub(crate) fn changed_at(directory: c_int, path: *const c_char, follow: bool, wh
 
 /// Through an open for writing, which the change of times does not need but the shared size and times do.
 fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
-    use rustix::fd::{AsFd, AsRawFd};
+    use rustix::fd::AsFd;
     let link = format!("/proc/self/fd/{}", stub.as_raw_fd());
     let Ok(writing) = rustix::fs::open(link, OFlags::WRONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
         return;
@@ -138,7 +260,7 @@ pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Er
     // SAFETY: the program's string.
     let path = unsafe { CStr::from_ptr(path) };
     with_file_at(libc::AT_FDCWD, path, true, |stub, file, _| {
-        use rustix::fd::{AsFd, AsRawFd};
+        use rustix::fd::AsFd;
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
         // An open of ours that writes is no permission for a call that goes by the name.
         rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)?;

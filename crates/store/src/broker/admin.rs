@@ -92,6 +92,14 @@ impl Core {
             Admin::Fragments { file } => Ok((self.file_fragments(file)?, Vec::new())),
             Admin::Observe { after, anew } => self.observe(connection, after, anew),
             Admin::ObservedMemory { file } => self.memory_to_observe(file),
+            Admin::Rescue { file, path } => {
+                self.rescue(&*self.managed(file)?, &path)?;
+                Ok((Reply::Done, Vec::new()))
+            }
+            Admin::Remove { file } => {
+                self.remove_lost(&*self.managed(file)?)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
         }
     }

@@ -1,10 +1,13 @@
 //! `stripewise check`: what does not fit together on servers, in the table and in the applications' directories, and its repair.
 //!
-//! A repair restores names and removes what no record needs; it never removes an object that a record names, and what stands in a stub's
-//! place is kept beside it as `NAME.before-check`. A file is looked at under its lock, so what is just being made is not taken for an orphan.
+//! A repair restores names and removes what no record needs; it never removes an object that a record names, and never puts a stub where another
+//! file stands. A file is looked at under its lock, so what is just being made is not taken for an orphan.
 
 mod logs;
+mod restoring;
 mod stubs;
+
+pub(super) use restoring::unborn_name;
 
 use super::files::{Inner, Managed};
 use super::fragments::{Work, log_object};
@@ -59,6 +62,9 @@ impl Core {
         let mut report = Report { findings: Vec::new(), bytes: 0, left_out: 0, repair };
         let inventories = self.take_inventory(&mut report);
         let records: BTreeMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+        let is_live = |record: &FileRecord| matches!(record.state, FileState::Live);
+        let live = records.iter().filter(|(_, record)| is_live(record));
+        let search = self.search(&live.map(|(file, record)| (*file, record.clone())).collect());
         for (file, record) in &records {
             let managed = match self.managed(*file) {
                 Ok(managed) => managed,
@@ -81,7 +87,7 @@ impl Core {
             if matches!(inner.record.state, FileState::Live) {
                 self.check_fallbacks(&inner, &mut report);
                 // One path that cannot be looked at keeps nothing from the other files.
-                if let Err(refusal) = self.check_stub(&managed, &mut inner, &mut report) {
+                if let Err(refusal) = self.check_stub(&managed, &mut inner, &search, &mut report) {
                     let what = format!("the stub {} cannot be checked: {refusal}", inner.record.path);
                     report.add(what, "see the fault named; the data of the managed file is whole", false);
                 }
@@ -247,8 +253,15 @@ impl Core {
     fn check_unknown_files(&self, inventories: &[Inventory<'_>], report: &mut Report) {
         for inventory in inventories {
             let files: BTreeSet<FileId> = inventory.objects.iter().flatten().map(|object| object.file).collect();
-            let unknown: Vec<FileId> =
-                files.into_iter().filter(|file| matches!(self.table.file(*file), Ok(None))).collect();
+            // Asked again: of a file that was freed meanwhile the list still has the objects.
+            let remains = |file: FileId| {
+                let mut objects = inventory.objects.iter().flatten().filter(|object| object.file == file);
+                objects.any(|object| {
+                    !matches!(inventory.server.size(*object), Err(crate::server::ServerError::Missing { .. }))
+                })
+            };
+            let unknown = files.into_iter().filter(|file| matches!(self.table.file(*file), Ok(None)));
+            let unknown: Vec<FileId> = unknown.filter(|file| remains(*file)).collect();
             if !unknown.is_empty() {
                 let (count, number) = (unknown.len(), inventory.number);
                 let what = format!(

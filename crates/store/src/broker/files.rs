@@ -5,7 +5,8 @@
 
 use super::fragments::Fragments;
 use super::moves::Going;
-use super::proof::{Facts, Proof};
+use super::name_changes::{Flux, parent_of};
+use super::proof::{Facts, Proof, path_of};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
@@ -104,6 +105,16 @@ impl Inner {
     pub(super) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
         self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
+    }
+
+    /// Whether any other file stands where the stub stood when last heard of, or had its last name.
+    pub(super) fn is_replaced(&self) -> bool {
+        let last = self.stub.as_ref().and_then(path_of);
+        let last = last.as_deref().and_then(|path| path.strip_suffix(" (deleted)"));
+        [Some(self.record.path.as_str()), last].into_iter().flatten().any(|path| {
+            let found = Facts::at_path(Path::new(path)).ok().flatten();
+            found.is_some_and(|facts| !self.record.stub.is(&facts.inode))
+        })
     }
 
     /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
@@ -218,7 +229,7 @@ impl Core {
             uid: ownership.uid,
             gid: ownership.gid,
             epoch: 0,
-            parent: None,
+            parent: parent_of(path),
             root: None,
             is_described: true,
             created_ns: now_ns(),
@@ -413,6 +424,9 @@ impl Core {
             (FileState::Creating, Some(path)) if path == record.path => record.state = FileState::Live,
             _ => {}
         }
+        if record.path != inner.record.path || record.parent.is_none() {
+            record.parent = parent_of(&record.path);
+        }
         if record != inner.record {
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
@@ -530,8 +544,11 @@ impl Core {
         if !inner.openers.is_empty() || inner.holder.is_some() || !self.users(managed).is_empty() {
             return Ok(false);
         }
-        let nameless = inner.is_nameless().unwrap_or(matches!(inner.record.state, FileState::Unlinked));
+        let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
+        let nameless = inner.is_nameless().unwrap_or(is_unlinked);
         match &inner.record.state {
+            // Another file has its name, and no call that is known gave it: perhaps by mistake. It is kept until a person decides.
+            FileState::Live if nameless && inner.is_replaced() => {}
             _ if nameless => {
                 self.free(managed, &mut inner)?;
                 return Ok(true);
@@ -618,6 +635,7 @@ impl Core {
             // The number may be another file's soon.
             self.withdraw_inode(inner.record.stub);
         }
+        self.decide_names_of(managed.file, &mut changes);
         self.table.commit(&changes)?;
         let mut room = guard(&self.room);
         for layout in inner.layouts() {
@@ -648,30 +666,12 @@ impl Core {
         first_fault.map_or(Ok(()), Err)
     }
 
-    /// A name of the file's stub is gone.
-    pub(super) fn unlinked(&self, managed: &Managed, proof: &Proof) -> Result<(), Refusal> {
-        if proof.facts.links > 0 {
-            return Ok(());
-        }
-        {
-            let mut inner = guard(&managed.inner);
-            if inner.freed {
-                return Ok(());
-            }
-            self.set_state(managed, &mut inner, FileState::Unlinked)?;
-            self.end_moves(managed, &inner, "the file was removed");
-            if inner.stub.is_none() {
-                inner.stub = proof.to_watch();
-            }
-        }
-        if !self.after_close(managed)? {
-            self.doubt(managed.file);
-        }
-        Ok(())
-    }
-
     /// Looks at a file whose last user may have died; true when it need not be looked at again.
     pub(super) fn look_again(&self, file: FileId) -> bool {
+        self.settle_orphans();
+        if self.flux_of(file) == Flux::Changing {
+            return false;
+        }
         let managed = match self.managed(file) {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),

@@ -7,6 +7,7 @@ use crate::server::Ownership;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -36,7 +37,12 @@ impl Facts {
 
     /// Of what stands at `entry` itself; `None` if nothing does.
     pub(crate) fn at_entry(entry: &DirectoryEntry) -> rustix::io::Result<Option<Self>> {
-        match Self::at(entry.directory(), Path::new(entry.name()), AtFlags::SYMLINK_NOFOLLOW) {
+        Self::at_name(entry.directory(), entry.name())
+    }
+
+    /// Of what stands at the name in the directory; `None` if nothing does.
+    pub(crate) fn at_name(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<Option<Self>> {
+        match Self::at(directory, Path::new(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(facts) => Ok(Some(facts)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),

@@ -1,5 +1,6 @@
 //! What a predecessor left unfinished, before the first client is served.
 
+use super::aside::take_away;
 use super::files::{Managed, memory_fault};
 use super::{Core, guard};
 use crate::protocol::{FoundStatus, Refusal};
@@ -44,6 +45,7 @@ impl Core {
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
             }
         }
+        said.extend(self.recover_name_changes()?);
         Ok(said)
     }
 
@@ -96,7 +98,7 @@ impl Core {
                 let mut inner = guard(&managed.inner);
                 if !self.users(managed).is_empty() {
                     self.doubt(managed.file);
-                } else if self.stands_at_its_path(record)? {
+                } else if self.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
                     self.set_state(managed, &mut inner, FileState::Live)?;
                     managed.control.set_life(Life::Live);
                 } else {
@@ -108,6 +110,18 @@ impl Core {
             FileState::Live => Ok(record
                 .cutting_to_bytes
                 .map(|size| format!("the interrupted truncation of {} to {size} bytes was finished", record.path))),
+        }
+    }
+
+    /// Whether a file that is not known to have got its name has another one: its stub was named and then moved. One that still has the temporary
+    /// name under which it was made loses that.
+    fn has_other_name(&self, file: FileId, record: &FileRecord) -> Result<bool, Refusal> {
+        let search = self.search_one(file, record);
+        let Some(path) = search.found(file) else { return Ok(false) };
+        let is_temporary = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".stripewise-"));
+        match path.to_str() {
+            Some(path) if is_temporary => Ok(!take_away(path, record.stub)?),
+            _ => Ok(true),
         }
     }
 

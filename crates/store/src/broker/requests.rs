@@ -1,6 +1,7 @@
 //! What each request means, and what it needs of the connection that sends it.
 
 use super::files::{Inner, Managed};
+use super::name_changes::Asked;
 use super::proof::{Granted, Proof};
 use super::service::Connection;
 use super::{Core, guard};
@@ -57,8 +58,9 @@ pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Abandon { .. }
         | Request::Attributes { .. }
         | Request::Close { .. }
-        | Request::Unlinked { .. } => true,
+        | Request::EndNameChange { .. } => true,
         Request::Create { .. }
+        | Request::BeginNameChange { .. }
         | Request::Place { .. }
         | Request::Pin { .. }
         | Request::Truncate { .. }
@@ -175,14 +177,13 @@ impl Core {
                 }
                 done()
             }
-            Request::Unlinked { file } => {
-                let proof = proof()?;
-                match self.identify(file, &proof) {
-                    Ok(managed) => self.unlinked(&managed, &proof)?,
-                    // Freed by the first of two that say so.
-                    Err(Refusal::UnknownFile { .. }) => {}
-                    Err(refusal) => return Err(refusal),
-                }
+            Request::BeginNameChange { number, call, source, target, victim, mover } => {
+                let asked = Asked { call, source, target, victim, mover };
+                self.begin_name_change(connection, number, asked, &mut proof)?;
+                done()
+            }
+            Request::EndNameChange { number, done: is_done } => {
+                self.end_name_change(number, is_done, proof().ok())?;
                 done()
             }
             Request::OpenObject { file, region, generation, server } => {
@@ -332,6 +333,7 @@ impl Core {
     /// The client is gone, or closed its connection: its files may have lost their last user.
     pub(super) fn connection_ended(&self, connection: &Connection) {
         self.no_longer_observes(connection);
+        self.leave_name_changes(connection.id);
         let (claim, files) = {
             let mut client = guard(&connection.client);
             let mut files = std::mem::take(&mut client.held);

@@ -1,10 +1,14 @@
 //! A new file beside the one that it will replace.
 
 use super::{ManageError, os};
+use crate::client::{BegunChange, Client, ClientError, Name, NameChange, Standing};
 use crate::entry::DirectoryEntry;
-use rustix::fd::OwnedFd;
+use crate::protocol::{NameCall, Refusal};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use stripewise_layout::FileId;
 
 /// Nameless at first where the file system can have that, so that a crash before the broker knows of it leaves nothing.
 pub(super) struct Beside {
@@ -57,6 +61,30 @@ impl Beside {
             self.is_named = true;
         }
         Ok(())
+    }
+
+    /// Nobody else changes its names until the change is ended, and a broker knows what is about to happen. `new` and `old` are the managed files
+    /// among the two.
+    pub(super) fn begin_exchange(
+        &self,
+        client: &Client,
+        new: Option<FileId>,
+        old: Option<(BorrowedFd<'_>, FileId)>,
+    ) -> Result<BegunChange, ManageError> {
+        let directory = self.target.directory();
+        let mover = Standing { file: self.descriptor.as_fd(), managed: new };
+        let change = NameChange {
+            call: NameCall::Exchange,
+            target: Name { directory, name: self.target.name().as_bytes() },
+            victim: old,
+            mover: Some((Name { directory, name: self.temporary.name().as_bytes() }, mover)),
+        };
+        client.begin_name_change(&change).map_err(|error| match error {
+            ClientError::Refused(Refusal::NameChanged { .. }) => {
+                ManageError::Disturbed { path: self.target.path().to_owned() }
+            }
+            source => ManageError::Client { path: self.target.path().to_owned(), source },
+        })
     }
 
     /// Whether what stands at the path is the file behind `old`, and the directory at its path, where a broker looks for the temporary file.

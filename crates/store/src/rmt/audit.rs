@@ -4,8 +4,8 @@ use super::keys::{describe, file_in};
 use super::records::{self, DiscardRecord, FragmentsRecord, HeadRecord, InodeRecord, PlacementRecord, WantedRecord};
 use super::witness::Witness;
 use super::{
-    ClusterRecord, Entries, FileRecord, LogRecord, RegionRecord, ReplicaRecord, RmtError, TABLE_VERSION, lmdb, pages,
-    sealed, version_3,
+    ClusterRecord, Entries, FileRecord, LogRecord, NameChange, RegionRecord, ReplicaRecord, RmtError, TABLE_VERSION,
+    lmdb, pages, sealed, version_3,
 };
 use std::collections::HashSet;
 use std::fs::File;
@@ -177,6 +177,7 @@ fn reads(key: &[u8], record: &[u8]) -> Result<(), RmtError> {
         Some(b'l') => records::decode::<LogRecord>(key, record).map(drop),
         Some(b'g') => records::decode::<FragmentsRecord>(key, record).map(drop),
         Some(b'i') => records::decode::<InodeRecord>(key, record).map(drop),
+        Some(b'n') => records::decode::<NameChange>(key, record).map(drop),
         _ => Ok(()),
     }
 }

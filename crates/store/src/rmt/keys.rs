@@ -66,6 +66,7 @@ pub(super) fn describe(key: &[u8]) -> String {
             format!("the log of server {} for file {}", number(9..11).unwrap_or(0), FileId(file))
         }
         (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
+        (Some(b'n'), Some(number)) => format!("the change {number:016x} of names"),
         (Some(b'v'), None) => "the version".to_owned(),
         (Some(b'c'), None) => "the cluster".to_owned(),
         (Some(b'h'), None) => "the digest of all records".to_owned(),

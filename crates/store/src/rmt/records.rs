@@ -280,11 +280,11 @@ pub(super) fn decode<T: for<'b> Decode<'b, ()>>(key: &[u8], bytes: &[u8]) -> Res
 /// How the newtypes of the layout stand in records: as their numbers.
 macro_rules! number {
     ($module:ident, $type:path, $method:ident) => {
-        mod $module {
+        pub(super) mod $module {
             use minicbor::encode::Write;
             use minicbor::{Decoder, Encoder};
 
-            pub(super) fn encode<C, W: Write>(
+            pub(in crate::rmt) fn encode<C, W: Write>(
                 value: &$type,
                 encoder: &mut Encoder<W>,
                 _: &mut C,
@@ -292,7 +292,10 @@ macro_rules! number {
                 encoder.$method(value.0)?.ok()
             }
 
-            pub(super) fn decode<C>(decoder: &mut Decoder<'_>, _: &mut C) -> Result<$type, minicbor::decode::Error> {
+            pub(in crate::rmt) fn decode<C>(
+                decoder: &mut Decoder<'_>,
+                _: &mut C,
+            ) -> Result<$type, minicbor::decode::Error> {
                 decoder.$method().map($type)
             }
         }

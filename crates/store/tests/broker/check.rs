@@ -97,7 +97,7 @@ fn a_stub_overwritten_in_place_is_restored_and_the_text_kept() {
 }
 
 #[test]
-fn a_stub_replaced_by_another_file_or_by_its_backup_is_restored() {
+fn a_stub_replaced_by_its_backup_is_restored_and_by_another_file_it_is_kept() {
     let testbed = Testbed::new();
     let _broker = testbed.start();
     testbed.manage_data();
@@ -110,9 +110,16 @@ fn a_stub_replaced_by_another_file_or_by_its_backup_is_restored() {
     let new = testbed.root().join("new");
     std::fs::write(&new, "an editor's text").unwrap();
     std::fs::rename(&new, &path).unwrap();
-    one_repairable(&client, "another file stands in the place");
-    assert_eq!(std::fs::read_to_string(testbed.data("a.before-check")).unwrap(), "an editor's text");
-    opens(&client, &opened, &path);
+    for repair in [false, true, true] {
+        let findings = check(&client, repair);
+        assert!(
+            matches!(&findings[..], [finding] if finding.what.contains("another file stands at")
+                && finding.remedy.contains("stripewise rescue") && !finding.repaired),
+            "{findings:?}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "an editor's text");
+    assert_eq!(testbed.object_count(opened.file), 8);
     // A backup is restored.
     std::fs::copy(&backup, &new).unwrap();
     std::fs::rename(&new, &path).unwrap();

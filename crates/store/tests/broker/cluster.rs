@@ -8,7 +8,7 @@ use stripewise_layout::{
 };
 use stripewise_store::broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_store::packet;
-use stripewise_store::protocol::{Admin, PROTOCOL_VERSION, Refusal, Reply, Request};
+use stripewise_store::protocol::{Admin, NameCall, PROTOCOL_VERSION, Refusal, Reply, Request};
 use stripewise_store::server::directory;
 use stripewise_store::shared::control::{ControlBlock, RegionState};
 use stripewise_store::shared::extent::Extent;
@@ -210,6 +210,27 @@ impl Client {
         Ok((opened, stub))
     }
 
+    /// Says that the stub at `path` is about to be removed; the number of the change.
+    pub fn begin_removal(&self, path: &Path, file: FileId, stub: impl AsFd) -> Result<u64, Refusal> {
+        let number = rand_number();
+        let directory = File::open(path.parent().unwrap()).unwrap();
+        let target = path.file_name().unwrap().to_str().unwrap().into();
+        let call = NameCall::Remove;
+        let request = Request::BeginNameChange { number, call, source: None, target, victim: Some(file), mover: None };
+        self.ask_with(request, &[directory.as_fd(), stub.as_fd()]).map(|_| number)
+    }
+
+    pub fn end_name_change(&self, number: u64, done: bool) -> Result<Reply, Refusal> {
+        self.ask(Request::EndNameChange { number, done })
+    }
+
+    /// Removes a managed file, as a redirected program's `unlink` would.
+    pub fn remove(&self, path: &Path, file: FileId, stub: impl AsFd) -> Result<Reply, Refusal> {
+        let number = self.begin_removal(path, file, stub)?;
+        std::fs::remove_file(path).unwrap();
+        self.end_name_change(number, true)
+    }
+
     pub fn place(&self, file: FileId, first: u32, last: u32) -> Result<Reply, Refusal> {
         self.ask(Request::Place { file, first: RegionIndex(first), last: RegionIndex(last) })
     }
@@ -231,4 +252,10 @@ impl Opened {
             RegionState::Absent => None,
         }
     }
+}
+
+pub fn rand_number() -> u64 {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).unwrap();
+    u64::from_ne_bytes(bytes)
 }

@@ -71,8 +71,7 @@ fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
         assert_eq!(opened.extent.size_bytes(), size_bytes);
         refused += insist(&client, &Request::Truncate { file, size_bytes: 2 * REGION }, &[]);
         assert_eq!(held(&testbed, file), size_bytes + leftovers(&testbed, &opened), "an extension shows nothing old");
-        std::fs::remove_file(&path).unwrap();
-        client.ask_with(Request::Unlinked { file }, &[stub.as_fd()]).unwrap();
+        client.remove(&path, file, &stub).unwrap();
         refused += insist(&client, &Request::Close { file }, &[]);
         let ended = calls_left.load(Ordering::SeqCst) < usize::MAX / 2;
         calls_left.store(usize::MAX, Ordering::SeqCst);

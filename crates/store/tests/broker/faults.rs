@@ -112,8 +112,7 @@ fn many_clients_make_and_free_files_at_once() {
                     assert!(files.lock().unwrap().insert(opened.file));
                     client.place(opened.file, 0, 1).unwrap();
                     client.ask(Request::Sync { file: opened.file }).unwrap();
-                    std::fs::remove_file(&path).unwrap();
-                    client.ask_with(Request::Unlinked { file: opened.file }, &[stub.as_fd()]).unwrap();
+                    client.remove(&path, opened.file, &stub).unwrap();
                     client.ask(Request::Close { file: opened.file }).unwrap();
                 }
             });

@@ -248,8 +248,7 @@ fn logs_go_with_their_file() {
     let mut user = User::create(&testbed, "f");
     let file = user.file();
     user.write_small(0, &range(0, 0, 10), 1);
-    std::fs::remove_file(testbed.data("f")).unwrap();
-    user.client.ask_with(Request::Unlinked { file }, &[user.stub.as_fd()]).unwrap();
+    user.client.remove(&testbed.data("f"), file, &user.stub).unwrap();
     assert!(user.has_log_object(0), "while somebody has it open");
     user.check_read(0, &range(0, 0, 20));
     user.opened.slots.drop_user(user.client.claim.unwrap().0);

@@ -120,8 +120,7 @@ fn act(user: &mut User<'_>, broker: &BrokerHandle, op: &Op) {
         Op::SwitchOff => switch(user, Some(false)),
         Op::SwitchOn => switch(user, None),
         Op::Remove => {
-            std::fs::remove_file(user.testbed.data("f")).unwrap();
-            user.client.ask_with(Request::Unlinked { file }, &[user.stub.as_fd()]).unwrap();
+            user.client.remove(&user.testbed.data("f"), file, &user.stub).unwrap();
             user.opened.slots.drop_user(user.client.claim.unwrap().0);
             user.client.ask(Request::Close { file }).unwrap();
         }
@@ -210,8 +209,7 @@ fn check_after(testbed: &Testbed, step: usize, begun: usize, ended: usize) {
         }
     }
     assert_eq!(user.newer(), 0);
-    std::fs::remove_file(testbed.data("f")).unwrap();
-    user.client.ask_with(Request::Unlinked { file }, &[user.stub.as_fd()]).unwrap();
+    user.client.remove(&testbed.data("f"), file, &user.stub).unwrap();
     user.opened.slots.drop_user(user.client.claim.take().unwrap().0);
     user.client.ask(Request::Close { file }).unwrap();
     until("the file is freed", || testbed.object_count(file) == 0);

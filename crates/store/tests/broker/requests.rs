@@ -40,8 +40,7 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     assert_eq!(again.place(opened.file, 5, 5), Err(Refusal::NotPermitted));
     assert_eq!(again.ask(Request::Truncate { file: opened.file, size_bytes: 0 }), Err(Refusal::NotPermitted));
     again.ask(Request::Close { file: opened.file }).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    client.ask_with(Request::Unlinked { file: opened.file }, &[stub.as_fd()]).unwrap();
+    client.remove(&path, opened.file, &stub).unwrap();
     assert_eq!(testbed.object_count(opened.file), 12, "still open here");
     client.ask(Request::Close { file: opened.file }).unwrap();
     assert_eq!(testbed.object_count(opened.file), 0);
@@ -191,8 +190,7 @@ fn what_clients_left_at_their_end_is_freed_before_the_broker_stops() {
                 let (opened, stub) = client.create(&path).unwrap();
                 opened.slots.add_user(slot, incarnation).unwrap();
                 client.place(opened.file, 0, 0).unwrap();
-                std::fs::remove_file(&path).unwrap();
-                client.ask_with(Request::Unlinked { file: opened.file }, &[stub.as_fd()]).unwrap();
+                client.remove(&path, opened.file, &stub).unwrap();
                 assert!(testbed.object_count(opened.file) > 0, "still open");
                 files.push(opened.file);
                 client

@@ -81,8 +81,7 @@ pub(crate) fn fork_and_use(world: &World, arguments: &[String]) {
                 // The last user.
                 held.take().unwrap().close().unwrap();
             });
-            std::fs::remove_file(path).unwrap();
-            client.unlinked(std::os::fd::AsFd::as_fd(&stub), id).unwrap();
+            client.remove(&path, std::os::fd::AsFd::as_fd(&stub), id).unwrap();
             held.take().unwrap().close().unwrap();
             rustix::io::write(&child_may_read, &1u64.to_ne_bytes()).unwrap();
             drop(stub);

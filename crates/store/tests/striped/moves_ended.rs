@@ -221,8 +221,7 @@ fn a_file_may_be_extended_renamed_and_synced_while_it_moves() {
 #[test]
 fn a_file_may_be_unlinked_while_it_moves() {
     at_every_step(|world, client, change, model| {
-        std::fs::remove_file(world.path("f")).unwrap();
-        client.unlinked(change.stub.as_fd(), change.file.id()).unwrap();
+        client.remove(&world.path("f"), change.stub.as_fd(), change.file.id()).unwrap();
         write(change.file, 100, &[3; 100]);
         model[100..200].fill(3);
         change.go_on();
@@ -243,8 +242,7 @@ fn the_last_close_of_an_unlinked_file_frees_what_its_move_had_made() {
         write(&file, 0, &some_bytes(REGION));
         let moves = start_moves(&client, vec![order(file.id(), 0, 0, &TARGET)]);
         held.reached.recv().unwrap();
-        std::fs::remove_file(world.path("f")).unwrap();
-        client.unlinked(stub.as_fd(), file.id()).unwrap();
+        client.remove(&world.path("f"), stub.as_fd(), file.id()).unwrap();
         file.close().unwrap();
         held.go_on.send(()).unwrap();
         let moved = &wait_for(&client, moves)[0];

@@ -166,11 +166,7 @@ fn a_change_of_broker_loses_no_request_and_removed_files_leave() {
         drained.all().iter().map(|(_, at, _)| *at).collect::<std::collections::BTreeSet<_>>()
     };
     assert_eq!((offsets(&drained), drained.missed), ([5, 6, 7, 8].into(), 0));
-    std::fs::remove_file(world.path("f")).unwrap();
-    {
-        use std::os::fd::AsFd;
-        client.unlinked(stub.as_fd(), file.id()).unwrap();
-    }
+    client.remove(&world.path("f"), std::os::fd::AsFd::as_fd(&stub), file.id()).unwrap();
     let id = file.id();
     drop((file, stub));
     let begun = std::time::Instant::now();

@@ -187,8 +187,7 @@ fn replicas_outlive_their_broker_and_go_with_their_file() {
     all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 0, &[(3, 4096)])])));
     assert_eq!(sync(&client, file.id()), (1, 1));
     let id = file.id();
-    std::fs::remove_file(world.path("f")).unwrap();
-    client.unlinked(std::os::fd::AsFd::as_fd(&stub), id).unwrap();
+    client.remove(&world.path("f"), std::os::fd::AsFd::as_fd(&stub), id).unwrap();
     drop(file);
     wait_for_objects(&world, 0);
     let Reply::Usage { servers } = ask(&client, Admin::Usage) else { panic!("no usage") };

@@ -1,0 +1,212 @@
+//! Where stubs stand that are not where their records say: found by their inodes.
+
+use super::Core;
+use super::proof::{Facts, path_of};
+use crate::rmt::{FileRecord, Inode};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use stripewise_layout::FileId;
+
+/// Names looked at below managed directories before a search gives up.
+pub(super) const MAX_SEARCHED_NAMES: usize = 1_000_000;
+
+/// The stubs that a search looks for, and what it has found.
+#[derive(Default)]
+pub(super) struct Search {
+    wanted: HashMap<FileId, Inode>,
+    by_number: HashMap<u64, Vec<FileId>>,
+    found: HashMap<FileId, PathBuf>,
+    looked_at: usize,
+    /// Names were left out, for their number or because a directory could not be read.
+    is_incomplete: bool,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Search {
+    pub(super) fn found(&self, file: FileId) -> Option<&Path> {
+        self.found.get(&file).map(PathBuf::as_path)
+    }
+
+    /// Whether the file was looked for.
+    pub(super) fn is_for(&self, file: FileId) -> bool {
+        self.wanted.contains_key(&file)
+    }
+
+    /// Whether it was looked for in every directory.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.is_incomplete
+    }
+
+    fn is_done(&self) -> bool {
+        self.found.len() == self.wanted.len()
+    }
+
+    /// Looks at the names in one directory; returns the directories in it.
+    fn look_in(&mut self, directory: &OwnedFd, path: &Path) -> Vec<(u64, Vec<u8>)> {
+        let mut below = Vec::new();
+        let Ok(entries) = Dir::read_from(directory) else {
+            self.is_incomplete = true;
+            return below;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                self.is_incomplete = true;
+                break;
+            };
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            self.looked_at += 1;
+            let kind = entry.file_type();
+            if matches!(kind, FileType::Directory | FileType::Unknown) {
+                below.push((entry.ino(), name.to_vec()));
+            }
+            if !matches!(kind, FileType::RegularFile | FileType::Unknown) {
+                continue;
+            }
+            let Some(files) = self.by_number.get(&entry.ino()) else { continue };
+            let Ok(Some(facts)) = Facts::at_name(directory, OsStr::from_bytes(name)) else { continue };
+            for file in files {
+                // A stub that a crash kept from appearing does not stand anywhere.
+                let is_unborn = name == super::check::unborn_name(*file).as_bytes();
+                if !is_unborn && facts.is_regular && self.wanted[file].is(&facts.inode) {
+                    self.found.entry(*file).or_insert_with(|| path.join(OsStr::from_bytes(name)));
+                }
+            }
+        }
+        below
+    }
+
+    /// All names below a directory, within its file system and without following links.
+    fn look_below(&mut self, root: &Path) {
+        let Some(directory) = open(rustix::fs::CWD, root.as_os_str(), OFlags::empty()) else { return };
+        let Ok(facts) = Facts::of(&directory) else { return };
+        let device = facts.inode.device;
+        self.seen.insert((device, facts.inode.inode));
+        let directory = Rc::new(directory);
+        // By the directory that they are in: held open, so that a directory above that is renamed is no trouble.
+        let mut left: Vec<(Rc<OwnedFd>, PathBuf, Vec<u8>)> = Vec::new();
+        self.queue_below(&directory, root, &mut left);
+        while let Some((parent, path, name)) = left.pop() {
+            if self.is_done() {
+                return;
+            }
+            if self.looked_at >= MAX_SEARCHED_NAMES {
+                self.is_incomplete = true;
+                return;
+            }
+            let name = OsStr::from_bytes(&name);
+            let directory = match rustix::fs::openat(&*parent, name, FLAGS | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(directory) => Rc::new(directory),
+                Err(Errno::NOTDIR | Errno::LOOP) => continue,
+                // Renamed or forbidden: what is in it has not been seen.
+                Err(_) => {
+                    self.is_incomplete = true;
+                    continue;
+                }
+            };
+            let Ok(facts) = Facts::of(&*directory) else { continue };
+            if facts.inode.device == device && self.seen.insert((device, facts.inode.inode)) {
+                self.queue_below(&directory, &path.join(name), &mut left);
+            }
+        }
+    }
+
+    fn queue_below(&mut self, directory: &Rc<OwnedFd>, path: &Path, left: &mut Vec<(Rc<OwnedFd>, PathBuf, Vec<u8>)>) {
+        let below = self.look_in(directory, path);
+        left.extend(below.into_iter().map(|(_, name)| (Rc::clone(directory), path.to_owned(), name)));
+    }
+}
+
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+fn open(base: impl rustix::fd::AsFd, name: &OsStr, more: OFlags) -> Option<OwnedFd> {
+    rustix::fs::openat(base, name, FLAGS | more, Mode::empty()).ok()
+}
+
+impl Core {
+    /// Looks for the stubs of all these files that do not stand at their paths.
+    pub(super) fn search(&self, records: &BTreeMap<FileId, FileRecord>) -> Search {
+        let mut search = Search::default();
+        for (file, record) in records {
+            if !matches!(self.stands_at_its_path(record), Ok(true)) {
+                search.wanted.insert(*file, record.stub);
+                search.by_number.entry(record.stub.inode).or_default().push(*file);
+            }
+        }
+        self.look_for(&mut search, records);
+        search
+    }
+
+    /// Looks for the stub of one file.
+    pub(super) fn search_one(&self, file: FileId, record: &FileRecord) -> Search {
+        self.search(&BTreeMap::from([(file, record.clone())]))
+    }
+
+    fn look_for(&self, search: &mut Search, records: &BTreeMap<FileId, FileRecord>) {
+        let wanted: Vec<FileId> = search.wanted.keys().copied().collect();
+        let mut parents = BTreeSet::new();
+        for file in &wanted {
+            // Its users have it open, so the kernel knows its name.
+            let watched = self.if_loaded(*file).and_then(|managed| {
+                // Not waited for: who checks this file holds it.
+                let inner = managed.inner.try_lock().ok()?;
+                inner.stub.as_ref().and_then(path_of)
+            });
+            if let Some(path) = watched
+                && let Ok(Some(facts)) = Facts::at_path(Path::new(&path))
+                && search.wanted[file].is(&facts.inode)
+            {
+                search.found.insert(*file, path.into());
+            }
+            parents.extend(Path::new(&records[file].path).parent().map(Path::to_owned));
+        }
+        for parent in &parents {
+            if let Some(directory) = open(rustix::fs::CWD, parent.as_os_str(), OFlags::empty()) {
+                search.look_in(&directory, parent);
+            }
+        }
+        for file in &wanted {
+            if !search.found.contains_key(file) {
+                look_in_renamed_directory(search, &records[file]);
+            }
+        }
+        if search.is_done() {
+            return;
+        }
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let roots = names.managed();
+        drop(names);
+        roots.iter().for_each(|root| search.look_below(Path::new(root)));
+    }
+}
+
+/// The directory in which the stub stood may have another name where its own directory is.
+fn look_in_renamed_directory(search: &mut Search, record: &FileRecord) {
+    let Some(was_in) = record.parent else { return };
+    let Some(parent) = Path::new(&record.path).parent() else { return };
+    let has_its_name = |directory: &OwnedFd| Facts::of(directory).is_ok_and(|facts| was_in.is(&facts.inode));
+    if open(rustix::fs::CWD, parent.as_os_str(), OFlags::empty()).is_some_and(|directory| has_its_name(&directory)) {
+        return;
+    }
+    let Some(above) = parent.parent() else { return };
+    let Some(directory) = open(rustix::fs::CWD, above.as_os_str(), OFlags::empty()) else { return };
+    let mut nothing = Search::default();
+    for (number, name) in nothing.look_in(&directory, above) {
+        let name = OsStr::from_bytes(&name);
+        if number == was_in.inode
+            && let Some(renamed) = open(&directory, name, OFlags::NOFOLLOW)
+            && has_its_name(&renamed)
+        {
+            search.look_in(&renamed, &above.join(name));
+            return;
+        }
+    }
+}

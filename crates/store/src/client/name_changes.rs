@@ -1,0 +1,162 @@
+//! Unlink, rename and exchange of managed names: said to the broker before they are made, and what became of them after.
+
+use super::connection::Connection;
+use super::descriptors::Descriptor;
+use super::{Client, ClientError, Core, now, sleep};
+use crate::protocol::{NameCall, Refusal, Request};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stripewise_layout::FileId;
+
+/// A name, and the directory that it is in.
+#[derive(Clone, Copy)]
+pub struct Name<'a> {
+    pub directory: BorrowedFd<'a>,
+    pub name: &'a [u8],
+}
+
+/// A file at a name: a descriptor of it (`O_PATH` is enough) and, of a managed one, its id.
+#[derive(Clone, Copy)]
+pub struct Standing<'a> {
+    pub file: BorrowedFd<'a>,
+    pub managed: Option<FileId>,
+}
+
+/// What a call is about to do.
+#[derive(Clone, Copy)]
+pub struct NameChange<'a> {
+    pub call: NameCall,
+    pub target: Name<'a>,
+    /// The managed file that stands at the target.
+    pub victim: Option<(BorrowedFd<'a>, FileId)>,
+    /// What is to get the target's name; none in a removal.
+    pub mover: Option<(Name<'a>, Standing<'a>)>,
+}
+
+/// A change that the broker has noted; to be ended when the call has returned.
+#[must_use = "the names are held until the change is ended"]
+pub struct BegunChange {
+    core: Arc<Core>,
+    number: u64,
+    victim: Option<Descriptor>,
+}
+
+/// What the broker could not be told.
+pub(super) struct Untold {
+    number: u64,
+    done: bool,
+    victim: Option<Descriptor>,
+}
+
+impl Untold {
+    pub(super) fn tell(&self, connection: &Connection) -> Result<(), ClientError> {
+        let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
+        connection.call(&Request::EndNameChange { number: self.number, done: self.done }, &along)?;
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Lets the broker note the change. Waits while another process changes one of the names. Refused with [`Refusal::NameChanged`] if other
+    /// files stand there by now: look again.
+    pub fn begin_name_change(&self, change: &NameChange<'_>) -> Result<BegunChange, ClientError> {
+        let mut number = [0; 8];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
+            .map_err(|source| ClientError::Os { action: "choosing a number", source })?;
+        let number = u64::from_ne_bytes(number);
+        let request = Request::BeginNameChange {
+            number,
+            call: change.call,
+            source: change.mover.map(|(name, _)| name.name.to_vec()),
+            target: change.target.name.to_vec(),
+            victim: change.victim.map(|(_, file)| file),
+            mover: change.mover.and_then(|(_, standing)| standing.managed),
+        };
+        let mut along = vec![change.target.directory];
+        along.extend(change.mover.map(|(name, _)| name.directory));
+        along.extend(change.victim.map(|(stub, _)| stub));
+        along.extend(change.mover.map(|(_, standing)| standing.file));
+        let core = &self.core;
+        let victim = change.victim.map(|(stub, _)| Descriptor::duplicate(stub, core.base)).transpose();
+        let victim = victim.map_err(|source| ClientError::Os { action: "duplicating a stub's descriptor", source })?;
+        let give_up_at = now() + core.options.patience;
+        let mut pause = Duration::from_micros(100);
+        loop {
+            match core.done(&request, &along) {
+                Ok(()) => return Ok(BegunChange { core: Arc::clone(core), number, victim }),
+                // Not waited for under the lock: the other may be a thread of this process.
+                Err(ClientError::Refused(Refusal::NameInUse { .. })) if now() < give_up_at => {
+                    sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes the name of a managed file whose stub is open as `stub`.
+    pub fn remove(&self, path: &Path, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
+        let (directory, name) = open_parent(path)?;
+        let target = Name { directory: directory.as_fd(), name: name.as_bytes() };
+        let change = NameChange { call: NameCall::Remove, target, victim: Some((stub, file)), mover: None };
+        let begun = self.begin_name_change(&change)?;
+        let removed = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
+        begun.end(removed.is_ok())?;
+        removed.map_err(|source| ClientError::Os { action: "removing the stub", source })
+    }
+
+    /// Renames what stands at `from` to `to` in the same directory, over the managed file `victim` that stands there, or over nothing that is managed.
+    pub fn rename(
+        &self,
+        from: &Path,
+        to: &Path,
+        mover: Standing<'_>,
+        victim: Option<(BorrowedFd<'_>, FileId)>,
+        flags: RenameFlags,
+    ) -> Result<(), ClientError> {
+        let (directory, name) = open_parent(to)?;
+        let source = Name { directory: directory.as_fd(), name: from.file_name().unwrap_or_default().as_bytes() };
+        let target = Name { directory: directory.as_fd(), name: name.as_bytes() };
+        let call = if flags.contains(RenameFlags::EXCHANGE) { NameCall::Exchange } else { NameCall::Rename };
+        let begun = self.begin_name_change(&NameChange { call, target, victim, mover: Some((source, mover)) })?;
+        let from = OsStr::from_bytes(source.name);
+        let renamed = match rustix::fs::renameat_with(&directory, from, &directory, name, flags) {
+            // A file system that cannot do that can link.
+            Err(Errno::INVAL | Errno::NOSYS) if flags == RenameFlags::NOREPLACE => {
+                rustix::fs::linkat(&directory, from, &directory, name, AtFlags::empty())
+                    .and_then(|()| rustix::fs::unlinkat(&directory, from, AtFlags::empty()))
+            }
+            renamed => renamed,
+        };
+        begun.end(renamed.is_ok())?;
+        renamed.map_err(|source| ClientError::Os { action: "renaming", source })
+    }
+}
+
+fn open_parent(path: &Path) -> Result<(rustix::fd::OwnedFd, &OsStr), ClientError> {
+    let fault = |source| ClientError::Os { action: "opening the directory of a name", source };
+    let name = path.file_name().ok_or(fault(Errno::INVAL))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(fault)?, name))
+}
+
+impl BegunChange {
+    /// The call returned. Where no broker can be told now, the next one is.
+    pub fn end(self, done: bool) -> Result<(), ClientError> {
+        let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
+        let mut control = self.core.control();
+        let request = Request::EndNameChange { number: self.number, done };
+        let told = self.core.done_locked(&mut control, &request, &along);
+        if let Err(ClientError::Lost { .. } | ClientError::Packet(_)) = told {
+            control.untold.push(Untold { number: self.number, done, victim: self.victim });
+        }
+        told
+    }
+}

@@ -1,0 +1,141 @@
+//! Calls that change names of managed files, noted before they are made: unlink, rename, exchange.
+
+use super::records::{encode, file as file_id};
+use super::{Changes, Inode, RmtError, SCAN, Table, decode};
+use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+use stripewise_layout::FileId;
+
+/// What a call does to names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, Encode, Decode)]
+#[cbor(index_only)]
+pub enum NameCall {
+    /// The target's name goes.
+    #[n(0)]
+    Remove,
+    /// What stands at the source gets the target's name, from what stands there if anything does.
+    #[n(1)]
+    Rename,
+    /// Source and target change places.
+    #[n(2)]
+    Exchange,
+}
+
+/// A name: where its directory stood, that directory, and the name in it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Place {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub path: Vec<u8>,
+    #[n(1)]
+    pub directory: Inode,
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+}
+
+/// The managed file whose name is to go or, in an exchange, to change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Victim {
+    #[cbor(n(0), with = "file_id")]
+    pub file: FileId,
+    #[n(1)]
+    pub stub: Inode,
+    /// Names that it had before the call.
+    #[n(2)]
+    pub links: u32,
+}
+
+/// The file that gets another name: of a managed one, its stub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Mover {
+    #[n(0)]
+    pub inode: Inode,
+    #[n(1)]
+    managed: Option<u64>,
+}
+
+impl Mover {
+    #[must_use]
+    pub fn new(inode: Inode, file: Option<FileId>) -> Self {
+        Self { inode, managed: file.map(|file| file.0) }
+    }
+
+    #[must_use]
+    pub fn file(&self) -> Option<FileId> {
+        self.managed.map(FileId)
+    }
+}
+
+/// The process that makes a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Caller {
+    #[n(0)]
+    pub slot: u16,
+    #[n(1)]
+    pub incarnation: u64,
+}
+
+/// A call that was about to change names. It is settled by what became of it, and then forgotten.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct NameChange {
+    #[n(0)]
+    pub call: NameCall,
+    /// Known by its slot, in that boot.
+    #[n(1)]
+    pub caller: Option<Caller>,
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub boot: [u8; 16],
+    #[n(3)]
+    pub target: Place,
+    #[n(4)]
+    pub source: Option<Place>,
+    #[n(5)]
+    pub victim: Option<Victim>,
+    #[n(6)]
+    pub mover: Option<Mover>,
+}
+
+impl NameChange {
+    /// Managed files that it concerns.
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        self.victim.map(|victim| victim.file).into_iter().chain(self.mover.and_then(|mover| mover.file()))
+    }
+}
+
+fn change_key(number: u64) -> Vec<u8> {
+    let mut key = vec![b'n'];
+    key.extend(number.to_be_bytes());
+    key
+}
+
+impl Changes {
+    pub fn put_name_change(&mut self, number: u64, change: &NameChange) {
+        self.set(change_key(number), Some(encode(change)));
+    }
+
+    pub fn remove_name_change(&mut self, number: u64) {
+        self.set(change_key(number), None);
+    }
+}
+
+impl Table {
+    /// All that are not settled.
+    pub fn name_changes(&self) -> Result<Vec<(u64, NameChange)>, RmtError> {
+        let (mut all, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let entries = self.store.scan(b"n", after.as_deref(), SCAN)?;
+            for (key, value) in &entries {
+                let number = key.get(1..9).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
+                all.push((number, decode(key, value)?));
+            }
+            match entries.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return Ok(all),
+            }
+        }
+    }
+}
