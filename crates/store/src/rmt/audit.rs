@@ -7,7 +7,7 @@ use super::{
     ClusterRecord, Entries, FileRecord, LogRecord, NameChange, RegionRecord, ReplicaRecord, RmtError, TABLE_VERSION,
     lmdb, pages, sealed, version_3,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 use stripewise_layout::FileId;
@@ -39,17 +39,17 @@ impl Audit {
 
     /// Reads the table in `directory`, without LMDB. Nobody may have it open.
     pub fn of(directory: &Path) -> Result<Self, RmtError> {
-        Ok(Self::with_records(directory)?.0)
+        Ok(Self::witnessed(directory, false)?.0)
     }
 
     /// The entries of a table that are whole, whatever is wrong with it.
     pub(super) fn whole_entries(directory: &Path) -> Result<Entries, RmtError> {
-        Ok(Self::with_records(directory)?.1)
+        Ok(Self::witnessed(directory, true)?.1)
     }
 
-    /// As [`Self::of`], with all entries that are whole.
-    fn with_records(directory: &Path) -> Result<(Self, Entries), RmtError> {
-        let (mut audit, records) = Self::read(&directory.join(lmdb::FILE))?;
+    /// As [`Self::of`], with the entries that are whole if they are to be kept.
+    fn witnessed(directory: &Path, keep: bool) -> Result<(Self, Entries), RmtError> {
+        let (mut audit, entries) = Self::read(&directory.join(lmdb::FILE), keep)?;
         match Witness::read(directory) {
             Ok(Some(last)) if audit.is_whole() && audit.transactions.unwrap_or(0) < last => {
                 let found = audit.transactions.unwrap_or(0);
@@ -58,12 +58,12 @@ impl Audit {
             Ok(_) => {}
             Err(what) => audit.tell(what),
         }
-        Ok((audit, records))
+        Ok((audit, entries))
     }
 
     /// Reads one table's file.
     pub(super) fn of_file(path: &Path) -> Result<Self, RmtError> {
-        Ok(Self::read(path)?.0)
+        Ok(Self::read(path, false)?.0)
     }
 
     /// Number of the last transaction, as noted beside the table.
@@ -72,92 +72,115 @@ impl Audit {
         Witness::read(directory).ok().flatten()
     }
 
-    fn read(path: &Path) -> Result<(Self, Entries), RmtError> {
+    fn read(path: &Path, keep: bool) -> Result<(Self, Entries), RmtError> {
         let fault = |source: std::io::Error| RmtError::Unreadable { path: path.to_owned(), source };
         let file = File::open(path).map_err(fault)?;
-        let mut entries = Entries::new();
-        let name = lmdb::TABLE.as_bytes();
-        let found = pages::read(&file, name, |key, value| entries.push((key.to_vec(), value.to_vec())))
+        let mut reading = Reading { kept: keep.then(Entries::new), ..Reading::default() };
+        let found = pages::read(&file, lmdb::TABLE.as_bytes(), |key, value| reading.entry(key, value))
             .map_err(|errno| fault(errno.into()))?;
-        let mut audit = Self::default();
-        found.faults.into_iter().for_each(|fault| audit.tell(fault));
-        let records = match audit.is_earlier(&entries) {
-            true => Entries::new(),
-            false => audit.look_at(&entries),
-        };
-        Ok((audit, records))
+        Ok(reading.end(found.faults))
     }
+}
 
-    /// Whether the table is of an earlier version, which has no checksums: records that cannot be read are told.
-    fn is_earlier(&mut self, entries: &Entries) -> bool {
-        let version = entries.iter().find(|(key, _)| key == b"v").and_then(|(_, value)| version_3::version_in(value));
-        if !version.is_some_and(|version| version < TABLE_VERSION) {
-            return false;
-        }
-        for (key, value) in entries.iter().filter(|(key, _)| key != b"v") {
-            if let Err(error) = version_3::translate(key, value) {
-                self.tell(error.to_string());
-            }
-        }
-        self.records = entries.len() as u64;
-        true
-    }
+/// One pass over a table's entries. Its version is known at the end only, so what would be damage is noted for both kinds.
+#[derive(Default)]
+struct Reading {
+    /// Entries that are whole, if they are wanted.
+    kept: Option<Entries>,
+    entries: u64,
+    records: u64,
+    /// As it stands there, whatever its form.
+    version: Option<u32>,
+    has_version: bool,
+    head: Option<HeadRecord>,
+    digest: u128,
+    /// If it is a table of this version.
+    now: Audit,
+    /// If it is one of versions 1 to 3.
+    earlier: Audit,
+    files: HashSet<FileId>,
+    /// Files that records are about: how many, and the first one's key.
+    named: BTreeMap<FileId, (u64, Vec<u8>)>,
+}
 
-    fn look_at(&mut self, entries: &Entries) -> Entries {
-        let mut records = Entries::with_capacity(entries.len());
-        let (mut head, mut digest) = (None, 0u128);
-        let mut has_version = false;
-        for (key, value) in entries {
-            let record = match sealed::open(key, value) {
-                Ok(record) => record,
-                Err(_) => {
-                    self.tell(format!("the entry for {} has another checksum than it should", describe(key)));
-                    continue;
+impl Reading {
+    fn entry(&mut self, key: &[u8], value: &[u8]) {
+        self.entries += 1;
+        if key == b"v" {
+            self.version = version_3::version_in(value);
+        }
+        match sealed::open(key, value) {
+            Ok(record) => self.record(key, record, value),
+            Err(_) => {
+                self.now.tell(format!("the entry for {} has another checksum than it should", describe(key)));
+                if key != b"v"
+                    && let Err(error) = version_3::translate(key, value)
+                {
+                    self.earlier.tell(error.to_string());
                 }
-            };
-            if let Err(error) = reads(key, record) {
-                self.tell(error.to_string());
-                continue;
             }
-            match key.as_slice() {
-                b"h" => head = records::decode::<HeadRecord>(key, record).ok(),
-                _ => digest = digest.wrapping_add(sealed::digest_of(key, record)),
-            }
-            has_version |= key == b"v";
-            records.push((key.clone(), value.clone()));
         }
-        self.records = records.len() as u64;
-        match head {
+    }
+
+    fn record(&mut self, key: &[u8], record: &[u8], value: &[u8]) {
+        if let Err(error) = reads(key, record) {
+            return self.now.tell(error.to_string());
+        }
+        self.records += 1;
+        match key.first() {
+            Some(b'h') => self.head = records::decode(key, record).ok(),
+            _ => self.digest = self.digest.wrapping_add(sealed::digest_of(key, record)),
+        }
+        match key.first() {
+            Some(b'v') => self.has_version = true,
+            Some(b'f') => drop(self.files.insert(file_in(key))),
+            // What is left to be removed (`o`) may outlive its file.
+            Some(b'p' | b'r' | b's' | b'w' | b'l' | b'g') => {
+                self.named.entry(file_in(key)).or_insert_with(|| (0, key.to_vec())).0 += 1;
+            }
+            _ => {}
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.push((key.to_vec(), value.to_vec()));
+        }
+    }
+
+    fn end(mut self, faults: Vec<String>) -> (Audit, Entries) {
+        if self.version.is_some_and(|version| version < TABLE_VERSION) {
+            let damages = faults.into_iter().chain(self.earlier.damages).collect();
+            return (Audit { damages, records: self.entries, transactions: None }, Entries::new());
+        }
+        let mut audit = Audit { damages: faults, records: self.records, transactions: None };
+        std::mem::take(&mut self.now.damages).into_iter().for_each(|damage| audit.tell(damage));
+        self.add_up(&mut audit);
+        (audit, self.kept.unwrap_or_default())
+    }
+
+    fn add_up(&self, audit: &mut Audit) {
+        match &self.head {
             // An empty store is none that was damaged: it is just being made.
-            None if entries.is_empty() => {}
-            None => self.tell("the digest of all records is missing".to_owned()),
+            None if self.entries == 0 => {}
+            None => audit.tell("the digest of all records is missing".to_owned()),
             Some(head) => {
                 let counted = self.records - 1;
-                if head.records != counted || digest != u128::from_le_bytes(head.digest) {
-                    self.tell(format!(
+                if head.records != counted || self.digest != u128::from_le_bytes(head.digest) {
+                    audit.tell(format!(
                         "its {counted} whole records do not add up to the digest of {}: some are lost or old",
                         head.records
                     ));
                 }
-                if !has_version {
-                    self.tell("the version is missing".to_owned());
+                if !self.has_version {
+                    audit.tell("the version is missing".to_owned());
                 }
-                self.transactions = Some(head.transactions);
+                audit.transactions = Some(head.transactions);
             }
         }
-        self.refer(&records);
-        records
-    }
-
-    /// Records of files that have no record.
-    fn refer(&mut self, records: &Entries) {
-        let of_kind = |kinds: &'static [u8]| records.iter().filter(move |(key, _)| kinds.contains(&key[0]));
-        let files: HashSet<FileId> = of_kind(b"f").map(|(key, _)| file_in(key)).collect();
-        // What is left to be removed may outlive its file.
-        let mut lost = of_kind(b"prswlg").filter(|(key, _)| !files.contains(&file_in(key))).peekable();
-        if let Some((key, _)) = lost.peek() {
-            let (first, count) = (describe(key), lost.count());
-            self.tell(format!("{count} entries belong to files that it does not know, the first for {first}"));
+        let mut lost =
+            self.named.iter().filter(|(file, _)| !self.files.contains(file)).map(|(_, lost)| lost).peekable();
+        if let Some((_, key)) = lost.peek() {
+            let first = describe(key);
+            let count: u64 = lost.map(|(count, _)| count).sum();
+            audit.tell(format!("{count} entries belong to files that it does not know, the first for {first}"));
         }
     }
 }
