@@ -203,3 +203,23 @@ fn run_starts_a_program_that_is_a_managed_file() {
     assert!(said.err.contains("run --trace"), "{}", said.err);
     assert!(place.done(&["doctor", "data/made"]).contains("is a managed file"));
 }
+
+/// A program started with an environment of its own (`env -i`) read the stub's text.
+#[test]
+fn a_program_with_an_emptied_environment_is_redirected_all_the_same() {
+    let place = place();
+    for script in [
+        "env -i /bin/cat data/file",
+        "env -i /bin/sh -c 'env -i /bin/cat data/file'",
+        "python3 -c 'import subprocess; subprocess.run([\"/bin/cat\", \"data/file\"], env={})'",
+        "python3 -c 'import os; os.posix_spawn(\"/bin/cat\", [\"cat\", \"data/file\"], {}); os.wait()'",
+    ] {
+        let said = shell(&place, script);
+        assert_eq!((said.status, said.out.as_str()), (0, "managed\n"), "{script}: {}", said.err);
+    }
+    // What the program was given is all that it sees besides.
+    let said = shell(&place, "env -i A=1 /usr/bin/env | grep -v -e ^LD_PRELOAD= -e ^STRIPEWISE_");
+    assert_eq!(said.out, "A=1\n");
+    let said = shell(&place, "env -i STRIPEWISE_DISABLE=1 /bin/cat data/file");
+    assert!(said.out.starts_with("stripewise stub "), "{}", said.out);
+}

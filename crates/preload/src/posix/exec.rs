@@ -7,7 +7,7 @@ use super::spawn::{self, Actions};
 use crate::capture;
 use crate::process::{self, Inside};
 use crate::real::{Real, interpose};
-use crate::redirect::exec::{Given, Instead, Strings, Who, count, descriptor_path, start, with_room};
+use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, descriptor_path, start, with_room};
 use libc::{c_char, c_int, pid_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType};
@@ -41,7 +41,7 @@ fn is_concerned() -> bool {
 unsafe fn execute(path: &CStr, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        start(Given { path, arguments, environment }, Who::Caller, |instead| {
+        start(Given { path, arguments, environment }, Who::Caller, |Start { instead, environment }| {
             let Instead { path, arguments } = instead.unwrap_or(Instead { path, arguments });
             leave();
             EXECVE.get()(path.as_ptr(), arguments, environment);
@@ -152,7 +152,7 @@ fn seen_from(directories: &[CString], path: &CStr) -> Option<CString> {
     CString::new(name.get(..length).filter(|name| !name.is_empty())?).ok()
 }
 
-/// Spawns what `path` leads to; `real` gets what is to be executed instead, if something is.
+/// Spawns what `path` leads to by `real`, libc's own.
 ///
 /// # Safety
 /// As [`execute`].
@@ -161,7 +161,7 @@ unsafe fn spawn(
     actions: *const Actions,
     arguments: Strings,
     environment: Strings,
-    real: impl FnMut(Option<Instead<'_>>) -> c_int,
+    real: impl FnMut(Start<'_>) -> c_int,
 ) -> c_int {
     let directories = if actions.is_null() { Vec::new() } else { spawn::directories(actions) };
     let moved = if directories.is_empty() { None } else { seen_from(&directories, path) };
@@ -181,12 +181,12 @@ unsafe fn execute_at(
     flags: c_int,
     arguments: Strings,
     environment: Strings,
-    mut real: impl FnMut() -> c_int,
+    mut real: impl FnMut(Strings) -> c_int,
 ) -> c_int {
-    let mut real = |instead: Option<Instead<'_>>| {
+    let mut real = |Start { instead, environment }: Start<'_>| {
         leave();
         match instead {
-            None => real(),
+            None => real(environment),
             // SAFETY: the caller's promise, and lists of strings.
             Some(Instead { path, arguments }) => unsafe { EXECVE.get()(path.as_ptr(), arguments, environment) },
         };
@@ -201,7 +201,7 @@ unsafe fn execute_at(
     if is_empty && (flags & libc::AT_EMPTY_PATH == 0 || directory == libc::AT_FDCWD)
         || no_links && rustix::fs::statat(base, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_link)
     {
-        return real(None);
+        return real(Start { instead: None, environment });
     }
     let mut whole: Candidate = [0; _];
     if is_relative {
@@ -222,9 +222,9 @@ unsafe fn execute_at(
         is_relative && rustix::io::fcntl_getfd(base).is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC));
     // SAFETY: the caller's promise.
     unsafe {
-        start(Given { path, arguments, environment }, Who::Caller, |instead| match instead {
+        start(Given { path, arguments, environment }, Who::Caller, |start| match start.instead {
             Some(instead) if is_closed && instead.arguments != arguments => libc::ENOENT,
-            instead => real(instead),
+            _ => real(start),
         })
     }
 }
@@ -267,7 +267,7 @@ interpose! {
             leave();
             return real(fd, arguments, environment);
         }
-        let real = || real(fd, arguments, environment);
+        let real = |environment| real(fd, arguments, environment);
         answer(execute_at(fd, c"", libc::AT_EMPTY_PATH, arguments, environment, real))
     }
 
@@ -278,7 +278,7 @@ interpose! {
             leave();
             return real(directory, path, arguments, environment, flags);
         }
-        let real = || real(directory, path, arguments, environment, flags);
+        let real = |environment| real(directory, path, arguments, environment, flags);
         answer(execute_at(directory, CStr::from_ptr(path), flags, arguments, environment, real))
     }
 
@@ -289,7 +289,7 @@ interpose! {
         if path.is_null() || !is_concerned() {
             return real(child, path, actions, attributes, arguments, environment);
         }
-        spawn(CStr::from_ptr(path), actions, arguments, environment, |instead| match instead {
+        spawn(CStr::from_ptr(path), actions, arguments, environment, |Start { instead, environment }| match instead {
             None => real(child, path, actions, attributes, arguments, environment),
             Some(Instead { path, arguments }) => {
                 real(child, path.as_ptr(), actions, attributes, arguments, environment)
@@ -301,13 +301,14 @@ interpose! {
         child: *mut pid_t, name: *const c_char, actions: *const Actions, attributes: *const libc::posix_spawnattr_t,
         arguments: Strings, environment: Strings,
     ) -> c_int |real| {
-        let as_asked = || real(child, name, actions, attributes, arguments, environment);
         if name.is_null() || !is_concerned() {
-            return as_asked();
+            return real(child, name, actions, attributes, arguments, environment);
         }
-        let Some(path) = find_named(CStr::from_ptr(name)) else { return as_asked() };
-        spawn(&path, actions, arguments, environment, |instead| match instead {
-            None => as_asked(),
+        let Some(path) = find_named(CStr::from_ptr(name)) else {
+            return real(child, name, actions, attributes, arguments, environment);
+        };
+        spawn(&path, actions, arguments, environment, |Start { instead, environment }| match instead {
+            None => real(child, name, actions, attributes, arguments, environment),
             Some(Instead { path, arguments }) => {
                 real(child, path.as_ptr(), actions, attributes, arguments, environment)
             }

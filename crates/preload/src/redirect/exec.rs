@@ -8,6 +8,7 @@
 //! helper process. What is allocated and lost when such a child becomes another program stays with its parent.
 
 mod chain;
+mod environment;
 pub(crate) mod image;
 mod obstacle;
 
@@ -18,15 +19,30 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use std::ffi::CStr;
 
 pub(crate) use chain::is_managed_path;
-pub(crate) use obstacle::{is_managed, prepare};
+pub(crate) use obstacle::is_managed;
 
 /// A list of strings that ends with a null pointer, as `argv` is.
 pub(crate) type Strings = *const *const c_char;
 
+/// What to execute.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'a> {
+    /// None: what the program named.
+    pub(crate) instead: Option<Instead<'a>>,
+    pub(crate) environment: Strings,
+}
+
 /// What to execute instead of what the program named.
+#[derive(Clone, Copy)]
 pub(crate) struct Instead<'a> {
     pub(crate) path: &'a CStr,
     pub(crate) arguments: Strings,
+}
+
+/// Reads the environment.
+pub(crate) fn prepare() {
+    obstacle::prepare();
+    environment::prepare();
 }
 
 /// Who becomes the new program.
@@ -46,14 +62,15 @@ pub(crate) struct Given<'a> {
     pub(crate) environment: Strings,
 }
 
-/// Starts a program: `then` does it, as the program asked (`None`) or otherwise, and returns the errno, 0 for success. Returns that errno, or why the
-/// program is not to be started.
+/// Starts a program: `then` does it and returns the errno, 0 for success. Returns that errno, or why the program is not to be started.
 ///
 /// # Safety
 /// The lists are lists of strings.
-pub(crate) unsafe fn start(given: Given<'_>, who: Who, mut then: impl FnMut(Option<Instead<'_>>) -> c_int) -> c_int {
+pub(crate) unsafe fn start(given: Given<'_>, who: Who, mut then: impl FnMut(Start<'_>) -> c_int) -> c_int {
     let errno = process::Errno::keep();
-    let Some(inside) = process::Inside::enter() else { return then(None) };
+    let Some(inside) = process::Inside::enter() else {
+        return then(Start { instead: None, environment: given.environment });
+    };
     let mut chain = Chain::new();
     let followed = chain.follow(given.path);
     // SAFETY: the caller's promise.
@@ -61,11 +78,19 @@ pub(crate) unsafe fn start(given: Given<'_>, who: Who, mut then: impl FnMut(Opti
     // A child of `vfork` that becomes another program leaves no thread inside.
     drop(inside);
     drop(errno);
-    match allowed {
-        Err(refused) => refused.raw_os_error(),
-        Ok(()) if !chain.is_managed() => then(None),
-        // SAFETY: the caller's promise.
-        Ok(()) => unsafe { chain.with_arguments(given, |arguments| execute(&chain, given, who, arguments, &mut then)) },
+    if let Err(refused) = allowed {
+        return refused.raw_os_error();
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        environment::with_library(given.environment, |environment| {
+            let mut then = |instead: Option<Instead<'_>>| then(Start { instead, environment });
+            if chain.is_managed() {
+                chain.with_arguments(given, |arguments| execute(&chain, given, who, arguments, &mut then))
+            } else {
+                then(None)
+            }
+        })
     }
 }
 

@@ -25,7 +25,7 @@ static ALLOWED: AtomicBool = AtomicBool::new(false);
 static MARKS: AtomicPtr<std::ffi::c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reads the environment.
-pub(crate) fn prepare() {
+pub(super) fn prepare() {
     let allowed = process::variable(c"STRIPEWISE_ALLOW_UNREDIRECTED").is_some_and(|value| value != c"0");
     ALLOWED.store(allowed, Ordering::Relaxed);
     if let Some(marks) = process::variable(c"STRIPEWISE_MARKS") {
