@@ -8,7 +8,6 @@
 //! - `check` with repair leaves nothing to find but a removal of which nobody saw the end, and promises are those of the regions placed.
 
 use crate::cluster::{REGION, STRIPE, Testbed};
-use rustix::fd::AsFd;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;

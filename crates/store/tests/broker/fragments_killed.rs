@@ -7,7 +7,6 @@ use crate::cluster::{REGION, STRIPE, Testbed};
 use crate::user::{OBJECT, REGIONS, User, range, until};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
