@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::manage::{self, ManageError, Moving};
-use stripewise_store::protocol::Admin;
+use stripewise_store::protocol::{Admin, ExpectedFile};
 
 /// Bring the files of a plan under management
 ///
@@ -71,10 +71,12 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
     let cluster = context.cluster()?;
+    // Before signals are noted only: a pipe may have nothing for long.
     let plan = Plan::load(&arguments.plan)?;
+    let interrupt = Interrupt::watch()?;
     plan.check(&cluster, &arguments.plan)?;
+    check_paths(&plan, &arguments.plan)?;
     if !plan.verdict.apply {
         context.say(format_args!("the plan itself says: {}", plan.verdict.reason));
     }
@@ -96,13 +98,14 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
                 copied_bytes += bytes.inspect_err(|_| tell_moved(context, &moved))?;
                 moved.push(&step.path);
             }
-            Action::Expect => {
-                let path = utf8(&step.path)?;
-                let wanted = sync::wanted(&file.windows[0].replicas);
-                store.done(Admin::ExpectReplicas { path: path.clone(), wanted })?;
-                store.done(Admin::Expect { path, placement: file.initial().clone() })?;
-            }
+            Action::Expect => {}
         }
+    }
+    // Files that were moved too: should one be removed and made again, it lies as planned.
+    let expected = plan.files.iter().zip(&steps).map(expected).collect::<Result<Vec<ExpectedFile>>>()?;
+    if !store.client.expect(expected, &|| !interrupt.came())? {
+        tell_moved(context, &moved);
+        bail!("stopped; apply the plan again to have all its files expected");
     }
     // Behind all places, since they take what room those leave.
     for (file, step) in
@@ -136,6 +139,23 @@ fn tell_moved(context: &Context, moved: &[&Path]) {
         let (path, word) = (path.display(), quoted_path(path));
         context
             .say(format_args!("{path} was moved before and stays managed; `stripewise release {word}` turns it back"));
+    }
+}
+
+fn expected((file, step): (&PlannedFile, &Step)) -> Result<ExpectedFile> {
+    let replicas = Some(sync::wanted(&file.windows[0].replicas));
+    Ok(ExpectedFile { path: utf8(&step.path)?, placement: file.initial().clone(), replicas })
+}
+
+/// A relative path means another file in every directory.
+fn check_paths(plan: &Plan, path: &Path) -> Result<()> {
+    match plan.files.iter().find(|file| !Path::new(&file.path).is_absolute()) {
+        Some(file) => bail!(
+            "{}: the file `{}` is named by a relative path, so nobody knows which is meant; nothing was changed. Write its path from the root",
+            path.display(),
+            file.path.escape_debug()
+        ),
+        None => Ok(()),
     }
 }
 

@@ -175,7 +175,7 @@ pub(crate) fn calibrate(cluster: &Cluster, options: &Options, progress: &(dyn Fn
 /// The emulated servers' clocks: those of the running broker, or new ones that the next broker will take over.
 fn open_stations(cluster: &Cluster) -> Result<Stations> {
     let state = StateDirectory::open(&cluster.state)?;
-    let file = Stations::establish(&state.path().join("run/stations"), cluster.servers.len())?;
+    let file = Stations::establish_at(state.run(), "stations", cluster.servers.len())?;
     Ok(Stations::open(file, cluster.servers.len())?)
 }
 

@@ -1,7 +1,7 @@
 //! `stripewise check`: orphans, lost stubs, servers that are not there.
 
 use crate::context::Context;
-use crate::output::Verdict;
+use crate::output::{Verdict, printable};
 use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -91,10 +91,10 @@ fn show(context: &Context, findings: Vec<Finding>) -> Result<Verdict> {
             context.line(format_args!(
                 "{}  {}",
                 if finding.repaired { "repaired" } else { "found   " },
-                finding.what
+                printable(&finding.what, false)
             ))?;
             if !finding.repaired && !finding.remedy.is_empty() {
-                context.line(format_args!("          {}", finding.remedy))?;
+                context.line(format_args!("          {}", printable(&finding.remedy, false)))?;
             }
         }
     }

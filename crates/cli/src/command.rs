@@ -38,6 +38,10 @@ pub(crate) struct Cli {
     )]
     pub(crate) cluster: Option<PathBuf>,
 
+    /// As root: become the owner of the cluster file before anything of the cluster is opened
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) as_owner: bool,
+
     /// Print JSON objects with a version instead of text
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,

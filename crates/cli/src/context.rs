@@ -1,14 +1,15 @@
 //! What every command gets: the cluster that is meant, and where its output goes.
 
 use crate::launch::STATE_VARIABLE;
-use crate::output::Out;
+use crate::output::{self, Out};
+use crate::owner;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use stripewise_layout::Cluster;
+use stripewise_layout::{Cluster, input};
 
 /// The version of every object that `--json` prints.
 pub(crate) const JSON_VERSION: u32 = 1;
@@ -32,7 +33,8 @@ pub(crate) struct Voice {
 
 impl Voice {
     pub(crate) fn say(self, message: impl Display) {
-        let _ = writeln!(std::io::stderr(), "stripewise {}: {message}", self.command);
+        let text = output::message(&message.to_string());
+        let _ = writeln!(std::io::stderr(), "stripewise {}: {text}", self.command);
     }
 }
 
@@ -72,20 +74,29 @@ impl Context {
                 path.display()
             );
         }
-        Ok(Cluster::load(&path)?)
+        let file = input::open_regular(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        owner::check(&file, &path)?;
+        Ok(Cluster::load_from(file, &path)?)
     }
 
     /// The state directory of the cluster that is meant; for a program under `stripewise run` that names none, that of the run.
     pub(crate) fn state(&self) -> Result<PathBuf> {
-        match std::env::var_os(STATE_VARIABLE).filter(|state| self.cluster.is_none() && !state.is_empty()) {
-            Some(state) => Ok(state.into()),
+        match self.state_of_run() {
+            Some(state) => Ok(state),
             None => Ok(self.cluster()?.state),
         }
     }
 
-    /// Prints one line of data.
+    /// That of the run under which this command runs, unless it names a cluster itself.
+    pub(crate) fn state_of_run(&self) -> Option<PathBuf> {
+        let state = std::env::var_os(STATE_VARIABLE).filter(|state| self.cluster.is_none() && !state.is_empty());
+        state.map(PathBuf::from)
+    }
+
+    /// Prints text for people, of one line or several.
     pub(crate) fn line(&self, line: impl Display) -> Result<()> {
-        writeln!(self.out.borrow_mut(), "{line}")?;
+        let text = line.to_string();
+        writeln!(self.out.borrow_mut(), "{}", output::printable(&text, true))?;
         Ok(())
     }
 
@@ -98,7 +109,8 @@ impl Context {
     /// Prints `value`, a structure with named fields, as a JSON object that carries its version and the command's name.
     pub(crate) fn object<T: Serialize>(&self, value: &T) -> Result<()> {
         let text = serde_json::to_string_pretty(&envelope(self.command, value)).context("writing JSON")?;
-        self.line(text)
+        // As it is: JSON has escapes of its own.
+        self.bytes((text + "\n").as_bytes())
     }
 
     /// Says something to the person at the terminal; not data.

@@ -11,9 +11,11 @@
 //! | `online` | planning while programs run |
 //! | `watch` | what programs do, by file |
 //! | `reserve` | room kept free on SServers |
+//! | `access` | who may ask over the network |
 //! | `socket` | what others ask of it, over HTTP |
 //! | `metrics` | what it tells Prometheus |
 
+mod access;
 pub(crate) mod follow;
 pub(crate) mod guide;
 mod lock;
@@ -77,7 +79,7 @@ pub(crate) struct DaemonArgs {
     #[command(flatten)]
     options: FollowArgs,
 
-    /// Tell metrics at this loopback address too; port 0 takes a free one
+    /// Tell metrics at this loopback address too, to those who send the token in the state directory's daemon.token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
@@ -165,7 +167,8 @@ pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
     let bandwidth = arguments.options.migrate_bandwidth;
     let mut daemon = Daemon::start(store, guide, bandwidth, context.voice(), arguments.metrics)?;
     if let Some(address) = daemon.server.network() {
-        context.say(format_args!("metrics at http://{address}/metrics"));
+        let token = daemon.server.token_file().display();
+        context.say(format_args!("metrics at http://{address}/metrics with the token in {token}"));
     }
     let state = cluster.state.display();
     if daemon.store.is_broker() {

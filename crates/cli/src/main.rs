@@ -32,6 +32,7 @@ mod manage;
 mod migrate;
 mod moves;
 mod output;
+mod owner;
 mod phase;
 mod plan;
 mod programs;
@@ -64,11 +65,12 @@ fn main() -> ExitCode {
     let cli = command::Cli::parse();
     let name = cli.command.name();
     let context = context::Context::new(cli.cluster, cli.json, name);
-    match cli.command.run(&context).and_then(|verdict| context.flush().map(|()| verdict)) {
+    let owned = if cli.as_owner { owner::become_owner(&context) } else { Ok(()) };
+    match owned.and_then(|()| cli.command.run(&context)).and_then(|verdict| context.flush().map(|()| verdict)) {
         Ok(verdict) => verdict.into(),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("stripewise {name}: {}", output::chain(&error));
+            eprintln!("stripewise {name}: {}", output::message(&output::chain(&error)));
             ExitCode::from(2)
         }
     }

@@ -1,5 +1,7 @@
 //! What the command leaves behind: its exit status, and errors as one plain line.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +40,38 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// `text` for a terminal: characters that a terminal obeys rather than shows are written as escapes. Names of files, and what others wrote,
+/// may hold any. Line feeds stay where `is_lines` says that the text is of several lines.
+pub(crate) fn printable(text: &str, is_lines: bool) -> Cow<'_, str> {
+    let is_obeyed = |c: char| {
+        let reorders =
+            matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        (c.is_control() && !(is_lines && c == '\n')) || reorders
+    };
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !is_obeyed(c) => shown.push(c),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            '\r' => shown.push_str("\\r"),
+            c if c.is_ascii() => {
+                let _ = write!(shown, "\\x{:02x}", c as u32);
+            }
+            c => shown.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A message for the person at the terminal, in which a line that a name holds is never taken for a message of its own: it is indented.
+pub(crate) fn message(text: &str) -> String {
+    printable(text, true).replace('\n', "\n  ")
 }
 
 static PIPE_BROKE: AtomicBool = AtomicBool::new(false);
@@ -85,6 +119,15 @@ mod tests {
     fn causes_are_named_once() {
         let error = anyhow!("no such file").context("cannot read a.toml: no such file").context("cannot start");
         assert_eq!(chain(&error), "cannot start: cannot read a.toml: no such file");
+    }
+
+    /// A name could write over what stood on the terminal, or look like a message of its own.
+    #[test]
+    fn names_with_escapes_and_lines_are_shown_and_not_obeyed() {
+        let name = "a\u{1b}[2Jb\nstripewise rm: done\u{202e}\u{9b}\tc\u{7f}";
+        assert_eq!(printable(name, false), "a\\x1b[2Jb\\nstripewise rm: done\\u{202e}\\u{9b}\\tc\\x7f");
+        assert_eq!(message("one\ntwo\u{1b}"), "one\n  two\\x1b");
+        assert_eq!(printable("größe 数据", false), "größe 数据");
     }
 
     #[test]

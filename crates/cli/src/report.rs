@@ -98,7 +98,8 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
         let second = trace.replace(Trace::open(path)?).is_some();
         return Ok(second.then_some("trace"));
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = stripewise_layout::input::read_text(path, stripewise_layout::input::MAX_LIST_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
     let has = |key: &str| value.get(key).is_some();

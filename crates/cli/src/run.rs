@@ -1,30 +1,28 @@
 //! `stripewise run`: an unmodified program with its I/O on managed files redirected.
 
-use crate::applied;
+mod preparation;
+
 use crate::context::Context;
 use crate::daemon::follow::{Course, Follower};
 use crate::daemon::guide::Guide;
 use crate::daemon::online::{Online, Settings};
 use crate::daemon::{Daemon, FollowArgs, Held, OnlineArgs, Windows};
-use crate::doctor::{self, executable_behind};
+use crate::doctor;
 use crate::launch::signals::Relay;
-use crate::launch::{ALLOW_VARIABLE, Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte, mpi};
+use crate::launch::{ALLOW_VARIABLE, Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
-use crate::store::{Store, read_stub, serve};
+use crate::store::{Store, serve};
 use crate::trace::{Capture, tell};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use std::collections::BTreeSet;
+use preparation::{Preparation, prepare};
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use stripewise_layout::Cluster;
-use stripewise_planner::{Plan, PlannedFile, nearest};
-use stripewise_store::client::{Client, ClientOptions};
-use stripewise_store::protocol::{Admin, Request};
+use stripewise_planner::PlannedFile;
 
 /// Run a program with its reads and writes on managed files redirected
 ///
@@ -97,7 +95,10 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     let settings = arguments.online.settings(context, &cluster, arguments.follow.windows)?;
     let held = if arguments.migrate { Some(Held::take(context.voice(), &cluster)?) } else { None };
     let broker = serve(context, &cluster)?;
-    let planned = prepare(context, &cluster, &arguments.command)?;
+    let Preparation { planned, ended_by } = prepare(context, &cluster, &arguments.command, held.is_some(), &relay)?;
+    if let Some(signal) = ended_by {
+        return Ok(Verdict::Program(128 + u8::try_from(signal).unwrap_or_default()));
+    }
     let migration = match &held {
         Some(_) => Some(Migration::start(context, &cluster, &arguments, planned, settings)?),
         None => None,
@@ -172,85 +173,4 @@ impl Migration {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.join().unwrap_or_else(|_| bail!("the thread that follows the plan panicked"))
     }
-}
-
-/// Says where the run differs from what was planned, and gives files that do not exist yet the placement of the nearest plan. Returns what
-/// the applied plans say of files that are managed or to come.
-fn prepare(context: &Context, cluster: &Cluster, command: &[OsString]) -> Result<Vec<(String, PlannedFile)>> {
-    let plans = applied::all(cluster);
-    if plans.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut planned = Vec::new();
-    let Some(run) = planned_run(command, &plans) else {
-        bail!("no program is named; write it after --");
-    };
-    let client = Client::connect(&cluster.state, ClientOptions::default())?;
-    let paths: BTreeSet<&str> = plans.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect();
-    let is_own = |plan: &Plan| plan.key.names(&run.program);
-    let (mut said, mut others) = (BTreeSet::new(), BTreeSet::new());
-    for path in paths {
-        // A number that is not known is taken to be the planned one.
-        let of_path = || plans.iter().find(|plan| plan.files.iter().any(|file| file.path == path));
-        let planned_for = || of_path().map(|plan| plan.key.nearest_program(&run.program, 1).1);
-        let processes = run.processes.or_else(planned_for).unwrap_or(1);
-        let Some(found) = nearest(&plans, path, &run.program, processes) else { continue };
-        let is_missing = Path::new(path).symlink_metadata().is_err();
-        if is_missing {
-            let placement = found.file.initial().clone();
-            client.request(&Request::Admin(Admin::Expect { path: path.to_owned(), placement }), &[])?;
-        } else if is_ordinary(Path::new(path)) {
-            continue;
-        }
-        planned.push((path.to_owned(), found.file.clone()));
-        let (application, made_for) = found.plan.key.nearest_program(&run.program, processes);
-        if !is_own(found.plan) {
-            others.insert(format!("`{application}`"));
-        } else if run.processes.is_some_and(|processes| processes != made_for)
-            && !plans.iter().any(|plan| plan.key.programs().any(|program| program == (run.program.as_str(), processes)))
-        {
-            let policy = found.plan.policy;
-            said.insert(format!(
-                "the plan was made for {made_for} processes, these are {processes}; taking the nearest plan ({policy})"
-            ));
-        }
-    }
-    // A program with plans of its own does not hear of other programs' files.
-    if !others.is_empty() && !plans.iter().any(is_own) {
-        let plans = if others.len() == 1 { "the plan was" } else { "the plans were" };
-        let others = others.into_iter().collect::<Vec<_>>().join(", ");
-        said.insert(format!("{plans} made for {others}, this is `{}`; taking the nearest plan", run.program));
-    }
-    for line in said {
-        context.say(line);
-    }
-    Ok(planned)
-}
-
-/// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a
-/// launcher that is not known.
-fn planned_run(command: &[OsString], plans: &[Plan]) -> Option<mpi::Run> {
-    let run = mpi::program_and_processes(command)?;
-    let is_planned = |name: &String| plans.iter().any(|plan| plan.key.names(name));
-    if is_planned(&run.program) {
-        return Some(run);
-    }
-    if let Some(program) = executable_behind(command).and_then(|path| file_name(&path)).filter(is_planned) {
-        return Some(mpi::Run { program, processes: run.processes });
-    }
-    let words = command.iter().skip(1);
-    match words.filter_map(|word| file_name(Path::new(word))).find(is_planned) {
-        Some(program) => Some(mpi::Run { program, processes: None }),
-        None => Some(run),
-    }
-}
-
-fn file_name(path: &Path) -> Option<String> {
-    path.file_name().map(|name| name.to_string_lossy().into_owned())
-}
-
-/// Whether an ordinary file stands there, such as one that was released; what cannot be read may be managed.
-fn is_ordinary(path: &Path) -> bool {
-    let read = File::open(path).map(|file| read_stub(&file, path));
-    matches!(read, Ok(Ok(None)))
 }

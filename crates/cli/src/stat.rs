@@ -4,7 +4,7 @@ mod fragments;
 
 use crate::context::Context;
 use crate::figures::{bytes, grouped, utc};
-use crate::output::Verdict;
+use crate::output::{Verdict, printable};
 use crate::store::{Managed, Store};
 use crate::table::Table;
 use anyhow::{Context as _, Result};
@@ -184,7 +184,7 @@ fn shown(store: &Store, replica: &ReplicaInfo) -> Result<ReplicaShown> {
 }
 
 fn print(context: &Context, file: &FileShown) -> Result<()> {
-    context.line(format_args!("path      {}", file.path.display()))?;
+    context.line(format_args!("path      {}", printable(&file.path.display().to_string(), false)))?;
     context.line(format_args!("file      {}", file.file))?;
     context.line(format_args!("size      {} ({} bytes)", bytes(file.size_bytes), grouped(file.size_bytes as i64)))?;
     context.line(format_args!("blocks    {} of 512 bytes", grouped(file.blocks_512 as i64)))?;

@@ -1,5 +1,6 @@
 //! Tables for people: columns as wide as their content, numbers to the right.
 
+use crate::output::printable;
 use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +29,8 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl fmt::Display>) {
-        let cells: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
+        let cells: Vec<String> =
+            cells.into_iter().map(|cell| printable(&cell.to_string(), false).into_owned()).collect();
         assert_eq!(cells.len(), self.columns.len(), "a row has one cell for each heading");
         self.rows.push(cells);
     }

@@ -16,6 +16,8 @@ mod instructions;
 mod interrupts;
 #[path = "faults/killing.rs"]
 mod killing;
+#[path = "faults/large_plans.rs"]
+mod large_plans;
 #[path = "faults/limits.rs"]
 mod limits;
 #[path = "faults/mounts.rs"]

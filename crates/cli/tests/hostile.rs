@@ -4,5 +4,9 @@ mod support;
 
 #[path = "hostile/directories.rs"]
 mod directories;
+#[path = "hostile/servers.rs"]
+mod servers;
+#[path = "hostile/state.rs"]
+mod state;
 #[path = "hostile/user.rs"]
 mod user;

@@ -9,7 +9,7 @@ pub use fragments::{
     DEFAULT_FRAGMENT_ROOM_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MOST_FRAGMENT_THRESHOLD_BYTES,
 };
 
-use crate::{ByteCount, Layout, ServerId};
+use crate::{ByteCount, Layout, ServerId, input};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -206,7 +206,7 @@ pub enum ClusterError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {message}", path.display())]
     Syntax { path: PathBuf, message: String },
-    #[error("{}: version {found} is not supported; this is stripewise with version {CLUSTER_VERSION} (run `stripewise init` anew)", path.display())]
+    #[error("{}: version {found} is not supported, this stripewise reads version {CLUSTER_VERSION}: use the stripewise that wrote it. The cluster and its files are as they were", path.display())]
     Version { path: PathBuf, found: u32 },
     #[error("{}: {message}", path.display())]
     Invalid { path: PathBuf, message: String },
@@ -271,8 +271,16 @@ impl Cluster {
 
     /// Reads and checks `path`; relative directories become absolute, from the directory of `path`.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
+        let read = |source| ClusterError::Read { path: path.to_owned(), source };
+        Self::load_from(input::open_regular(path).map_err(read)?, path)
+    }
+
+    /// As [`Self::load`], from the file that was opened at `path`.
+    pub fn load_from(file: std::fs::File, path: &Path) -> Result<Self, ClusterError> {
+        let bytes = input::read_from(file, input::MAX_CLUSTER_BYTES)
+            .map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| ClusterError::Syntax { path: path.to_owned(), message: "it is not UTF-8".to_owned() })?;
         Self::parse(&text, path)
     }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod input;
 mod layout;
 mod placement;
 mod region;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Cluster, Direction, Order, ServerClass};
+use stripewise_layout::{Cluster, Direction, Order, ServerClass, input};
 
 /// The version written to and accepted from profile files.
 pub const PROFILE_VERSION: u32 = 1;
@@ -115,8 +115,8 @@ pub enum ProfileError {
 impl Profile {
     /// Reads `path` strictly: unknown keys, another version and figures that no device can have are errors.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ProfileError::Read { path: path.to_owned(), source })?;
+        let text = input::read_text(path, input::MAX_PROFILE_BYTES)
+            .map_err(|source| ProfileError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 

@@ -74,7 +74,7 @@ use moves::{Movers, Moves, Throttle};
 use names::Names;
 use room::Room;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -391,11 +391,8 @@ impl Core {
         let processes = processes_of(&state)?;
         processes.forget_reads_of_the_dead();
         let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
-        let stations = if emulated {
-            Some(Stations::establish(&state.path().join("run/stations"), cluster.servers.len())?)
-        } else {
-            None
-        };
+        let stations =
+            if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
         let servers = (0..).zip(&cluster.servers).map(|(number, server)| {
             server::open(&cluster.id, ServerId(number), &server.name, &server.url, None)
                 .map(|server| match &options.wrap_server {
@@ -483,14 +480,12 @@ fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerErro
     let fault = |action| move |source| BrokerError::Os { action, source };
     let mut kept = guard(&KEPT);
     let name = "processes";
-    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::empty())
+    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
         && let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == (found.st_dev, found.st_ino))
     {
         return Ok(processes);
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(state.run(), name, flags, Mode::from_raw_mode(0o600))
-        .map_err(fault("opening run/processes"))?;
+    let file = state.open_shared(name, OFlags::RDWR | OFlags::CREATE).map_err(fault("opening run/processes"))?;
     let found = rustix::fs::fstat(&file).map_err(fault("looking at run/processes"))?;
     let processes: &'static Processes =
         Box::leak(Box::new(Processes::build(file).map_err(fault("mapping run/processes"))?));

@@ -11,6 +11,7 @@
 mod connection;
 pub mod descriptors;
 mod error;
+mod expected;
 mod fork;
 pub(crate) mod lock;
 mod name_changes;

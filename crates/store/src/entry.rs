@@ -159,11 +159,64 @@ impl DirectoryEntry {
 /// Opens the regular file `name` in `directory`: see [`DirectoryEntry::open_regular`].
 pub(crate) fn open_regular_at(directory: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, name, access | flags, Mode::empty())?;
+    let file = rustix::fs::openat(directory, name, access | flags, OWNER_ONLY)?;
     match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file),
         FileType::Directory => Err(Errno::ISDIR),
         _ => Err(Errno::NXIO),
+    }
+}
+
+/// Opens this user's own regular file `name` in `directory`, or creates it (0600) if `access` says so. A link is [`Errno::LOOP`], a directory
+/// [`Errno::ISDIR`], a FIFO or device [`Errno::NXIO`], another user's file [`Errno::PERM`], one that has other names too
+/// [`Errno::MLINK`]: see [`what_stands`].
+pub(crate) fn open_own_at(directory: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let file = open_regular_at(directory, name, access)?;
+    check_own(&rustix::fs::fstat(&file)?)?;
+    Ok(file)
+}
+
+/// As [`open_own_at`] finds it, without opening it; [`Errno::NOENT`] if nothing is there.
+pub(crate) fn check_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<()> {
+    check_own(&rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn check_own(found: &Stat) -> rustix::io::Result<()> {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return Err(Errno::LOOP),
+        FileType::Directory => return Err(Errno::ISDIR),
+        _ => return Err(Errno::NXIO),
+    }
+    if found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::PERM);
+    }
+    if found.st_nlink > 1 {
+        return Err(Errno::MLINK);
+    }
+    Ok(())
+}
+
+/// Creates this user's own file `name` in `directory` (0600); what stood there is unlinked, never opened.
+pub(crate) fn create_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, OWNER_ONLY)
+}
+
+/// In words, what [`open_own_at`] found in the place of a file; `None` for any other failure.
+pub(crate) fn what_stands(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::LOOP => Some("a symbolic link"),
+        Errno::ISDIR => Some("a directory"),
+        Errno::NOTDIR => Some("no directory"),
+        Errno::NXIO => Some("a FIFO, a socket or a device"),
+        Errno::PERM => Some("another user's file"),
+        Errno::MLINK => Some("a file that has other names too"),
+        _ => None,
     }
 }
 

@@ -253,6 +253,20 @@ pub enum Admin {
     ObservedMemory {
         file: FileId,
     },
+    /// `Expect` of many files at once, durable together. What is as it was costs nothing.
+    ExpectFiles {
+        files: Vec<ExpectedFile>,
+    },
+}
+
+/// A file that is yet to be made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ExpectedFile {
+    /// Absolute.
+    pub path: String,
+    pub placement: Placement,
+    /// As of `ExpectReplicas`; `None`: as they were.
+    pub replicas: Option<Vec<WantedReplicas>>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -201,6 +201,18 @@ impl Changes {
         }
     }
 
+    /// See [`Table::set_name`].
+    pub fn put_name(&mut self, kind: NameKind, path: &str, placement: &Placement) -> Result<(), RmtError> {
+        self.set(name_key(kind as u8, path)?, Some(encode(&PlacementRecord::from(placement))));
+        Ok(())
+    }
+
+    /// See [`Table::expected_replicas`]; an empty list expects none.
+    pub fn expect_replicas(&mut self, path: &str, wanted: &[WantedReplicas]) -> Result<(), RmtError> {
+        self.set(name_key(b'x', path)?, wanted_record(wanted));
+        Ok(())
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -14,13 +14,19 @@
 //! | `plans/` | plans that were applied |
 //! | `log` | what brokers did, one line each |
 //!
-//! It is private to the user who made it (0700), unless [`StateDirectory::open_to_others`] lets other users connect; whom the
+//! It belongs to the user who made it, and nobody else becomes a broker there or writes in it, root included: whoever may write a directory
+//! can put links in the place of what is to be written, and files of root would lock the owner out. Root that is to act for the owner
+//! becomes the owner first (`--as-owner`). Everything in it is opened without following links and must be a regular file of the
+//! owner with one name.
+//!
+//! It is private to its user (0700), unless [`StateDirectory::open_to_others`] lets other users connect; whom the
 //! broker then serves a file is decided by the stub's descriptor. `run/` (0711) and the socket (0666) let everybody pass who came
 //! through the directory above, or once did: a client keeps a descriptor of `run/`, by which a process that has given up its user's
 //! rights since still reaches the broker and its successors. It gains nothing by that but to be asked for the stub's descriptor.
 
+use crate::entry::{check_own_at, create_own_at, open_own_at, what_stands};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::Write;
@@ -53,6 +59,23 @@ pub enum StateError {
     HostFile { path: PathBuf, text: String },
     #[error("{}: not a list of drained servers of this version (`{text}`); delete it and drain the servers again", path.display())]
     DrainedFile { path: PathBuf, text: String },
+    #[error(
+        "the state directory {} belongs to user {owner}, this is user {caller}; nothing in it was touched. Only its owner runs commands on a cluster: be that user, or, as root, repeat with --as-owner",
+        path.display()
+    )]
+    OtherOwner { path: PathBuf, owner: u32, caller: u32 },
+    #[error(
+        "the state directory {} can be written by other users (mode {mode:o}); nothing in it was touched. Look whether all in it is yours, then take that right away: chmod go-w",
+        path.display()
+    )]
+    OpenToWriters { path: PathBuf, mode: u32 },
+    #[error("{} is no state directory: it holds other things; correct `state` in cluster.toml, or name an empty directory", path.display())]
+    NotState { path: PathBuf },
+    #[error(
+        "{}: {what} stands in the place of a file of the state directory; it was not touched. Find out who put it there, and move it elsewhere",
+        path.display()
+    )]
+    Foreign { path: PathBuf, what: &'static str },
     #[error("{}: no broker answers there; start one with `stripewise run`, or any other stripewise command", path.display())]
     NoBroker { path: PathBuf },
 }
@@ -137,24 +160,63 @@ impl Drop for BrokerLock {
 }
 
 impl StateDirectory {
-    /// Opens the state directory, making what is missing of it (0700).
+    /// Opens this user's state directory, making what is missing of it (0700).
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let fault = |name: &str, action| {
             let path = path.join(name);
-            move |source| StateError::Os { path, action, source }
+            move |source| fault_of(path, action, source)
         };
-        if matches!(rustix::fs::stat(path), Err(Errno::NOENT)) {
-            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
-                .map_err(|error| fault("", "create")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let root = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+            Ok(root) => root,
+            Err(Errno::NOENT) => {
+                std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
+                    .map_err(|error| fault("", "create")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+                own_directory(rustix::fs::CWD, path).map_err(fault("", "create"))?
+            }
+            // Closed to this user: whose it is can be seen all the same.
+            Err(Errno::ACCESS) => return Err(other_owner(path).unwrap_or_else(|| fault("", "open")(Errno::ACCESS))),
+            Err(errno) => return Err(fault("", "open")(errno)),
+        };
+        check_owner(&root, path)?;
+        let table = own_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
+        // LMDB opens them by their path, and follows links. Not opened here: a close would drop the locks that LMDB holds in this process.
+        for name in ["data.mdb", "lock.mdb"] {
+            match check_own_at(&table, name.as_ref()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(fault(&format!("rmt/{name}"), "open")(errno)),
+            }
         }
-        let root = make_directory(rustix::fs::CWD, path).map_err(fault("", "open"))?;
-        make_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
-        let run = make_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
-        // Not ours to change if another user's; then it stands as its owner made it.
-        let _ = rustix::fs::fchmod(&run, PASSABLE);
-        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-        let log = rustix::fs::openat(&root, "log", flags, Mode::from_raw_mode(0o600)).map_err(fault("log", "open"))?;
+        let run = own_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
+        rustix::fs::fchmod(&run, PASSABLE).map_err(fault("run", "change the mode"))?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        let log = open_own_at(&root, "log".as_ref(), flags).map_err(fault("log", "open"))?;
         Ok(Self { path: path.to_owned(), root, run, log })
+    }
+
+    /// Opens this user's own file `name`, or creates it (0600) if `access` says so.
+    pub fn open_file(&self, name: &str, access: OFlags) -> Result<OwnedFd, StateError> {
+        open_own_at(&self.root, name.as_ref(), access).map_err(self.fault(name, "open"))
+    }
+
+    /// This user's own directory `name`, made (0700) if it is missing.
+    pub fn directory(&self, name: &str) -> Result<OwnDirectory, StateError> {
+        let directory = own_directory(&self.root, Path::new(name)).map_err(self.fault(name, "open"))?;
+        Ok(OwnDirectory { path: self.path.join(name), directory })
+    }
+
+    /// Lets `name` hold `bytes`, durably and at once.
+    fn replace_file(&self, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
+        replace_at(&self.root, name, bytes)
+    }
+
+    /// Opens a file of shared memory in `run/`.
+    pub(crate) fn open_shared(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        open_own_at(&self.run, name.as_ref(), access)
+    }
+
+    /// A new file of shared memory in `run/`; what an earlier boot left is unlinked, never written.
+    pub(crate) fn create_shared(&self, name: &str) -> rustix::io::Result<OwnedFd> {
+        create_own_at(&self.run, name.as_ref())
     }
 
     #[must_use]
@@ -180,7 +242,7 @@ impl StateDirectory {
 
     /// Refuses when another host has used this directory, else notes this one.
     pub fn claim_for(&self, host: &HostIdentity) -> Result<(), StateError> {
-        match read_all(&self.root, Path::new(HOST)) {
+        match read_own(&self.root, HOST) {
             Ok(text) => {
                 let first = HostIdentity::parse(&text)
                     .ok_or_else(|| StateError::HostFile { path: self.path.join(HOST), text: text.trim().to_owned() })?;
@@ -199,12 +261,12 @@ impl StateDirectory {
             Err(Errno::NOENT) => {}
             Err(source) => return Err(self.fault(HOST, "read")(source)),
         }
-        self.replace(HOST, &host.to_text(), 0o644).map_err(self.fault(HOST, "write"))
+        self.replace_file(HOST, host.to_text().as_bytes()).map_err(self.fault(HOST, "write"))
     }
 
     /// Names of servers that take nothing new.
     pub fn drained(&self) -> Result<Vec<String>, StateError> {
-        let text = match read_all(&self.root, Path::new(DRAINED)) {
+        let text = match read_own(&self.root, DRAINED) {
             Ok(text) => text,
             Err(Errno::NOENT) => return Ok(Vec::new()),
             Err(source) => return Err(self.fault(DRAINED, "read")(source)),
@@ -218,25 +280,7 @@ impl StateDirectory {
     /// Notes, durably, the names of servers that take nothing new.
     pub fn keep_drained(&self, names: &[&str]) -> Result<(), StateError> {
         let text = names.iter().fold(DRAINED_HEAD.to_owned(), |text, name| text + name + "\n");
-        self.replace(DRAINED, &text, 0o600).map_err(self.fault(DRAINED, "write"))
-    }
-
-    /// Replaces a small text file, durably and as a whole; one that cannot be written leaves the old one and nothing beside it.
-    fn replace(&self, name: &str, text: &str, mode: u32) -> rustix::io::Result<()> {
-        let temporary = format!(".{name}.{}", std::process::id());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, &temporary, flags, Mode::from_raw_mode(mode))?;
-        let replace = || {
-            std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
-                .write_all(text.as_bytes())
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            rustix::fs::fsync(&file)?;
-            rustix::fs::renameat(&self.root, &temporary, &self.root, name)?;
-            rustix::fs::fsync(&self.root)
-        };
-        replace().inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(&self.root, &temporary, AtFlags::empty());
-        })
+        self.replace_file(DRAINED, text.as_bytes()).map_err(self.fault(DRAINED, "write"))
     }
 
     /// Takes the broker's lock if it is free.
@@ -254,9 +298,7 @@ impl StateDirectory {
     }
 
     fn lock(&self, operation: FlockOperation) -> Result<Option<BrokerLock>, StateError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, LOCK, flags, Mode::from_raw_mode(0o600))
-            .map_err(self.fault(LOCK, "open"))?;
+        let file = self.open_file(LOCK, OFlags::RDWR | OFlags::CREATE)?;
         match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, operation)) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -271,7 +313,7 @@ impl StateDirectory {
     /// Process id of the broker, if one has noted it.
     #[must_use]
     pub fn holder(&self) -> Option<u32> {
-        read_all(&self.root, Path::new(LOCK)).ok()?.trim().parse().ok()
+        read_own(&self.root, LOCK).ok()?.trim().parse().ok()
     }
 
     /// The broker's listening socket. What a predecessor left is replaced: call with the lock held.
@@ -294,6 +336,8 @@ impl StateDirectory {
     /// Notes one line in the log.
     pub fn note(&self, text: &str) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        // One line, whatever name it speaks of.
+        let text = text.replace(|c: char| c.is_control(), "\u{fffd}");
         let line = format!("{}.{:03} {} {text}\n", now.tv_sec, now.tv_nsec / 1_000_000, std::process::id());
         // The log is for people; a full disk must not stop the broker.
         let _ = std::fs::File::from(match rustix::io::fcntl_dupfd_cloexec(&self.log, 0) {
@@ -305,7 +349,108 @@ impl StateDirectory {
 
     fn fault(&self, name: &str, action: &'static str) -> impl FnOnce(Errno) -> StateError + use<> {
         let path = self.path.join(name);
-        move |source| StateError::Os { path, action, source }
+        move |source| fault_of(path, action, source)
+    }
+}
+
+/// A directory of plain files below the state directory.
+#[derive(Debug)]
+pub struct OwnDirectory {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl OwnDirectory {
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names in it, in order; those that are not UTF-8 are nobody's here.
+    pub fn names(&self) -> Result<Vec<String>, StateError> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in rustix::fs::Dir::read_from(&self.directory)? {
+                names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        list().map_err(|source| StateError::Os { path: self.path.clone(), action: "list", source })
+    }
+
+    /// Opens this user's own file `name` for reading.
+    pub fn open(&self, name: &str) -> Result<std::fs::File, StateError> {
+        let opened = open_own_at(&self.directory, name.as_ref(), OFlags::RDONLY);
+        opened.map(Into::into).map_err(|source| fault_of(self.path.join(name), "open", source))
+    }
+
+    /// Lets `name` hold `bytes`, durably and at once.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        replace_at(&self.directory, name, bytes).map_err(|source| fault_of(self.path.join(name), "write", source))
+    }
+
+    /// Removes `name`, if it is there.
+    pub fn remove(&self, name: &str) -> Result<(), StateError> {
+        match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(source) => Err(fault_of(self.path.join(name), "remove", source)),
+        }
+    }
+}
+
+/// Replaces a small file, durably and as a whole; one that cannot be written leaves the old one and nothing beside it.
+fn replace_at(directory: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
+    let temporary = format!(".{name}.{}", std::process::id());
+    let file = create_own_at(directory, temporary.as_ref())?;
+    let replace = || {
+        std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
+            .write_all(bytes)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        rustix::fs::fsync(&file)?;
+        rustix::fs::renameat(directory, &temporary, directory, name)?;
+        rustix::fs::fsync(directory)
+    };
+    replace().inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
+    })
+}
+
+fn fault_of(path: PathBuf, action: &'static str, source: Errno) -> StateError {
+    match what_stands(source).filter(|_| action == "open") {
+        Some(what) => StateError::Foreign { path, what },
+        None => StateError::Os { path, action, source },
+    }
+}
+
+fn other_owner(path: &Path) -> Option<StateError> {
+    let caller = rustix::process::geteuid().as_raw();
+    let owner = rustix::fs::stat(path).ok()?.st_uid;
+    (owner != caller).then(|| StateError::OtherOwner { path: path.to_owned(), owner, caller })
+}
+
+/// That `root` is this user's alone to write, and a state directory or empty.
+fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError> {
+    let fault = |source| StateError::Os { path: path.to_owned(), action: "look at it", source };
+    let found = rustix::fs::fstat(root).map_err(fault)?;
+    let caller = rustix::process::geteuid().as_raw();
+    if found.st_uid != caller {
+        return Err(StateError::OtherOwner { path: path.to_owned(), owner: found.st_uid, caller });
+    }
+    if found.st_mode & 0o022 != 0 {
+        return Err(StateError::OpenToWriters { path: path.to_owned(), mode: found.st_mode & 0o7777 });
+    }
+    // A `state` that leads elsewhere, by a link or a slip of the pen, must not fill a directory of other things.
+    let known = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    if [LOCK, "rmt", HOST].into_iter().any(known) {
+        return Ok(());
+    }
+    let mut others = rustix::fs::Dir::read_from(root).map_err(fault)?;
+    match others
+        .find(|entry| entry.as_ref().map_or(true, |entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+    {
+        None => Ok(()),
+        Some(_) => Err(StateError::NotState { path: path.to_owned() }),
     }
 }
 
@@ -333,18 +478,37 @@ fn socket_address(run: &OwnedFd) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/{SOCKET}", run.as_raw_fd()))
 }
 
-fn make_directory(parent: impl AsFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+/// This user's own directory, made if it is missing; no link is followed to it.
+fn own_directory(parent: impl AsFd, name: &Path) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()),
-        Err(errno) => Err(errno),
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
     }
+    let flags = DIRECTORY | OFlags::NOFOLLOW;
+    let opened = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(|errno| {
+        let found = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_link = found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink);
+        if is_link { Errno::LOOP } else { errno }
+    })?;
+    if rustix::fs::fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::PERM);
+    }
+    Ok(opened)
 }
 
-/// A small text file.
+/// A small text file of this user.
+fn read_own(parent: impl AsFd, name: &str) -> rustix::io::Result<String> {
+    text_of(&open_own_at(parent, name.as_ref(), OFlags::RDONLY)?)
+}
+
+/// A small text file of the system.
 fn read_all(parent: impl AsFd, path: &Path) -> rustix::io::Result<String> {
-    let file = rustix::fs::openat(parent, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    text_of(&rustix::fs::openat(parent, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn text_of(file: &OwnedFd) -> rustix::io::Result<String> {
     let mut bytes = [0; 4096];
-    let length = rustix::io::read(&file, &mut bytes)?;
+    let length = rustix::io::read(file, &mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 

@@ -94,7 +94,7 @@ impl Manifest {
             version: u32,
         }
         let path = directory.join(MANIFEST_NAME);
-        let text = match std::fs::read(&path) {
+        let text = match stripewise_layout::input::read(&path, stripewise_layout::input::MAX_LIST_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(ManifestError::Io { path, source }),

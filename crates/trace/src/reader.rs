@@ -85,7 +85,13 @@ impl Trace {
     /// When it is not a trace, is of another version, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
-        if std::fs::metadata(path).map_err(io)?.is_dir() {
+        let found = std::fs::metadata(path).map_err(io)?;
+        if !found.is_dir() && !found.is_file() {
+            // Endless, perhaps, and read twice.
+            let what = "it is neither a directory nor a regular file";
+            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
+        }
+        if found.is_dir() {
             let mut names = Vec::new();
             for entry in std::fs::read_dir(path).map_err(io)? {
                 names.push(entry.map_err(io)?.path());

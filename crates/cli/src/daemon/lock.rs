@@ -1,13 +1,15 @@
 //! Who follows a plan on a cluster: one process at a time, by a lock that ends with it.
 
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::path::PathBuf;
 use stripewise_layout::Cluster;
 use stripewise_store::state::StateDirectory;
+
+/// In the state directory.
+const NAME: &str = "daemon";
 
 /// Held until dropped; the kernel gives it up with the process.
 #[derive(Debug)]
@@ -23,19 +25,14 @@ pub(crate) struct Taken {
     pub(crate) died: Option<u32>,
 }
 
-fn path_of(cluster: &Cluster) -> PathBuf {
-    cluster.state.join("daemon")
-}
-
 impl DaemonLock {
     /// Takes the cluster's lock; an error that names the process that holds it.
     pub(crate) fn take(cluster: &Cluster) -> Result<Taken> {
         // Makes the directory if this is the first command.
-        StateDirectory::open(&cluster.state)?;
-        let path = path_of(cluster);
+        let state = StateDirectory::open(&cluster.state)?;
+        let path = cluster.state.join(NAME);
         let cannot = |what: &str| format!("cannot {what} {}", path.display());
-        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.with_context(|| cannot("open"))?;
+        let mut file = File::from(state.open_file(NAME, OFlags::RDWR | OFlags::CREATE)?);
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(|| cannot("read"))?;

@@ -1,7 +1,12 @@
 //! The daemon's socket: a little HTTP on a Unix socket in the state directory, and on a loopback port for metrics if asked for.
 //!
+//! The Unix socket is the owner's alone by its mode. Every user of the host reaches a loopback port, and so does a web page that a user looks at,
+//! whose name is made to lead to 127.0.0.1: there a request must carry the token that stands in a file of the owner, and name a loopback
+//! host (`access`).
+//!
 //! `curl --unix-socket STATE/run/daemon.sock http://daemon/metrics` works as `stripewise phase` does. Each connection carries one request.
 
+use super::access::Token;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Write};
@@ -53,6 +58,7 @@ pub(crate) struct Server {
     threads: Vec<JoinHandle<()>>,
     run: OwnedFd,
     network: Option<SocketAddr>,
+    token_file: PathBuf,
 }
 
 impl Server {
@@ -61,17 +67,19 @@ impl Server {
         let run = run_directory(state)?;
         let unix = listen(&run).with_context(|| format!("cannot listen at {}", path_of(state).display()))?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut server = Self { stopping, threads: Vec::new(), run, network: None };
-        server.serve(move || Ok(unix.accept()?.0), false, handler)?;
+        let token_file = Token::path_of(state);
+        let mut server = Self { stopping, threads: Vec::new(), run, network: None, token_file };
+        server.serve(move || Ok(unix.accept()?.0), None, handler)?;
         if let Some(address) = network {
             if !address.ip().is_loopback() {
                 bail!(
                     "--metrics {address}: only this host may ask (127.0.0.1 or [::1]); put a proxy before it for others"
                 );
             }
+            let token = Token::of(state)?;
             let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
             server.network = Some(listener.local_addr()?);
-            server.serve(move || Ok(listener.accept()?.0), true, handler)?;
+            server.serve(move || Ok(listener.accept()?.0), Some(token), handler)?;
         }
         Ok(server)
     }
@@ -81,12 +89,18 @@ impl Server {
         self.network
     }
 
+    /// What who asks over the network must show.
+    pub(crate) fn token_file(&self) -> &Path {
+        &self.token_file
+    }
+
     fn serve<S: Stream>(
         &mut self,
         mut accept: impl FnMut() -> std::io::Result<S> + Send + 'static,
-        is_network: bool,
+        token: Option<Token>,
         handler: &Handler,
     ) -> Result<()> {
+        let token = token.map(Arc::new);
         let (stopping, handler) = (Arc::clone(&self.stopping), Arc::clone(handler));
         let busy = Arc::new(AtomicUsize::new(0));
         let accepting = move || {
@@ -104,9 +118,9 @@ impl Server {
                     busy.fetch_sub(1, Ordering::SeqCst);
                     continue;
                 }
-                let (handler, serving) = (Arc::clone(&handler), Arc::clone(&busy));
+                let (handler, serving, token) = (Arc::clone(&handler), Arc::clone(&busy), token.clone());
                 let serve = move || {
-                    answer(stream, is_network, &handler);
+                    answer(stream, token.as_deref(), &handler);
                     serving.fetch_sub(1, Ordering::SeqCst);
                 };
                 if std::thread::Builder::new().name("stripewise-ask".into()).spawn(serve).is_err() {
@@ -153,13 +167,16 @@ impl Stream for TcpStream {
     }
 }
 
-fn answer(mut stream: impl Stream, is_network: bool, handler: &Handler) {
+/// With a token to show where it came over the network.
+fn answer(mut stream: impl Stream, token: Option<&Token>, handler: &Handler) {
     if stream.limit(PATIENCE).is_err() {
         return;
     }
-    let response = match read_head(&mut stream).as_deref().and_then(|head| parse(head, is_network)) {
-        Some(request) => handler(&request),
-        None => Response::text(400, "not a request\n"),
+    let head = read_head(&mut stream).unwrap_or_default();
+    let response = match (parse(&head, token.is_some()), token.and_then(|token| token.refusal(&head))) {
+        (None, _) => Response::text(400, "not a request\n"),
+        (_, Some(refusal)) => refusal,
+        (Some(request), None) => handler(&request),
     };
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -201,6 +218,8 @@ fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",

@@ -34,6 +34,9 @@ static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// Where the handler writes, as it may not look into [`CHANNEL`].
 static WRITE_END: AtomicI32 = AtomicI32::new(-1);
 
+/// A signal to end that came while the program was yet to be started.
+static CAME_BEFORE: AtomicI32 = AtomicI32::new(0);
+
 /// A message is the signal's number and whether the kernel sent it; this one ends the thread.
 const STOP: [u8; 2] = [0, 0];
 
@@ -117,6 +120,7 @@ impl Relay {
     pub(crate) fn start() -> Result<Self> {
         let channel = channel()?;
         PROGRAM.store(COMING, Ordering::Release);
+        CAME_BEFORE.store(0, Ordering::Release);
         let thread = std::thread::Builder::new().name("signals".into()).spawn(move || pass_on(&channel.read));
         let mut relay = Self { before: Vec::new(), thread: Some(thread.context("cannot start a thread")?) };
         for signal in PASSED_ON {
@@ -148,6 +152,11 @@ impl Relay {
         }
         self.before.push((signal, before));
         Ok(())
+    }
+
+    /// A signal to end that came before the program was started, which it goes on to unless this command ends.
+    pub(crate) fn came_before_program(&self) -> Option<i32> {
+        Some(CAME_BEFORE.load(Ordering::Acquire)).filter(|signal| *signal != 0)
     }
 
     /// Signals that arrived before go to the program now.
@@ -203,6 +212,9 @@ extern "C" fn note(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t. `send` may be called in handlers; it neither waits here nor
     // raises SIGPIPE, and the interrupted code finds its errno again.
     unsafe {
+        if PROGRAM.load(Ordering::Acquire) == COMING && ENDING.contains(&signal) {
+            CAME_BEFORE.store(signal, Ordering::Release);
+        }
         let message = [signal as u8, u8::from((*info).si_code == libc::SI_KERNEL)];
         let errno = *libc::__errno_location();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -82,8 +82,12 @@ fn ask_unix(place: &crate::support::Place, method: &str, path: &str) -> String {
     exchange(std::os::unix::net::UnixStream::connect(socket).unwrap(), method, path)
 }
 
-fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> String {
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+fn exchange(stream: impl Read + Write, method: &str, path: &str) -> String {
+    exchange_with(stream, method, path, "Host: test\r\n")
+}
+
+fn exchange_with(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> String {
+    write!(stream, "{method} {path} HTTP/1.1\r\n{headers}\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -94,10 +98,17 @@ fn metrics_are_told_on_both_sockets_and_phases_on_one() {
     let (place, _) = place_with_data(3);
     let daemon = Daemon::start(&place, &["--metrics", "127.0.0.1:0"]);
     let line = daemon.hear("metrics at ");
-    let address = line.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned();
+    let address = line.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();
     daemon.hear("serving ");
     place.done(&["restripe", "data", "--layout", "<0B,64KiB>"]);
-    let text = exchange(TcpStream::connect(&address).unwrap(), "GET", "/metrics");
+    let token = String::from_utf8(place.read("stripewise-state/daemon.token")).unwrap();
+    let headers = format!("Host: {address}\r\nAuthorization: Bearer {}\r\n", token.trim_end());
+    let ask = |method: &str, path: &str| exchange_with(TcpStream::connect(&address).unwrap(), method, path, &headers);
+    for (headers, status) in [("Host: localhost\r\n", 401), (&headers.replace("127.0.0.1", "evil.example"), 403)] {
+        let text = exchange_with(TcpStream::connect(&address).unwrap(), "GET", "/metrics", headers);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) && !text.contains("stripewise_"), "{text}");
+    }
+    let text = ask("GET", "/metrics");
     assert!(text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{text}");
     for line in [
         "stripewise_moves_ended_total{state=\"done\"} 3",
@@ -113,7 +124,7 @@ fn metrics_are_told_on_both_sockets_and_phases_on_one() {
     for (method, path, status) in
         [("POST", "/phase/a", 404), ("GET", "/", 404), ("POST", "/metrics", 405), ("G E T", "/", 400)]
     {
-        let text = exchange(TcpStream::connect(&address).unwrap(), method, path);
+        let text = ask(method, path);
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {text}");
     }
     let text = ask_unix(&place, "POST", "/phase/a");

@@ -3,7 +3,7 @@
 use super::{OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster};
+use stripewise_layout::{ByteCount, Cluster, input};
 
 /// Why a plan is not used.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,8 @@ impl Plan {
     /// Reads `path` strictly: unknown keys, unknown versions and layouts that cannot be are errors. What an older version lacks is filled in,
     /// so a plan in memory is always of [`PLAN_VERSION`].
     pub fn load(path: &Path) -> Result<Self, PlanError> {
-        let text = std::fs::read_to_string(path).map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
+        let text = input::read_text(path, input::MAX_PLAN_BYTES)
+            .map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 

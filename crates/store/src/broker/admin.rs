@@ -7,7 +7,7 @@ use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
 use crate::entry::DirectoryEntry;
-use crate::protocol::{Admin, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
+use crate::protocol::{Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
 use crate::rmt::{FileState, NameKind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -47,6 +47,7 @@ impl Core {
             Admin::Manage { directory, placement } => self.name(NameKind::Managed, &directory, Some(placement)),
             Admin::Unmanage { directory } => self.name(NameKind::Managed, &directory, None),
             Admin::Expect { path, placement } => self.name(NameKind::Expected, &path, Some(placement)),
+            Admin::ExpectFiles { files } => self.expect_files(files),
             Admin::List { after } => self.list(after),
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
@@ -265,13 +266,26 @@ impl Core {
         }
     }
 
-    fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
+    fn expect_files(&self, files: Vec<ExpectedFile>) -> Answer {
+        for file in &files {
+            self.check_name(&file.path, Some(&file.placement))?;
+            self.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
+        }
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.expect(&self.table, files)?;
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    fn check_name(&self, path: &str, placement: Option<&Placement>) -> Result<(), Refusal> {
         if !Path::new(path).is_absolute() {
             return Err(Refusal::Invalid { what: format!("{path} is not an absolute path") });
         }
-        if let Some(placement) = &placement {
-            placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
-        }
+        let checked = placement.map_or(Ok(()), |placement| placement.check(self.servers.len()));
+        checked.map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })
+    }
+
+    fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
+        self.check_name(path, placement.as_ref())?;
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         names.set(&self.table, kind, path, placement)?;
         Ok((Reply::Done, Vec::new()))

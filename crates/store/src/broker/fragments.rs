@@ -42,7 +42,7 @@ use crate::protocol::{Refusal, Reply};
 use crate::shared::control::FragmentMode;
 use crate::shared::fragments::hints::Hints;
 use crate::shared::fragments::table::FragmentTable;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Instant;
@@ -131,8 +131,8 @@ impl Core {
         let file = managed.file;
         self.keeping.watch(file);
         let open = |kind: &str, access: OFlags| {
-            let name = format!("{file}.{kind}");
-            rustix::fs::openat(self.state.run(), name, access | OFlags::CLOEXEC, Mode::empty())
+            self.state
+                .open_shared(&format!("{file}.{kind}"), access)
                 .map(Carried::Own)
                 .map_err(|errno| Refusal::Table { what: format!("the fragments' memory of file {file}: {errno}") })
         };

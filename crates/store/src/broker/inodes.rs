@@ -19,8 +19,7 @@ fn identity(inode: Inode) -> (u64, u64) {
 /// A new table with room for `count` inodes, which `fill` enters, takes the place of the one at its path.
 fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> rustix::io::Result<Inodes> {
     let temporary = format!("{INODES}.new");
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(state.run(), &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = state.create_shared(&temporary)?;
     let make = || {
         let inodes = Inodes::build(&file, count)?;
         fill(&inodes);
@@ -31,7 +30,7 @@ fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> 
     let inodes = make().inspect_err(|_| {
         let _ = rustix::fs::unlinkat(state.run(), &temporary, AtFlags::empty());
     })?;
-    let former = rustix::fs::openat(state.run(), INODES, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let former = state.open_shared(INODES, OFlags::RDWR);
     if let Ok(former) = former.and_then(|former| Inodes::open(former, true)) {
         former.set_replaced();
     }

@@ -14,7 +14,7 @@ use crate::shared::control::{ControlBlock, ControlError, Life, MAX_REGIONS, Regi
 use crate::shared::extent::Extent;
 use crate::shared::marking::Motion;
 use crate::shared::slots::Slots;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -320,15 +320,7 @@ impl Core {
         regions: u32,
     ) -> Result<(ControlBlock, Extent, Slots), Refusal> {
         let fault = memory_fault(file);
-        let make = |kind: &str| {
-            let name = format!("{file}.{kind}");
-            match rustix::fs::unlinkat(self.state.run(), &name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
-        };
+        let make = |kind: &str| self.state.create_shared(&format!("{file}.{kind}"));
         let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
         let build = || {
             let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
@@ -342,9 +334,7 @@ impl Core {
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
     fn open_memory(&self, file: FileId, control: OFlags, extent: OFlags) -> rustix::io::Result<Memory> {
-        let open = |kind: &str, access: OFlags| {
-            rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), access | OFlags::CLOEXEC, Mode::empty())
-        };
+        let open = |kind: &str, access: OFlags| self.state.open_shared(&format!("{file}.{kind}"), access);
         Ok(Memory { control: open("ctl", control)?, extent: open("ext", extent)?, slots: open("slots", OFlags::RDWR)? })
     }
 

@@ -1,7 +1,7 @@
 //! Which new files become managed, and how they are placed: managed directories, and paths that a plan expects.
 
-use crate::protocol::MAX_PACKET_BYTES;
-use crate::rmt::{NameKind, RmtError, Table};
+use crate::protocol::{ExpectedFile, MAX_PACKET_BYTES};
+use crate::rmt::{Changes, NameKind, RmtError, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use stripewise_layout::Placement;
@@ -37,6 +37,28 @@ impl Names {
             Some(placement) => names.insert(path.to_owned(), placement),
             None => names.remove(path),
         };
+        Ok(())
+    }
+
+    /// As [`Self::set`], of many expected files at once; those that are as they were are passed over.
+    pub(crate) fn expect(&mut self, table: &Table, files: Vec<ExpectedFile>) -> Result<(), RmtError> {
+        let mut changes = Changes::default();
+        let mut new = Vec::new();
+        for ExpectedFile { path, placement, replicas } in files {
+            if let Some(replicas) = replicas
+                && table.expected_replicas(&path)? != replicas
+            {
+                changes.expect_replicas(&path, &replicas)?;
+            }
+            if self.expected.get(&path) != Some(&placement) {
+                changes.put_name(NameKind::Expected, &path, &placement)?;
+                new.push((path, placement));
+            }
+        }
+        if !changes.is_empty() {
+            table.commit(&changes)?;
+        }
+        self.expected.extend(new);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::service::Connection;
 use super::{Core, guard};
 use crate::protocol::{ObservedFile, Refusal, Reply};
 use crate::shared::slots::Slots;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stripewise_layout::FileId;
 
@@ -101,8 +101,7 @@ impl Core {
     }
 
     fn is_open_unloaded(&self, file: FileId) -> bool {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let Ok(slots) = rustix::fs::openat(self.state.run(), format!("{file}.slots"), flags, Mode::empty()) else {
+        let Ok(slots) = self.state.open_shared(&format!("{file}.slots"), OFlags::RDWR) else {
             return false;
         };
         let users = Slots::users_of_any_version(&slots).unwrap_or_default();

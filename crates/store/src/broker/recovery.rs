@@ -7,7 +7,7 @@ use crate::protocol::{FoundStatus, Refusal};
 use crate::rmt::{FileRecord, FileState};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use stripewise_layout::{FileId, RegionGeometry};
@@ -143,10 +143,7 @@ impl Core {
     /// size may be older than what was acknowledged.
     pub(super) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
         let fault = memory_fault(file);
-        let open = |kind: &str| {
-            let flags = OFlags::RDWR | OFlags::CLOEXEC;
-            rustix::fs::openat(self.state.run(), format!("{file}.{kind}"), flags, Mode::empty())
-        };
+        let open = |kind: &str| self.state.open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
         let block = match open("ctl") {
             Err(Errno::NOENT) => return self.durable_status(file, record),
             result => result.map_err(&fault)?,

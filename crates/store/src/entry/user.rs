@@ -59,13 +59,19 @@ impl User {
         })
     }
 
-    /// Changes this thread, for good.
+    /// Makes this process the user, for good: root's rights are given up. Before any other thread runs.
+    pub fn become_for_good(&self) -> rustix::io::Result<()> {
+        use rustix::thread::{Gid, Uid};
+        let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_gid(Gid::from_raw(self.gid))?;
+        rustix::thread::set_thread_uid(Uid::from_raw(self.uid))
+    }
+
+    /// Changes this thread, for good, in what concerns files.
     fn become_it(&self) -> rustix::io::Result<()> {
-        // SAFETY: the groups live until the call returns; the call changes this thread only.
-        let result = unsafe { libc::syscall(libc::SYS_setgroups, self.groups.len(), self.groups.as_ptr()) };
-        if result != 0 {
-            return Err(Errno::PERM);
-        }
+        let groups: Vec<_> = self.groups.iter().map(|group| rustix::thread::Gid::from_raw(*group)).collect();
+        rustix::thread::set_thread_groups(&groups)?;
         // These two return the number of before and tell no failure: asked once more, they return that of now.
         let set = |call, id: u32| {
             // SAFETY: plain numbers; the calls change this thread only.

@@ -4,6 +4,10 @@
 //! cluster and server, is written only by [`prepare`], and is looked at whenever something is missing, so that an unmounted or
 //! emptied directory is an error and never looks like a file full of zeros.
 //!
+//! `DIR` is reached as cluster.toml names it, through links too. Below it no link is followed, whoever looks: neither by a broker, which
+//! changes owners and modes there, nor by a client of another user's cluster, whose files a link in the place of an object would
+//! expose. Root uses a directory of objects only if it belongs to root.
+//!
 //! The directories that Stripewise makes may be passed through but not listed (mode 0711): an object is reached by those who know its
 //! file's random id and whom the object's own mode permits, which is its file's.
 
@@ -11,10 +15,12 @@ mod descriptions;
 
 use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
 use crate::client::descriptors::{Descriptor, default_base};
+use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex};
 
@@ -24,7 +30,9 @@ const OBJECTS: &str = "stripewise-objects";
 const FIRST_LINE: &str = "stripewise server 1";
 /// To pass through, not to list.
 const PASS: Mode = Mode::from_raw_mode(0o711);
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+const ROOT: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+/// Below the server's directory.
+const DIRECTORY: OFlags = ROOT.union(OFlags::NOFOLLOW);
 
 /// Objects in a directory of this host.
 #[derive(Debug)]
@@ -40,7 +48,7 @@ pub struct DirectoryServer {
 /// again changes nothing; a directory of another cluster or server is refused.
 pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), ServerError> {
     let server = DirectoryServer::new(cluster, name, directory);
-    let root = rustix::fs::open(directory, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+    let root = rustix::fs::open(directory, ROOT, Mode::empty()).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => server.unusable(format!(
             "{} is no directory; create it or mount what belongs there, then prepare the server again",
             directory.display()
@@ -62,13 +70,12 @@ pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), Server
 /// Completes before it appears: a marker is whole or absent.
 fn write_new(root: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
     let temporary = format!(".{name}.new");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, &temporary, flags, Mode::from_raw_mode(0o644))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+    let file = create_own_at(root, temporary.as_ref())?;
     let mut rest = bytes;
     while !rest.is_empty() {
         rest = &rest[rustix::io::write(&file, rest)?..];
     }
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
     rustix::fs::fsync(&file)?;
     rustix::fs::renameat(root, &temporary, root, name)
 }
@@ -76,7 +83,11 @@ fn write_new(root: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()>
 /// Makes a directory that may exist, of mode [`PASS`] whatever the umask.
 fn make_directory(parent: impl AsFd, name: &str) -> rustix::io::Result<()> {
     match rustix::fs::mkdirat(&parent, name, PASS) {
-        Ok(()) => rustix::fs::chmodat(&parent, name, PASS, AtFlags::empty()),
+        Ok(()) => {
+            // The umask may leave no right to read it.
+            let made = rustix::fs::openat(&parent, name, DIRECTORY | OFlags::PATH, Mode::empty())?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", made.as_raw_fd()), PASS)
+        }
         Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -121,7 +132,7 @@ impl DirectoryServer {
     }
 
     fn check_marker(&self, root: &OwnedFd) -> Result<(), MarkerFault> {
-        let marker = match rustix::fs::openat(root, MARKER, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let marker = match open_regular_at(root, MARKER.as_ref(), OFlags::RDONLY) {
             Ok(marker) => marker,
             Err(Errno::NOENT) => return Err(MarkerFault::Absent),
             Err(errno) => return Err(MarkerFault::Other(self.fault("reading the server's marker", errno))),
@@ -150,7 +161,7 @@ impl DirectoryServer {
                 self.directory.display()
             ))
         };
-        let root = rustix::fs::open(&self.directory, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+        let root = rustix::fs::open(&self.directory, ROOT, Mode::empty()).map_err(|errno| match errno {
             Errno::NOENT | Errno::NOTDIR => gone(),
             errno => self.fault("opening the server directory", errno),
         })?;
@@ -158,10 +169,22 @@ impl DirectoryServer {
             MarkerFault::Absent => gone(),
             MarkerFault::Other(error) => error,
         })?;
-        rustix::fs::openat(&root, OBJECTS, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+        let objects = rustix::fs::openat(&root, OBJECTS, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
             Errno::NOENT => gone(),
             errno => self.fault("opening the directory of objects", errno),
-        })
+        })?;
+        if rustix::process::geteuid().is_root() {
+            let owner = rustix::fs::fstat(&objects)
+                .map_err(|errno| self.fault("looking at the directory of objects", errno))?;
+            if owner.st_uid != 0 {
+                return Err(self.unusable(format!(
+                    "the objects in {} belong to user {}, and root follows nobody's directories; be that user (--as-owner)",
+                    self.directory.display(),
+                    owner.st_uid
+                )));
+            }
+        }
+        Ok(objects)
     }
 
     /// Runs `action`, which names an object, on the directory of objects. When it finds something missing, the directory itself may have gone or be another
@@ -181,7 +204,7 @@ impl DirectoryServer {
 
     fn open_flags(&self, object: ObjectName, flags: OFlags) -> Result<rustix::io::Result<OwnedFd>, ServerError> {
         let path = path_of(object);
-        self.with_objects(|objects| rustix::fs::openat(objects, &path, flags | OFlags::CLOEXEC, Mode::empty()))
+        self.with_objects(|objects| open_object(objects, &path, flags))
     }
 
     fn missing_or(&self, object: ObjectName, action: &'static str) -> impl Fn(Errno) -> ServerError {
@@ -207,6 +230,21 @@ fn parse_name(file: FileId, name: &str) -> Option<ObjectName> {
         region: RegionIndex(region.parse().ok()?),
         generation: Generation(generation.parse().ok()?),
     })
+}
+
+/// No link is followed, on the way to the object's directory either.
+fn open_object(objects: BorrowedFd<'_>, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match rustix::fs::openat2(objects, path, flags, Mode::empty(), resolve) {
+        // Kernels before 5.6, and sandboxes that do not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let (directory, name) = path.split_once('/').ok_or(Errno::INVAL)?;
+            let directory = rustix::fs::openat(objects, directory, DIRECTORY | OFlags::PATH, Mode::empty())?;
+            rustix::fs::openat(directory, name, flags, Mode::empty())
+        }
+        result => result,
+    }
 }
 
 /// Owner before mode: the new owner's bits never apply to the old one. A group that this user may not give gets nothing.

@@ -30,9 +30,10 @@
 
 use super::Predicted;
 use super::pace::{Clock, HostReport, Monotonic, Pace, STALL};
+use crate::entry::{create_own_at, open_own_at};
 use crate::shared::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -113,18 +114,29 @@ impl Stations {
     /// Broker only: the file at `path` for `servers` servers. One that a predecessor made in this boot is taken over, since clients may
     /// still queue in it; any other is replaced. Returns the descriptor to hand to clients.
     pub fn establish(path: &Path, servers: usize) -> Result<OwnedFd, StationsError> {
-        let fault = |action| move |source| StationsError::Os { path: path.to_owned(), action, source };
+        let (parent, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
+        let directory = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|source| StationsError::Os { path: parent.to_owned(), action: "open", source })?;
+        Self::establish_at(directory, &name.to_string_lossy(), servers)
+    }
+
+    /// As [`Self::establish`], of this user's file `name` in `directory`.
+    pub fn establish_at(directory: impl AsFd, name: &str, servers: usize) -> Result<OwnedFd, StationsError> {
+        let fault = |action| move |source| StationsError::Os { path: name.into(), action, source };
         let boot = boot_id()?;
-        if let Ok(found) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            && Self::open_for_boot(&found, boot).is_ok_and(|stations| stations.servers == servers)
-        {
-            return Ok(found);
+        match open_own_at(&directory, name.as_ref(), OFlags::RDWR) {
+            Ok(found) => {
+                if Self::open_for_boot(&found, boot).is_ok_and(|stations| stations.servers == servers) {
+                    return Ok(found);
+                }
+            }
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(fault("open")(errno)),
         }
-        let temporary = path.with_extension(format!("new-{}", rustix::process::getpid().as_raw_nonzero()));
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::TRUNC;
-        let file = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR).map_err(fault("create"))?;
+        let temporary = format!("{name}.new-{}", rustix::process::getpid().as_raw_nonzero());
+        let file = create_own_at(&directory, temporary.as_ref()).map_err(fault("create"))?;
         let map = map::make(&file, length(servers), length(servers)).map_err(fault("allocate")).inspect_err(|_| {
-            let _ = rustix::fs::unlink(&temporary);
+            let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
         })?;
         map.word(BOOT_AT).store(boot[0], Relaxed);
         map.word(BOOT_AT + 8).store(boot[1], Relaxed);
@@ -132,7 +144,7 @@ impl Stations {
         let stations = Self { map, servers, at_host_speed: AtomicBool::new(false) };
         stations.reset_counters();
         stations.map.word(0).store(MAGIC, Release);
-        rustix::fs::rename(&temporary, path).map_err(fault("rename"))?;
+        rustix::fs::renameat(&directory, &temporary, &directory, name).map_err(fault("rename"))?;
         Ok(file)
     }
 

@@ -13,7 +13,7 @@ use crate::clock::Ticks;
 use crate::format::{FileKey, NO_OFFSET, RawEvent};
 use crate::trace::Trace;
 use std::path::{Path, PathBuf};
-use stripewise_layout::FileOffset;
+use stripewise_layout::{FileOffset, input};
 
 /// errno of calls that failed for a reason that the format does not tell: EIO.
 const UNTOLD: u32 = 5;
@@ -36,7 +36,8 @@ pub(super) fn read(source: &Path, files: &[PathBuf]) -> Result<Trace, ReadError>
     let ranks = files.iter().filter_map(|path| name_facts(path)).map(|(_, rank)| rank + 1).max().unwrap_or(0);
     for path in files {
         let (level, rank) = name_facts(path).unwrap_or((Level::Posix, 0));
-        let bytes = std::fs::read(path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
+        let bytes =
+            input::read(path, input::MAX_TRACE_BYTES).map_err(|source| ReadError::Io { path: path.clone(), source })?;
         let name = ProcessName { node: "iosig".to_owned(), pid: rank, rank: (ranks > 0).then_some(rank) };
         for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
             let text = crate::trace::text(line);

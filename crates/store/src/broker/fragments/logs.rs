@@ -17,7 +17,7 @@ use crate::shared::control::FragmentMode;
 use crate::shared::fragments::hints::Hints;
 use crate::shared::fragments::table::{FragmentTable, NewLog};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,13 +110,7 @@ impl Core {
     }
 
     fn make_memory(&self, file: FileId, kind: &str) -> rustix::io::Result<OwnedFd> {
-        let name = format!("{file}.{kind}");
-        match rustix::fs::unlinkat(self.state.run(), &name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        rustix::fs::openat(self.state.run(), &name, flags, Mode::RUSR | Mode::WUSR)
+        self.state.create_shared(&format!("{file}.{kind}"))
     }
 
     fn grant_first(&self, file: FileId, logs: &Logs) {
@@ -182,10 +176,7 @@ impl Core {
     /// The shared memory of the file's logs if it is whole and of this boot.
     fn adopt_logs(&self, file: FileId) -> Result<Option<Logs>, Refusal> {
         let fault = memory_fault(file);
-        let open = |kind: &str| {
-            let name = format!("{file}.{kind}");
-            rustix::fs::openat(self.state.run(), name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        };
+        let open = |kind: &str| self.state.open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
         let table = match open(TABLE) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.map_err(&fault)?,

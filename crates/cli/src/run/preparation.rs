@@ -1,0 +1,181 @@
+//! What applied plans say of a run that is about to start.
+
+use crate::applied::{self, Applied, AppliedPlans};
+use crate::context::Context;
+use crate::doctor::executable_behind;
+use crate::launch::mpi;
+use crate::launch::signals::Relay;
+use crate::store::read_stub;
+use anyhow::{Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use stripewise_layout::Cluster;
+use stripewise_planner::{Plan, PlannedFile};
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::protocol::ExpectedFile;
+
+/// What the applied plans say of a run.
+pub(super) struct Preparation {
+    /// Files that are managed or to come; only where they are to be followed.
+    pub(super) planned: Vec<(String, PlannedFile)>,
+    /// A signal that came meanwhile and ended it.
+    pub(super) ended_by: Option<i32>,
+}
+
+/// Says where the run differs from what was planned, and sees to it that files that do not exist yet get the placement of the nearest plan. That is
+/// told to the broker only where it was not told before: a run must not wait for every file that a plan names.
+pub(super) fn prepare(
+    context: &Context,
+    cluster: &Cluster,
+    command: &[OsString],
+    is_followed: bool,
+    relay: &Relay,
+) -> Result<Preparation> {
+    let applied = AppliedPlans::read(cluster)?;
+    let mut preparation = Preparation { planned: Vec::new(), ended_by: None };
+    if applied.plans.is_empty() {
+        return Ok(preparation);
+    }
+    let heads: Vec<&Plan> = applied.plans.iter().map(|applied| &applied.plan).collect();
+    let Some(run) = planned_run(command, &heads) else {
+        bail!("no program is named; write it after --");
+    };
+    say_differences(context, &applied.plans, &run);
+    // Where it is not known, each plan's own number is taken.
+    let processes = run.processes.unwrap_or(0);
+    let is_in_force = applied.is_in_force(&run.program, processes);
+    if is_in_force && !is_followed {
+        return Ok(preparation);
+    }
+    let plans = applied.load(cluster);
+    let goes_on = || relay.came_before_program().is_none();
+    let files = nearest_files(&plans, &run);
+    if !is_in_force {
+        let expected = files.iter().map(|(path, file)| {
+            let (path, placement) = ((*path).to_owned(), file.initial().clone());
+            ExpectedFile { path, placement, replicas: None }
+        });
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        if client.expect(expected.collect(), &goes_on)? {
+            applied.set_in_force(&run.program, processes)?;
+        }
+    }
+    if is_followed {
+        // Moves give files to come the placements of later windows.
+        applied::forget_in_force(cluster)?;
+        for (path, file) in files {
+            if !goes_on() {
+                break;
+            }
+            let path_of = Path::new(path);
+            if path_of.symlink_metadata().is_err() || !is_ordinary(path_of) {
+                preparation.planned.push((path.to_owned(), file.clone()));
+            }
+        }
+    }
+    preparation.ended_by = relay.came_before_program();
+    Ok(preparation)
+}
+
+/// How far a plan is from a run: another program, then another number of processes.
+fn distance(plan: &Plan, run: &mpi::Run) -> (bool, f64) {
+    let Some(processes) = run.processes else { return (!plan.key.names(&run.program), 0.0) };
+    let (application, made_for) = plan.key.nearest_program(&run.program, processes);
+    (application != run.program, (f64::from(made_for.max(1)) / f64::from(processes.max(1))).ln().abs())
+}
+
+/// The place among `plans` of the plan that is nearest to the run; the first wins ties.
+fn nearest_of<'a>(plans: impl Iterator<Item = (usize, &'a Plan)>, run: &mpi::Run) -> Option<usize> {
+    let distances = plans.map(|(number, plan)| (number, distance(plan, run)));
+    let nearest = distances.min_by(|(_, a), (_, b)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    nearest.map(|(number, _)| number)
+}
+
+/// Every planned path with what the nearest plan that has it says. Relative ones are nobody's.
+fn nearest_files<'a>(plans: &'a [Plan], run: &mpi::Run) -> Vec<(&'a str, &'a PlannedFile)> {
+    let mut named: BTreeMap<&str, Vec<(usize, &PlannedFile)>> = BTreeMap::new();
+    for (number, plan) in plans.iter().enumerate() {
+        for file in plan.files.iter().filter(|file| Path::new(&file.path).is_absolute()) {
+            named.entry(&file.path).or_default().push((number, file));
+        }
+    }
+    let nearest = |files: Vec<(usize, &'a PlannedFile)>| {
+        let number = nearest_of(files.iter().map(|(number, _)| (*number, &plans[*number])), run)?;
+        files.into_iter().find(|(of, _)| *of == number).map(|(_, file)| file)
+    };
+    named.into_iter().filter_map(|(path, files)| Some((path, nearest(files)?))).collect()
+}
+
+fn say_differences(context: &Context, applied: &[Applied], run: &mpi::Run) {
+    let is_own = |plan: &Plan| plan.key.names(&run.program);
+    let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (number, applied) in applied.iter().enumerate() {
+        applied.paths.iter().for_each(|path| named.entry(path).or_default().push(number));
+    }
+    let (mut said, mut others) = (BTreeSet::new(), BTreeSet::new());
+    let mut heard = BTreeSet::new();
+    for (path, numbers) in named {
+        let of_path = numbers.iter().map(|number| (*number, &applied[*number].plan));
+        let Some(number) = nearest_of(of_path, run).filter(|number| !heard.contains(number)) else { continue };
+        // A released file is nobody's concern; others of the plan may be.
+        if is_ordinary(Path::new(path)) {
+            continue;
+        }
+        heard.insert(number);
+        let plan = &applied[number].plan;
+        let (application, made_for) = plan.key.nearest_program(&run.program, run.processes.unwrap_or(1));
+        let is_planned = |processes| {
+            let program = (run.program.as_str(), processes);
+            applied.iter().any(|applied| applied.plan.key.programs().any(|planned| planned == program))
+        };
+        if !is_own(plan) {
+            others.insert(format!("`{application}`"));
+        } else if let Some(processes) =
+            run.processes.filter(|processes| *processes != made_for && !is_planned(*processes))
+        {
+            let policy = plan.policy;
+            said.insert(format!(
+                "the plan was made for {made_for} processes, these are {processes}; taking the nearest plan ({policy})"
+            ));
+        }
+    }
+    // A program with plans of its own does not hear of other programs' files.
+    if !others.is_empty() && !applied.iter().any(|applied| is_own(&applied.plan)) {
+        let plans = if others.len() == 1 { "the plan was" } else { "the plans were" };
+        let others = others.into_iter().collect::<Vec<_>>().join(", ");
+        said.insert(format!("{plans} made for {others}, this is `{}`; taking the nearest plan", run.program));
+    }
+    for line in said {
+        context.say(line);
+    }
+}
+
+/// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a
+/// launcher that is not known.
+fn planned_run(command: &[OsString], plans: &[&Plan]) -> Option<mpi::Run> {
+    let run = mpi::program_and_processes(command)?;
+    let is_planned = |name: &String| plans.iter().any(|plan| plan.key.names(name));
+    if is_planned(&run.program) {
+        return Some(run);
+    }
+    if let Some(program) = executable_behind(command).and_then(|path| file_name(&path)).filter(is_planned) {
+        return Some(mpi::Run { program, processes: run.processes });
+    }
+    let words = command.iter().skip(1);
+    match words.filter_map(|word| file_name(Path::new(word))).find(is_planned) {
+        Some(program) => Some(mpi::Run { program, processes: None }),
+        None => Some(run),
+    }
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    path.file_name().map(|name| name.to_string_lossy().into_owned())
+}
+
+/// Whether an ordinary file stands there, such as one that was released; what cannot be read may be managed.
+fn is_ordinary(path: &Path) -> bool {
+    let read = File::open(path).map(|file| read_stub(&file, path));
+    matches!(read, Ok(Ok(None)))
+}
