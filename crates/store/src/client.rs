@@ -16,6 +16,7 @@ mod fork;
 pub(crate) mod lock;
 mod name_changes;
 pub(crate) mod objects;
+mod record_locks;
 pub(crate) mod rings;
 mod servers;
 
@@ -648,10 +649,14 @@ fn into_owned(received: Received) -> OwnedFd {
 }
 
 /// A descriptor of the stub that is this library's own, to open the file again after a change of brokers. An open file description of its
-/// own where possible: a duplicate would keep `flock` locks of the program alive after its close.
+/// own where possible: a duplicate would keep `flock` locks of the program alive after its close. But to open one closes the number that
+/// it first gets, which drops record locks.
 fn own_stub(stub: BorrowedFd<'_>, base: RawFd) -> Result<Descriptor, Errno> {
     use rustix::fd::AsRawFd;
     let access = rustix::fs::fcntl_getfl(stub)? & OFlags::RWMODE;
+    if record_locks::locked_inodes().contains(&rustix::fs::fstat(stub)?.st_ino) {
+        return Descriptor::duplicate(stub, base);
+    }
     let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
     match rustix::fs::open(path, access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK, Mode::empty()) {
         Ok(own) => Ok(Descriptor::raise(own, base)),

@@ -88,6 +88,7 @@ int main(void)
     CALL(lock(writer, F_SETLK, F_RDLCK, 20, 10));
     int reader = (int)CALL(open("f", O_RDONLY));
     CALL(lock(reader, F_SETLK, F_WRLCK, 30, 1));
+    say("child %d", in_child(try_range));
     CALL(close(reader));
     say("child %d", in_child(try_range));
     CALL(close(writer));
