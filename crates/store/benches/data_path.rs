@@ -40,7 +40,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn observe() {
     let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
     let slot = ProcessSlot(5);
-    slots.add_user(slot, Incarnation(1));
+    slots.add_user(slot, Incarnation(1)).unwrap();
     let what = InFlight { direction: Direction::Read, first: RegionIndex(0), last: RegionIndex(0) };
     let lane = slots.occupy(slot, 0, what).unwrap();
     let (mut clock_ns, mut note_ns) = (Vec::new(), Vec::new());

@@ -41,7 +41,7 @@ fn main() {
         control.publish(FileId(1), RegionIndex(region), Generation(1), &layout).expect("a region");
     }
     let slot = ProcessSlot(5);
-    slots.add_user(slot, Incarnation(1));
+    slots.add_user(slot, Incarnation(1)).unwrap();
     let request = |direction, number: u32| {
         let region = RegionIndex(black_box(number) % 64);
         let lane = slots.occupy(slot, 0, InFlight { direction, first: region, last: region }).expect("a lane");

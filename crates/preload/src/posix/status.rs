@@ -7,7 +7,6 @@ use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect::status::{self as redirected, Corrected, Of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
-use stripewise_store::stub::STUB_BYTES;
 
 type Stat = libc::stat;
 type Statfs = libc::statfs;
@@ -33,7 +32,7 @@ unsafe fn corrected<A>(
         }
         // SAFETY: the caller's promise.
         let answer = unsafe { &mut *answer };
-        if !concerns(answer) || !crate::redirect::is_on() {
+        if !crate::redirect::is_on() || !concerns(answer) {
             return result;
         }
         let errno = process::Errno::keep();
@@ -54,7 +53,10 @@ unsafe fn corrected<A>(
 /// # Safety
 /// As [`corrected`].
 unsafe fn correct(answer: *mut Stat, of: impl Fn() -> Of, real: impl Fn() -> c_int) -> c_int {
-    let concerns = |answer: &Stat| answer.st_size == STUB_BYTES as i64;
+    let concerns = |answer: &Stat| {
+        answer.st_mode & libc::S_IFMT == libc::S_IFREG
+            && crate::redirect::may_be_managed(answer.st_size as u64, (answer.st_dev, answer.st_ino))
+    };
     // SAFETY: the caller's promise.
     unsafe { corrected(answer, concerns, |answer| redirected::correct(answer, of()), real) }
 }
@@ -62,7 +64,8 @@ unsafe fn correct(answer: *mut Stat, of: impl Fn() -> Of, real: impl Fn() -> c_i
 /// # Safety
 /// As [`corrected`].
 unsafe fn correct_extended(answer: *mut Statx, asked: u32, of: impl Fn() -> Of, real: impl Fn() -> c_int) -> c_int {
-    let concerns = |answer: &Statx| answer.stx_mask & libc::STATX_SIZE == 0 || answer.stx_size == STUB_BYTES as u64;
+    // What it concerns takes more to say than its size.
+    let concerns = |_: &Statx| true;
     // SAFETY: the caller's promise.
     unsafe { corrected(answer, concerns, |answer| redirected::correct_extended(answer, asked, of()), real) }
 }

@@ -8,7 +8,6 @@ use crate::redirect;
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_void};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
-use stripewise_store::stub::STUB_BYTES;
 
 /// `fts_info` of a regular file, and of what `stat` failed for.
 const FTS_F: u16 = 8;
@@ -64,7 +63,7 @@ pub(crate) struct Walk {
     options: c_int,
 }
 
-/// Looks again at a file whose answer has a stub's size; the errno of one that cannot be looked at.
+/// Looks again at a file whose answer may be a stub's; the errno of one that cannot be looked at.
 ///
 /// # Safety
 /// `path` is a string.
@@ -74,7 +73,8 @@ unsafe fn look_again(
     path: *const c_char,
     follow: bool,
 ) -> Result<(), c_int> {
-    if answer.st_size != STUB_BYTES as i64 || !redirect::is_on() {
+    let identity = (answer.st_dev, answer.st_ino);
+    if !redirect::is_on() || !redirect::may_be_managed(answer.st_size as u64, identity) {
         return Ok(());
     }
     let _errno = process::Errno::keep();
