@@ -217,7 +217,7 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
     for span in &file.spans {
         let last = span.first_region + span.regions - 1;
         let range = if span.regions == 1 { last.to_string() } else { format!("{}..{last}", span.first_region) };
-        let note = if span.fell_back { "fallback: its servers were full" } else { "" };
+        let note = if span.fell_back { "fallback: its servers were full or could not be used" } else { "" };
         table.row([format!("  {range}"), span.layout.clone(), note.to_owned()]);
         for replica in &span.replicas {
             let note = if replica.fresh { "replica, fresh" } else { "replica, to be made anew" };

@@ -14,6 +14,7 @@
 //! | `placing` | objects for regions |
 //! | `describing` | what servers are told of layouts |
 //! | `room` | promises and capacities |
+//! | `standing` | which servers can be used |
 //! | `drained` | servers that are being emptied |
 //! | `truncation` | the gate, draining, cutting |
 //! | `moves` | regions to other places while programs use them |
@@ -56,6 +57,7 @@ mod requests;
 mod room;
 mod search;
 mod service;
+mod standing;
 mod switch;
 mod table;
 mod truncation;
@@ -64,6 +66,7 @@ use crate::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals
 use crate::rmt::{ClusterRecord, MappingStore, RmtError, TABLE_VERSION, Table};
 use crate::server::description::Sequence;
 use crate::server::stations::{Stations, StationsError};
+use crate::server::watched::{Patience, WatchedServer};
 use crate::server::{self, ServerBackend, ServerError};
 use crate::shared::control::ControlError;
 use crate::shared::inodes::Inodes;
@@ -80,7 +83,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
-use stripewise_layout::{Cluster, FileId, ServerId};
+use stripewise_layout::{Cluster, FileId, Server, ServerId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -146,6 +149,8 @@ pub struct BrokerOptions {
     pub idle_after: Option<Duration>,
     /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
     pub read_costs: Vec<Option<ReadCost>>,
+    /// How long calls of servers are waited for.
+    pub patience: Patience,
 }
 
 pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
@@ -377,7 +382,8 @@ pub(crate) struct Core {
     /// By server.
     read_costs: Vec<ReadCost>,
     steps: Option<StepHook>,
-    _lock: BrokerLock,
+    /// Calls of servers that may yet change what programs use hold it as well.
+    _lock: Arc<BrokerLock>,
 }
 
 impl Core {
@@ -387,21 +393,14 @@ impl Core {
         lock: BrokerLock,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
-        let host = options.host.map_or_else(HostIdentity::of_this_host, Ok)?;
+        let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
         let processes = processes_of(&state)?;
         processes.forget_reads_of_the_dead();
         let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
-        let servers = (0..).zip(&cluster.servers).map(|(number, server)| {
-            server::open(&cluster.id, ServerId(number), &server.name, &server.url, None)
-                .map(|server| match &options.wrap_server {
-                    Some(wrap) => wrap(server),
-                    None => server,
-                })
-                .map_err(|error| BrokerError::Cluster { what: error.to_string() })
-        });
-        let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        let lock = Arc::new(lock);
+        let servers = watched_servers(cluster, &lock, &options);
         let table = table::open(&state, &servers, processes, |table| match &options.wrap_table {
             Some(wrap) => wrap(table),
             None => table,
@@ -463,6 +462,11 @@ impl Core {
         })
     }
 
+    /// Whether a cut of the file, of which somebody was told that it failed, may yet happen.
+    pub(crate) fn is_changing(&self, file: FileId) -> bool {
+        self.servers.iter().any(|server| server.is_changing(file))
+    }
+
     pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
         self.processes.is_alive(slot, incarnation)
     }
@@ -471,6 +475,23 @@ impl Core {
         guard(&self.doubtful).insert(file);
         self.doubt.notify_all();
     }
+}
+
+/// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.
+fn watched_servers(cluster: &Cluster, lock: &Arc<BrokerLock>, options: &BrokerOptions) -> Vec<Box<dyn ServerBackend>> {
+    let watched = |(number, server): (u16, &Server)| -> Box<dyn ServerBackend> {
+        let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
+        let wrap = options.wrap_server.clone();
+        let open = move || {
+            let opened = server::open(&id, ServerId(number), &name, &url, None)?;
+            Ok(match &wrap {
+                Some(wrap) => wrap(opened),
+                None => opened,
+            })
+        };
+        Box::new(WatchedServer::new(&server.name, options.patience, Arc::clone(lock) as _, Box::new(open)))
+    };
+    (0..).zip(&cluster.servers).map(watched).collect()
 }
 
 /// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
@@ -514,14 +535,21 @@ impl From<ControlError> for Refusal {
 
 impl From<ServerError> for Refusal {
     fn from(error: ServerError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<&ServerError> for Refusal {
+    fn from(error: &ServerError) -> Self {
         let what = error.to_string();
         match error {
             ServerError::NoSpace { .. } => Refusal::NoSpace { what },
             ServerError::Missing { server, .. }
             | ServerError::Exists { server, .. }
             | ServerError::Unusable { server, .. }
+            | ServerError::NotAnswering { server, .. }
             | ServerError::Denied { server }
-            | ServerError::Os { server, .. } => Refusal::Server { server, what },
+            | ServerError::Os { server, .. } => Refusal::Server { server: server.clone(), what },
         }
     }
 }

@@ -700,6 +700,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Linked { .. } => "Linked",
         Request::Abandon { .. } => "Abandon",
         Request::Place { .. } => "Place",
+        Request::Rescue { .. } => "Rescue",
         Request::Pin { .. } => "Pin",
         Request::Truncate { .. } => "Truncate",
         Request::Tidy { .. } => "Tidy",

@@ -48,7 +48,10 @@ impl ToErrno for ClientError {
 impl ToErrno for ServerError {
     fn errno(&self) -> Errno {
         match self {
-            ServerError::Missing { .. } | ServerError::Exists { .. } | ServerError::Unusable { .. } => Errno::IO,
+            ServerError::Missing { .. }
+            | ServerError::Exists { .. }
+            | ServerError::Unusable { .. }
+            | ServerError::NotAnswering { .. } => Errno::IO,
             ServerError::NoSpace { .. } => Errno::NOSPC,
             ServerError::Denied { .. } => Errno::ACCESS,
             // What a server fails with is an I/O error to the program, whatever the server's own words; a full or forbidden one was named above.

@@ -55,6 +55,14 @@ pub enum Request {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// A write to the region's place of this generation met a full server: move the region where there is free space. Needs a file opened for writing. `Done` once
+    /// the control block shows another place; refused for want of space when there is none.
+    Rescue {
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        server: u16,
+    },
     /// Forget the replicas of the regions `first ..= last`, before the first write there since they were made. Needs a file opened for writing.
     /// `Done` once that is durable and the control block shows it.
     Pin {

@@ -9,6 +9,7 @@ pub mod directory;
 pub mod emulated;
 pub mod pace;
 pub mod stations;
+pub mod watched;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{IoSlice, IoSliceMut};
@@ -90,6 +91,10 @@ pub enum ServerError {
     Exists { server: String, object: ObjectName },
     #[error("server {server}: {what}")]
     Unusable { server: String, what: String },
+    #[error(
+        "server {server} has not answered for {waited_s} s; see to its mount: what needs it goes on when it answers"
+    )]
+    NotAnswering { server: String, waited_s: u64 },
     #[error("server {server}: no space left")]
     NoSpace { server: String },
     #[error("server {server}: permission denied")]
@@ -100,6 +105,14 @@ pub enum ServerError {
 
 /// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.
 pub type Due = Option<u64>;
+
+/// A server on which objects can be placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub free_bytes: u64,
+    /// Servers of one number share their free space; `None`: with nobody.
+    pub file_system: Option<u64>,
+}
 
 /// What a sub-request is expected to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -124,6 +137,12 @@ pub trait ServerBackend: Send + Sync {
 
     /// That the server is there and is the one the cluster means (its marker), before anything is placed on it.
     fn probe(&self) -> Result<(), ServerError>;
+
+    /// That new objects can be made here, and what free space there is for them.
+    fn standing(&self) -> Result<Standing, ServerError> {
+        self.probe()?;
+        Ok(Standing { free_bytes: self.free_bytes()?, file_system: None })
+    }
 
     /// Makes an empty object; [`ServerError::Exists`] if the name was used.
     fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
@@ -160,6 +179,16 @@ pub trait ServerBackend: Send + Sync {
         offset: ObjectOffset,
         buffers: &[IoSlice<'_>],
     ) -> Result<usize, ServerError>;
+
+    /// As [`Self::write_at`], of an object that programs use: however long it takes, the caller learns what became of it.
+    fn write_in_place(
+        &self,
+        handle: BorrowedFd<'_>,
+        offset: ObjectOffset,
+        buffers: &[IoSlice<'_>],
+    ) -> Result<usize, ServerError> {
+        self.write_at(handle, offset, buffers)
+    }
 
     /// Whether a handle is a plain descriptor whose reads and syncs a client may also ask of the kernel itself, several at once.
     fn has_plain_handles(&self) -> bool {
@@ -203,6 +232,11 @@ pub trait ServerBackend: Send + Sync {
 
     /// Free bytes of the underlying store.
     fn free_bytes(&self) -> Result<u64, ServerError>;
+
+    /// Whether a cut of one of the file's objects, of which the caller was told that it failed, may yet happen.
+    fn is_changing(&self, _file: FileId) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -20,6 +20,8 @@ mod fragments;
 mod fragments_at_once;
 #[path = "broker/fragments_killed.rs"]
 mod fragments_killed;
+#[path = "broker/hanging.rs"]
+mod hanging;
 #[path = "hooked/server.rs"]
 mod hooked;
 #[path = "broker/model.rs"]

@@ -13,12 +13,19 @@ fn a_server_that_is_gone_is_named() {
     place.write("data", &noise(1 << 20));
     place.done(&["cp", "--managed", "data", "managed"]);
     std::fs::rename(place.path("h1"), place.path("away")).unwrap();
-    for words in [&["cat", "managed"][..], &["cp", "--managed", "data", "other"], &["release", "managed"]] {
+    for words in [&["cat", "managed"][..], &["release", "managed"]] {
         let said = place.say(words);
         assert_eq!(said.status, 2, "{words:?}");
         assert!(said.err.contains("server h1"), "{words:?}: {}", said.err);
     }
-    assert!(!place.path("other").exists() && place.read("managed").starts_with(b"stripewise stub"));
+    assert!(place.read("managed").starts_with(b"stripewise stub"));
+    // A new file does without it, and `check` says so.
+    place.done(&["cp", "--managed", "data", "other"]);
+    assert_eq!(objects(&place, "h1"), 0);
+    let checked = place.say(&["check"]);
+    assert!(checked.status == 1 && checked.out.contains("server h1"), "{}", checked.out);
+    assert!(checked.out.contains("regions of HERE/other lie in the fallback layout"), "{}", checked.out);
+    assert_eq!(place.command(&["cat", "other"]).output().unwrap().stdout, noise(1 << 20));
     std::fs::rename(place.path("away"), place.path("h1")).unwrap();
     place.done(&["release", "managed"]);
     assert_eq!(place.read("managed"), noise(1 << 20));

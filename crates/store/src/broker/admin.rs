@@ -299,7 +299,12 @@ impl Core {
             let (size_bytes, regions_placed, users) = match &loaded {
                 Some(managed) => {
                     let users = self.users(managed).len() as u32;
-                    (managed.extent.size_bytes(), guard(&managed.inner).regions.len() as u32, users)
+                    // A request may hold the file for long.
+                    let regions = match managed.inner.try_lock() {
+                        Ok(inner) => inner.regions.len(),
+                        Err(_) => self.table.regions(file)?.len(),
+                    };
+                    (managed.extent.size_bytes(), regions as u32, users)
                 }
                 None => (self.status_unloaded(file, &record)?.size_bytes, self.table.regions(file)?.len() as u32, 0),
             };

@@ -16,7 +16,24 @@ use crate::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
 use crate::rmt::{FileRecord, FileState};
 use crate::server::{ObjectName, ServerBackend};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::TryLockError;
+use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, RegionIndex, ServerId};
+
+/// How long a file is waited for that a request holds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits until no request holds the file; false if one still does.
+fn is_free_within(managed: &Managed, patience: Duration) -> bool {
+    let begun = Instant::now();
+    loop {
+        match managed.inner.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() > patience => return false,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            _ => return true,
+        }
+    }
+}
 
 /// What one server holds, or nothing if it cannot be listed.
 struct Inventory<'a> {
@@ -75,6 +92,11 @@ impl Core {
                     continue;
                 }
             };
+            if !is_free_within(&managed, LOCK_PATIENCE) {
+                let what = format!("{} could not be looked at: a request on it does not end", record.path);
+                report.add(what, "see to the servers and processes named, then check again", false);
+                continue;
+            }
             let mut work = managed.fragments.hold();
             let mut inner = guard(&managed.inner);
             if inner.freed {
@@ -239,11 +261,11 @@ impl Core {
         if count > 0 {
             report.add(
                 format!(
-                    "{count} of {} regions of {} lie in the fallback layout, because their own had no room",
+                    "{count} of {} regions of {} lie in the fallback layout, because their own had no room or servers that could not be used",
                     inner.regions.len(),
                     inner.record.path
                 ),
-                "make room, then `stripewise release` and `stripewise apply` it again",
+                "make room, or see to the servers; then move them with `stripewise restripe`",
                 false,
             );
         }

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
 
@@ -40,6 +41,8 @@ pub(crate) struct Managed {
     pub(super) extent: Extent,
     pub(super) slots: Slots,
     pub(super) fragments: Fragments,
+    /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
+    pub(super) stays_shut: AtomicBool,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -270,7 +273,9 @@ impl Core {
             freed: false,
         };
         let fragments = Fragments::default();
-        let managed = Arc::new(Managed { file, control, extent, slots, fragments, inner: Mutex::new(inner) });
+        let stays_shut = AtomicBool::new(false);
+        let managed =
+            Arc::new(Managed { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) });
         self.show_fragments_without_logs(&managed, None);
         self.remember(&managed);
         Ok(managed)
@@ -676,6 +681,9 @@ impl Core {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
         };
+        if self.open_when_cut(&managed).is_err() {
+            return false;
+        }
         match self.after_close(&managed) {
             Ok(done) => done && (guard(&managed.inner).freed || !self.is_unlinked(&managed)),
             Err(refusal) => {

@@ -17,6 +17,7 @@ use crate::shared::slots::Slots;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
 
@@ -95,6 +96,7 @@ impl Core {
                         let is_used = inner.stub.is_some()
                             || inner.holder.is_some()
                             || !inner.forgotten.is_empty()
+                            || managed.stays_shut.load(Ordering::SeqCst)
                             || managed.fragments.logs().is_some();
                         is_used || !matches!(inner.record.state, FileState::Live)
                     }
@@ -151,7 +153,8 @@ impl Core {
             freed: false,
         };
         let fragments = Fragments::default();
-        let managed = Managed { file, control, extent, slots, fragments, inner: Mutex::new(inner) };
+        let stays_shut = AtomicBool::new(false);
+        let managed = Managed { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) };
         {
             let mut work = managed.fragments.hold();
             let mut inner = guard(&managed.inner);
@@ -188,7 +191,10 @@ impl Core {
             }
             managed.control.set_leftovers(inner.record.has_leftovers);
             managed.control.set_durable_size_bytes(inner.record.size_bytes);
-            if managed.control.gate_is_shut() {
+            if self.is_changing(file) {
+                managed.stays_shut.store(true, Ordering::SeqCst);
+                self.doubt(file);
+            } else if managed.control.gate_is_shut() {
                 managed.control.open_gate();
             }
             managed.control.set_life(match inner.record.state {

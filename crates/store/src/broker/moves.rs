@@ -10,6 +10,7 @@
 //! | `moving` | one region's move, step by step |
 //! | `copying` | bytes from the old place to the new one |
 //! | `throttle` | how fast |
+//! | `rescue` | away from a server that became full under a writer |
 //! | `placements` | what a file's placement says after a move |
 //! | `discards` | objects that belong to no region (any more), and their freeing |
 
@@ -17,6 +18,7 @@ mod copying;
 mod discards;
 mod moving;
 mod placements;
+mod rescue;
 mod throttle;
 
 pub(super) use discards::Discard;
@@ -85,6 +87,8 @@ pub(super) struct Task {
     /// `None`: it stays, and its replicas are made.
     pub(super) to: Option<Arc<Layout>>,
     pub(super) copied_bytes: Arc<AtomicU64>,
+    /// A writer waits for it: as fast as it can be, whatever the file is about to become, and away from where the region is wanted.
+    pub(super) is_urgent: bool,
 }
 
 /// What became of a task.
@@ -243,6 +247,16 @@ impl Moves {
         Ok((first, count))
     }
 
+    /// A move that somebody runs who is no mover; see [`Self::finish`].
+    fn add_active(&self, entry: Entry) -> MoveNumber {
+        let mut queue = self.queue();
+        let number = MoveNumber(queue.next);
+        queue.next += 1;
+        queue.active += 1;
+        queue.entries.insert(number, entry);
+        number
+    }
+
     /// Syncs of the file's regions that have not ended.
     pub(super) fn syncs_of(&self, file: FileId) -> u64 {
         self.queue().entries.values().filter(|entry| entry.to.is_none() && entry.file == file).count() as u64
@@ -344,6 +358,7 @@ impl Moves {
             region: entry.region,
             to: entry.to.clone(),
             copied_bytes: Arc::clone(&entry.copied_bytes),
+            is_urgent: false,
         };
         let key = entry.key();
         queue.queued.remove(&key);

@@ -4,13 +4,16 @@
 //! a new region at once the first has it placed and the others find it done. Order against crashes: generation numbers are reserved durably before objects are
 //! made, and objects exist before the record names them; a crash in between leaves objects that no record names, which `check`
 //! finds, and numbers that are never used.
+//!
+//! A server that cannot be used (gone, read-only, not answering, or failing to make an object) is left out, and the region noted as placed elsewhere than planned.
 
 use super::files::{Inner, Managed, RESERVE_FIRST, memory_fault};
-use super::room::{Full, NoRoom, Reservation};
+use super::room::Full;
+use super::standing::Standings;
 use super::{Core, guard};
 use crate::protocol::Refusal;
-use crate::rmt::{Changes, FileRecord, RegionRecord};
-use crate::server::{MAX_ORDINAL, ObjectName};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::server::{MAX_ORDINAL, ObjectName, ServerError};
 use crate::shared::control::{ControlError, MAX_REGIONS};
 use std::collections::BTreeSet;
 use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
@@ -40,28 +43,38 @@ impl Core {
         if missing.is_empty() {
             return Ok(());
         }
-        let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
-        // The room stays locked until its promises are made, or another file could be promised the same bytes.
-        let mut room = guard(&self.room);
-        let mut reservation = room.reserve(&self.servers);
-        let mut placed = Vec::with_capacity(missing.len());
-        for (region, generation) in missing.into_iter().zip(generation + 1..) {
-            let (layout, fell_back) = self.choose(&mut reservation, &inner, region)?;
-            // Now, since what is published cannot be taken back: whoever sees it may write there at once.
-            managed.control.learn(managed.file, region, &layout)?;
-            managed.extent.reserve(region).map_err(memory_fault(managed.file))?;
-            placed.push((region, RegionRecord { generation: Generation(generation), layout, fell_back }));
-        }
-        reservation.promise();
-        drop(room);
-        let made = self.make_objects(managed, &inner, &placed).and_then(|()| self.record(managed, &mut inner, &placed));
-        if made.is_err() {
-            let mut room = guard(&self.room);
-            for (_, record) in &placed {
-                room.give_back(&record.layout, inner.record.region_bytes);
+        // Each server can fail the making of objects once, and is left out after that.
+        let mut standings = Standings::new(&self.servers);
+        loop {
+            let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
+            let layouts = self.choose(managed, &inner, &missing, &mut standings)?;
+            let placed = missing.iter().zip(generation + 1..).zip(layouts);
+            let placed: Vec<(RegionIndex, RegionRecord)> = placed
+                .map(|((region, generation), (layout, fell_back))| {
+                    (*region, RegionRecord { generation: Generation(generation), layout, fell_back })
+                })
+                .collect();
+            let made = self.make_objects(managed, &inner, &placed).or_else(|unmade| {
+                if is_strict(&inner) || !standings.leave_out(unmade.server, unmade.error) {
+                    return Err(standings.refusal(unmade.server));
+                }
+                Ok(false)
+            });
+            let recorded = match made {
+                Ok(true) => self.record(managed, &mut inner, &placed).map(|()| true),
+                result => result,
+            };
+            if !matches!(recorded, Ok(true)) {
+                let mut room = guard(&self.room);
+                for (_, record) in &placed {
+                    room.give_back(&record.layout, inner.record.region_bytes);
+                }
+            }
+            if recorded? {
+                self.note_left_out(&inner, &placed, &standings);
+                return Ok(());
             }
         }
-        made
     }
 
     /// Reserves `count` generations and returns the one before the first.
@@ -83,28 +96,87 @@ impl Core {
         Ok(before)
     }
 
-    /// The region's own layout, or the fallback if that has no room.
+    /// Layouts for the regions, each with whether it is another than planned, and promises of room for all of them. A region's own layout goes first, then
+    /// the fallback; either without the servers that cannot be used.
     fn choose(
         &self,
-        reservation: &mut Reservation<'_>,
+        managed: &Managed,
         inner: &Inner,
-        region: RegionIndex,
-    ) -> Result<(Layout, bool), Refusal> {
+        missing: &[RegionIndex],
+        standings: &mut Standings<'_>,
+    ) -> Result<Vec<(Layout, bool)>, Refusal> {
         let region_bytes = inner.record.region_bytes;
-        let own = self.avoiding(inner.placement.layout_of(region));
-        let full = match reservation.take(&own, region_bytes) {
-            Ok(()) => return Ok((own, false)),
-            Err(NoRoom::Server(error)) => return Err(error.into()),
-            Err(NoRoom::Full(full)) => full,
+        let mut own = Vec::with_capacity(missing.len());
+        for region in missing {
+            let planned = inner.placement.layout_of(*region);
+            // The same as of the region before, nearly always.
+            match own.last() {
+                Some((before, chosen)) if *before == planned => own.push((planned, Clone::clone(chosen))),
+                _ => own.push((planned, self.choice(inner, standings, planned, false)?)),
+            }
+        }
+        let mut fallback: Option<(Layout, bool)> = None;
+        loop {
+            // The room stays locked until its promises are made, or another file could be promised the same bytes. No server is asked meanwhile.
+            let mut room = guard(&self.room);
+            let mut reservation = room.reserve(standings);
+            let mut chosen: Vec<(Layout, bool)> = Vec::with_capacity(missing.len());
+            let mut full = None;
+            for (region, (_, own)) in missing.iter().zip(&own) {
+                let mut candidates = std::iter::once(own).chain(&fallback);
+                match candidates.find(|(layout, _)| {
+                    reservation
+                        .take(layout, region_bytes)
+                        .inspect_err(|met| {
+                            full = Some((*region, met.clone()));
+                        })
+                        .is_ok()
+                }) {
+                    Some(taken) => chosen.push(taken.clone()),
+                    None => break,
+                }
+            }
+            if chosen.len() == missing.len() {
+                // Now, since what is published cannot be taken back: whoever sees it may write there at once.
+                for (region, (layout, _)) in missing.iter().zip(&chosen) {
+                    managed.control.learn(managed.file, *region, layout)?;
+                    managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
+                }
+                reservation.promise();
+                return Ok(chosen);
+            }
+            drop(room);
+            match (fallback, full) {
+                (None, _) => {
+                    fallback = Some(self.choice(inner, standings, inner.placement.fallback_layout(), true)?);
+                }
+                (Some(_), full) => return Err(self.no_space(inner, full)),
+            }
+        }
+    }
+
+    /// `planned` as it can be used now, and whether that is another layout. What is brought in goes where it was planned or not at all.
+    fn choice(
+        &self,
+        inner: &Inner,
+        standings: &mut Standings<'_>,
+        planned: &Layout,
+        is_fallback: bool,
+    ) -> Result<(Layout, bool), Refusal> {
+        let wanted = self.avoiding(planned);
+        if is_strict(inner) {
+            standings.check(&wanted)?;
+        }
+        let usable = self.usable(standings, planned, &BTreeSet::new())?;
+        let is_another = usable != wanted || is_fallback;
+        Ok((usable, is_another))
+    }
+
+    fn no_space(&self, inner: &Inner, full: Option<(RegionIndex, Full)>) -> Refusal {
+        let Some((region, full)) = full else {
+            return Refusal::NoSpace { what: format!("for another region of {}", inner.record.path) };
         };
-        let fallback = self.avoiding(inner.placement.fallback_layout());
-        let full = match reservation.take(&fallback, region_bytes) {
-            Ok(()) => return Ok((fallback, true)),
-            Err(NoRoom::Server(error)) => return Err(error.into()),
-            Err(NoRoom::Full(_)) if fallback == own => full,
-            Err(NoRoom::Full(full)) => full,
-        };
-        Err(Refusal::NoSpace {
+        Refusal::NoSpace {
             what: format!(
                 "server {} has {} left of the {} that region {region} of {} needs there, and the fallback does not fit either",
                 self.cluster.servers[usize::from(full.server.0)].name,
@@ -112,40 +184,46 @@ impl Core {
                 ByteCount(full.asked_bytes),
                 inner.record.path
             ),
-        })
+        }
     }
 
-    /// Makes all objects, or, when one fails, none.
+    /// For who looks into the log: `check` finds the regions.
+    fn note_left_out(&self, inner: &Inner, placed: &[(RegionIndex, RegionRecord)], standings: &Standings<'_>) {
+        let elsewhere = placed.iter().filter(|(_, record)| record.fell_back).count();
+        if elsewhere > 0 {
+            for fault in standings.faults() {
+                self.state
+                    .note(&format!("{elsewhere} regions of {} were placed elsewhere: {fault}", inner.record.path));
+            }
+        }
+    }
+
+    /// Makes all objects (true), or, when one fails, none. That the servers are there was asked before: a server whose directory is gone may still be reached
+    /// through a descriptor of it, and nothing new is to land there.
     pub(super) fn make_objects(
         &self,
         managed: &Managed,
         inner: &Inner,
         placed: &[(RegionIndex, RegionRecord)],
-    ) -> Result<(), Refusal> {
-        // A server whose directory is gone may still be reached through a descriptor of it; nothing new is to land there.
-        let servers: BTreeSet<ServerId> =
-            placed.iter().flat_map(|(_, record)| record.layout.stripes().iter().map(|stripe| stripe.server)).collect();
-        for server in servers {
-            self.server(server)?.probe()?;
-        }
+    ) -> Result<bool, Unmade> {
         let objects = || {
             placed.iter().flat_map(|(region, record)| {
                 let name = ObjectName { file: managed.file, region: *region, generation: record.generation };
                 record.layout.stripes().iter().map(move |stripe| (stripe.server, name))
             })
         };
+        let backend = |server: ServerId| self.servers[usize::from(server.0)].as_ref();
         for (count, (server, object)) in objects().enumerate() {
-            let made = self.server(server).and_then(|s| s.create(object, inner.ownership()).map_err(Refusal::from));
-            if let Err(refusal) = made {
+            if let Err(error) = backend(server).create(object, inner.ownership()) {
                 for (server, object) in objects().take(count) {
                     // One that stays is an orphan, which `check` finds; its name is not used again.
-                    let _ = self.server(server).map(|s| s.remove(object));
+                    let _ = backend(server).remove(object);
                 }
-                return Err(refusal);
+                return Err(Unmade { server, error });
             }
         }
         self.step("place: objects made");
-        Ok(())
+        Ok(true)
     }
 
     fn record(
@@ -176,19 +254,27 @@ impl Core {
     /// The server that has no room for the regions' own layouts, if there are replicas that could leave it.
     fn full_for(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<Option<Full>, Refusal> {
         let inner = guard(&managed.inner);
-        let mut room = guard(&self.room);
-        if !room.has_replicas() {
+        if !guard(&self.room).has_replicas() {
             return Ok(None);
         }
-        let mut reservation = room.reserve(&self.servers);
-        for region in (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region)) {
-            let own = self.avoiding(inner.placement.layout_of(region));
-            match reservation.take(&own, inner.record.region_bytes) {
-                Ok(()) => {}
-                Err(NoRoom::Server(error)) => return Err(error.into()),
-                Err(NoRoom::Full(full)) => return Ok(Some(full)),
-            }
-        }
-        Ok(None)
+        let mut standings = Standings::new(&self.servers);
+        let missing = || (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region));
+        let own =
+            missing().map(|region| self.usable(&mut standings, inner.placement.layout_of(region), &BTreeSet::new()));
+        let own = own.collect::<Result<Vec<Layout>, Refusal>>()?;
+        let mut room = guard(&self.room);
+        let mut reservation = room.reserve(&standings);
+        Ok(own.iter().find_map(|own| reservation.take(own, inner.record.region_bytes).err()))
     }
+}
+
+/// Objects that were not made because of one server.
+pub(super) struct Unmade {
+    pub(super) server: ServerId,
+    pub(super) error: ServerError,
+}
+
+/// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.
+fn is_strict(inner: &Inner) -> bool {
+    matches!(inner.record.state, FileState::Importing { .. })
 }

@@ -18,7 +18,8 @@
 
 use super::files::{Inner, Managed};
 use super::moves::{Discard, pairs};
-use super::room::{Full, NoRoom, shares};
+use super::room::{Full, shares};
+use super::standing::Standings;
 use super::{Core, guard};
 use crate::protocol::{Refusal, ReplicaInfo, Reply};
 use crate::rmt::{Changes, RegionRecord, WantedReplicas};
@@ -303,9 +304,8 @@ impl Core {
     }
 
     pub(super) fn has_room(&self, layout: &Layout, region_bytes: u64) -> bool {
-        let mut room = guard(&self.room);
-        let taken = room.reserve(&self.servers).take(layout, region_bytes);
-        !matches!(taken, Err(NoRoom::Full(_) | NoRoom::Server(_)))
+        let mut standings = Standings::new(&self.servers);
+        standings.check(layout).is_ok() && guard(&self.room).reserve(&standings).take(layout, region_bytes).is_ok()
     }
 
     /// Frees objects that belong to nothing any more, once nobody reads them; waits so long for readers. What is left then is freed later.

@@ -134,6 +134,12 @@ impl Core {
                 self.place(&*self.managed(file)?, first, last)?;
                 done()
             }
+            Request::Rescue { file, region, generation, server } => {
+                needs_write(connection, file)?;
+                self.server(ServerId(server))?;
+                self.rescue(&self.managed(file)?, region, generation, ServerId(server))?;
+                done()
+            }
             Request::Pin { file, first, last } => {
                 needs_write(connection, file)?;
                 self.pin(&*self.managed(file)?, first, last)?;

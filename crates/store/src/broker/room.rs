@@ -7,7 +7,7 @@
 //! capacity, files much smaller than their last region would otherwise fill a disk with air. Such a disk can fill up under a program,
 //! as it can under ordinary files.)
 
-use crate::server::{ServerBackend, ServerError};
+use super::standing::Standings;
 use std::collections::HashMap;
 use stripewise_layout::{Cluster, Layout, ServerId};
 
@@ -25,18 +25,23 @@ pub(crate) struct Room {
     room_bytes: Vec<Option<u64>>,
     /// Of what the file systems have free: reserves, and what is set aside for fragments.
     kept_free_bytes: Vec<u64>,
-    /// Number of the file system that each server lies on.
-    file_system: Vec<u64>,
     /// Whether there have been replicas since the broker began, which could leave a full server.
     has_replicas: bool,
 }
 
 /// Room looked at once for one request: promises that are not yet made, over free space as it was.
-pub(crate) struct Reservation<'a> {
+pub(super) struct Reservation<'a> {
     room: &'a mut Room,
-    servers: &'a [Box<dyn ServerBackend>],
+    standings: &'a Standings<'a>,
     added: HashMap<ServerId, Promised>,
-    free_bytes: HashMap<u64, u64>,
+    taken_bytes: HashMap<Store, u64>,
+}
+
+/// What free space is shared by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Store {
+    FileSystem(u64),
+    Server(ServerId),
 }
 
 /// Which server has no room, and how much was asked of it.
@@ -47,22 +52,13 @@ pub(crate) struct Full {
     pub(crate) left_bytes: u64,
 }
 
-#[derive(Debug)]
-pub(crate) enum NoRoom {
-    Full(Full),
-    Server(ServerError),
-}
-
 impl Room {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let servers = &cluster.servers;
-        let device = |path: &std::path::Path| rustix::fs::stat(path).map(|found| found.st_dev).ok();
         Self {
             promised: vec![Promised::default(); servers.len()],
             room_bytes: cluster.ids().map(|id| cluster.room_bytes(id)).collect(),
             kept_free_bytes: cluster.ids().map(|id| cluster.kept_free_bytes(id)).collect(),
-            // A directory that is not there stands alone; asking for its free space is an error of its own.
-            file_system: (0..).zip(servers).map(|(n, s)| device(s.url.directory()).unwrap_or(u64::MAX - n)).collect(),
             has_replicas: false,
         }
     }
@@ -101,8 +97,8 @@ impl Room {
         }
     }
 
-    pub(crate) fn reserve<'a>(&'a mut self, servers: &'a [Box<dyn ServerBackend>]) -> Reservation<'a> {
-        Reservation { room: self, servers, added: HashMap::new(), free_bytes: HashMap::new() }
+    pub(super) fn reserve<'a>(&'a mut self, standings: &'a Standings<'a>) -> Reservation<'a> {
+        Reservation { room: self, standings, added: HashMap::new(), taken_bytes: HashMap::new() }
     }
 }
 
@@ -113,47 +109,38 @@ pub(crate) fn shares(layout: &Layout, region_bytes: u64) -> impl Iterator<Item =
 }
 
 impl Reservation<'_> {
-    /// Takes the shares of one region if every server has room for its own; otherwise takes nothing.
-    pub(crate) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), NoRoom> {
-        let mut needed_free: HashMap<u64, u64> = HashMap::new();
-        for (server, bytes) in shares(layout, region_bytes) {
+    /// Takes the shares of one region if every server has room for its own; otherwise takes nothing. A server that was not asked, or cannot be used, has none.
+    pub(super) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
+        let mut needed: HashMap<Store, u64> = HashMap::new();
+        for (server, asked_bytes) in shares(layout, region_bytes) {
+            let full = |left_bytes| Full { server, asked_bytes, left_bytes };
             let index = usize::from(server.0);
             let before = self.room.promised[index].bytes + self.added.get(&server).map_or(0, |added| added.bytes);
             if let Some(room) = self.room.room_bytes[index]
-                && before + bytes > room
+                && before + asked_bytes > room
             {
-                let left_bytes = room.saturating_sub(before);
-                return Err(NoRoom::Full(Full { server, asked_bytes: bytes, left_bytes }));
+                return Err(full(room.saturating_sub(before)));
             }
-            let file_system = self.room.file_system[index];
-            let free = match self.free_bytes.get(&file_system) {
-                Some(free) => *free,
-                None => {
-                    let free = self.servers[index].free_bytes().map_err(NoRoom::Server)?;
-                    self.free_bytes.insert(file_system, free);
-                    free
-                }
-            };
-            let needed = needed_free.entry(file_system).or_default();
-            *needed += bytes;
-            if *needed + self.room.kept_free_bytes[index] > free {
-                let left_bytes = free.saturating_sub(self.room.kept_free_bytes[index] + *needed - bytes);
-                return Err(NoRoom::Full(Full { server, asked_bytes: bytes, left_bytes }));
+            let Some(standing) = self.standings.of(server) else { return Err(full(0)) };
+            let store = standing.file_system.map_or(Store::Server(server), Store::FileSystem);
+            let needed = needed.entry(store).or_insert_with(|| self.taken_bytes.get(&store).copied().unwrap_or(0));
+            let left_bytes = standing.free_bytes.saturating_sub(self.room.kept_free_bytes[index] + *needed);
+            if asked_bytes > left_bytes {
+                return Err(full(left_bytes));
             }
+            *needed += asked_bytes;
         }
         for (server, bytes) in shares(layout, region_bytes) {
             let added = self.added.entry(server).or_default();
             added.bytes += bytes;
             added.objects += 1;
         }
-        for (file_system, needed) in needed_free {
-            *self.free_bytes.entry(file_system).or_default() -= needed;
-        }
+        self.taken_bytes.extend(needed);
         Ok(())
     }
 
     /// Makes the promises of all that was taken; without it nothing has changed.
-    pub(crate) fn promise(self) {
+    pub(super) fn promise(self) {
         for (server, added) in self.added {
             let promised = &mut self.room.promised[usize::from(server.0)];
             promised.bytes += added.bytes;
@@ -178,8 +165,9 @@ mod tests {
         assert_eq!(room.kept_free_bytes, [0, 36 << 10]);
         let layout = Layout::new([(ServerId(1), 4096)]).unwrap();
         room.add(&layout, 60 << 10);
-        let refused = room.reserve(&[]).take(&layout, 8 << 10);
+        let standings = Standings::new(&[]);
+        let refused = room.reserve(&standings).take(&layout, 8 << 10);
         let full = Full { server: ServerId(1), asked_bytes: 8 << 10, left_bytes: 4 << 10 };
-        assert!(matches!(refused, Err(NoRoom::Full(found)) if found == full));
+        assert_eq!(refused, Err(full));
     }
 }

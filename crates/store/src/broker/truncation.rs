@@ -20,6 +20,7 @@ use crate::shared::control::RegionState;
 use repeated::UnderWay;
 use rustix::fd::AsFd;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 
@@ -28,23 +29,52 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Shuts the gate and opens it again, whatever happens.
-pub(super) struct ShutGate<'a>(&'a Managed);
+/// Shuts the gate and opens it again, whatever happens, unless a server may yet cut the file: then it is opened when that has ended.
+pub(super) struct ShutGate<'a> {
+    core: &'a Core,
+    managed: &'a Managed,
+}
 
 impl<'a> ShutGate<'a> {
-    pub(super) fn new(managed: &'a Managed) -> Self {
+    /// Refused while the file stays shut because of an earlier cut.
+    pub(super) fn new(core: &'a Core, managed: &'a Managed) -> Result<Self, Refusal> {
+        core.open_when_cut(managed)?;
         managed.control.shut_gate();
-        Self(managed)
+        Ok(Self { core, managed })
     }
 }
 
 impl Drop for ShutGate<'_> {
     fn drop(&mut self) {
-        self.0.control.open_gate();
+        if self.core.is_changing(self.managed.file) {
+            self.managed.stays_shut.store(true, SeqCst);
+            self.core.doubt(self.managed.file);
+        } else {
+            self.managed.control.open_gate();
+        }
     }
 }
 
 impl Core {
+    /// Opens a file that stayed shut because a server might yet cut it; an error while it still might.
+    pub(super) fn open_when_cut(&self, managed: &Managed) -> Result<(), Refusal> {
+        if !managed.stays_shut.load(SeqCst) {
+            return Ok(());
+        }
+        if let Some(server) = self.servers.iter().find(|server| server.is_changing(managed.file)) {
+            let server = server.name().to_owned();
+            let what = format!(
+                "server {server} does not answer and may yet cut file {}, which stays shut until then; see to the server's mount",
+                managed.file
+            );
+            return Err(Refusal::Server { server, what });
+        }
+        if managed.stays_shut.swap(false, SeqCst) {
+            managed.control.open_gate();
+        }
+        Ok(())
+    }
+
     /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there.
     pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
         self.step("truncate: asked");
@@ -81,7 +111,7 @@ impl Core {
             under_way.note_done();
             return Ok(());
         }
-        let _gate = ShutGate::new(managed);
+        let _gate = ShutGate::new(self, managed)?;
         self.drain(managed)?;
         self.step("truncate: drained");
         self.must_be_there(by, managed.file)?;
@@ -117,7 +147,7 @@ impl Core {
         if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
             self.note_cut(managed, inner, cut_to_bytes)?;
         }
-        let _gate = ShutGate::new(managed);
+        let _gate = ShutGate::new(self, managed)?;
         self.drain(managed)?;
         self.cut_leftovers(managed, inner, work)
     }

@@ -3,7 +3,8 @@
 //! A request of one buffer within one stripe, the most frequent one, is one system call. Any other is cut by region and
 //! server: what one server has of a region's part is one range of its object, moved by as few `preadv`/`pwritev` calls as its pieces allow.
 //! The server of the first byte comes first, so that a server that is full from the start refuses before anything has changed; what
-//! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it.
+//! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it. A server that others filled is no
+//! failure as long as another has space: the broker moves the region, and the write goes on there.
 //!
 //! Calls go out in turn, which in memory is the fastest way. On other stores a read of several sub-requests first takes what the page
 //! cache has (`RWF_NOWAIT`); what it has not is asked of all servers at once (`waiting`).
@@ -61,6 +62,11 @@ pub(super) enum Obstacle {
     Object(ObjectKey),
     /// The file's small parts may lie in logs that this process does not know yet.
     Fragments,
+    /// A server of the region's place has no space left; the region may move.
+    Full {
+        key: ObjectKey,
+        error: FileError,
+    },
     Fault(FileError),
 }
 
@@ -137,6 +143,7 @@ impl StripedFile {
         let buffers = Buffers::to_take(buffers);
         let mut wanted = buffers.total_bytes().min(MAX_TRANSFER_BYTES);
         let mut total = Total::default();
+        let mut rescues = 0;
         loop {
             let at = match start {
                 Start::At(offset) => offset,
@@ -161,7 +168,7 @@ impl StripedFile {
                 self.note(&lane, Direction::Write, begin, total.bytes + bytes);
             }
             drop(lane);
-            let is_fault = matches!(outcome, Err(Obstacle::Fault(_)));
+            let is_fault = matches!(outcome, Err(Obstacle::Fault(_) | Obstacle::Full { .. }));
             let overcome = match outcome {
                 Ok(done) => {
                     total.add(&done);
@@ -173,12 +180,12 @@ impl StripedFile {
                     };
                     start = Start::At(FileOffset(at.0 + done.bytes));
                     wanted -= done.bytes;
-                    self.overcome(obstacle)
+                    self.overcome_counted(obstacle, &mut rescues)
                 }
                 Err(Obstacle::Place { first, last }) => {
                     self.place_or_shorten(at, wanted, first, last).map(|possible| wanted = possible)
                 }
-                Err(obstacle) => self.overcome(obstacle),
+                Err(obstacle) => self.overcome_counted(obstacle, &mut rescues),
             };
             if let Err(error) = overcome {
                 if is_fault || total.bytes > 0 {
@@ -186,6 +193,19 @@ impl StripedFile {
                 }
                 return if total.bytes > 0 { Ok((begin, self.finish(&total))) } else { Err(error) };
             }
+        }
+    }
+
+    /// As [`Self::overcome`]; of full servers at most as many as there are, or two that fill up in turn would keep the write for ever.
+    #[cold]
+    fn overcome_counted(&self, obstacle: Obstacle, rescues: &mut usize) -> Result<(), FileError> {
+        match obstacle {
+            Obstacle::Full { error, .. } if *rescues >= self.core.server_count() => Err(error),
+            Obstacle::Full { .. } => {
+                *rescues += 1;
+                self.overcome(obstacle)
+            }
+            obstacle => self.overcome(obstacle),
         }
     }
 
@@ -262,7 +282,7 @@ impl StripedFile {
                 done.bytes = match written {
                     Ok(0) => return Err(self.fault(self.no_progress(&target.key))),
                     Ok(written) => written as u64,
-                    Err(error) => return Err(self.fault(error)),
+                    Err(error) => return Err(self.write_fault(&target.key, error)),
                 };
             }
             _ => {
@@ -479,7 +499,8 @@ impl StripedFile {
                         moving.moved += bytes as u64;
                         batch.advance(bytes as u64);
                     }
-                    (Err(error), _) => return Err(self.fault(error)),
+                    (Err(error), Direction::Read) => return Err(self.fault(error)),
+                    (Err(error), Direction::Write) => return Err(self.write_fault(&moving.key, error)),
                 }
             }
         }
@@ -563,6 +584,13 @@ impl StripedFile {
                 Ok(())
             }
             Obstacle::Fragments => self.look_for_fragments(),
+            Obstacle::Full { key, error } => {
+                let ObjectName { region, generation, .. } = key.object;
+                let request = Request::Rescue { file, region, generation, server: key.server.0 };
+                // Whatever keeps the region where it is, the program's error is that the server is full.
+                self.core.done(&request, &[]).map_err(|_| error)?;
+                self.check_not_replaced()
+            }
             Obstacle::Fault(error) => Err(error),
         }
     }
@@ -570,6 +598,14 @@ impl StripedFile {
     #[cold]
     pub(super) fn fault(&self, error: ServerError) -> Obstacle {
         Obstacle::Fault(self.server(error))
+    }
+
+    /// Of a write to an object of a region's place, or of a log.
+    #[cold]
+    fn write_fault(&self, key: &ObjectKey, error: ServerError) -> Obstacle {
+        let is_full = matches!(error, ServerError::NoSpace { .. }) && key.object.region.0 < MAX_REGIONS;
+        let error = self.server(error);
+        if is_full { Obstacle::Full { key: *key, error } } else { Obstacle::Fault(error) }
     }
 
     #[cold]

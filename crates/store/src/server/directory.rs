@@ -13,7 +13,7 @@
 
 mod descriptions;
 
-use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError};
+use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError, Standing};
 use crate::client::descriptors::{Descriptor, default_base};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -213,6 +213,27 @@ impl DirectoryServer {
             errno => self.fault(action, errno),
         }
     }
+
+    /// The directory of objects, in which new ones can be made.
+    fn probe_objects(&self) -> Result<OwnedFd, ServerError> {
+        let objects = self.open_objects()?;
+        let inode = |directory: BorrowedFd<'_>| rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino));
+        if self.objects.as_ref().is_some_and(|first| inode(first.as_fd()) != inode(objects.as_fd())) {
+            return Err(self.unusable(format!(
+                "{} is another directory than it was; put the first one back, or end every process that uses this cluster",
+                self.directory.display()
+            )));
+        }
+        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
+            .map_err(|errno| self.not_writable(errno))?;
+        Ok(objects)
+    }
+
+    fn free_bytes_of(&self, objects: &OwnedFd) -> Result<u64, ServerError> {
+        let found = rustix::fs::fstatvfs(objects)
+            .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
 }
 
 fn directory_of(file: FileId) -> String {
@@ -267,16 +288,13 @@ impl ServerBackend for DirectoryServer {
     }
 
     fn probe(&self) -> Result<(), ServerError> {
-        let objects = self.open_objects()?;
-        let inode = |directory: BorrowedFd<'_>| rustix::fs::fstat(directory).map(|found| (found.st_dev, found.st_ino));
-        if self.objects.as_ref().is_some_and(|first| inode(first.as_fd()) != inode(objects.as_fd())) {
-            return Err(self.unusable(format!(
-                "{} is another directory than it was; put the first one back, or end every process that uses this cluster",
-                self.directory.display()
-            )));
-        }
-        rustix::fs::accessat(&objects, ".", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
-            .map_err(|errno| self.not_writable(errno))
+        self.probe_objects().map(drop)
+    }
+
+    fn standing(&self) -> Result<Standing, ServerError> {
+        let objects = self.probe_objects()?;
+        let device = rustix::fs::fstat(&objects).map(|found| found.st_dev);
+        Ok(Standing { free_bytes: self.free_bytes_of(&objects)?, file_system: device.ok() })
     }
 
     fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
@@ -481,9 +499,7 @@ impl ServerBackend for DirectoryServer {
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {
-        let found = rustix::fs::fstatvfs(self.open_objects()?)
-            .map_err(|errno| self.fault("asking the file system for its free space", errno))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        self.free_bytes_of(&self.open_objects()?)
     }
 }
 

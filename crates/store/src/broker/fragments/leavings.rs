@@ -90,7 +90,7 @@ impl Core {
         if inner.freed || is_cutting || managed.control.gate_is_shut() {
             return;
         }
-        let _gate = ShutGate::new(managed);
+        let Ok(_gate) = ShutGate::new(self, managed) else { return };
         let mut uses = managed.slots.uses(RegionIndex(0), RegionIndex(MAX_REGIONS - 1)).into_iter();
         if uses.any(|lane| self.is_alive(lane.slot, lane.incarnation)) {
             return;

@@ -254,7 +254,7 @@ impl Core {
         disk: ServerId,
         record: LogRecord,
     ) -> Result<(), Refusal> {
-        let _gate = ShutGate::new(managed);
+        let _gate = ShutGate::new(self, managed)?;
         self.drain(managed)?;
         let logs = managed.fragments.logs();
         if let Some(log) = logs.as_ref().and_then(|logs| logs.table.log(disk)) {

@@ -282,7 +282,7 @@ impl Core {
         let (server, mut done) = (self.servers[usize::from(server.0)].as_ref(), 0);
         while done < buffer.len() {
             let rest = &[IoSlice::new(&buffer[done..])];
-            match server.write_at(handle.descriptor.as_fd(), ObjectOffset(start.0 + done as u64), rest)? {
+            match server.write_in_place(handle.descriptor.as_fd(), ObjectOffset(start.0 + done as u64), rest)? {
                 0 => {
                     let (server, action) = (server.name().to_owned(), "writing nothing");
                     return Err(ServerError::Os { server, action, source: Errno::IO });

@@ -18,7 +18,8 @@
 
 use super::super::describing::servers_of;
 use super::super::files::{Inner, Managed, memory_fault};
-use super::super::room::{Full, NoRoom};
+use super::super::room::Full;
+use super::super::standing::Standings;
 use super::super::{Core, guard};
 use super::copying::{Copier, Fault, Speed};
 use super::discards::Discard;
@@ -196,7 +197,7 @@ impl Core {
     fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, NotBegun> {
         let mut inner = guard(&managed.inner);
         let region = task.region;
-        let slot = self.may_begin(&inner, region)?;
+        let slot = self.may_begin(&inner, region, task.is_urgent)?;
         let nothing = |bytes| NotBegun::Over(Outcome::Moved { bytes, freeing: false });
         let Some(old) = inner.regions.get(&region) else {
             let Some(layout) = &task.to else { return Err(nothing(0)) };
@@ -212,7 +213,8 @@ impl Core {
         let new = match &task.to {
             Some(layout) => {
                 self.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
-                vec![self.make_target(managed, &mut inner, region, layout)?]
+                let new = self.make_target(managed, &mut inner, region, layout)?;
+                vec![RegionRecord { fell_back: task.is_urgent, ..new }]
             }
             None => self.make_replicas(managed, &mut inner, region)?,
         };
@@ -234,13 +236,15 @@ impl Core {
     }
 
     /// The move slot to take; an error if the region cannot move now.
-    fn may_begin(&self, inner: &Inner, region: RegionIndex) -> Result<u8, Outcome> {
+    fn may_begin(&self, inner: &Inner, region: RegionIndex, is_urgent: bool) -> Result<u8, Outcome> {
         if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
             return Err(Outcome::Failed("the file was removed".to_owned()));
         }
         match inner.record.state {
             FileState::Live => {}
             FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
+            // Its maker is the writer who waits.
+            _ if is_urgent => {}
             _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
         }
         if inner.moving.contains_key(&region) {
@@ -277,10 +281,10 @@ impl Core {
         self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
         inner.discards.insert((region, generation), new.layout.clone());
         self.step("move: discard noted");
-        if let Err(refusal) = self.make_objects(managed, inner, &[(region, new.clone())]) {
+        if let Err(unmade) = self.make_objects(managed, inner, &[(region, new.clone())]) {
             inner.forgotten.push((region, generation));
             self.moves.freeing.look_at(managed.file);
-            return Err(NotBegun::Over(match refusal {
+            return Err(NotBegun::Over(match unmade.error.into() {
                 Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
                 refusal => failed(refusal),
             }));
@@ -326,15 +330,16 @@ impl Core {
     }
 
     fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), NotBegun> {
+        let mut standings = Standings::new(&self.servers);
+        standings.check(layout).map_err(failed)?;
         let mut room = guard(&self.room);
-        let mut reservation = room.reserve(&self.servers);
+        let mut reservation = room.reserve(&standings);
         match reservation.take(layout, inner.record.region_bytes) {
             Ok(()) => {
                 reservation.promise();
                 Ok(())
             }
-            Err(NoRoom::Server(error)) => Err(failed(error.into()).into()),
-            Err(NoRoom::Full(full)) => {
+            Err(full) => {
                 let what = format!(
                     "server {} has {} left of the {} that region {region} of {} needs there",
                     self.cluster.servers[usize::from(full.server.0)].name,
@@ -439,8 +444,9 @@ impl Move<'_> {
         let copier = Copier::open(core, self.managed, going, &task.copied_bytes)?;
         let marks = self.managed.extent.marks(going.slot);
         let (mut rounds, mut seals) = (0, 0);
+        let speed = if task.is_urgent { Speed::AtOnce } else { Speed::Throttled };
         loop {
-            rounds = self.copy_rounds(&copier, rounds)?;
+            rounds = self.copy_rounds(&copier, rounds, speed)?;
             copier.sync()?;
             core.step("move: copied and synced");
             if going.is_ended() || !self.managed.control.seal(going.region, going.slot) {
@@ -491,7 +497,7 @@ impl Move<'_> {
     }
 
     /// Step 3; returns the number of rounds so far.
-    fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32) -> Result<u32, Stop> {
+    fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32, speed: Speed) -> Result<u32, Stop> {
         let marks = self.managed.extent.marks(self.going.slot);
         let mut before = u32::MAX;
         loop {
@@ -500,7 +506,7 @@ impl Move<'_> {
             if rounds > 0 && (rounds >= MOST_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
                 return Ok(rounds);
             }
-            copier.copy(&marks.take(), Speed::Throttled)?;
+            copier.copy(&marks.take(), speed)?;
             self.core.step("move: round copied");
             (before, rounds) = (marked, rounds + 1);
         }
