@@ -62,6 +62,7 @@ torture: ## the long form of the tests in which processes, brokers, servers and 
 	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped replicas -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped killed::whoever -- --nocapture --test-threads 1
+	STRIPED_KILLS=6000 cargo test --package stripewise-store --test striped servers_failing -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --lib audit -- --nocapture
 	cargo test --package stripewise-store --test striped damaged -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1

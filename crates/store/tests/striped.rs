@@ -45,6 +45,8 @@ mod replicas;
 mod replicas_killed;
 #[path = "striped/replicas_loaded.rs"]
 mod replicas_loaded;
+#[path = "striped/servers_failing.rs"]
+mod servers_failing;
 #[path = "striped/table_damaged.rs"]
 mod table_damaged;
 #[path = "striped/watched.rs"]
@@ -65,6 +67,8 @@ fn role() {
         "writer" => processes::write_own_bytes(&world, &arguments),
         "appender" => processes::append_records(&world, &arguments),
         "worker" => killed::work(&world, &arguments),
+        "block-writer" => servers_failing::work(&world, &arguments),
+        "troubled-broker" => servers_failing::serve(&world),
         "move-user" => moves::use_while_regions_move(&world, &arguments),
         "dying-broker" => moves_killed::serve_and_die(&world, &arguments),
         "held-reader" => replicas_loaded::hold_a_read(&world),

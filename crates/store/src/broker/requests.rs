@@ -62,6 +62,7 @@ pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
         Request::Create { .. }
         | Request::BeginNameChange { .. }
         | Request::Place { .. }
+        | Request::Rescue { .. }
         | Request::Pin { .. }
         | Request::Truncate { .. }
         | Request::Tidy { .. }
@@ -137,7 +138,7 @@ impl Core {
             Request::Rescue { file, region, generation, server } => {
                 needs_write(connection, file)?;
                 self.server(ServerId(server))?;
-                self.rescue(&self.managed(file)?, region, generation, ServerId(server))?;
+                self.move_from_full(&self.managed(file)?, region, generation, ServerId(server))?;
                 done()
             }
             Request::Pin { file, first, last } => {

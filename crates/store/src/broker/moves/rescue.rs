@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 impl Core {
     /// Moves the region away from `full`, unless it lies elsewhere than in `generation` by now. Refused for want of space when no other layout has it.
-    pub(in super::super) fn rescue(
+    pub(in super::super) fn move_from_full(
         &self,
         managed: &Arc<Managed>,
         region: RegionIndex,
