@@ -165,10 +165,14 @@ impl Processes {
         // The lowest, so that what files keep for each slot stays small.
         for slot in 0..MAX_PROCESSES {
             let (word, bit) = self.claims.place(slot);
+            let entry = usize::from(slot) * ENTRY_BYTES;
+            // A redirected `stripewise` has this code twice, and to the kernel the locks of both are one process's: the other may hold this slot.
+            if self.map.word(entry + 8).load(SeqCst) == process {
+                continue;
+            }
             if word.load(SeqCst) & bit == 0 && lock(&self.descriptor, slot) && word.fetch_or(bit, SeqCst) & bit == 0 {
-                let entry = usize::from(slot) * ENTRY_BYTES;
                 let incarnation = self.map.word(entry).fetch_add(1, SeqCst) + 1;
-                self.map.word(entry + 8).store(process, Relaxed);
+                self.map.word(entry + 8).store(process, SeqCst);
                 self.settle(ProcessSlot(slot));
                 self.map.word(entry + ASKED_AT).store(0, SeqCst);
                 self.map.word(entry + DONE_AT).store(0, SeqCst);
@@ -217,6 +221,7 @@ impl Processes {
     /// Gives a claim of this process back: it counts as dead from here on.
     pub fn release(&self, slot: ProcessSlot) {
         self.map.word(usize::from(slot.0) * ENTRY_BYTES).fetch_add(1, SeqCst);
+        self.map.word(usize::from(slot.0) * ENTRY_BYTES + 8).store(0, SeqCst);
         let _ = record_lock(&self.descriptor, slot.0, libc::F_SETLK, libc::F_UNLCK);
         // Last: another thread that claims the slot must not have its lock taken away.
         let (word, bit) = self.claims.place(slot.0);
