@@ -182,7 +182,8 @@ impl Client {
         &self.core.managed
     }
 
-    /// Absolute paths whose new files get a planned placement, as of the connection.
+    /// Absolute paths whose new files get a planned placement, as of the connection; where they are too many, their directories, each with a `/` at
+    /// its end. [`Self::expects`] tells of one path.
     #[must_use]
     pub fn expected_paths(&self) -> &[String] {
         &self.core.expected
@@ -713,6 +714,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::EndNameChange { .. } => "EndNameChange",
         Request::OpenObject { .. } => "OpenObject",
         Request::Find => "Find",
+        Request::IsExpected { .. } => "IsExpected",
         Request::Admin(_) => "Admin",
     }
 }

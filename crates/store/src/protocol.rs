@@ -130,6 +130,11 @@ pub enum Request {
     },
     /// Which file's stub the descriptor (O_PATH is enough) is open on, for a client that may not read the stub. Answer: `Found`.
     Find,
+    /// Whether a plan expects a new file at this absolute path, for a client that was told directories in the place of names that were too many.
+    /// Answer: `Expected`.
+    IsExpected {
+        path: String,
+    },
     /// Administration; the connection's peer must be the broker's own user or root.
     Admin(Admin),
 }
@@ -308,6 +313,9 @@ pub enum Reply {
     Regions {
         regions: Vec<RegionInfo>,
         more: bool,
+    },
+    Expected {
+        expected: bool,
     },
     Findings {
         findings: Vec<Finding>,

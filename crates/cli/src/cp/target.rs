@@ -50,9 +50,11 @@ impl<'a> Target<'a> {
     ) -> Result<Self> {
         let path = resolved(path)?;
         let replaced = standing(store, &path, Some(source))?.and_then(|(_, managed)| managed);
-        let kind = wish.unwrap_or_else(|| {
-            if replaced.is_some() || expects(store, &path) { Kind::Managed } else { Kind::Ordinary }
-        });
+        let kind = match wish {
+            Some(kind) => kind,
+            None if replaced.is_some() || expects(store, &path)? => Kind::Managed,
+            None => Kind::Ordinary,
+        };
         if kind == Kind::Managed {
             expect(store, &path, replaced)?;
         }
@@ -193,20 +195,17 @@ fn standing(store: &Store, path: &Path, source: Option<(u64, u64)>) -> Result<Op
 }
 
 /// Whether a new file of that name would become managed if a redirected program made it.
-fn expects(store: &Store, path: &Path) -> bool {
-    let named = |expected: &String| match expected.strip_suffix('/') {
-        Some(directory) => path.parent() == Some(Path::new(directory)),
-        None => Path::new(expected) == path,
-    };
-    store.client.managed_directories().iter().any(|directory| path.starts_with(directory))
-        || store.client.expected_paths().iter().any(named)
+fn expects(store: &Store, path: &Path) -> Result<bool> {
+    let below_managed = store.client.managed_directories().iter().any(|directory| path.starts_with(directory));
+    let named = |path| store.client.expects(path).with_context(|| format!("cannot ask whether a plan expects {path}"));
+    Ok(below_managed || path.to_str().map(named).transpose()?.unwrap_or(false))
 }
 
 /// Sees to it that the new file has a placement: that of the file it replaces, else the one its name or directory has, else the default.
 fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
     let placement = match replaced {
         Some(file) => placement_of(store, file)?,
-        None if expects(store, path) => None,
+        None if expects(store, path)? => None,
         None => Some(layouts::default_placement(&store.cluster)?),
     };
     let Some(placement) = placement else { return Ok(()) };

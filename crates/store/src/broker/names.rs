@@ -69,6 +69,11 @@ impl Names {
         })
     }
 
+    /// Whether a plan expects a new file at `path`.
+    pub(crate) fn is_expected(&self, path: &str) -> bool {
+        self.expected.contains_key(path)
+    }
+
     pub(crate) fn managed(&self) -> Vec<String> {
         self.managed.keys().cloned().collect()
     }

@@ -71,6 +71,7 @@ pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Sync { .. }
         | Request::OpenObject { .. }
         | Request::Find
+        | Request::IsExpected { .. }
         | Request::Admin(_) => false,
     }
 }
@@ -200,6 +201,10 @@ impl Core {
                 Ok((Reply::Object, vec![Carried::Own(handle)]))
             }
             Request::Find => Ok((self.find(&proof()?)?, Vec::new())),
+            Request::IsExpected { path } => {
+                let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
+            }
             Request::Admin(request) => {
                 let user = rustix::process::geteuid();
                 if !connection.peer.uid.is_root() && connection.peer.uid != user {

@@ -1,7 +1,7 @@
-//! Telling the broker of many files that are yet to be made.
+//! Files that are yet to be made: telling the broker of many, and asking whether it expects one.
 
-use super::{Client, ClientError};
-use crate::protocol::{Admin, ExpectedFile, MAX_PACKET_BYTES, Request};
+use super::{Client, ClientError, unexpected};
+use crate::protocol::{Admin, ExpectedFile, MAX_PACKET_BYTES, Reply, Request};
 
 /// In one packet, which has a head besides.
 const MAX_LIST_BYTES: usize = MAX_PACKET_BYTES - 1024;
@@ -30,6 +30,22 @@ impl Client {
             self.send_expected(list)?;
         }
         Ok(true)
+    }
+
+    /// Whether a new file at the absolute `path` gets a planned placement. The names are those of the connection; where they were too many for it,
+    /// their directories are, and the broker is asked of a name in one of these.
+    pub fn expects(&self, path: &str) -> Result<bool, ClientError> {
+        let directory = path.rfind('/').map_or("", |at| &path[..=at]);
+        if self.core.expected.iter().any(|expected| expected == path) {
+            return Ok(true);
+        }
+        if !self.core.expected.iter().any(|expected| expected == directory) {
+            return Ok(false);
+        }
+        match self.core.call(&Request::IsExpected { path: path.to_owned() }, &[])?.reply {
+            Reply::Expected { expected } => Ok(expected),
+            reply => Err(unexpected("IsExpected", &reply)),
+        }
     }
 
     fn send_expected(&self, files: Vec<ExpectedFile>) -> Result<(), ClientError> {
