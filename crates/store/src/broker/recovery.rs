@@ -114,12 +114,13 @@ impl Core {
     }
 
     /// Whether a file that is not known to have got its name has another one: its stub was named and then moved. One that still has the temporary
-    /// name under which it was made loses that.
+    /// name under which it was made loses that, unless a process lives that may be making it and asks again.
     fn has_other_name(&self, file: FileId, record: &FileRecord) -> Result<bool, Refusal> {
         let search = self.search_one(file, record);
         let Some(path) = search.found(file) else { return Ok(false) };
         let is_temporary = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".stripewise-"));
         match path.to_str() {
+            Some(_) if is_temporary && self.processes.any_living().is_some() => Ok(false),
             Some(path) if is_temporary => Ok(!take_away(path, record.stub)?),
             _ => Ok(true),
         }

@@ -96,7 +96,7 @@ fn a_file_is_made_whatever_step_its_broker_dies_at() {
         let placement = uniform(REGION, &[(0, 4096), (1, 4096)]);
         let text = path.to_str().unwrap().to_owned();
         client.request(&Request::Admin(Admin::Expect { path: text, placement }), &[]).unwrap();
-        let temporary = world.path("temporary");
+        let temporary = world.path(".stripewise-1-0");
         let stub = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary).unwrap();
         let (died, file) = std::thread::scope(|scope| {
             let making = scope.spawn(|| client.create(&path, stub.as_fd()).unwrap());
