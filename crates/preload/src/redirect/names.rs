@@ -117,6 +117,11 @@ pub(crate) struct Noted(BegunChange);
 /// lose its name unnoted.
 pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
     let concerned = |named: Named<'_>| named.may_be_managed();
+    // With a slash at its end a path names no file: the call fails.
+    let names_none = |named: &Named<'_>| named.name().is_empty();
+    if names_none(&target) || source.as_ref().is_some_and(names_none) {
+        return Ok(None);
+    }
     if !is_on() || !(concerned(target) || source.is_some_and(concerned)) {
         return Ok(None);
     }
