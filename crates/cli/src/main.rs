@@ -61,7 +61,21 @@ mod unmanage;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// Under a limit of address space (`ulimit -v`), threads share one arena: glibc reserves 64 MiB for each that they have.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "a setting of the allocator")]
+fn spare_address_space() {
+    if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
+        // SAFETY: called before any other thread; the call changes glibc's own settings only.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn spare_address_space() {}
+
 fn main() -> ExitCode {
+    spare_address_space();
     let cli = command::Cli::parse();
     let name = cli.command.name();
     let context = context::Context::new(cli.cluster, cli.json, name);

@@ -22,6 +22,8 @@ use stripewise_layout::{Direction, FileId, ObjectOffset};
 
 /// Calls of one server under way together; others wait for their turn.
 const MAX_THREADS: usize = 16;
+/// For one call of a server each.
+const STACK_BYTES: usize = 512 << 10;
 /// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -113,7 +115,10 @@ impl Calls {
         state.next += 1;
         if state.idle <= state.waiting.len() && state.threads < MAX_THREADS {
             let working = Arc::clone(self);
-            let spawned = std::thread::Builder::new().name("stripewise-server".into()).spawn(move || working.work());
+            let spawned = std::thread::Builder::new()
+                .name("stripewise-server".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || working.work());
             match spawned {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads == 0 => return Err(error),
