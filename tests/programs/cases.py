@@ -128,6 +128,8 @@ def mpi_cases() -> list[Case]:
     # Debian's MPICH loads UCX; Open MPI does where asked to.
     for label, mpi, environment, arguments in (
         ("mpich", "mpich", (), ()), ("openmpi", "openmpi", (), ()), ("openmpi-ucx", "openmpi", OPENMPI_UCX, ("libucm.so",)),
+        # Open MPI's own patcher watches mappings for UCX.
+        ("openmpi-patcher", "openmpi", (*OPENMPI_UCX, ("OMPI_MCA_opal_common_ucx_opal_mem_hooks", "1")), ("libucm.so",)),
     ):
         cases.append(Case(f"mpi/maps/{label}", ("{mpirun}", mpi, "2", f"{{build}}/maps-{mpi}", *arguments), source="mpi/maps.c",
                           build_as=f"maps-{mpi}", flags=("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"), mpi=mpi, ranks=2,

@@ -1,7 +1,8 @@
 //! Ctrl-C and kill at every stage: the file is whole, and the next command says what it cleaned up.
 
 use crate::plans::{at_work, names, slow_place};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
@@ -60,11 +61,31 @@ fn ctrl_c_during_a_copy_leaves_the_destination_as_it_was() {
     place.write("old", b"what stood here");
     place.done(&["cp", "--managed", "old", "target"]);
     let before = names(&place);
-    let child = at_work(&place, &["cp", "data", "target"]);
+    // The copy has no name until it is complete: what the disk holds tells that it is under way.
+    let held = || bytes_below(&place.path("servers"));
+    let at_rest = held();
+    let mut child = place.command(&["cp", "data", "target"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while held() < at_rest + (1 << 20) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was seen at work");
+        std::thread::yield_now();
+    }
     signal(&child, "-INT");
     let said = place.said(child.wait_with_output().unwrap());
     assert_eq!((said.status, said.err.as_str()), (2, "stripewise cp: stopped; HERE/target is as it was\n"));
     assert_eq!(names(&place), before);
     assert_eq!(place.command(&["cat", "target"]).output().unwrap().stdout, b"what stood here");
     assert_eq!(place.json(&["ls"])["files"].as_array().unwrap().len(), 1, "nothing of the copy stays");
+}
+
+fn bytes_below(directory: &Path) -> u64 {
+    // What is removed meanwhile counts no more.
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+            Ok(found) => found.len(),
+            Err(_) => 0,
+        })
+        .sum()
 }

@@ -3,6 +3,7 @@
 //! `STRIPED_NAME_PAIRS=0` runs all pairs; otherwise that many, 10 unless given.
 
 use super::settled::one_of;
+use crate::support::plan::plan;
 use crate::support::{Place, noise, preload};
 use rand::seq::IteratorRandom;
 use rand::{SeedableRng, rngs::StdRng};
@@ -22,7 +23,7 @@ struct Doing {
 const DOINGS: [Doing; 13] = [
     Doing { name: "cp", redirected: false, removes: false, script: "$S cp --managed oN fN" },
     Doing { name: "release", redirected: false, removes: false, script: "$S release fN" },
-    Doing { name: "apply", redirected: false, removes: false, script: "$S cp --ordinary oN fN; $S apply --default fN" },
+    Doing { name: "apply", redirected: false, removes: false, script: "$S cp --ordinary oN fN; $S apply planN" },
     Doing { name: "restripe", redirected: false, removes: false, script: "$S restripe fN --layout 'h0..h1 64KiB'" },
     Doing { name: "check", redirected: false, removes: false, script: "$S check --repair; $S check --repair" },
     Doing { name: "mv", redirected: false, removes: false, script: "mv oN fN" },
@@ -83,6 +84,7 @@ fn whatever_two_do_to_one_name_at_once_one_whole_file_is_left() {
         place.write("moved", &contents[2]);
         place.done(&["cp", "--managed", "moved", &format!("m{round}")]);
         place.done(&["cp", "--managed", "old", &name]);
+        place.write(&format!("plan{round}"), plan(&place, &name).to_string().as_bytes());
         let mut running = pair
             .map(|doing| command(&place, doing, round).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         running.iter_mut().for_each(|one| _ = one.wait().unwrap());
