@@ -38,7 +38,7 @@ test: ## everything: builds, unit and integration tests, real programs under red
 # The library is built first: a test of the command preloads it, and cargo test alone does not leave a cdylib behind.
 test-cargo: ## Rust tests of all crates
 	cargo build --profile $(PROFILE) --workspace
-	cargo test --profile $(if $(filter dev,$(PROFILE)),test,$(PROFILE)) --workspace
+	STRIPEWISE_LIBRARY_IS_BUILT=1 cargo test --profile $(if $(filter dev,$(PROFILE)),test,$(PROFILE)) --workspace
 
 test-programs: ## C, Fortran, Python, HDF5 and shell programs, bare against redirected
 	$(PYTHON) tests/programs/test_run.py
