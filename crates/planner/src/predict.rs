@@ -21,7 +21,8 @@ const LAYOUTS_PER_TALLY: usize = 16;
 /// Tallies of one file, at most; a bound for what is held at once. The number of threads decides neither, so that sums are always the same.
 const TALLIES: usize = 8;
 
-/// What the model is wrong by, besides the lines: nine of ten predictions of `stripewise reproduce model-check` are nearer to what is simulated.
+/// What the model is wrong by, besides the lines: nine of ten predictions of random access in `stripewise reproduce model-check` are nearer to what
+/// is simulated. Sequential streams are further off; docs/equations.md says by how much.
 pub const MODEL_SPREAD: f64 = 0.12;
 
 /// What one direction, or all requests together, is predicted to do.
