@@ -76,8 +76,14 @@ pub(super) fn plan_replicas(task: &Task<'_>, choices: &[FileChoice], budget_byte
         }
         let offers = FileOffers::of(task, number, shares.of_file(number), &servers, choice);
         for (region, demands) in &offers.demands {
+            let own = &choice.layouts[choice.windows[0][*region as usize] as usize];
+            let bytes = region_bytes(file, RegionIndex(*region));
             for candidate in 0..offers.layouts.len() {
-                let bytes = region_bytes(file, RegionIndex(*region));
+                // For requests smaller than any stripe, kinds that cost differently lie the same.
+                let layout = |candidate: usize| offers.layouts[candidate].get(*region as usize);
+                if layout(candidate) == own || (0..candidate).any(|before| layout(before) == layout(candidate)) {
+                    continue;
+                }
                 let offer =
                     Offer { gain_ps: gain_ps(demands, candidate), bytes, file: number, region: *region, candidate };
                 heap.extend((offer.gain_ps > 0).then_some(offer));
