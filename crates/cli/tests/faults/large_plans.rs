@@ -34,9 +34,9 @@ fn a_plan_of_20000_files_is_in_force_and_told_once() {
     assert_eq!(place.done(&["cat", &part]), "expected\n");
     place.done(&["cp", "unexpected", "part-00000"]);
     assert!(place.read("part-00000").starts_with(b"stripewise stub"), "not managed");
-    let table = std::fs::metadata(place.path("state/rmt/data.mdb")).unwrap().len();
+    let table = std::fs::metadata(place.path("stripewise-state/rmt/data.mdb")).unwrap().len();
     place.done(&["run", "--", "true"]);
-    assert_eq!(std::fs::metadata(place.path("state/rmt/data.mdb")).unwrap().len(), table, "told again");
+    assert_eq!(std::fs::metadata(place.path("stripewise-state/rmt/data.mdb")).unwrap().len(), table, "told again");
 }
 
 /// `apply` took it, and every later run failed.
