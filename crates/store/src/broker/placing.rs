@@ -55,10 +55,8 @@ impl Core {
                 })
                 .collect();
             let made = self.make_objects(managed, &inner, &placed).or_else(|unmade| {
-                if is_strict(&inner) || !standings.leave_out(unmade.server, unmade.error) {
-                    return Err(standings.refusal(unmade.server));
-                }
-                Ok(false)
+                let is_new = standings.leave_out(unmade.server, unmade.error);
+                if is_strict(&inner) || !is_new { Err(standings.refusal(unmade.server)) } else { Ok(false) }
             });
             let recorded = match made {
                 Ok(true) => self.record(managed, &mut inner, &placed).map(|()| true),
