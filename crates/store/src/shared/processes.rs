@@ -239,8 +239,12 @@ impl Processes {
     #[must_use]
     pub fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
         let (word, bit) = self.claims.place(slot.0);
-        self.map.word(usize::from(slot.0) * ENTRY_BYTES).load(SeqCst) == incarnation.0
-            && (word.load(SeqCst) & bit != 0 || holder(&self.descriptor, slot.0).is_some())
+        // The claims may be of a former table whose inode number this one has: its entry names the process as well.
+        let is_ours = || {
+            let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
+            word.load(SeqCst) & bit != 0 && self.process_id(slot) == process
+        };
+        self.incarnation(slot) == incarnation && (is_ours() || holder(&self.descriptor, slot.0).is_some())
     }
 
     /// A process that lives and has a slot, if there is any.
@@ -380,7 +384,12 @@ mod tests {
         let (ours, other) = (table(), table());
         let (slot, incarnation) = ours.claim().unwrap();
         // A dead process's claim of the slot with the same number.
-        other.map.word(usize::from(slot.0) * ENTRY_BYTES).store(incarnation.0, SeqCst);
+        let die_in = |table: &Processes| table.map.word(usize::from(slot.0) * ENTRY_BYTES).store(incarnation.0, SeqCst);
+        die_in(&other);
         assert!(ours.is_alive(slot, incarnation) && !other.is_alive(slot, incarnation));
+        // Nor does one in a table that is gone, whose inode number another has now.
+        let next = Processes { claims: ours.claims, ..table() };
+        die_in(&next);
+        assert!(!next.is_alive(slot, incarnation));
     }
 }
