@@ -192,6 +192,11 @@ pub(crate) fn correct_extended(answer: &mut libc::statx, asked: u32, of: Of) -> 
     apply(found, |status| {
         answer.stx_size = status.size_bytes;
         answer.stx_blocks = status.blocks_512;
+        // The stub's file system may keep a write whole; several servers do not.
+        answer.stx_mask &= !libc::STATX_WRITE_ATOMIC;
+        answer.stx_attributes &= !(libc::STATX_ATTR_WRITE_ATOMIC as u64);
+        (answer.stx_atomic_write_unit_min, answer.stx_atomic_write_unit_max) = (0, 0);
+        answer.stx_atomic_write_segments_max = 0;
         if let Some(modified) = status.modified_ns {
             let modified = ((modified / 1_000_000_000) as i64, (modified % 1_000_000_000) as u32);
             (answer.stx_mtime.tv_sec, answer.stx_mtime.tv_nsec) = modified;
