@@ -8,6 +8,8 @@ mod killed;
 mod pairs;
 #[path = "names/renames.rs"]
 mod renames;
+#[path = "names/serial.rs"]
+mod serial;
 #[path = "names/settled.rs"]
 mod settled;
 #[path = "names/traced.rs"]

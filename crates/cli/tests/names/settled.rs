@@ -55,16 +55,11 @@ pub(crate) fn one_of(place: &Place, name: &str, contents: &[&[u8]], context: &st
 
 /// Nothing but these names is left in the place's own directory.
 pub(crate) fn nothing_beside(place: &Place, names: &[&str], context: &str) {
-    let known = ["cluster.toml", "h0", "h1", "s0", "s1", "profile.toml"];
+    let known = ["cluster.toml", "stripewise-state", "h0", "h1", "s0", "s1"];
     let left: Vec<_> = std::fs::read_dir(place.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| {
-            !known.contains(&name.as_str())
-                && !names.contains(&name.as_str())
-                && !name.starts_with("stripewise")
-                && !name.starts_with(".stripewise")
-        })
+        .filter(|name| !known.contains(&name.as_str()) && !names.contains(&name.as_str()))
         .collect();
     assert!(left.is_empty(), "{context}: {left:?}");
 }

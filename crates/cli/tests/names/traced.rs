@@ -15,6 +15,21 @@ pub(crate) enum Traced {
     Killed,
 }
 
+/// Who dies with a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    /// The command and all its children.
+    All,
+    /// The child that makes the call, while the command goes on and serves it no more; of the command's own calls, all.
+    Caller,
+}
+
+/// What is done where a call is about to be made.
+pub(crate) enum Act<'a> {
+    Kill(Whom),
+    Call(&'a mut dyn FnMut()),
+}
+
 /// The calls that leave something behind: between two of them a kill finds what it finds before the second.
 const CHANGING: [libc::c_long; 24] = [
     libc::SYS_write,
@@ -60,10 +75,10 @@ fn call_of(process: i32) -> Option<libc::c_long> {
     (length >= 32 && information[0] & 0xff == ENTRY).then_some(information[3] as libc::c_long)
 }
 
-/// Runs the command; with `kill_before`, it is killed where it is about to make that call, counted from 0.
+/// Runs the command; before the call of that number, counted from 0, `act` is done.
 ///
 /// One at a time in a process: its tracees are waited for by their thread only.
-pub(crate) fn run(mut command: Command, kill_before: Option<usize>) -> Traced {
+pub(crate) fn run(mut command: Command, mut act: Option<(usize, Act<'_>)>) -> Traced {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: two system calls, nothing is allocated.
     unsafe {
@@ -86,7 +101,7 @@ pub(crate) fn run(mut command: Command, kill_before: Option<usize>) -> Traced {
     ptrace(libc::PTRACE_SETOPTIONS, child, options as usize);
     ptrace(libc::PTRACE_SYSCALL, child, 0);
     let mut tracees: HashSet<i32> = HashSet::new();
-    let (mut calls, mut ended) = (0, Traced::Killed);
+    let (mut calls, mut ended, mut is_killed) = (0, Traced::Killed, false);
     loop {
         // SAFETY: as above.
         let process = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
@@ -95,7 +110,7 @@ pub(crate) fn run(mut command: Command, kill_before: Option<usize>) -> Traced {
         }
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
             tracees.remove(&process);
-            if process == child && libc::WIFEXITED(status) {
+            if process == child && libc::WIFEXITED(status) && !is_killed {
                 ended = Traced::Ended { calls, status: libc::WEXITSTATUS(status) };
             }
             continue;
@@ -105,12 +120,21 @@ pub(crate) fn run(mut command: Command, kill_before: Option<usize>) -> Traced {
         tracees.insert(process);
         if signal == libc::SIGTRAP | 0x80 {
             if call_of(process).is_some_and(|call| CHANGING.contains(&call)) {
-                if kill_before == Some(calls) {
-                    kill_all(child, &tracees);
-                    ended = Traced::Killed;
-                    continue;
-                }
+                let due = act.take_if(|(before, _)| *before == calls);
                 calls += 1;
+                match due {
+                    None => {}
+                    Some((_, Act::Call(call))) => call(),
+                    Some((_, Act::Kill(whom))) => {
+                        is_killed = true;
+                        let caller = group_of(process);
+                        match whom {
+                            Whom::Caller if caller != child => end(caller),
+                            _ => tracees.iter().copied().chain([child]).for_each(end),
+                        }
+                        continue;
+                    }
+                }
             }
             ptrace(libc::PTRACE_SYSCALL, process, 0);
         } else if is_event || signal == libc::SIGSTOP || signal == libc::SIGTRAP {
@@ -121,11 +145,16 @@ pub(crate) fn run(mut command: Command, kill_before: Option<usize>) -> Traced {
     }
 }
 
-fn kill_all(child: i32, tracees: &HashSet<i32>) {
-    for process in tracees.iter().copied().chain([child]) {
-        // SAFETY: tracees of this thread, which nobody else has waited for: the numbers are theirs.
-        unsafe { libc::kill(process, libc::SIGKILL) };
-    }
+/// The process that a thread belongs to.
+fn group_of(thread: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")).unwrap();
+    group.trim().parse().unwrap()
+}
+
+fn end(process: i32) {
+    // SAFETY: a tracee of this thread, or its process, which nobody else has waited for: the number is its.
+    unsafe { libc::kill(process, libc::SIGKILL) };
 }
 
 /// Forks without waiting for the exec, as `spawn` would, which the stopped child does not reach.
