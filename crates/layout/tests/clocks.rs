@@ -15,8 +15,8 @@ const READERS: [(&str, usize, &str); 11] = [
     ("store/src/file/transfer.rs", 1, "a file's modification time"),
     ("store/src/file/upkeep.rs", 1, "a file's modification time"),
     ("store/src/state.rs", 1, "lines of the log"),
-    ("trace/src/clock.rs", 2, "for the next"),
-    ("trace/src/recorder.rs", 1, "a record's monotonic times are tied to the time of day at one instant"),
+    ("capture/src/clock.rs", 2, "for the next"),
+    ("capture/src/recorder.rs", 1, "a record's monotonic times are tied to the time of day at one instant"),
 ];
 
 fn count_in(directory: &Path, root: &Path, found: &mut BTreeMap<String, usize>) {

@@ -11,11 +11,11 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{self, Ticks};
+use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
+use stripewise_capture::recorder::{Meta, Recorder};
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock::{self, Ticks};
-use stripewise_trace::format::{FileKey, NO_OFFSET, RawEvent};
-use stripewise_trace::recorder::{Meta, Recorder};
 
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
 static DIRECTORY: AtomicPtr<CString> = AtomicPtr::new(std::ptr::null_mut());
@@ -66,12 +66,12 @@ pub(crate) fn start() {
     if let Err(error) = recorder.start(&meta) {
         // Not in the middle of a fork from many threads: the message is made without allocation where it can be.
         let text: &[u8] = match error {
-            stripewise_trace::recorder::StartError::Directory => b"the directory's path is too long",
-            stripewise_trace::recorder::StartError::Create(_) => {
+            stripewise_capture::recorder::StartError::Directory => b"the directory's path is too long",
+            stripewise_capture::recorder::StartError::Create(_) => {
                 b"the trace file cannot be made; is the directory there and writable?"
             }
-            stripewise_trace::recorder::StartError::Room(_) => b"the trace file got no room; is the disk full?",
-            stripewise_trace::recorder::StartError::Started => return,
+            stripewise_capture::recorder::StartError::Room(_) => b"the trace file got no room; is the disk full?",
+            stripewise_capture::recorder::StartError::Started => return,
         };
         process::log(Level::Error, &[b"stripewise: nothing is captured in ", directory.to_bytes(), b": ", text]);
     }

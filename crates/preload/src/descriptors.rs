@@ -14,7 +14,7 @@ use crate::redirect::{self, Open, Pinned};
 use crate::{capture, process};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use stripewise_trace::format::FileKey;
+use stripewise_capture::format::FileKey;
 
 /// As many descriptors as Linux gives a process unless `fs.nr_open` was raised; those beyond are not ours.
 const LIMIT: usize = 1 << 20;

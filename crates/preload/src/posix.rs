@@ -23,9 +23,9 @@ use crate::process;
 use crate::redirect::{Moved, Pinned};
 use rustix::io::Errno;
 use std::ffi::c_int;
+use stripewise_capture::call::Call;
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::format::NO_OFFSET;
 
 /// Runs a data call on a managed file, records it if the program is captured, and answers as libc would.
 #[inline]

@@ -37,12 +37,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stripewise_capture::format::FileKey;
 use stripewise_layout::FileId;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
-use stripewise_trace::format::FileKey;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<State> =

@@ -6,7 +6,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use stripewise_trace::call::Call;
+use stripewise_capture::call::Call;
 use stripewise_trace::trace::{Event, Trace};
 
 /// Runs a program captured in a directory of its own; the records of the processes whose program has that name, with

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use stripewise_trace::call::{Call, Level};
+use stripewise_capture::call::{Call, Level};
 use stripewise_trace::trace::Trace;
 
 const RANKS: u64 = 4;

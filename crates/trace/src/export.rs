@@ -4,9 +4,9 @@
 
 mod parquet;
 
-use crate::format::NO_OFFSET;
 use crate::trace::{Event, Trace};
 use std::io::Write;
+use stripewise_capture::format::NO_OFFSET;
 
 /// The columns, in order. Empty fields are unknown or none.
 ///

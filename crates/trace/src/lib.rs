@@ -1,29 +1,22 @@
-//! The access event, Stripewise's trace format with its writer and readers, pattern statistics and workload generators.
+//! Readers of Stripewise's own trace format and of others, counts, pattern statistics and workload generators.
 #![deny(unsafe_code)]
 
 mod access;
-pub mod call;
-pub mod clock;
 pub mod counts;
 pub mod export;
-pub mod format;
 mod live;
 pub mod manifest;
 pub mod merging;
 pub mod program;
 pub mod reader;
-pub mod recorder;
 mod slots;
 pub mod statistics;
 pub mod trace;
 pub mod workload;
 
 pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
-pub use call::{Call, Level, Operation};
-pub use clock::{Ticks, now};
 pub use counts::{CountError, CountOptions, Counted, count, count_and_tell};
 pub use export::{ExportError, write_csv, write_parquet};
-pub use format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 pub use live::{LiveFile, LiveOptions, LiveRequest};
 pub use manifest::{Manifest, ManifestError};
 pub use merging::{MergeError, count_together};
@@ -32,7 +25,6 @@ pub use program::{
     TraceProgram, count_program,
 };
 pub use reader::{LineFault, ReadError, Warning};
-pub use recorder::{Meta, Recorder, Stage, StartError};
 pub use statistics::{
     Alignment, FileStatistics, HeatMap, SMALL_REQUEST, TraceStatistics, alignment, heat_map, statistics,
 };

@@ -28,7 +28,7 @@ pub enum ReadError {
     Foreign { path: PathBuf },
     #[error(
         "{path}: trace format version {found}; this Stripewise reads version {}: trace again, or use the Stripewise that wrote it",
-        crate::format::FORMAT_VERSION
+        stripewise_capture::format::FORMAT_VERSION
     )]
     Version { path: PathBuf, found: u32 },
     #[error("{path}: damaged header: {field} is {value}")]
@@ -65,7 +65,7 @@ pub enum Warning {
     CutInHeader { path: PathBuf, bytes: u64 },
     #[error(
         "{path}: cut off after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
-        expected_bytes.saturating_sub(*bytes).div_ceil(crate::format::SLOT_BYTES as u64)
+        expected_bytes.saturating_sub(*bytes).div_ceil(stripewise_capture::format::SLOT_BYTES as u64)
     )]
     Cut { path: PathBuf, bytes: u64, expected_bytes: u64 },
     #[error(
@@ -97,8 +97,11 @@ impl Trace {
                 names.push(entry.map_err(io)?.path());
             }
             names.sort();
-            let own: Vec<_> =
-                names.iter().filter(|name| has_extension(name, crate::format::EXTENSION)).cloned().collect();
+            let own: Vec<_> = names
+                .iter()
+                .filter(|name| has_extension(name, stripewise_capture::format::EXTENSION))
+                .cloned()
+                .collect();
             if !own.is_empty() || path.join(crate::manifest::MANIFEST_NAME).exists() {
                 return own::read_directory(path, &own);
             }

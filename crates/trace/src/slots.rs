@@ -1,11 +1,11 @@
 //! Slots made in memory: how readers of other formats and workload generators produce what the recorder would have written.
 
-use crate::format::{
+use std::io::Write;
+use std::path::Path;
+use stripewise_capture::format::{
     CommunicatorKey, Definition, FileKey, HEADER_BYTES, Header, NAME_LIMIT, RawEvent, Slot, continuation,
     definition_slots, slot_to_bytes,
 };
-use std::io::Write;
-use std::path::Path;
 
 /// The slots of one process.
 #[derive(Default)]

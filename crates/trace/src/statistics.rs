@@ -13,13 +13,13 @@ pub use alignment::{Alignment, SMALL_REQUEST, alignment};
 pub use heat_map::{HeatMap, heat_map};
 pub use sizes::SIZES_APART;
 
-use crate::call::{Level, Operation};
 use crate::counts::{CountError, CountOptions, Counted, count_and_tell};
 use crate::trace::{Chunk, Event, FileIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
 use sizes::Sizes;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
+use stripewise_capture::call::{Level, Operation};
 use stripewise_layout::{Direction, RegionIndex};
 
 /// How a process goes through a file.

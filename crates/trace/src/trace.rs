@@ -7,9 +7,6 @@ mod scan;
 mod slots;
 mod timeline;
 
-use crate::call::{Call, Level, Operation};
-use crate::clock::Clock;
-use crate::format::{CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes};
 use crate::manifest::Manifest;
 use crate::reader::Warning;
 use rayon::prelude::*;
@@ -17,6 +14,9 @@ use scan::Scan;
 pub(crate) use slots::Slots;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use stripewise_capture::call::{Call, Level, Operation};
+use stripewise_capture::clock::Clock;
+use stripewise_capture::format::{CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes};
 use stripewise_layout::FileOffset;
 use timeline::Timeline;
 pub(crate) use timeline::{ClockFacts, TickRange};
@@ -402,7 +402,7 @@ impl Process {
 pub(crate) fn decode_at(slots: &[[u8; SLOT_BYTES]], index: usize) -> Option<RawEvent> {
     let slot = slot_from_bytes(slots.get(index)?);
     // Only records of more than 32 bits need the next slot.
-    let next: Option<Slot> = if (slot[0] >> 8) as u8 & crate::format::flag::EXTENDED == 0 {
+    let next: Option<Slot> = if (slot[0] >> 8) as u8 & stripewise_capture::format::flag::EXTENDED == 0 {
         None
     } else {
         slots.get(index + 1).map(slot_from_bytes)

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use stripewise_capture::{Call, FileKey, Meta, RawEvent, Recorder, Stage, StartError, Ticks, now};
 use stripewise_layout::FileOffset;
-use stripewise_trace::{Call, FileKey, Meta, RawEvent, Recorder, Stage, StartError, Ticks, Trace, Warning, now};
+use stripewise_trace::{Trace, Warning};
 
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()

@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use stripewise_capture::format;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
-use stripewise_trace::{CountOptions, FileAccess, Trace, count_together, format};
+use stripewise_trace::{CountOptions, FileAccess, Trace, count_together};
 
 /// Which files are planned, and for which windows.
 pub(crate) struct Selection {

@@ -13,8 +13,9 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use stripewise_capture::format;
 use stripewise_trace::manifest::MANIFEST_NAME;
-use stripewise_trace::{Manifest, Trace, Warning, format};
+use stripewise_trace::{Manifest, Trace, Warning};
 
 /// A trace directory that a run fills.
 pub(crate) struct Capture {

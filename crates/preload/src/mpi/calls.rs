@@ -5,10 +5,10 @@ use super::{Family, Next, family, files, hints, initialised, missing, text};
 use crate::capture;
 use crate::process;
 use std::ffi::{CStr, c_int};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock;
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock;
-use stripewise_trace::format::NO_OFFSET;
 
 type Arguments = [usize; 6];
 

@@ -6,10 +6,10 @@ use crate::process;
 use libc::c_int;
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{self, Ticks};
+use stripewise_capture::format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock::{self, Ticks};
-use stripewise_trace::format::{CommunicatorKey, FileKey, NO_OFFSET, RawEvent};
 
 #[derive(Clone, Copy)]
 pub(super) struct Known {

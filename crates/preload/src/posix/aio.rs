@@ -12,10 +12,10 @@ use crate::redirect::aio as redirected;
 use libc::{aiocb, c_int, sigevent, ssize_t};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{self, Ticks};
+use stripewise_capture::format::{FileKey, NO_OFFSET};
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock::{self, Ticks};
-use stripewise_trace::format::{FileKey, NO_OFFSET};
 
 /// A captured request whose result was not taken yet.
 struct Pending {

@@ -8,8 +8,8 @@ use crate::redirect::data as redirected;
 use crate::redirect::{Moved, Open};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::Errno;
+use stripewise_capture::call::Call;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
 
 #[inline(always)]
 fn transfer(
@@ -142,7 +142,7 @@ interpose! {
             }
             Known::Managed(open) => {
                 let mut place = 0;
-                let done = super::managed_unit(Call::Lseek, &open, stripewise_trace::format::NO_OFFSET, 0, || {
+                let done = super::managed_unit(Call::Lseek, &open, stripewise_capture::format::NO_OFFSET, 0, || {
                     place = redirected::seek(&open, fd, offset, whence)?;
                     Ok(())
                 });

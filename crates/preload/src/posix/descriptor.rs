@@ -8,8 +8,8 @@ use crate::redirect;
 use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
 use std::ffi::c_void;
-use stripewise_trace::call::Call;
-use stripewise_trace::format::NO_OFFSET;
+use stripewise_capture::call::Call;
+use stripewise_capture::format::NO_OFFSET;
 
 /// Whether the descriptor is one that the library keeps for itself. A program that closes everything it finds must
 /// not close these; to it they are not open.

@@ -8,9 +8,9 @@ use crate::real::interpose;
 use crate::redirect::extent as redirected;
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::io::Errno;
+use stripewise_capture::call::Call;
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::format::NO_OFFSET;
 
 /// Calls `real` and records it with a fixed place and length.
 fn recorded(call: Call, fd: c_int, offset: u64, bytes: u64, real: impl FnOnce() -> c_int) -> c_int {

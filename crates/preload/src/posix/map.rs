@@ -10,8 +10,8 @@ use crate::real::interpose;
 use crate::redirect::map as redirected;
 use libc::{c_int, c_void, off_t, size_t};
 use rustix::io::Errno;
+use stripewise_capture::call::Call;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
 
 interpose! {
     fn mmap[mmap64] (

@@ -7,9 +7,9 @@ use crate::real::interpose;
 use crate::redirect::names as redirected;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, gid_t, mode_t, off_t, timespec, timeval, uid_t, utimbuf};
 use std::ffi::CStr;
+use stripewise_capture::call::Call;
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::format::NO_OFFSET;
 
 /// A call that takes a name away: noted before, if it is a managed file's.
 fn unlinking(directory: c_int, path: *const c_char, real: impl FnOnce() -> c_int) -> c_int {

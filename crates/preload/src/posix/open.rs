@@ -14,8 +14,8 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock::Ticks;
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::Ticks;
 
 /// The flags as the kernel needs them, and what is left to do after its open.
 struct Plan {

@@ -14,10 +14,10 @@ use crate::redirect;
 use crate::redirect::stdio as redirected;
 use libc::{FILE, c_char, c_int, c_long, c_void, fpos_t, off_t, size_t};
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{self, Ticks};
+use stripewise_capture::format::{FileKey, NO_OFFSET};
 use stripewise_layout::FileOffset;
-use stripewise_trace::call::Call;
-use stripewise_trace::clock::{self, Ticks};
-use stripewise_trace::format::{FileKey, NO_OFFSET};
 
 unsafe extern "C" {
     fn ftello(stream: *mut FILE) -> off_t;

@@ -5,10 +5,10 @@ use super::classes::{ClassKey, Classes, Limits};
 use super::hashing::{Quick, SPREAD};
 use super::instants::{Instants, Place};
 use super::table::{Slice, Small, Table};
-use crate::call::{Call, Level, Operation};
-use crate::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
 use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, decode_at};
 use std::collections::HashMap;
+use stripewise_capture::call::{Call, Level, Operation};
+use stripewise_capture::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
 
 /// What a record's first byte means to the counting.
 mod kind {

@@ -3,13 +3,13 @@
 use super::classes::{self, ClassKey};
 use super::*;
 use crate::access::{ClassIndex, Company, RegionAccess, Slices, WindowAccess};
-use crate::call::{Call, Level};
-use crate::clock::{Clock, Ticks};
-use crate::format::{ClockPair, FileKey, Header, RawEvent};
 use crate::slots::SlotBuffer;
 use crate::trace::{NodeIndex, ProcessIndex};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stripewise_capture::call::{Call, Level};
+use stripewise_capture::clock::{Clock, Ticks};
+use stripewise_capture::format::{ClockPair, FileKey, Header, RawEvent};
 use stripewise_layout::{Direction, FileOffset, RegionGeometry, RegionIndex};
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ fn plainly(trace: &Trace, options: &CountOptions) -> Vec<FileAccess> {
         }
         let file = file.0 as usize;
         let size = sizes.entry(file).or_insert(0);
-        if event.operation() == crate::Operation::Truncate {
+        if event.operation() == stripewise_capture::Operation::Truncate {
             *size = (*size).max(event.offset.0);
         }
         if !event.operation().is_data() || event.bytes == 0 {
@@ -59,7 +59,7 @@ fn plainly(trace: &Trace, options: &CountOptions) -> Vec<FileAccess> {
         let window = (event.start.0 / window_ns(options)) as u32;
         windows = windows.max(window + 1);
         for piece in geometry.pieces(event.offset, event.bytes) {
-            let is_write = event.operation() == crate::Operation::Write;
+            let is_write = event.operation() == stripewise_capture::Operation::Write;
             let cell = cells.entry(file).or_default().entry((window, piece.region.0)).or_default();
             cell.keys.push(ClassKey::new(is_write, !sequential, piece.length));
             cell.users.insert((trace.process(event.process).node, event.process));

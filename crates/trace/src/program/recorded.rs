@@ -6,10 +6,10 @@
 //! and are not known; with [`Pacing::OwnTimes`] the times keep processes together as they were.
 
 use super::{FileShape, IoRequest, Program, ProgramFile, Step};
-use crate::call::Operation;
 use crate::trace::{Event, FileIndex, ProcessIndex, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use stripewise_capture::call::Operation;
 use stripewise_layout::Direction;
 
 /// When a process makes its next request.

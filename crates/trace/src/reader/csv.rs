@@ -2,14 +2,14 @@
 
 use super::gather::{Gatherer, ProcessName, Row};
 use super::{LineFault, ReadError};
-use crate::call::{Call, Operation};
-use crate::clock::Ticks;
 use crate::export::COLUMNS;
-use crate::format::{FileKey, NO_OFFSET, RawEvent};
 use crate::trace::Trace;
 use csv::StringRecord;
 use std::path::Path;
 use std::str::FromStr;
+use stripewise_capture::call::{Call, Operation};
+use stripewise_capture::clock::Ticks;
+use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
 use stripewise_layout::FileOffset;
 
 pub(super) fn read(path: &Path) -> Result<Trace, ReadError> {

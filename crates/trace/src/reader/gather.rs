@@ -1,11 +1,11 @@
 //! Gathers the calls of other formats, process by process, into slots.
 
-use crate::clock::Ticks;
-use crate::format::{CommunicatorKey, FileKey, RawEvent};
 use crate::slots::SlotBuffer;
 use crate::trace::{ClockFacts, ProcessSource, Slots};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use stripewise_capture::clock::Ticks;
+use stripewise_capture::format::{CommunicatorKey, FileKey, RawEvent};
 
 /// Who a process is, as far as text formats tell.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

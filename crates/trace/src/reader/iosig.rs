@@ -8,11 +8,11 @@
 
 use super::gather::{Gatherer, ProcessName, Row};
 use super::{LineFault, ReadError};
-use crate::call::{Call, Level};
-use crate::clock::Ticks;
-use crate::format::{FileKey, NO_OFFSET, RawEvent};
 use crate::trace::Trace;
 use std::path::{Path, PathBuf};
+use stripewise_capture::call::{Call, Level};
+use stripewise_capture::clock::Ticks;
+use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
 use stripewise_layout::{FileOffset, input};
 
 /// errno of calls that failed for a reason that the format does not tell: EIO.

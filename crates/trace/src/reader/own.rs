@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 use super::{ReadError, Warning};
-use crate::format::{HEADER_BYTES, Header, HeaderFault, MAGIC};
 use crate::manifest::Manifest;
 use crate::trace::{ProcessSource, Slots, Trace};
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use stripewise_capture::format::{HEADER_BYTES, Header, HeaderFault, MAGIC};
 
 pub(super) fn read_directory(directory: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
     let manifest = if directory.as_os_str().is_empty() { None } else { Manifest::read(directory)? };
@@ -28,7 +28,7 @@ fn read_process(path: &Path, warnings: &mut Vec<Warning>) -> Result<Option<Proce
     let mut file = File::open(path).map_err(io)?;
     let mut page = Vec::with_capacity(HEADER_BYTES);
     file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut page).map_err(io)?;
-    let is_own = super::has_extension(path, crate::format::EXTENSION);
+    let is_own = super::has_extension(path, stripewise_capture::format::EXTENSION);
     // A process that was killed before its first record leaves an empty file or a header of zeros.
     if page.len() < HEADER_BYTES || page.iter().all(|byte| *byte == 0) {
         let known = page.len().min(MAGIC.len());
@@ -60,7 +60,7 @@ fn read_process(path: &Path, warnings: &mut Vec<Warning>) -> Result<Option<Proce
     };
     let length = slots.byte_len() + HEADER_BYTES as u64;
     // A process that did not finish has not said how long its file is; then only a part of a record shows.
-    let expected_bytes = header.used_bytes.max(length.next_multiple_of(crate::format::SLOT_BYTES as u64));
+    let expected_bytes = header.used_bytes.max(length.next_multiple_of(stripewise_capture::format::SLOT_BYTES as u64));
     if length < expected_bytes {
         warnings.push(Warning::Cut { path: path.to_owned(), bytes: length, expected_bytes });
     }

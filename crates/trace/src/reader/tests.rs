@@ -1,13 +1,13 @@
 use super::*;
-use crate::call::{Call, Level};
-use crate::clock::{Clock, Ticks};
 use crate::export::{COLUMNS, write_csv};
-use crate::format::{
-    ClockPair, CommunicatorKey, FORMAT_VERSION, FileKey, HEADER_BYTES, Header, NO_OFFSET, RawEvent, at,
-};
 use crate::slots::SlotBuffer;
 use proptest::prelude::*;
 use std::fs;
+use stripewise_capture::call::{Call, Level};
+use stripewise_capture::clock::{Clock, Ticks};
+use stripewise_capture::format::{
+    ClockPair, CommunicatorKey, FORMAT_VERSION, FileKey, HEADER_BYTES, Header, NO_OFFSET, RawEvent, at,
+};
 use stripewise_layout::FileOffset;
 
 fn header(pid: u32) -> Header<'static> {

@@ -1,8 +1,8 @@
 //! How many requests do not fit the stripes: Table 1 of iBridge.
 
-use crate::format::NO_OFFSET;
 use crate::trace::{FileIndex, Trace};
 use rayon::prelude::*;
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::ByteCount;
 
 /// Requests below this size are random in iBridge's sense: 20 KiB.

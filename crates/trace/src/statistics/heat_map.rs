@@ -1,7 +1,7 @@
 //! Where in a file and when: a grid of time by offset.
 
-use crate::format::NO_OFFSET;
 use crate::trace::{FileIndex, Trace};
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::Direction;
 
 /// Requests and bytes per cell; row 0 is the file's begin, column 0 the trace's. Cells lie row after row.
@@ -70,7 +70,7 @@ pub fn heat_map(trace: &Trace, file: FileIndex, columns: usize, rows: usize) -> 
     for event in requests() {
         let column = scale(event.start.0, duration, columns);
         let first_row = scale(event.offset.0, size_bytes, rows);
-        let is_read = event.operation() == crate::call::Operation::Read;
+        let is_read = event.operation() == stripewise_capture::call::Operation::Read;
         let (counts, bytes) = if is_read {
             (&mut map.read_requests, &mut map.read_bytes)
         } else {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::call::Call;
-use crate::clock::{Clock, Ticks};
-use crate::format::{ClockPair, Header, NO_OFFSET, RawEvent};
 use crate::slots::SlotBuffer;
 use crate::workload::{Pattern, TraceShape, Workload, write_trace};
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{Clock, Ticks};
+use stripewise_capture::format::{ClockPair, Header, NO_OFFSET, RawEvent};
 use stripewise_layout::{ByteCount, FileOffset};
 
 /// The requests of a process: call, offset, bytes.

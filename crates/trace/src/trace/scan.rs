@@ -1,12 +1,12 @@
 //! The first look at the slots of a process: definitions, and what the merge needs to know of the records.
 
 use super::{Communicator, Slots, decode_at, text};
-use crate::call::{Call, Level};
-use crate::format::{
-    CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
-};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use stripewise_capture::call::{Call, Level};
+use stripewise_capture::format::{
+    CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
+};
 
 pub(super) const POSIX_DATA: u8 = 1;
 pub(super) const MPI_DATA: u8 = 2;

@@ -1,9 +1,9 @@
 //! The slots of one process: mapped from its file, or in memory.
 #![allow(unsafe_code)]
 
-use crate::format::{HEADER_BYTES, SLOT_BYTES};
 use memmap2::{Mmap, UncheckedAdvice};
 use std::ops::Range;
+use stripewise_capture::format::{HEADER_BYTES, SLOT_BYTES};
 
 /// The slots of one process, the header already taken off.
 #[derive(Debug)]

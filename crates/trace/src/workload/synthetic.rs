@@ -1,12 +1,12 @@
 //! A generated program as a recorded trace, with invented times.
 
 use super::{Generator, WorkloadError};
-use crate::call::Call;
-use crate::clock::{Clock, Ticks};
-use crate::format::{ClockPair, Header, RawEvent};
 use crate::manifest::Manifest;
 use crate::slots::SlotBuffer;
 use std::path::Path;
+use stripewise_capture::call::Call;
+use stripewise_capture::clock::{Clock, Ticks};
+use stripewise_capture::format::{ClockPair, Header, RawEvent};
 use stripewise_layout::Direction;
 
 /// When and where the requests of a synthetic trace happen.
@@ -55,14 +55,21 @@ pub fn write_trace(generator: &Generator, shape: &TraceShape, directory: &Path) 
         let mut slots = SlotBuffer::default();
         let file = slots.define_file(shape.file.as_bytes());
         let at = |ns: u64| Ticks(1_000_000 + ns);
-        slots.push_event(&RawEvent::new(Call::Open, file, crate::format::NO_OFFSET, 0, at(0), at(0)));
+        slots.push_event(&RawEvent::new(Call::Open, file, stripewise_capture::format::NO_OFFSET, 0, at(0), at(0)));
         let mut start = 0;
         for request in generator.requests(rank) {
             let end = at(start + shape.duration_ns);
             slots.push_event(&RawEvent::new(call, file, request.offset, request.bytes, at(start), end));
             start += shape.interval_ns;
         }
-        slots.push_event(&RawEvent::new(Call::Close, file, crate::format::NO_OFFSET, 0, at(start), at(start)));
+        slots.push_event(&RawEvent::new(
+            Call::Close,
+            file,
+            stripewise_capture::format::NO_OFFSET,
+            0,
+            at(start),
+            at(start),
+        ));
         let header = Header {
             clock: Clock::Monotonic,
             pid: 1000 + rank,
@@ -80,7 +87,7 @@ pub fn write_trace(generator: &Generator, shape: &TraceShape, directory: &Path) 
             node: node.as_bytes(),
             program: b"synthetic",
         };
-        let path = directory.join(format!("{node}.{}.{}", header.pid, crate::format::EXTENSION));
+        let path = directory.join(format!("{node}.{}.{}", header.pid, stripewise_capture::format::EXTENSION));
         slots.write(&path, &header).map_err(|source| WorkloadError::Io { path, source })?;
     }
     Ok(())

@@ -3,8 +3,8 @@
 
 use std::ffi::CString;
 use std::time::Instant;
+use stripewise_capture::{Call, Meta, RawEvent, Recorder, now};
 use stripewise_layout::FileOffset;
-use stripewise_trace::{Call, Meta, RawEvent, Recorder, now};
 
 const RECORDS: u64 = 10_000_000;
 
@@ -41,7 +41,7 @@ fn main() {
 }
 
 #[inline(never)]
-fn one(recorder: &Recorder, file: stripewise_trace::FileKey, number: u64) {
+fn one(recorder: &Recorder, file: stripewise_capture::FileKey, number: u64) {
     let start = now();
     recorder.record(&RawEvent::new(Call::Pwrite, file, FileOffset(number << 12), 4096, start, now()));
 }
