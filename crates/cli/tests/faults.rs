@@ -8,6 +8,8 @@ mod access;
 mod capture;
 #[path = "faults/driver.rs"]
 mod driver;
+#[path = "faults/hanging.rs"]
+mod hanging;
 #[path = "faults/inputs.rs"]
 mod inputs;
 #[path = "faults/instructions.rs"]
@@ -34,6 +36,8 @@ mod servers;
 mod sizes;
 #[path = "faults/state_full.rs"]
 mod state_full;
+#[path = "faults/stopping.rs"]
+mod stopping;
 #[path = "faults/stubs.rs"]
 mod stubs;
 #[path = "faults/tables.rs"]

@@ -593,14 +593,26 @@ impl Core {
         self.done_locked(control, &Request::Close { file }, &[])
     }
 
-    /// The last handle of an open is gone.
+    /// The last handle of an open is gone. The objects are closed without the lock, which everybody needs who opens a file: a server that does not answer
+    /// keeps whoever closes waiting.
     pub(crate) fn close(&self, file: FileId, writable: bool, shared: &Arc<SharedFile>) -> Result<(), ClientError> {
         let mut control = self.control();
         // A new open may have taken the place meanwhile.
         if control.open.get(&(file, writable)).is_some_and(|entry| Arc::ptr_eq(&entry.shared, shared)) {
             control.open.remove(&(file, writable));
         }
-        self.leave(&mut control, file, shared)
+        let Some((slot, _)) = self.identity() else { return Ok(()) };
+        if shared.slots.drop_user(slot) > 0 {
+            return Ok(());
+        }
+        drop(control);
+        self.objects.close_file(file);
+        let mut control = self.control();
+        // Opened again meanwhile: the broker is told by the close that follows.
+        if control.open.keys().any(|(open, _)| *open == file) {
+            return Ok(());
+        }
+        self.done_locked(&mut control, &Request::Close { file }, &[])
     }
 
     /// Looks whether the broker is there, and for a successor if not. For those who wait for something that a broker must do.

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 /// Prints what each line of its input is in Python, or the name of the error that it gives.
 const PROGRAM: &str = "\
-import os, sys, errno, hashlib
+import os, sys, errno, hashlib, threading
 os.write(1, b'ready %d\\n' % os.getpid())
 for line in sys.stdin:
     try:

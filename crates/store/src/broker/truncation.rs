@@ -17,15 +17,18 @@ use crate::protocol::Refusal;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use crate::server::{ObjectName, Ownership, ServerBackend, ServerError};
 use crate::shared::control::RegionState;
+use crate::shared::slots::InFlight;
 use repeated::UnderWay;
 use rustix::fd::AsFd;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 
 /// How long a truncation waits for I/O in flight before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// When I/O takes so long, its servers are asked whether they answer.
+const LONG: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -152,10 +155,10 @@ impl Core {
         self.cut_leftovers(managed, inner, work)
     }
 
-    /// Waits until no living process has I/O in flight on the file; the gate is shut.
+    /// Waits until no living process has I/O in flight on the file; the gate is shut. An error: it does not end, above all where a server does not answer.
     pub(super) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
         let start = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut asked) = (FIRST_PAUSE, start);
         loop {
             let busy = managed.slots.users().find(|(slot, incarnation)| {
                 managed.slots.in_flight(*slot).next().is_some() && self.is_alive(*slot, *incarnation)
@@ -165,13 +168,33 @@ impl Core {
                 let holder = format!("process {}, whose I/O does not end", self.processes.process_id(slot));
                 return Err(Refusal::Busy { file: managed.file, holder });
             }
+            if asked.elapsed() > LONG {
+                self.ask_servers_of(managed, managed.slots.in_flight(slot))?;
+                asked = Instant::now();
+            }
             std::thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 
+    /// Whether the servers of this I/O answer; those that cannot be used for other reasons fail it themselves.
+    fn ask_servers_of(&self, managed: &Managed, in_flight: impl Iterator<Item = InFlight>) -> Result<(), Refusal> {
+        let mut asked = BTreeSet::new();
+        for region in in_flight.flat_map(|io| (io.first.0..=io.last.0).map(RegionIndex)) {
+            let RegionState::Placed { view, .. } = managed.control.region(region) else { continue };
+            for stripe in view.stripes() {
+                if asked.insert(stripe.server)
+                    && let Err(error @ ServerError::NotAnswering { .. }) = self.server(stripe.server)?.probe()
+                {
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn probe_cut(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let mut probed = std::collections::BTreeSet::new();
+        let mut probed = BTreeSet::new();
         for (_, placed) in affected(inner, size_bytes) {
             for stripe in placed.layout.stripes() {
                 if probed.insert(stripe.server) {

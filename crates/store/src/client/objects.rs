@@ -58,14 +58,11 @@ impl Entry {
             && self.seat.load(Relaxed) == key.seat()
     }
 
-    /// Closes the entry unless it is pinned or closed already; with the cache's lock held.
-    fn close(&self) -> bool {
-        let closed = self.state.compare_exchange(OPEN, 0, AcqRel, Relaxed).is_ok();
-        if closed {
-            // SAFETY: the number went in by `into_number`; the exchange lets one closer through.
-            drop(unsafe { Descriptor::from_number(self.descriptor.load(Relaxed)) });
-        }
-        closed
+    /// Takes the descriptor out, unless it is pinned or out already; with the cache's lock held.
+    fn take(&self) -> Option<Descriptor> {
+        let taken = self.state.compare_exchange(OPEN, 0, AcqRel, Relaxed).is_ok();
+        // SAFETY: the number went in by `into_number`; the exchange lets one taker through.
+        taken.then(|| unsafe { Descriptor::from_number(self.descriptor.load(Relaxed)) })
     }
 }
 
@@ -147,6 +144,8 @@ impl ObjectCache {
 
     /// Takes in a newly opened descriptor; another thread may have been first, then its descriptor is used.
     pub(crate) fn insert(&self, key: &ObjectKey, descriptor: Descriptor) -> Pin<'_> {
+        // Closed when the lock is free: a server that does not answer keeps whoever closes waiting.
+        let mut evicted = None;
         let _changing = self.changing.lock();
         if let Some(pin) = self.find(key) {
             return pin;
@@ -157,7 +156,10 @@ impl ObjectCache {
             // The one unused longest first; one that is pinned at this instant is passed over.
             let mut order: [usize; WAYS] = std::array::from_fn(|way| way);
             order.sort_unstable_by_key(|way| std::cmp::Reverse(now.wrapping_sub(set[*way].used.load(Relaxed))));
-            order.into_iter().map(|way| &set[way]).find(|entry| entry.close())
+            order.into_iter().map(|way| &set[way]).find(|entry| {
+                evicted = entry.take();
+                evicted.is_some()
+            })
         });
         let Some(entry) = victim else { return Pin::Passing(descriptor) };
         entry.file.store(key.object.file.0, Relaxed);
@@ -173,12 +175,13 @@ impl ObjectCache {
 
     /// Closes what is open of `file` (an open descriptor would keep a freed object's space).
     pub(crate) fn close_file(&self, file: FileId) {
-        let _changing = self.changing.lock();
-        for entry in &self.entries {
-            if entry.file.load(Relaxed) == file.0 {
-                entry.close();
-            }
-        }
+        let taken: Vec<Descriptor> = {
+            let _changing = self.changing.lock();
+            let entries = self.entries.iter().filter(|entry| entry.file.load(Relaxed) == file.0);
+            entries.filter_map(Entry::take).collect()
+        };
+        // Without the lock: see `insert`.
+        drop(taken);
     }
 
     pub(crate) fn take_for_fork(&self) {
@@ -199,9 +202,7 @@ impl ObjectCache {
 
 impl Drop for ObjectCache {
     fn drop(&mut self) {
-        for entry in &self.entries {
-            entry.close();
-        }
+        self.entries.iter().for_each(|entry| drop(entry.take()));
     }
 }
 

@@ -1,0 +1,165 @@
+//! A server whose mount does not answer: who needs it waits or is told so, and everything else goes on.
+
+use crate::driver::Driver;
+use crate::stopping::StoppingMount;
+use crate::support::{Place, noise};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// The broker waits 5 s for a call once; the rest is for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SIZE: usize = 3 << 20;
+
+/// Servers `near` and `far` (disks) and `flash` (an SSD), of which `far` can be stopped; a file striped over both disks, and one on flash.
+fn stopping() -> Option<(StoppingMount, Place)> {
+    let place = Place::new();
+    for name in ["near", "far", "below-far", "flash", "disks", "quick"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    let mount = StoppingMount::new(&place, "below-far", "far")?;
+    let servers = ["--server", "near=hdd:near", "--server", "far=hdd:far", "--server", "flash=ssd:flash"];
+    place.done(&[&["init", "--region", "1MiB"][..], &servers].concat());
+    place.done(&["manage", "disks", "--class", "hdd"]);
+    place.done(&["manage", "quick", "--class", "ssd"]);
+    place.write("data", &noise(SIZE));
+    place.done(&["cp", "data", "disks/file"]);
+    place.done(&["cp", "data", "disks/other"]);
+    place.done(&["cp", "data", "quick/file"]);
+    Some((mount, place))
+}
+
+fn within<T>(what: &str, patience: Duration, act: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let result = act();
+    assert!(begun.elapsed() < patience, "{what} took {:?}", begun.elapsed());
+    result
+}
+
+fn sum(file: &str) -> String {
+    format!("hashlib.sha256(os.pread({file}, {SIZE}, 0)).hexdigest()")
+}
+
+fn in_a_thread(name: &str, step: &str) -> String {
+    format!(
+        "[({name} := []), ({name}_thread := threading.Thread(target=lambda: {name}.append({step}), daemon=True)).start()][1]"
+    )
+}
+
+fn open(name: &str) -> String {
+    format!("os.open('{name}', os.O_RDWR | os.O_CREAT, 0o644)")
+}
+
+fn threads_of(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// One thread of a program waits in the kernel for the server; its other threads, their files and new ones go on.
+#[test]
+fn a_mount_that_stops_answering_holds_up_only_the_threads_that_need_it() {
+    let Some((mount, place)) = stopping() else { return };
+    let mut driver = Driver::start(&place, &[]);
+    driver.ask(&format!(
+        "[(f := {}), (g := {}), (h := {})]",
+        open("disks/file"),
+        open("quick/file"),
+        open("disks/third")
+    ));
+    assert_eq!(driver.ask(&format!("os.pwrite(h, b'h' * {SIZE}, 0)")), SIZE.to_string());
+    let whole = driver.ask(&sum("f"));
+    assert_eq!(driver.ask(&sum("g")), whole);
+    mount.stop();
+    driver.ask(&in_a_thread("read", &sum("f")));
+    driver.ask(&in_a_thread("written", "os.pwrite(f, b'w' * (1 << 20), 1 << 20)"));
+    // Its close is one more call that the server does not answer.
+    driver.ask(&in_a_thread("closed", "os.close(h)"));
+    let steps = [
+        (sum("g"), whole.clone()),
+        ("os.pwrite(g, b'x' * 5000, 1 << 20)".to_owned(), "5000".to_owned()),
+        ("os.fstat(f).st_size, os.stat('disks/file').st_size".to_owned(), format!("({SIZE}, {SIZE})")),
+        ("len(os.pread(f, 4096, 0))".to_owned(), "4096".to_owned()),
+        (format!("(n := {}) > 0", open("quick/new")), "True".to_owned()),
+        (format!("os.pwrite(n, b'n' * {SIZE}, 0)"), SIZE.to_string()),
+        // New regions are placed around it.
+        (format!("(d := {}) > 0", open("disks/new")), "True".to_owned()),
+        (format!("os.pwrite(d, b'd' * {SIZE}, 0)"), SIZE.to_string()),
+        (format!("os.pread(d, {SIZE}, 0) == b'd' * {SIZE}, os.fsync(d), os.close(d)"), "(True, None, None)".to_owned()),
+        ("os.ftruncate(f, 1000)".to_owned(), "EIO".to_owned()),
+    ];
+    for (step, expected) in &steps {
+        assert_eq!(&within(step, PATIENCE, || driver.ask(step)), expected, "{step}");
+    }
+    assert_eq!(driver.ask("read, written, closed"), "([], [], [])", "they wait");
+    mount.go_on();
+    let ended = "[thread.join(60) for thread in (read_thread, written_thread, closed_thread)], written, closed";
+    assert_eq!(driver.ask(ended), format!("([None, None, None], [{}], [None])", 1 << 20));
+    // Both were under way at once: the read may have seen the write or not.
+    assert_eq!(driver.ask("len(read)"), "1");
+    let expected = "os.pread(f, 3 << 20, 0) == open('data', 'rb').read()[:1 << 20] + b'w' * (1 << 20) + open('data', 'rb').read()[2 << 20:]";
+    assert_eq!(driver.ask(expected), "True");
+    assert_eq!(driver.ask("os.ftruncate(f, 1000), os.fstat(f).st_size"), "(None, 1000)");
+    let said = String::from_utf8(driver.end().stderr).unwrap();
+    assert!(said.contains("server far has not answered for"), "{said}");
+    assert!(place.command(&["cat", "disks/third"]).output().unwrap().stdout == vec![b'h'; SIZE]);
+}
+
+#[test]
+fn while_a_mount_does_not_answer_commands_and_the_broker_go_on() {
+    let Some((mount, place)) = stopping() else { return };
+    // Whoever runs first is the broker.
+    let driver = Driver::start(&place, &[]);
+    let threads = || threads_of(driver.runner());
+    let before = threads();
+    mount.stop();
+    let quick = place.read("data");
+    for (words, status) in [
+        (&["ls"][..], 0),
+        (&["stat", "disks/file"], 0),
+        (&["stat", "quick/file"], 0),
+        (&["check"], 1),
+        (&["cp", "data", "quick/copy"], 0),
+        (&["cp", "data", "disks/copy"], 0),
+        (&["cat", "quick/copy"], 0),
+        (&["cat", "disks/copy"], 0),
+        (&["rm", "disks/copy"], 0),
+        // What it has there is freed when it answers.
+        (&["rm", "disks/other"], 0),
+        (&["check", "--repair"], 1),
+        (&["run", "--", "stat", "disks/file"], 0),
+        (&["run", "--", "cmp", "data", "quick/file"], 0),
+    ] {
+        let said = within(&words.join(" "), PATIENCE, || place.command(words).output().unwrap());
+        let err = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(status), "{words:?}: {err}");
+        let out = String::from_utf8_lossy(&said.stdout);
+        match words[0] {
+            "cat" => assert!(said.stdout == quick, "{words:?}"),
+            "check" => assert!(out.contains("server far has not answered for"), "{out}"),
+            _ => {}
+        }
+    }
+    // What cannot be done without the server fails and names it.
+    let words = ["restripe", "disks/file", "--layout", "flash 64KiB"];
+    let said = within("restripe", PATIENCE, || place.say(&words));
+    assert!(said.status == 2 && said.err.contains("server far has not answered for"), "{}", said.err);
+    let start = |words: &[&str]| place.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let crowd: Vec<Child> =
+        (0..16).map(|number| start(&[&["check"][..], &["stat", "disks/file"]][number % 2][..])).collect();
+    let mut most = 0;
+    for mut child in crowd {
+        while child.try_wait().unwrap().is_none() {
+            most = most.max(threads());
+            std::thread::yield_now();
+        }
+    }
+    // At most 16 for the server that hangs, and those that serve; not one for each request that ever met it.
+    assert!(most < before + 40, "{most} threads, {before} before");
+    mount.go_on();
+    place.done(&["restripe", "disks/file", "--layout", "flash 64KiB"]);
+    assert!(place.command(&["cat", "disks/file"]).output().unwrap().stdout == quick);
+    place.done(&["check", "--repair"]);
+    let checked = place.say(&["check"]);
+    assert_eq!((checked.status, checked.out.as_str()), (0, ""), "{}", checked.err);
+    assert!(driver.end().status.success());
+}
