@@ -57,6 +57,7 @@ mod table;
 mod trace;
 mod transfer;
 mod unmanage;
+mod waiting;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 use crate::calibrate::PROFILE_FILE;
 use crate::context::Context;
+use crate::waiting::Waiting;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,6 +20,7 @@ use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 // The client goes before the broker that it may be talking to: fields are dropped in this order.
 pub(crate) struct Store {
+    _waiting: Option<Waiting>,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
     /// None: held by whoever made this store.
@@ -51,6 +53,7 @@ fn read_cost(server: &ServerProfile) -> ReadCost {
 impl Store {
     pub(crate) fn open(context: &Context) -> Result<Self> {
         let cluster = context.cluster()?;
+        let waiting = Waiting::begin(context.voice(), &cluster);
         let broker = serve(context, &cluster)?;
         let client = Client::connect(&cluster.state, ClientOptions::default())?;
         if client.cluster() != cluster.id {
@@ -66,13 +69,13 @@ impl Store {
         if let Some(stations) = client.stations() {
             stations.set_pace(Pace::Host);
         }
-        Ok(Self { client, cluster, broker: Some(broker) })
+        Ok(Self { _waiting: Some(waiting), client, cluster, broker: Some(broker) })
     }
 
     /// A store beside a broker that the caller keeps, here or in another process.
     pub(crate) fn beside(cluster: Cluster) -> Result<Self> {
         let client = Client::connect(&cluster.state, ClientOptions::default())?;
-        Ok(Self { client, cluster, broker: None })
+        Ok(Self { _waiting: None, client, cluster, broker: None })
     }
 
     /// Whether this store's own broker serves, which ends with it.

@@ -434,6 +434,8 @@ pub struct ServerUsage {
     pub drained: bool,
     /// What is wrong with the server now, if anything.
     pub fault: Option<String>,
+    /// For how long it has not answered.
+    pub silent_s: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

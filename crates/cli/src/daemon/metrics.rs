@@ -154,6 +154,7 @@ mod tests {
             objects: 2,
             drained: true,
             fault: Some("gone".into()),
+            silent_s: None,
         };
         let moves = MoveTotals { queued: 3, failed: 1, paused: Some("why".into()), ..MoveTotals::default() };
         let online = OnlineStatus {

@@ -3,6 +3,7 @@
 use crate::driver::Driver;
 use crate::stopping::StoppingMount;
 use crate::support::{Place, noise};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -161,5 +162,46 @@ fn while_a_mount_does_not_answer_commands_and_the_broker_go_on() {
     place.done(&["check", "--repair"]);
     let checked = place.say(&["check"]);
     assert_eq!((checked.status, checked.out.as_str()), (0, ""), "{}", checked.err);
+    assert!(driver.end().status.success());
+}
+
+/// A command said nothing until its end, and one that copies has none as long as the server does not answer.
+#[test]
+fn a_command_that_waits_for_a_server_names_it_after_5_s_and_goes_on_with_it() {
+    let Some((mount, place)) = stopping() else { return };
+    place.done(&["cp", "data", "disks/out"]);
+    let driver = Driver::start(&place, &[]);
+    mount.stop();
+    let begun = Instant::now();
+    let waiting = [&["cat", "disks/file"][..], &["cp", "disks/file", "copy"], &["release", "disks/out"]].map(|words| {
+        let mut command = place.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // What it prints is to wait for nobody.
+        let mut out = child.stdout.take().unwrap();
+        let out = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            out.read_to_end(&mut bytes).map(|_| bytes).unwrap()
+        });
+        (words[0], child, out)
+    });
+    let waiting = waiting.map(|(name, mut child, out)| {
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        err.read_line(&mut line).unwrap();
+        let far = place.path("far");
+        let expected = format!("stripewise {name}: server far ({}) has not answered for ", far.display());
+        assert!(line.starts_with(&expected) && line.contains("see to its mount"), "{line}");
+        assert!((Duration::from_secs(5)..PATIENCE).contains(&begun.elapsed()), "{name}: {:?}", begun.elapsed());
+        assert_eq!(child.try_wait().unwrap(), None, "{name} waits");
+        (name, child, out, err)
+    });
+    mount.go_on();
+    for (name, mut child, out, mut err) in waiting {
+        let (mut said, out) = (String::new(), out.join().unwrap());
+        err.read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success(), "{name}: {said}");
+        assert!(name != "cat" || out == place.read("data"), "{name}");
+    }
+    assert!(place.read("copy") == place.read("data") && place.read("disks/out") == place.read("data"));
     assert!(driver.end().status.success());
 }

@@ -9,6 +9,7 @@ use super::{Core, guard};
 use crate::entry::DirectoryEntry;
 use crate::protocol::{Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage};
 use crate::rmt::{FileState, NameKind};
+use crate::server::ServerError;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
@@ -330,8 +331,7 @@ impl Core {
 
     /// The number of objects and promises per server, and what is wrong with it now.
     fn usage(&self) -> Vec<ServerUsage> {
-        let faults: Vec<Option<String>> =
-            self.servers.iter().map(|server| server.probe().err().map(|error| error.to_string())).collect();
+        let faults: Vec<Option<ServerError>> = self.servers.iter().map(|server| server.probe().err()).collect();
         let (room, drained) = (guard(&self.room), self.drained());
         (0..)
             .map(ServerId)
@@ -345,7 +345,11 @@ impl Core {
                     room_bytes: room.room_bytes(id),
                     objects: promised.objects,
                     drained: drained.contains(&id),
-                    fault,
+                    silent_s: match fault {
+                        Some(ServerError::NotAnswering { waited_s, .. }) => Some(waited_s),
+                        _ => None,
+                    },
+                    fault: fault.map(|fault| fault.to_string()),
                 }
             })
             .collect()

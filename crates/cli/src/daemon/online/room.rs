@@ -114,6 +114,7 @@ mod tests {
                 objects: 0,
                 drained: false,
                 fault: None,
+                silent_s: None,
             });
             let file = file(on);
             let fitted = with_room_for(&cluster, &usage, &[&file], ssd_room);
