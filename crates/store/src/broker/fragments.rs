@@ -31,7 +31,7 @@ mod waiting;
 mod write_back;
 
 pub(super) use keeper::{Keeper, Keeping};
-pub(super) use logs::log_object;
+pub(super) use logs::{TABLE, log_object};
 pub(super) use room::LogRoom;
 
 use super::files::{Managed, unknown};

@@ -5,10 +5,13 @@
 //! | where regions lie | what servers are told ([`crate::server::description`]); without a description the records, where all their objects are there |
 //! | sizes | the descriptions and the objects; of a file without regions its record |
 //! | files, placements, switches, managed and expected names | the damaged table's records that are whole, then the last good copy's; of a file that neither knows its description and its stub |
-//! | replicas, logs | nothing: they are made anew. What a log held and no `fsync` covered is lost |
+//! | logs of fragments | shared memory, as long as the host runs. What a log held after a reboot and no `fsync` covered is lost, as without damage |
+//! | replicas | nothing: they are made anew |
 //!
 //! The new table is written beside the old one, read from end to end, and put into its place in one step; the damaged one stays beside it. Objects that no record names
 //! stay too: the next `check` tells of them.
+
+mod logs;
 
 use super::proof::Facts;
 use super::table::first_of;
@@ -255,7 +258,7 @@ impl<'a> Rebuilding<'a> {
         for (region, placed) in &regions {
             changes.put_region(file, *region, placed);
         }
-        Ok(())
+        self.write_logs(changes, file, &record, said)
     }
 
     /// A record of a file that was made after the last good copy, and whose own is lost.

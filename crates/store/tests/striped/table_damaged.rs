@@ -5,10 +5,11 @@ use crate::replicas::wanted;
 use crate::world::{Dice, World, read, uniform, write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 use stripewise_layout::FileId;
 use stripewise_store::broker::{Broker, BrokerError, BrokerOptions, Started};
-use stripewise_store::client::Client;
-use stripewise_store::protocol::Admin;
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::protocol::{Admin, Reply, Request};
 
 const SERVERS: usize = 4;
 
@@ -211,4 +212,77 @@ fn a_lost_state_directory_is_made_anew_from_servers_and_stubs() {
     broker.stop();
     assert_eq!(Broker::table_damages(&world.cluster()).unwrap(), [""; 0]);
     assert_eq!(Broker::rebuild_table(&world.cluster()).unwrap(), [""; 0], "nothing to do");
+}
+
+/// Entries of the file's logs that are newer than the disks.
+fn newer_in_logs(client: &Client, file: FileId) -> u64 {
+    match client.request(&Request::Admin(Admin::Fragments { file }), &[]).unwrap().0 {
+        Reply::FileFragments { servers, .. } => servers.iter().map(|log| log.dirty).sum(),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// The new table named no logs of fragments, and the `check --repair` that followed removed them as left over, with bytes that no disk had yet.
+#[test]
+fn what_only_shared_memory_and_logs_know_outlives_a_table_that_is_made_anew() {
+    let world = World::with_fragments(SERVERS);
+    let mut broker = world.spawn_broker();
+    let client = world.client_with(ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() });
+    let (stub, file) = world.create(&client, "a", uniform(REGION, &[(0, 4096), (1, 4096)]));
+    let mut dice = Dice(11);
+    let mut bytes = any_bytes(&mut dice, REGION);
+    write(&file, 0, &bytes);
+    file.sync(false).unwrap();
+    // From here on without a sync: fragments, and a longer file.
+    for at in [1000, 9000, 14_000] {
+        let newer = any_bytes(&mut dice, 512);
+        write(&file, at, &newer);
+        bytes[at as usize..at as usize + 512].copy_from_slice(&newer);
+    }
+    let more = any_bytes(&mut dice, 5000);
+    write(&file, REGION, &more);
+    bytes.extend(more);
+    assert!(newer_in_logs(&client, file.id()) >= 3, "they lie in logs");
+    broker.kill().unwrap();
+    broker.wait().unwrap();
+    let id = file.id();
+    drop((file, stub, client));
+    let table = world.root.join("state/rmt/data.mdb");
+    std::fs::write(&table, vec![0; std::fs::metadata(&table).unwrap().len() as usize]).unwrap();
+    std::fs::remove_dir_all(world.root.join("state/rmt.good")).unwrap();
+    let said = Broker::rebuild_table(&world.cluster()).unwrap();
+    assert!(said.len() == 1 && said[0].contains("made anew"), "{said:?}");
+    let broker = world.broker();
+    let client = world.client();
+    ask(&client, Admin::Check { repair: true });
+    ask(&client, Admin::Check { repair: true });
+    assert_all(&world, &[Kept { name: "a".to_owned(), id, bytes }], "made anew");
+    assert_eq!(check(&client), []);
+    drop(client);
+    broker.stop();
+}
+
+/// After a reboot nobody knows what a log held.
+#[test]
+fn a_log_of_fragments_that_nothing_tells_of_is_named() {
+    let world = World::with_fragments(SERVERS);
+    let mut broker = world.spawn_broker();
+    let client = world.client_with(ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() });
+    let (stub, file) = world.create(&client, "a", uniform(REGION, &[(0, 4096), (1, 4096)]));
+    let bytes = any_bytes(&mut Dice(12), REGION);
+    write(&file, 0, &bytes);
+    file.sync(false).unwrap();
+    write(&file, 1000, &[255; 512]);
+    assert_eq!(newer_in_logs(&client, file.id()), 1);
+    broker.kill().unwrap();
+    broker.wait().unwrap();
+    let id = file.id();
+    drop((file, stub, client));
+    std::fs::remove_dir_all(world.root.join("state")).unwrap();
+    let said = Broker::rebuild_table(&world.cluster()).unwrap();
+    let named = |what: &str| what.contains("files/a: nothing tells any more what the") && what.contains("on server s2");
+    assert!(said.len() == 2 && named(&said[1]), "{said:?}");
+    let broker = world.broker();
+    assert_all(&world, &[Kept { name: "a".to_owned(), id, bytes }], "what was synced");
+    broker.stop();
 }
