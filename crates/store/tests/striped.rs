@@ -21,6 +21,8 @@ mod killed;
 mod logs_failing;
 #[path = "striped/model.rs"]
 mod model;
+#[path = "striped/mounts.rs"]
+mod mounts;
 #[path = "striped/moves.rs"]
 mod moves;
 #[path = "striped/moves_ended.rs"]

@@ -8,10 +8,12 @@ use std::process::{Command, Output};
 const BINARY: &str = env!("CARGO_BIN_EXE_stripewise");
 const SIGBUS: &str = "status 135";
 
-/// File systems of 12 MiB, by the shell line that mounts one at `m`.
+/// File systems with 12 MiB free, by the shell line that mounts one at `m`. XFS is never as small: most of it is taken.
 fn file_systems() -> impl Iterator<Item = (&'static str, String)> {
     let ext4 = "truncate -s 12m disk && mkfs.ext4 -q -m 0 disk && mount -o loop disk m";
-    let all = [("tmpfs", "mount -t tmpfs -o size=12m,mode=755 none m"), ("ext4", ext4)];
+    let xfs = "truncate -s 320m disk && mkfs.xfs -q disk && mount -o loop disk m && \
+               fallocate -l $(($(df --output=avail -B1 m | tail -n 1) - 12582912)) m/taken";
+    let all = [("tmpfs", "mount -t tmpfs -o size=12m,mode=755 none m"), ("ext4", ext4), ("xfs", xfs)];
     all.into_iter().filter_map(|(name, mount)| {
         let place = Place::new();
         std::fs::create_dir(place.path("m")).unwrap();
@@ -25,7 +27,7 @@ fn file_systems() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Fills the file system at `m` to the last block and the last inode's worth of room.
-const FILL: &str = "head -c 64m /dev/zero > m/fill; for n in 1 2 3; do head -c 4096 /dev/zero >> m/fill; done; ! head -c 4096 /dev/zero > m/more; rm -f m/more";
+const FILL: &str = "head -c 64m /dev/zero > m/fill; for n in 1 2 3 4 5 6 7 8; do head -c 4096 /dev/zero >> m/fill; done; ! head -c 4096 /dev/zero > m/more; rm -f m/more";
 const INIT: &str = "$S init --region 1MiB --state m/state --server a=hdd:a --server b=ssd:b >&2";
 
 fn place() -> Place {

@@ -1,8 +1,9 @@
 //! Servers that are taken away, replaced by an empty directory, become read-only, full, or fail, one after the other, while processes and brokers are
-//! killed at random. Each writer has a file of blocks that say whose they are, where they belong and which version they are, and a diary of what
+//! killed at random; by hooks before the calls of servers, and on real file systems, where the state directory's fills up as well. Each writer has a file of blocks that say whose they are, where they belong and which version they are, and a diary of what
 //! was acknowledged and what was refused. When the servers are back, nothing acknowledged is lost or stale, and no size is wrong.
 
 use crate::hooked::{Call, Hook, OPEN_REGISTERED, register, wrap};
+use crate::mounts::{Kind, Mounts};
 use crate::moves::{REGION, any_layout, ask, check, order, scale};
 use crate::world::{Dice, World, read, uniform};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
@@ -57,6 +58,11 @@ impl Hook for Troubled {
 
 fn trouble(root: &Path) -> PathBuf {
     root.join("trouble")
+}
+
+/// Whether the servers are mounts, which fail by themselves.
+fn is_mounted(root: &Path) -> bool {
+    root.join("kept").is_dir()
 }
 
 pub(crate) fn serve(world: &World) {
@@ -162,8 +168,12 @@ struct Writer {
 pub(crate) fn work(world: &World, arguments: &[String]) -> ! {
     let numbers: Vec<u64> = arguments.iter().map(|text| text.parse().unwrap()).collect();
     let [me, version, seed] = numbers[..] else { panic!("{arguments:?}") };
-    register(&world.root, Arc::new(Troubled(trouble(&world.root))));
-    let client = world.client_with(ClientOptions { open_server: OPEN_REGISTERED, ..ClientOptions::default() });
+    let client = if is_mounted(&world.root) {
+        world.client()
+    } else {
+        register(&world.root, Arc::new(Troubled(trouble(&world.root))));
+        world.client_with(ClientOptions { open_server: OPEN_REGISTERED, ..ClientOptions::default() })
+    };
     let (_stub, file) = world.open(&client, &format!("f{me}"), true);
     let model = Model::load(&world.root.join(format!("model{me}")));
     let diary = std::fs::OpenOptions::new().append(true).open(world.root.join(format!("diary{me}"))).unwrap();
@@ -243,21 +253,22 @@ struct Torture {
     dice: Dice,
     context: String,
     healing: Option<Box<dyn FnOnce()>>,
+    mounts: Option<Arc<Mounts>>,
 }
 
 fn spawn_broker(world: &World) -> Child {
-    let mut child = world.spawn("troubled-broker", &[]);
+    let mut child = world.spawn(if is_mounted(&world.root) { "broker" } else { "troubled-broker" }, &[]);
     crate::world::wait_for_line(&mut child, "serving");
     child
 }
 
 impl Torture {
-    fn new(seed: u64) -> Self {
-        let world = World::new(SERVERS as usize);
+    fn new(seed: u64, world: World, mounts: Option<Mounts>) -> Self {
         let broker = spawn_broker(&world);
         let client = world.client();
+        let (dice, mounts) = (Dice(seed), mounts.map(Arc::new));
         let mut torture =
-            Self { world, broker, writers: Vec::new(), dice: Dice(seed), context: String::new(), healing: None };
+            Self { world, broker, writers: Vec::new(), dice, context: String::new(), healing: None, mounts };
         for me in 0..WRITERS {
             let stripes: Vec<(u16, u32)> = (0..SERVERS as u16).map(|server| (server, 2048)).collect();
             torture.world.create(&client, &format!("f{me}"), uniform(REGION, &stripes));
@@ -290,8 +301,46 @@ impl Torture {
         }
     }
 
-    /// One server fails from now on, until [`Self::heal`].
-    fn begin_trouble(&mut self) {
+    /// One server or the state directory fails from now on, until [`Self::heal`]. Returns how many were killed for it.
+    fn begin_trouble(&mut self) -> u64 {
+        match self.mounts.clone() {
+            Some(mounts) => self.trouble_a_mount(&mounts),
+            None => {
+                self.trouble_a_hook();
+                0
+            }
+        }
+    }
+
+    fn trouble_a_mount(&mut self, mounts: &Arc<Mounts>) -> u64 {
+        let (mut server, kind) = (format!("s{}", self.dice.roll(SERVERS)), self.dice.roll(5));
+        if kind == 4 {
+            server = "state".to_owned();
+        }
+        self.context += &format!(", {server} in trouble {kind}");
+        let (mut kills, healed) = (0, Arc::clone(mounts));
+        match kind {
+            0 | 1 => mounts.go_away(&server),
+            2 => {
+                // No descriptor may be open for writing there when it becomes read-only; those who come then find it so.
+                (0..WRITERS).for_each(|me| self.kill_and_look(me));
+                Self::kill(&mut self.broker, &self.context);
+                kills = WRITERS + 1;
+                mounts.make_read_only(&server);
+                self.broker = spawn_broker(&self.world);
+                (0..WRITERS).for_each(|me| self.start_again(me));
+            }
+            _ => mounts.fill(&server),
+        }
+        self.healing = Some(Box::new(move || match kind {
+            0 | 1 => healed.come_back(&server),
+            2 => healed.make_writable(&server),
+            _ => healed.empty(&server),
+        }));
+        kills
+    }
+
+    fn trouble_a_hook(&mut self) {
         let root = self.world.root.clone();
         let server = format!("s{}", self.dice.roll(SERVERS));
         let (path, away) = (root.join(&server), root.join("away"));
@@ -333,6 +382,11 @@ impl Torture {
 
     /// Kills a writer and, with all servers there, compares what it leaves with its diary.
     fn kill_and_judge(&mut self, me: u64) {
+        self.kill_and_look(me);
+        self.start_again(me);
+    }
+
+    fn kill_and_look(&mut self, me: u64) {
         Self::kill(&mut self.writers[me as usize].0, &self.context);
         let (path, context) = (self.path("model", me), self.context.clone());
         let mut model = Model::load(&path);
@@ -369,7 +423,9 @@ impl Torture {
             model.judge(me, block, &read(&file, block * BLOCK, BLOCK as usize), &context);
         }
         model.save(&path);
-        drop((file, client));
+    }
+
+    fn start_again(&mut self, me: u64) {
         let child = self.spawn(me, self.writers[me as usize].1);
         self.writers[me as usize].0 = child;
     }
@@ -377,10 +433,10 @@ impl Torture {
     /// Returns how many were killed.
     fn round(&mut self) -> u64 {
         let (me, other) = (self.dice.roll(WRITERS), self.dice.roll(WRITERS));
-        let mut kills = 1;
-        self.begin_trouble();
+        let mut kills = 1 + self.begin_trouble();
         self.let_work(me);
-        if self.dice.roll(3) == 0 {
+        // One that starts needs room in its state directory.
+        if self.dice.roll(3) == 0 && !self.context.contains("state in trouble") {
             self.kill_broker();
             kills += 1;
         }
@@ -399,7 +455,22 @@ impl Torture {
 fn whatever_fails_of_the_servers_nothing_acknowledged_is_lost_stale_or_of_another_size() {
     let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
     println!("seed {seed}");
-    let mut torture = Torture::new(seed);
+    torture(seed, World::new(SERVERS as usize), None);
+}
+
+/// The same on ext4, XFS and in memory, unmounted, read-only or full to the last block, or with a full state directory on XFS.
+#[test]
+fn whatever_becomes_of_the_servers_mounts_nothing_acknowledged_is_lost_stale_or_of_another_size() {
+    let seed = scale("STRIPED_SEED", u64::from(std::process::id()));
+    println!("seed {seed}");
+    let kinds = [("s0", Kind::Ext4), ("s1", Kind::Xfs), ("s2", Kind::Memory), ("s3", Kind::Ext4), ("state", Kind::Xfs)];
+    if let Some((world, mounts)) = Mounts::world(SERVERS as usize, &kinds) {
+        torture(seed, world, Some(mounts));
+    }
+}
+
+fn torture(seed: u64, world: World, mounts: Option<Mounts>) {
+    let mut torture = Torture::new(seed, world, mounts);
     let (mut kills, wanted) = (0, scale("STRIPED_KILLS", 24) / 2);
     while kills < wanted {
         torture.context = format!("seed {seed}, kill {kills}");

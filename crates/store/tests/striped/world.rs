@@ -67,24 +67,24 @@ impl World {
         Self::make(Self::in_memory(), servers, "", url)
     }
 
-    fn in_memory() -> tempfile::TempDir {
+    pub(crate) fn in_memory() -> tempfile::TempDir {
         let shm = Path::new("/dev/shm");
         if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap()
     }
 
     /// `keys`: further ones of the cluster file.
-    fn make(keep: tempfile::TempDir, servers: usize, keys: &str, url: impl Fn(&str) -> String) -> Self {
+    pub(crate) fn make(keep: tempfile::TempDir, servers: usize, keys: &str, url: impl Fn(&str) -> String) -> Self {
         let root = keep.path().to_owned();
         let mut text = format!("version = 1\nid = \"c0ffee\"\nstate = \"state\"\nregion = \"16KiB\"\n{keys}");
         for number in 0..servers {
             let directory = root.join(format!("s{number}"));
-            std::fs::create_dir(&directory).unwrap();
+            std::fs::create_dir_all(&directory).unwrap();
             directory::prepare("c0ffee", &format!("s{number}"), &directory).unwrap();
             let class = if number < servers / 2 { "hdd" } else { "ssd" };
             let url = url(directory.to_str().unwrap());
             text += &format!("[[server]]\nname = \"s{number}\"\nclass = \"{class}\"\nurl = \"{url}\"\n");
         }
-        std::fs::create_dir(root.join("state")).unwrap();
+        std::fs::create_dir_all(root.join("state")).unwrap();
         std::fs::create_dir(root.join("files")).unwrap();
         std::fs::write(root.join("cluster.toml"), text).unwrap();
         Self { root, _small_state: None, _keep: Some(keep) }
