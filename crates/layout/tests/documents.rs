@@ -118,6 +118,7 @@ fn other_documents_name_tests_that_exist() {
         "docs/policies.md",
         "docs/equations.md",
         "docs/simulator.md",
+        "CONTRIBUTING.md",
     ] {
         let text = read(document);
         let wrong: Vec<&str> =
@@ -134,7 +135,10 @@ fn anchor_of(heading: &str) -> String {
 
 #[test]
 fn links_lead_somewhere() {
-    let mut documents = vec![root().join("README.md"), root().join("ARCHITECTURE.md"), root().join("CHANGELOG.md")];
+    let mut documents = Vec::new();
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        documents.push(root().join(document));
+    }
     files_below(&root().join("docs"), "md", &mut documents);
     let (mut wrong, mut links) = (Vec::new(), 0);
     for document in &documents {
