@@ -18,7 +18,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stripewise_layout::{ByteCount, Direction};
+use stripewise_layout::{ByteCount, Direction, output};
 use stripewise_planner::{Plan, PolicyName, Prediction};
 use table::Measured;
 use testbed::Testbed;
@@ -121,7 +121,7 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         results.live = Some(live::run(&testbed, &arguments, started + Duration::from_secs_f64(REPEAT_WITHIN_S))?);
     }
     let path = arguments.out.join("results.json");
-    std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+    output::write(&path, serde_json::to_string_pretty(&results)? + "\n")
         .with_context(|| format!("cannot write {}", path.display()))?;
     let report = arguments.out.join("report.html");
     inputs.push(testbed.profile_path());

@@ -3,15 +3,14 @@
 pub(crate) mod mpi;
 pub(crate) mod signals;
 
-use crate::doctor;
+use crate::{doctor, scratch};
 use anyhow::{Context as _, Result, bail};
 use signals::Relay;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::{SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
 
 /// File name of the preload library.
 pub(crate) const PRELOAD_NAME: &str = "libstripewise_preload.so";
@@ -51,22 +50,13 @@ pub(crate) fn preload_library() -> Result<PathBuf> {
 }
 
 /// The directory of marks, gone when the run is over.
-struct Marks(PathBuf);
+struct Marks(TempDir);
 
 impl Marks {
     /// None where no directory can be made: then the library repeats its warnings.
     fn make() -> Option<Self> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
-        let name = format!("stripewise-run-{}-{now}", std::process::id());
-        let path = std::path::absolute(std::env::temp_dir()).ok()?.join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&path).ok()?;
-        Some(Self(path))
-    }
-}
-
-impl Drop for Marks {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let base = std::path::absolute(std::env::temp_dir()).ok()?;
+        scratch::directory(&base, "run").ok().map(Self)
     }
 }
 
@@ -89,8 +79,7 @@ impl Launch {
             variables.iter().map(|(name, value)| (OsString::from(name), value.as_os_str().to_owned())).collect();
         environment.push(("LD_PRELOAD".into(), preload_value(&library, std::env::var_os("LD_PRELOAD").as_deref())));
         let marks = Marks::make();
-        environment
-            .extend(marks.iter().map(|marks| (OsString::from(MARKS_VARIABLE), marks.0.clone().into_os_string())));
+        environment.extend(marks.iter().map(|marks| (OsString::from(MARKS_VARIABLE), marks.0.path().into())));
         // This process is not redirected, and the kernel would execute a stub: a shell, which is, becomes the program.
         let mut command = if doctor::starts_managed(words) {
             let mut shell = Command::new("/bin/sh");

@@ -47,6 +47,7 @@ mod restripe;
 mod results;
 mod rm;
 mod run;
+mod scratch;
 mod seconds;
 mod shell;
 mod simulate;

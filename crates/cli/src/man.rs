@@ -4,9 +4,10 @@ use crate::command::Cli;
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::{Context as _, Result, bail};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use stripewise_layout::output;
 
 /// Print the manual page, or write those of all commands into a directory
 #[derive(Args, Debug)]
@@ -29,9 +30,7 @@ pub(crate) fn run(context: &Context, arguments: ManArgs) -> Result<Verdict> {
     whole.build();
     if let Some(directory) = &arguments.directory {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        clap_mangen::generate_to(whole, directory)
-            .with_context(|| format!("cannot write manual pages into {}", directory.display()))?;
-        return Ok(Verdict::Done);
+        return write_pages(&whole.disable_help_subcommand(true), directory).map(|()| Verdict::Done);
     }
     let page = match &arguments.subcommand {
         None => whole,
@@ -44,4 +43,17 @@ pub(crate) fn run(context: &Context, arguments: ManArgs) -> Result<Verdict> {
     Man::new(page).render(&mut text).context("writing the manual page")?;
     context.bytes(&text)?;
     Ok(Verdict::Done)
+}
+
+/// A page for the command and for each of its subcommands.
+fn write_pages(command: &Command, directory: &Path) -> Result<()> {
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        write_pages(subcommand, directory)?;
+    }
+    let page = Man::new(command.clone());
+    let path = directory.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text)
+        .and_then(|()| output::write(&path, text))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -28,10 +28,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use page::Material;
 use serde::Serialize;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use stripewise_layout::ByteCount;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
+use stripewise_layout::{ByteCount, output};
 use stripewise_model::Profile;
 use stripewise_planner::Plan;
 use stripewise_trace::Trace;
@@ -64,7 +63,7 @@ struct Written<'a> {
 
 pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
     let html = from_files(&arguments.inputs)?;
-    write(&arguments.output, &html)?;
+    output::write(&arguments.output, &html).with_context(|| format!("cannot write {}", arguments.output.display()))?;
     if context.json {
         context.object(&Written { output: &arguments.output, bytes: html.len() })?;
     } else {
@@ -126,20 +125,4 @@ fn add(path: &Path, material: &mut Material, trace: &mut Option<Trace>) -> Resul
             path.display()
         )
     }
-}
-
-/// Replaces `path` as a whole: a reader sees the old page or the new one.
-fn write(path: &Path, html: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let put = || {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(html.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    put()
-        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
-        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -4,9 +4,13 @@ mod support;
 
 #[path = "hostile/directories.rs"]
 mod directories;
+#[path = "hostile/outputs.rs"]
+mod outputs;
 #[path = "hostile/servers.rs"]
 mod servers;
 #[path = "hostile/state.rs"]
 mod state;
+#[path = "names/traced.rs"]
+mod traced;
 #[path = "hostile/user.rs"]
 mod user;

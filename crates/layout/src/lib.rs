@@ -1,7 +1,8 @@
 //! Vocabulary and arithmetic of striped files: servers, regions, layouts, and the mapping of a byte range of a file to the
 //! sub-requests that servers see, and back.
 //!
-//! Everything here is pure: no I/O, no clock, no randomness. A file is cut into regions of one fixed size; every region has one
+//! The arithmetic is pure: no I/O, no clock, no randomness. How all crates read ([`input`]) and write ([`output`]) the files that a person
+//! names stands here too, below everything that does. A file is cut into regions of one fixed size; every region has one
 //! [`Layout`], a cycle of (server, stripe size) pairs repeated round-robin; what one server stores of a region is one object.
 //! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@
 pub mod cluster;
 pub mod input;
 mod layout;
+pub mod output;
 mod placement;
 mod region;
 mod size;

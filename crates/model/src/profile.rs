@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Cluster, Direction, Order, ServerClass, input};
+use stripewise_layout::{Cluster, Direction, Order, ServerClass, input, output};
 
 /// The version written to and accepted from profile files.
 pub const PROFILE_VERSION: u32 = 1;
@@ -145,11 +145,7 @@ impl Profile {
     /// Writes `path` as a whole: a reader sees the old file or the new one.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         let failed = |source| ProfileError::Write { path: path.to_owned(), source };
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        std::fs::write(&temporary, self.to_json()).map_err(failed)?;
-        std::fs::rename(&temporary, path).map_err(failed)
+        output::write(path, self.to_json()).map_err(failed)
     }
 
     /// Refuses a profile that was measured on another cluster, or before its servers changed. `path` is named in the error.

@@ -1,7 +1,6 @@
 //! `trace.json`: what the `stripewise trace` command knows of a run, beside the process files in the trace directory.
 
 use serde::{Deserialize, Serialize};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The name of the manifest within a trace directory.
@@ -67,20 +66,9 @@ impl Manifest {
     /// When the directory cannot be written to.
     pub fn write(&self, directory: &Path) -> Result<(), ManifestError> {
         let path = directory.join(MANIFEST_NAME);
-        let temporary = directory.join(".trace.json.new");
         let text = serde_json::to_string_pretty(self)
             .map_err(|source| ManifestError::Syntax { path: path.clone(), source })?;
-        let put = || {
-            let mut file = std::fs::File::create(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")?;
-            std::fs::rename(&temporary, &path)
-        };
-        put().map_err(|source| {
-            // On a full disk, nothing half written stays behind.
-            let _ = std::fs::remove_file(&temporary);
-            ManifestError::Io { path: path.clone(), source }
-        })
+        stripewise_layout::output::write(&path, text + "\n").map_err(|source| ManifestError::Io { path, source })
     }
 
     /// Reads the manifest of `directory`; none when there is none.

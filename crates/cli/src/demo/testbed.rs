@@ -5,6 +5,7 @@
 use super::DemoArgs;
 use super::table::Measured;
 use crate::programs::{self, Compiler, Source};
+use crate::scratch;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::statvfs;
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use stripewise_layout::{ByteCount, Cluster, ServerClass};
 use stripewise_model::Profile;
 use stripewise_planner::PolicyName;
 use stripewise_store::server::stations::Stations;
+use tempfile::TempDir;
 
 const PROGRAM: Source = Source { name: "zipf_io", text: include_str!("../../../../demo/zipf_io.c"), headers: &[] };
 
@@ -37,7 +39,7 @@ pub(super) struct Testbed {
 }
 
 /// A work directory, which goes when this is dropped, whichever way its owner ends.
-pub(crate) struct Work(PathBuf);
+pub(crate) struct Work(TempDir);
 
 impl Work {
     /// In memory if that has room for so much, else below the system's temporary directory.
@@ -45,20 +47,11 @@ impl Work {
         let memory = Path::new(MEMORY);
         let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
         let base = if room >= needed.0 { memory.to_owned() } else { std::env::temp_dir() };
-        let directory = base.join(format!("stripewise-{name}-{}", std::process::id()));
-        std::fs::create_dir(&directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-        Ok(Self(directory))
+        Ok(Self(scratch::directory(&base, name)?))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }
 

@@ -222,11 +222,6 @@ pub(super) fn csv(done: &Done) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner().context("writing CSV")?)?)
 }
 
-/// Writes a file as a whole: a reader sees the old one or the new one, also when the command is ended meanwhile.
 pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    stripewise_layout::output::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use stripewise_layout::ServerClass;
+use stripewise_layout::{ServerClass, output};
 use stripewise_sim::{Outcome, TimeSlice};
 
 /// The version that is written and read.
@@ -63,14 +63,9 @@ impl SimulatedRun {
 }
 
 impl Simulation {
-    /// Writes `path` as a whole: a reader sees the old file or the new one.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("writing JSON")?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let written = std::fs::write(&temporary, text + "\n").and_then(|()| std::fs::rename(&temporary, path));
-        written.with_context(|| format!("cannot write {}", path.display()))
+        output::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// What a file says; `path` is for messages.

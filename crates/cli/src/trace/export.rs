@@ -7,8 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use stripewise_layout::output;
 use stripewise_trace::{Trace, write_csv, write_parquet};
 
 /// Write a trace as CSV or Parquet
@@ -66,18 +67,6 @@ pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-/// Writes beside `path` and puts it there when complete.
 fn whole(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let put = || -> Result<()> {
-        let mut file = File::create(&temporary)?;
-        write(&file)?;
-        file.flush()?;
-        Ok(std::fs::rename(&temporary, path)?)
-    };
-    put()
-        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
-        .with_context(|| format!("cannot write {}", path.display()))
+    output::write_with(path, write).with_context(|| format!("cannot write {}", path.display()))
 }

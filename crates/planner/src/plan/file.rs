@@ -3,7 +3,7 @@
 use super::{OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster, input};
+use stripewise_layout::{ByteCount, Cluster, input, output};
 
 /// Why a plan is not used.
 #[derive(Debug, thiserror::Error)]
@@ -61,11 +61,7 @@ impl Plan {
     /// Writes `path` as a whole: a reader sees the old file or the new one.
     pub fn save(&self, path: &Path) -> Result<(), PlanError> {
         let failed = |source| PlanError::Write { path: path.to_owned(), source };
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        std::fs::write(&temporary, self.to_json()).map_err(failed)?;
-        std::fs::rename(&temporary, path).map_err(failed)
+        output::write(path, self.to_json()).map_err(failed)
     }
 
     /// Refuses a plan that was made for other servers, naming the first difference. `path` is named in the error.

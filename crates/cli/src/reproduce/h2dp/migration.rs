@@ -4,6 +4,7 @@ use super::zipf::{SIZES, ior};
 use super::{DIRECTIONS, MIGRATION, REGION, direction_name, lab, lab_for, live};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, TestbedKind, Unit};
 use crate::reproduce::lab::Lab;
+use crate::scratch;
 use anyhow::{Context as _, Result};
 use stripewise_layout::{
     ByteCount, Cluster, Direction, FileId, Generation, Layout, RegionIndex, ServerClass, ServerId,
@@ -140,8 +141,8 @@ pub(super) fn overheads(setting: &Setting<'_>) -> Result<Findings> {
 
 /// The size of the table's file with as many regions as the paper counts, all with layouts of their own.
 fn table_bytes() -> Result<u64> {
-    let directory = Scratch::new()?;
-    let store = LmdbStore::open(&directory.0)?;
+    let directory = scratch::directory(&std::env::temp_dir(), "reproduce")?;
+    let store = LmdbStore::open(directory.path())?;
     let table = Table::new(Box::new(store))?;
     let lab = lab(SERVERS, None, REGION)?;
     let mut changes = Changes::default();
@@ -156,22 +157,6 @@ fn table_bytes() -> Result<u64> {
     }
     table.commit(&changes)?;
     drop(table);
-    let file = directory.0.join("data.mdb");
+    let file = directory.path().join("data.mdb");
     Ok(std::fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?.len())
-}
-
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("stripewise-reproduce-{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot make the directory {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
