@@ -14,11 +14,10 @@ use clap::Args;
 use emulated::EmulatedServers;
 use serde::Serialize;
 use server::NamedServer;
-use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
-use stripewise_layout::{ByteCount, Cluster, Server};
+use stripewise_layout::{ByteCount, Cluster, Server, output};
 use stripewise_store::server::directory;
 use stripewise_store::state::StateDirectory;
 
@@ -57,8 +56,11 @@ pub(crate) struct InitArgs {
 pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
     let path = absolute(&context.cluster_path())?;
     let base = path.parent().unwrap_or(Path::new("/"));
-    if path.exists() {
-        bail!("{} exists already; remove it first if its cluster is no longer needed", path.display());
+    if path.symlink_metadata().is_ok() {
+        bail!(
+            "{} exists already and is the way to its cluster's files; name another with -C for another cluster",
+            path.display()
+        );
     }
     if !base.is_dir() {
         bail!("there is no directory {}; make it first", base.display());
@@ -80,7 +82,7 @@ pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
     let cluster = Cluster::new(id, base.join(&arguments.state), arguments.region, servers);
     cluster.check().map_err(|what| anyhow::anyhow!("{what}"))?;
     prepare(&cluster, &mut made)?;
-    write_new(&path, &cluster.to_toml())?;
+    output::create(&path, cluster.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
     made.keep();
     report(context, &path, &cluster)?;
     Ok(Verdict::Done)
@@ -162,19 +164,6 @@ fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
         directory::prepare(&cluster.id, &server.name, server.url.directory())?;
     }
     Ok(())
-}
-
-/// Writes a file that must not exist yet; it appears complete.
-fn write_new(path: &Path, text: &str) -> Result<()> {
-    let temporary = path.with_extension(format!("toml.{}", std::process::id()));
-    let written = (|| {
-        let mut file = std::fs::File::create_new(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::hard_link(&temporary, path)
-    })();
-    let _ = std::fs::remove_file(&temporary);
-    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[derive(Serialize)]

@@ -13,6 +13,7 @@ use crate::figures::{bytes, counted, duration, number};
 use crate::output::Verdict;
 use crate::programs::{self, Compiler};
 use crate::progress::Waiting;
+use crate::scratch;
 use crate::seconds;
 use crate::table::Table;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use stripewise_layout::ServerUrl;
 use stripewise_trace::{FileShape, Pacing, Program, RecordedOptions};
 use target::Wishes;
+use tempfile::TempDir;
 
 const PROGRAM: programs::Source = programs::Source {
     name: "replay_io",
@@ -287,7 +289,7 @@ fn launch(context: &Context, arguments: &ReplayArgs, work: &Work, ranks: u32) ->
         (false, Mpi::Mpich) => Compiler::Mpich,
         (false, Mpi::OpenMpi) => Compiler::OpenMpi,
     };
-    let program = programs::compile(&PROGRAM, compiler, &work.0)?;
+    let program = programs::compile(&PROGRAM, compiler, work.0.path())?;
     let mut words: Vec<OsString> = Vec::new();
     if arguments.redirect {
         let own = std::env::current_exe().context("cannot tell where this executable is")?;
@@ -295,7 +297,7 @@ fn launch(context: &Context, arguments: &ReplayArgs, work: &Work, ranks: u32) ->
         words.extend(["run".into(), "--".into()]);
     }
     if !arguments.posix {
-        let launcher = programs::write_launcher(&work.0)?;
+        let launcher = programs::write_launcher(work.0.path())?;
         words.extend([launcher.into(), "-n".into(), ranks.to_string().into()]);
     }
     words.extend([program.into(), work.script().into()]);
@@ -427,23 +429,14 @@ impl Player {
 }
 
 /// A directory for script and program; goes when the replay ends.
-struct Work(PathBuf);
+struct Work(TempDir);
 
 impl Work {
     fn make() -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("stripewise-replay-{}", std::process::id()));
-        std::fs::create_dir(&directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-        Ok(Self(directory))
+        Ok(Self(scratch::directory(&std::env::temp_dir(), "replay")?))
     }
 
     fn script(&self) -> PathBuf {
-        self.0.join("script")
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join("script")
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
 pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let Some(id) = store.file_of(&file, path)? else {
-        bail!("{} is not a managed file; remove it with rm", path.display());
+        bail!("{} is not a managed file; rm removes ordinary ones", path.display());
     };
     // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
     let striped = store.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;

@@ -97,7 +97,7 @@ impl Store {
         match self.admin(Admin::Usage)? {
             Reply::Usage { servers } if servers.len() == self.cluster.servers.len() => Ok(servers),
             Reply::Usage { servers } => bail!(
-                "the process that serves the cluster knows {} servers, the cluster file {}; end that process, so that the next one reads the file anew",
+                "the process that serves the cluster knows {} servers, the cluster file {}; repeat once that process has ended: the next one reads the file anew",
                 servers.len(),
                 self.cluster.servers.len()
             ),

@@ -118,7 +118,7 @@ fn what_stands_there_is_not_written_over() {
     let read = "ior:size=64KiB,transfer=4KiB,processes=2,op=read";
     assert_eq!(
         refused(&[write, "--directory", "data"]),
-        "stripewise replay: HERE/data/shared exists and the workload writes to it; give --force to write over it, or another --directory\n"
+        "stripewise replay: HERE/data/shared exists and the workload would write over it; replay in another directory (--directory DIR)\n"
     );
     let text = refused(&[read, "--directory", "data"]);
     assert!(text.contains("HERE/data/shared has 4 bytes and the workload reads up to 65536"), "{text}");

@@ -126,7 +126,7 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
         ),
         (
             &["init", "--server", "a=hdd:."],
-            "stripewise init: HERE/cluster.toml exists already; remove it first if its cluster is no longer needed\n",
+            "stripewise init: HERE/cluster.toml exists already and is the way to its cluster's files; name another with -C for another cluster\n",
         ),
         (&["-C", "new.toml", "init"], "stripewise init: no servers; name at least one with --server or --emulated\n"),
         (
@@ -147,7 +147,7 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
         ),
         (&["-C", "bad", "ls"], "line 4"),
         (&["stat", "text"], "stripewise stat: text is not a managed file\n"),
-        (&["rm", "text"], "stripewise rm: text is not a managed file; remove it with rm\n"),
+        (&["rm", "text"], "stripewise rm: text is not a managed file; rm removes ordinary ones\n"),
         (&["release", "text"], "stripewise release: text is not a managed file\n"),
         (&["cat", "gone"], "stripewise cat: cannot open gone: No such file or directory (os error 2)\n"),
         (&["cp", "text", "h0", "h1/none"], "h1/none is no directory; several files can only be copied into one\n"),

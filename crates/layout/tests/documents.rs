@@ -77,17 +77,13 @@ fn program_cases() -> BTreeSet<String> {
     names
 }
 
-#[test]
-fn every_sentence_of_the_semantics_names_tests_that_exist() {
+/// The tests that the promises of a document name. What promises something and names none, or one that does not exist, is an error.
+fn tests_of_promises(document: &str, promises: &str) -> BTreeSet<String> {
     const NO_PROMISE: &str = "*No promise*";
     let known: BTreeSet<String> = rust_tests().union(&program_cases()).cloned().collect();
     let kinds: BTreeSet<&str> = known.iter().filter_map(|name| name.split([':', '/']).next()).collect();
-    let text = read("docs/semantics.md");
-    let proven = text.split("\n## Not yet proven by a test\n").next().unwrap();
-    // From the first section on: before it stands how to read the document.
-    let (_, sections) = proven.split_once("\n## ").expect("sections");
     let (mut wrong, mut named) = (Vec::new(), BTreeSet::new());
-    for line in sections.lines() {
+    for line in promises.lines() {
         let is_reference = |word: &&str| {
             kinds.contains(word.split([':', '/']).next().unwrap_or_default()) && word.contains(['/', ':'])
         };
@@ -99,8 +95,27 @@ fn every_sentence_of_the_semantics_names_tests_that_exist() {
         }
         named.extend(references.into_iter().map(str::to_owned));
     }
-    assert!(wrong.is_empty(), "docs/semantics.md:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{document}:\n{}", wrong.join("\n"));
+    named
+}
+
+#[test]
+fn every_sentence_of_the_semantics_names_tests_that_exist() {
+    let text = read("docs/semantics.md");
+    let proven = text.split("\n## Not yet proven by a test\n").next().unwrap();
+    // From the first section on: before it stands how to read the document.
+    let (_, sections) = proven.split_once("\n## ").expect("sections");
+    let named = tests_of_promises("docs/semantics.md", sections);
     assert!(named.len() > 100, "only {} tests are named", named.len());
+}
+
+#[test]
+fn every_promise_of_the_security_policy_names_tests_that_exist() {
+    let text = read("SECURITY.md");
+    let (_, promised) = text.split_once("\n## To the owner\n").expect("what is promised to the owner");
+    let (promised, _) = promised.split_once("\n## What is not promised\n").expect("what is not promised");
+    let named = tests_of_promises("SECURITY.md", promised);
+    assert!(named.len() > 15, "only {} tests are named", named.len());
 }
 
 #[test]

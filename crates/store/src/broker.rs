@@ -96,7 +96,7 @@ pub enum BrokerError {
     #[error("cluster.toml: {what}")]
     Cluster { what: String },
     #[error(
-        "{} has no mapping table, but server {server} holds {objects} objects of this cluster: the state directory was lost or is not mounted. Mount it or restore it from a backup; if neither can be done, `stripewise check --repair` makes a new table from the servers' descriptions; only if the managed files are not wanted any more, delete `stripewise-objects` in the server directories and run `stripewise init` anew",
+        "{} has no mapping table, but server {server} holds {objects} objects of this cluster: the state directory was lost or is not mounted. Mount it or restore it from a backup; if neither can be done, `stripewise check --repair` makes a new table from the servers' descriptions",
         state.display()
     )]
     LostTable { state: PathBuf, server: String, objects: usize },

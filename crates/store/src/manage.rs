@@ -33,7 +33,7 @@ use stripewise_layout::{FileId, FileOffset, Placement};
 pub enum ManageError {
     #[error("{} is {what}; only regular files can be managed", path.display())]
     NotRegular { path: PathBuf, what: &'static str },
-    #[error("{} has {links} names (hard links), of which the others would keep the old data; remove them first", path.display())]
+    #[error("{} has {links} names (hard links), of which the others would keep the old data; let symbolic links take their places first", path.display())]
     HardLinked { path: PathBuf, links: u64 },
     #[error("{} is set-user-id or set-group-id; such a program cannot be managed", path.display())]
     SetId { path: PathBuf },

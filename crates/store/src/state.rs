@@ -50,14 +50,14 @@ pub enum StateError {
     Os { path: PathBuf, action: &'static str, source: Errno },
     #[error(
         "the cluster with state directory {} is in use by host {first} (machine {machine}); this is host {this}. Stripewise keeps shared memory and locks on one host: run on {first}, \
-         or, if {first} will never use this cluster again, delete {} and repeat",
+         or, if {first} will never use this cluster again and nothing of it runs there, rename {} to host.old and repeat",
         path.display(),
         path.join(HOST).display()
     )]
     OtherHost { path: PathBuf, first: String, machine: String, this: String },
-    #[error("{}: not a host file of this version (`{text}`); delete it if no other host uses this cluster", path.display())]
+    #[error("{}: not a host file of this version (`{text}`); use the stripewise that wrote it, or, if no other host uses this cluster, rename it to host.old and repeat", path.display())]
     HostFile { path: PathBuf, text: String },
-    #[error("{}: not a list of drained servers of this version (`{text}`); delete it and drain the servers again", path.display())]
+    #[error("{}: not a list of drained servers of this version (`{text}`); use the stripewise that wrote it, or correct it: `stripewise drained 1`, then one server's name a line", path.display())]
     DrainedFile { path: PathBuf, text: String },
     #[error(
         "the state directory {} belongs to user {owner}, this is user {caller}; nothing in it was touched. Only its owner runs commands on a cluster: be that user, or, as root, repeat with --as-owner",
@@ -549,7 +549,11 @@ mod tests {
         assert_eq!(state.drained().unwrap(), [""; 0]);
         std::fs::write(directory.path().join("drained"), "s0\n").unwrap();
         let said = state.drained().unwrap_err().to_string();
-        assert!(said.contains("/drained: not a list of drained servers") && said.contains("delete it"), "{said}");
+        assert!(
+            said.contains("/drained: not a list of drained servers")
+                && said.contains("correct it: `stripewise drained 1`"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -180,7 +180,7 @@ fn resolved(path: &Path) -> Result<PathBuf> {
 fn standing(store: &Store, path: &Path, source: Option<(u64, u64)>) -> Result<Option<(File, Option<FileId>)>> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
-        bail!("{} is no regular file; remove it first", path.display());
+        bail!("{} is no regular file; name another destination", path.display());
     }
     if Some((metadata.dev(), metadata.ino())) == source {
         bail!("{} is the source itself", path.display());

@@ -68,7 +68,7 @@ pub(super) fn decide(path: &Path, shape: &FileShape, found: &Use, wishes: &Wishe
     );
     if found.writes && !wishes.force {
         bail!(
-            "{} exists and the workload writes to it; give --force to write over it, or another --directory",
+            "{} exists and the workload would write over it; replay in another directory (--directory DIR)",
             path.display()
         );
     }
@@ -84,7 +84,7 @@ pub(super) fn decide(path: &Path, shape: &FileShape, found: &Use, wishes: &Wishe
     let prepare = found.reads_first && wishes.force && found.writes;
     if found.reads_first && !prepare && metadata.len() < shape.size_bytes {
         bail!(
-            "{} has {} bytes and the workload reads up to {}; remove it and the replay makes one, or give another --directory",
+            "{} has {} bytes and the workload reads up to {}; name a directory without it (--directory DIR), and the replay makes one",
             path.display(),
             metadata.len(),
             shape.size_bytes
@@ -151,7 +151,12 @@ mod tests {
         assert_eq!(decide(&write, &wishes).unwrap(), (false, true));
         assert_eq!(decide(&both, &Wishes { keep: true, ..wishes }).unwrap(), (true, false));
         std::fs::write(&path, [0; 99]).unwrap();
-        assert!(decide(&write, &wishes).unwrap_err().to_string().contains("give --force to write over it"));
+        assert!(
+            decide(&write, &wishes)
+                .unwrap_err()
+                .to_string()
+                .contains("would write over it; replay in another directory")
+        );
         assert!(
             decide(&read, &wishes).unwrap_err().to_string().contains("has 99 bytes and the workload reads up to 100")
         );

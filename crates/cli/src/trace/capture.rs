@@ -118,7 +118,7 @@ fn clear(directory: &Path, force: bool) -> Result<()> {
         );
     }
     if !entries.is_empty() && !force {
-        bail!("{} holds a trace already; name another directory, or replace it with --force", directory.display());
+        bail!("{} holds a trace already; name another directory with -o", directory.display());
     }
     for path in &entries {
         std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;

@@ -68,7 +68,7 @@ fn what_is_no_plain_file_is_refused() {
         ("set-gid", "HERE/set-gid is set-user-id or set-group-id"),
         (
             "linked",
-            "HERE/linked has 2 names (hard links), of which the others would keep the old data; remove them first",
+            "HERE/linked has 2 names (hard links), of which the others would keep the old data; let symbolic links take their places first",
         ),
         ("directory", "HERE/directory is a directory; only regular files can be managed"),
         ("fifo", "HERE/fifo is a FIFO; only regular files can be managed"),

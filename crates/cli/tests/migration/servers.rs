@@ -107,7 +107,8 @@ fn a_server_that_was_added_gets_its_share() {
     toml += &format!("\n[[server]]\nname = \"s2\"\nclass = \"ssd\"\nurl = \"file://{}\"\n", place.path("s2").display());
     place.write("cluster.toml", toml.as_bytes());
     let said = place.say(&["rebalance"]);
-    let expected = "the process that serves the cluster knows 4 servers, the cluster file 5; end that process";
+    let expected =
+        "the process that serves the cluster knows 4 servers, the cluster file 5; repeat once that process has ended";
     assert!(said.status == 2 && said.err.contains(expected), "{}", said.err);
     before.end("-TERM");
     let shown = place.json(&["rebalance"]);

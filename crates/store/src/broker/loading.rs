@@ -308,7 +308,7 @@ impl Core {
             Ok(_) | Err(Errno::INVAL) => {
                 let run = self.state.path().join("run").join(format!("{file}.*"));
                 let what = format!(
-                    "the shared memory of {} is damaged, so its size is not known; end the processes that use it and delete {}: then it has the size of its last fsync or close",
+                    "the shared memory of {} is damaged, so its size is not known, and it is not opened. Copy its bytes from the servers with setup/recover.py (docs/recovery.md); then end the processes that use it and move {} elsewhere, which gives it the size of its last fsync or close",
                     record.path,
                     run.display()
                 );

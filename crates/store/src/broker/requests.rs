@@ -282,7 +282,7 @@ impl Core {
             return Ok(());
         }
         if !matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }) {
-            return Err(Refusal::Invalid { what: format!("file {file} is in use; unlink its stub to remove it") });
+            return Err(Refusal::Invalid { what: format!("file {file} is no longer being made; nothing was removed") });
         }
         guard(&connection.client).opened.remove(&file);
         inner.openers.remove(&connection.id);

@@ -19,7 +19,7 @@ impl Core {
         if on == Some(true) && !self.cluster.has_fragment_room() {
             return Err(Refusal::Invalid {
                 what: "the process that serves the cluster has set no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, at \
-                       the top of cluster.toml, and end that process, so that the next one reads the file anew"
+                       the top of cluster.toml, and repeat once that process has ended: the next one reads the file anew"
                     .to_owned(),
             });
         }

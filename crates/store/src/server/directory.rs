@@ -146,7 +146,7 @@ impl DirectoryServer {
         }
         let found = text.lines().collect::<Vec<_>>().join(", ");
         Err(MarkerFault::Other(self.unusable(format!(
-            "{} belongs to another server ({found}); expected cluster {}, server {}: correct cluster.toml, or prepare an empty directory",
+            "{} belongs to another server ({found}); expected cluster {}, server {}: correct cluster.toml, or mount the right directory there",
             self.directory.display(),
             self.cluster,
             self.name
@@ -157,7 +157,7 @@ impl DirectoryServer {
     fn open_objects(&self) -> Result<OwnedFd, ServerError> {
         let gone = || {
             self.unusable(format!(
-                "{} is not mounted or was emptied; mount it again (a new, empty directory is prepared with `stripewise init`)",
+                "{} is not mounted or was emptied; mount it again, or bring its contents back",
                 self.directory.display()
             ))
         };

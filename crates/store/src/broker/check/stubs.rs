@@ -204,7 +204,7 @@ impl Core {
                 }
                 report.add(
                     format!("{copy} is a copy of the stub {}, not of its data; it opens nothing", record.path),
-                    "remove it; to copy the data use `stripewise cp`",
+                    "it holds no data; to copy that use `stripewise cp`",
                     false,
                 );
             } else {

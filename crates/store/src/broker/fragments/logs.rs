@@ -159,7 +159,7 @@ impl Core {
         if let Some((slot, _)) = self.users(managed).first().filter(|_| had_logs) {
             return Err(Refusal::Table {
                 what: format!(
-                    "{} in the state directory's `run` is gone or damaged, while process {} uses it; end that process, then what it wrote since its last fsync may be lost",
+                    "{} in the state directory's `run` is gone or damaged, while process {} uses it, which alone knows where what it wrote since its last fsync lies; let it copy the file elsewhere, then end it",
                     format_args!("{file}.{TABLE}"),
                     self.processes.process_id(*slot)
                 ),
