@@ -10,6 +10,8 @@ mod outputs;
 mod servers;
 #[path = "hostile/state.rs"]
 mod state;
+// Shared with the tests of names, which use all of it.
+#[allow(dead_code)]
 #[path = "names/traced.rs"]
 mod traced;
 #[path = "hostile/user.rs"]

@@ -1,7 +1,7 @@
 //! Files that commands write into a directory in which everybody may make names, as in `/tmp`.
 
 use crate::support::{Place, preload, write_profile};
-use crate::traced::{self, Traced};
+use crate::traced::{self, Act, Traced, Whom};
 use crate::user::{USER, chmod, is_root, is_untouched, make_roots};
 use rustix::fs::{CWD, FileType, Mode};
 use std::io::Write as _;
@@ -146,7 +146,11 @@ fn a_command_that_is_killed_at_any_call_leaves_the_old_output_or_the_new_one() {
         let (mut old_ones, mut new_ones) = (0, 0);
         for call in 0..calls {
             place.write("out", b"old");
-            assert_eq!(traced::run(place.command(&words), Some(call)), Traced::Killed, "{words:?} at {call}");
+            assert_eq!(
+                traced::run(place.command(&words), Some((call, Act::Kill(Whom::All)))),
+                Traced::Killed,
+                "{words:?} at {call}"
+            );
             let found = place.read("out");
             assert!(found == b"old" || found == new, "{words:?} killed before call {call}: {} bytes", found.len());
             if found == b"old" { old_ones += 1 } else { new_ones += 1 }
