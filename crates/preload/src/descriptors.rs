@@ -116,6 +116,26 @@ fn discover(descriptor: c_int) {
     }
 }
 
+/// Looks what every open descriptor is that nobody has looked at.
+pub(crate) fn look_at_all() {
+    use rustix::fs::{Mode, OFlags, RawDir};
+    if !process::owns_tables() {
+        return;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let mut room = [std::mem::MaybeUninit::<u8>::uninit(); 2048];
+    let mut entries = RawDir::new(&directory, &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok());
+        if let Some(number) = number.filter(|number| is_undecided(*number) && !redirect::owns_descriptor(*number)) {
+            discover(number);
+        }
+    }
+    forget(std::os::fd::AsRawFd::as_raw_fd(&directory));
+    redirect::close_raw(directory);
+}
+
 /// Whether nobody has looked what the descriptor is: after [`look`], that the caller may not note it.
 pub(crate) fn is_undecided(descriptor: c_int) -> bool {
     TABLE.get(descriptor as usize).is_some_and(|word| word.load(Ordering::Acquire) == 0)

@@ -20,6 +20,7 @@ pub(crate) mod load;
 pub(crate) mod map;
 pub(crate) mod names;
 pub(crate) mod open;
+mod record_locks;
 pub(crate) mod status;
 pub(crate) mod stdio;
 pub(crate) mod wide;
@@ -312,6 +313,8 @@ pub(crate) fn client() -> Result<Client, Errno> {
     match &state.client {
         Connection::There(client) => return Ok(client.clone()),
         Connection::Refused(errno) => return Err(*errno),
+        // Descriptors and locks of a connection would be the child's, and its memory the parent's.
+        Connection::Unasked if !process::owns_tables() => return Err(Errno::IO),
         Connection::Unasked => {}
     }
     let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
@@ -340,25 +343,28 @@ fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
     let Page(mut bytes) = Page([0; _]);
     let length = match rustix::io::pread(descriptor, &mut bytes[..], 0) {
         // Only writes; or wants more alignment than a page's (`O_DIRECT` on sectors of 16 KiB).
-        Err(Errno::BADF | Errno::INVAL) => read_beside(descriptor, &mut bytes)?,
+        Err(Errno::BADF | Errno::INVAL) => return read_stub_beside(descriptor),
         result => result?,
     };
-    Stub::parse(&bytes[..length]).map_err(|error| {
+    parse_stub(descriptor, &bytes[..length])
+}
+
+/// As [`read_stub`], by another open of the file, which may be held by `O_PATH` alone.
+fn read_stub_beside(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
+    let mut bytes = [0; STUB_BYTES + 1];
+    let link = exec::descriptor_path(None, descriptor.as_raw_fd());
+    let inode = rustix::fs::fstat(descriptor)?.st_ino;
+    let length = record_locks::read_start(link.as_c_str(), inode, &mut bytes)?;
+    parse_stub(descriptor, &bytes[..length])
+}
+
+fn parse_stub(descriptor: BorrowedFd<'_>, text: &[u8]) -> Result<Option<Stub>, Errno> {
+    Stub::parse(text).map_err(|error| {
         let mut name: capture::PathBuffer = [0; _];
         let name_length = capture::name_of(descriptor, &mut name);
         process::log(Level::Error, &[b"stripewise: ", &name[..name_length], b": ", error.to_string().as_bytes()]);
         Errno::IO
     })
-}
-
-/// Reads through a second open of the same inode. Closing it drops the record locks that the process holds on the inode:
-/// [`known`] is asked before.
-fn read_beside(descriptor: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
-    let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-    let beside = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    let length = rustix::io::pread(&beside, &mut *bytes, 0);
-    close_raw(beside);
-    length
 }
 
 /// Closes by system call: the standard library would call our own `close`.
@@ -411,10 +417,25 @@ fn stub_file(descriptor: BorrowedFd<'_>, status: &Stat) -> Result<Option<FileId>
     }
 }
 
-/// Whether an open regular file is a stub.
+/// Whether an open regular file is a stub, of this cluster or another. Also for a child of `vfork`.
 pub(crate) fn is_stub(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
-    let may_be = is_on() && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino));
-    may_be && stub_file(descriptor, status).is_ok_and(|file| file.is_some())
+    let identity = (status.st_dev, status.st_ino);
+    if !is_on() || !may_be_managed(status.st_size as u64, identity) {
+        return false;
+    }
+    let has_text = size_may_be_stub(status.st_size as u64) && read_stub(descriptor).is_ok_and(|stub| stub.is_some());
+    has_text || inodes::holds(identity) && is_known(descriptor).unwrap_or(true)
+}
+
+/// Whether the broker knows what a descriptor leads to for a managed file. A child of `vfork` asks by a helper.
+fn is_known(descriptor: BorrowedFd<'_>) -> Result<bool, Errno> {
+    if process::owns_tables() {
+        return Ok(find(descriptor)?.is_some());
+    }
+    match process::helper::run(|| find(descriptor)?.map(|_| ()).ok_or(Errno::NODATA)) {
+        Err(Errno::NODATA) => Ok(false),
+        result => result.map(|()| true),
+    }
 }
 
 /// Whether a path leads to a regular file of a stub's size.
@@ -433,7 +454,9 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
         return false;
     }
     let identity = (status.st_dev, status.st_ino);
-    if let Some(file) = known(descriptor, identity) {
+    // Where this process has it open already, without a look at its text.
+    let known = open_of_inode(identity).and_then(|open| open.file().ok().map(StripedFile::id));
+    if let Some(file) = known {
         enter(descriptor, identity, client().and_then(|client| open_with(&client, descriptor, file)));
         return true;
     }
@@ -444,16 +467,6 @@ pub(crate) fn adopt(descriptor: BorrowedFd<'_>, status: &Stat) -> bool {
     };
     enter(descriptor, identity, file);
     true
-}
-
-/// The managed file of an inode without a look at its text: where this process has it open already, and where the text
-/// could only be read through a second descriptor, whose close would drop the process's record locks.
-fn known(descriptor: BorrowedFd<'_>, identity: (u64, u64)) -> Option<FileId> {
-    if let Some(open) = open_of_inode(identity) {
-        return open.file().ok().map(StripedFile::id);
-    }
-    let only_writes = rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY);
-    if only_writes { client().ok()?.find(descriptor).ok()? } else { None }
 }
 
 /// Refuses the stub of another cluster; says so.
@@ -602,6 +615,14 @@ fn look_at<T>(
     if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
         let file = open.file().ok()?;
         return Some(then(borrowed, file.id(), Some(file)));
+    }
+    if record_locks::are_held_on(status.st_ino) {
+        // By a descriptor that came through `exec` and that nobody has looked at yet.
+        descriptors::look_at_all();
+        if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
+            let file = open.file().ok()?;
+            return Some(then(borrowed, file.id(), Some(file)));
+        }
     }
     let opened = match reopen(borrowed) {
         Ok(opened) => opened,

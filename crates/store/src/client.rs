@@ -16,9 +16,10 @@ mod fork;
 pub(crate) mod lock;
 mod name_changes;
 pub(crate) mod objects;
-mod record_locks;
+pub mod record_locks;
 pub(crate) mod rings;
 mod servers;
+pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;
 pub use descriptors::{owned_descriptors, owns_descriptor};
@@ -52,6 +53,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
+use stub::KeptStub;
 
 /// Opens a server; [`crate::server::open`] unless a test puts faults before it.
 pub type OpenServer =
@@ -124,9 +126,8 @@ struct Control {
 
 struct OpenEntry {
     state: Weak<StripedFile>,
-    stub: Arc<Descriptor>,
-    /// Device and inode of stub and control block.
-    stub_identity: (u64, u64),
+    stub: Arc<KeptStub>,
+    /// Device and inode of the control block.
     control_identity: (u64, u64),
     shared: Arc<SharedFile>,
 }
@@ -238,7 +239,7 @@ impl Client {
     ) -> Result<Arc<StripedFile>, ClientError> {
         let core = &self.core;
         let mut control = core.control();
-        if let Some(entry) = control.open.get(&(file, writable)).filter(|entry| entry.stub_identity == identity)
+        if let Some(entry) = control.open.get(&(file, writable)).filter(|entry| entry.stub.identity() == identity)
             && let Some(state) = entry.state.upgrade()
         {
             return Ok(state);
@@ -404,7 +405,7 @@ impl Core {
     }
 
     /// The stub of a file that this process has open.
-    pub(crate) fn stub_of(&self, file: FileId, writable: bool) -> Option<Arc<Descriptor>> {
+    pub(crate) fn stub_of(&self, file: FileId, writable: bool) -> Option<Arc<KeptStub>> {
         self.control().open.get(&(file, writable)).map(|entry| Arc::clone(&entry.stub))
     }
 
@@ -527,7 +528,11 @@ impl Core {
             connection.call(&Request::Claimed { slot: slot.0, incarnation: incarnation.0 }, &[])?;
         }
         for ((file, _), entry) in &control.open {
-            let answer = connection.call(&Request::Open { file: *file }, &[entry.stub.as_fd().as_fd()])?;
+            let request = Request::Open { file: *file };
+            let answer = entry
+                .stub
+                .with_open(|stub| connection.call(&request, &[stub]))
+                .map_err(|source| ClientError::Os { action: "opening a stub again", source })??;
             let block = answer.descriptors.first();
             let same = match (&answer.reply, block) {
                 (Reply::Opened { .. }, Some(block)) => identity_of(block.as_fd())? == entry.control_identity,
@@ -565,8 +570,8 @@ impl Core {
         });
         let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;
         let (stub_identity, control_identity) = (identity_of(stub)?, identity_of(block.as_fd())?);
-        let stub = own_stub(stub, self.base)
-            .map_err(|source| ClientError::Os { action: "duplicating the stub's descriptor", source })?;
+        let stub = KeptStub::new(stub, stub_identity, writable, self.base)
+            .map_err(|source| ClientError::Os { action: "keeping the stub", source })?;
         // From here on nothing may fail but with the use taken back; and no handle may be dropped, which would wait for the lock held here.
         shared
             .slots
@@ -577,8 +582,7 @@ impl Core {
             return Err(ClientError::Gone { file });
         }
         let state = Arc::new(StripedFile::new(Arc::clone(self), file, writable, Arc::clone(&shared)));
-        let entry =
-            OpenEntry { state: Arc::downgrade(&state), stub: Arc::new(stub), stub_identity, control_identity, shared };
+        let entry = OpenEntry { state: Arc::downgrade(&state), stub: Arc::new(stub), control_identity, shared };
         control.open.insert((file, writable), entry);
         Ok(state)
     }
@@ -659,22 +663,6 @@ fn to_identity(slot: ProcessSlot, incarnation: Incarnation) -> u64 {
 fn into_owned(received: Received) -> OwnedFd {
     // SAFETY: taken out of its owner.
     unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(received.into_raw()) }
-}
-
-/// A descriptor of the stub that is this library's own, to open the file again after a change of brokers. An open file description of its
-/// own where possible: a duplicate would keep `flock` locks of the program alive after its close. But to open one closes the number that
-/// it first gets, which drops record locks.
-fn own_stub(stub: BorrowedFd<'_>, base: RawFd) -> Result<Descriptor, Errno> {
-    use rustix::fd::AsRawFd;
-    let access = rustix::fs::fcntl_getfl(stub)? & OFlags::RWMODE;
-    if record_locks::locked_inodes().contains(&rustix::fs::fstat(stub)?.st_ino) {
-        return Descriptor::duplicate(stub, base);
-    }
-    let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
-    match rustix::fs::open(path, access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK, Mode::empty()) {
-        Ok(own) => Ok(Descriptor::raise(own, base)),
-        Err(_) => Descriptor::duplicate(stub, base),
-    }
 }
 
 fn is_writable(stub: BorrowedFd<'_>) -> Result<bool, ClientError> {

@@ -11,7 +11,7 @@ use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
@@ -171,7 +171,7 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
         return redirect::open::cut_unadopted(borrowed);
     }
     if plan.cut && plan.flags & libc::O_ACCMODE == libc::O_RDONLY {
-        drop(redirect::open::for_writing(borrowed, OFlags::TRUNC)?);
+        redirect::open::cut_ordinary(borrowed)?;
     } else if plan.cut {
         rustix::fs::ftruncate(borrowed, 0)?;
     }

@@ -1,18 +1,21 @@
 //! Names of managed files going away, and changes of mode, owner and times.
 
 use super::data::failed;
+use super::open::for_writing;
 use super::{
-    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub, with_file_at, with_room,
+    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub_beside, record_locks,
+    with_file_at, with_room,
 };
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
 use stripewise_store::client::{BegunChange, ClientError, Name, NameChange, Standing};
 use stripewise_store::errno::ToErrno;
+use stripewise_store::file::StripedFile;
 pub(crate) use stripewise_store::protocol::NameCall;
 use stripewise_store::protocol::Refusal;
 
@@ -92,21 +95,14 @@ struct Found {
 fn file_behind(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
     let status = rustix::fs::fstat(handle)?;
     if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
-        return Ok(open.file().ok().map(stripewise_store::file::StripedFile::id));
+        return Ok(open.file().ok().map(StripedFile::id));
     }
-    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    match rustix::fs::open(link, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(opened) => {
-            let opened = Closing(Some(opened));
-            match read_stub(opened.borrow()) {
-                Ok(Some(stub)) => Ok((stub.cluster == client()?.cluster()).then_some(stub.file)),
-                // Written over: the broker knows the inode.
-                Ok(None) | Err(_) if inodes::holds((status.st_dev, status.st_ino)) => find(handle),
-                Ok(None) | Err(_) => Ok(None),
-            }
-        }
+    match read_stub_beside(handle) {
+        Ok(Some(stub)) => Ok((stub.cluster == client()?.cluster()).then_some(stub.file)),
         Err(Errno::ACCESS) => find(handle),
-        Err(_) => Ok(None),
+        // Written over: the broker knows the inode.
+        Ok(None) | Err(_) if inodes::holds((status.st_dev, status.st_ino)) => find(handle),
+        Ok(None) | Err(_) => Ok(None),
     }
 }
 
@@ -190,7 +186,7 @@ impl Noted {
     }
 }
 
-fn tell(stub: BorrowedFd<'_>, file: FileId, striped: Option<&stripewise_store::file::StripedFile>, what: Change) {
+fn tell(stub: BorrowedFd<'_>, file: FileId, striped: Option<&StripedFile>, what: Change) {
     match what {
         Change::Nothing => {}
         Change::Attributes => {
@@ -233,17 +229,25 @@ pub(crate) fn changed_at(directory: c_int, path: *const c_char, follow: bool, wh
 
 /// Through an open for writing, which the change of times does not need but the shared size and times do.
 fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
-    use rustix::fd::AsFd;
-    let link = format!("/proc/self/fd/{}", stub.as_raw_fd());
-    let Ok(writing) = rustix::fs::open(link, OFlags::WRONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
-        return;
-    };
-    let writing = Closing(Some(writing));
-    if let Ok(striped) =
-        client().and_then(|client| client.open(writing.borrow().as_fd(), file).map_err(|error| error.errno()))
-    {
-        tell(stub, file, Some(&striped), Change::Times);
-    }
+    // Refused where this process may not write the file: then the change of times fails as well, or concerns its owner alone.
+    let _ = with_open_for_writing(stub, file, |striped| {
+        tell(stub, file, Some(striped), Change::Times);
+        Ok(())
+    });
+}
+
+/// Opens the managed file of a stub for writing, for the time of `work`.
+pub(super) fn with_open_for_writing(
+    stub: BorrowedFd<'_>,
+    file: FileId,
+    work: impl FnOnce(&StripedFile) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let inode = rustix::fs::fstat(stub)?.st_ino;
+    record_locks::keeping(inode, || {
+        let writing = for_writing(stub, OFlags::empty())?;
+        let striped = with_room(|| client()?.open(writing.borrow(), file).map_err(|error| error.errno()))?;
+        work(&striped)
+    })
 }
 
 /// As [`changed_at`], of an open file.
@@ -265,7 +269,6 @@ pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Er
     // SAFETY: the program's string.
     let path = unsafe { CStr::from_ptr(path) };
     with_file_at(libc::AT_FDCWD, path, true, |stub, file, _| {
-        use rustix::fd::AsFd;
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
         // An open of ours that writes is no permission for a call that goes by the name.
         rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)?;
@@ -277,10 +280,6 @@ pub(crate) fn truncate(path: *const c_char, length: i64) -> Option<Result<(), Er
         {
             return striped.truncate(length).map_err(|error| failed(&error));
         }
-        let link = format!("/proc/self/fd/{}", stub.as_raw_fd());
-        let writing =
-            Closing(Some(rustix::fs::open(link, OFlags::WRONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?));
-        let striped = client()?.open(writing.borrow().as_fd(), file).map_err(|error| error.errno())?;
-        striped.truncate(length).map_err(|error| failed(&error))
+        with_open_for_writing(stub, file, |striped| striped.truncate(length).map_err(|error| failed(&error)))
     })
 }

@@ -5,10 +5,11 @@
 //! meanwhile: so it appears complete, and `O_EXCL` holds.
 
 use super::data::failed;
-use super::{Closing, client, close_raw, enter, with_room};
+use super::names::with_open_for_writing;
+use super::{Closing, client, close_raw, connected, enter, record_locks, with_room};
 use crate::capture;
 use crate::descriptors;
-use crate::process::{self, Level};
+use crate::process::{self, Level, helper};
 use libc::{c_int, mode_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -35,6 +36,9 @@ pub(crate) fn create(
     if flags & (libc::O_DIRECTORY | libc::O_PATH) != 0 {
         return None;
     }
+    if !process::owns_tables() {
+        return create_by_helper(directory, path, flags, mode).transpose();
+    }
     let client = client().ok()?;
     if client.managed_directories().is_empty() && client.expected_paths().is_empty() {
         return None;
@@ -51,10 +55,6 @@ pub(crate) fn create(
             Err(Errno::NOENT) => {}
             Err(errno) => return Some(Err(errno)),
         }
-        if !process::owns_tables() {
-            // A vfork child cannot make files; the one it makes is found to be ordinary.
-            return None;
-        }
         match make(&client, &target, flags, mode) {
             Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {}
             Err(errno) => return Some(Err(errno)),
@@ -62,6 +62,27 @@ pub(crate) fn create(
         }
     }
     None
+}
+
+/// As [`create`], in a child of `vfork`: a helper makes the file, and the child opens its stub.
+fn create_by_helper(directory: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<Option<(c_int, bool)>, Errno> {
+    let makes_none = |client: &Client| client.managed_directories().is_empty() && client.expected_paths().is_empty();
+    if connected().as_ref().is_some_and(makes_none) {
+        return Ok(None);
+    }
+    let made = helper::run(|| match create(directory, path, flags, mode) {
+        Some(result) => result.map(drop),
+        None => Err(Errno::NODATA),
+    });
+    match made {
+        Err(Errno::NODATA) => return Ok(None),
+        result => result?,
+    }
+    let opened = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let stub = rustix::fs::openat(base, path, OFlags::from_bits_retain(opened as u32), Mode::empty())?;
+    Ok(Some((stub.into_raw_fd(), true)))
 }
 
 /// A file that has no name yet (`O_TMPFILE`): managed if its directory is; `linkat` gives it its name, and the last
@@ -260,9 +281,14 @@ pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
         return if file.size_bytes() > 0 { file.truncate(0).map_err(|error| failed(&error)) } else { Ok(()) };
     }
     // SAFETY: just opened by the call under way.
-    let writing = for_writing(unsafe { BorrowedFd::borrow_raw(descriptor) }, OFlags::empty())?;
-    let file = with_room(|| client()?.open(writing.borrow(), file.id()).map_err(|error| error.errno()))?;
-    file.truncate(0).map_err(|error| failed(&error))
+    let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    with_open_for_writing(stub, file.id(), |writing| writing.truncate(0).map_err(|error| failed(&error)))
+}
+
+/// Cuts an ordinary file that is open only for reading, as Linux does where the process might write it.
+pub(crate) fn cut_ordinary(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    let inode = rustix::fs::fstat(descriptor)?.st_ino;
+    record_locks::keeping(inode, || for_writing(descriptor, OFlags::TRUNC).map(drop))
 }
 
 /// What is open only for reading, for writing as well, if this process might write it.
@@ -276,7 +302,7 @@ pub(crate) fn check(descriptor: c_int) -> Result<(), Errno> {
     descriptors::managed_open(descriptor).map_or(Ok(()), |open| open.file().map(|_| ()))
 }
 
-/// As [`cut`], of a stub that stays out of the table.
+/// As [`cut`], in a child of `vfork`, where what the client opened would stand in the parent's tables.
 pub(crate) fn cut_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
-    super::open_stub(descriptor)?.truncate(0).map_err(|error| failed(&error))
+    helper::run(|| super::open_stub(descriptor)?.truncate(0).map_err(|error| failed(&error)))
 }

@@ -97,7 +97,7 @@ fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
     if super::inodes::holds((found.st_dev, found.st_ino)) {
         return told_by_broker(handle, None);
     }
-    match super::reopen(handle).and_then(|opened| super::read_stub(opened.borrow())) {
+    match super::read_stub_beside(handle) {
         Ok(None) => Behind::Ordinary,
         // Another cluster's text, or a damaged one, may still stand in a stub of ours: the inode counts.
         Ok(Some(_)) | Err(Errno::IO) => told_by_broker(handle, Some(Errno::IO)),

@@ -106,10 +106,10 @@ impl StripedFile {
             return Ok(());
         }
         if let Some(stub) = self.core.stub_of(self.file, self.writable) {
-            match rustix::fs::fsync(stub.as_fd()) {
+            match stub.with_open(|stub| rustix::fs::fsync(stub)) {
                 // Some file systems cannot sync, or have nothing to sync.
-                Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
-                Err(source) => return Err(FileError::Stub { file: self.file, source }),
+                Ok(Ok(()) | Err(Errno::INVAL | Errno::ROFS)) => {}
+                Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: self.file, source }),
             }
         }
         self.stub_is_synced.store(true, Release);

@@ -3,13 +3,13 @@
 use super::image::Image;
 use super::{Given, Strings, count, with_room};
 use crate::process;
-use crate::redirect::{Closing, open_of_inode};
+use crate::redirect::{Closing, inodes, is_known, is_on, may_be_managed, open_of_inode, record_locks};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::raw::c_char;
 use stripewise_store::executable::{Head, HeadBuffer, MAX_INTERPRETERS, Script};
-use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
+use stripewise_store::stub::{STUB_BYTES, Stub};
 
 /// A script's first line: its interpreter, ended by a zero byte, then its argument, ended likewise.
 #[derive(Clone, Copy)]
@@ -66,7 +66,10 @@ enum Found {
 
 /// Device and inode of the stub that a path leads to, if to one.
 pub(crate) fn is_managed_path(path: &CStr) -> Option<(u64, u64)> {
-    let status = rustix::fs::stat(path).ok().filter(|status| size_may_be_stub(status.st_size as u64))?;
+    let status = rustix::fs::stat(path).ok()?;
+    if !may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino)) {
+        return None;
+    }
     match find(path, &mut HeadBuffer::new()) {
         Ok(Found::Managed) => Some((status.st_dev, status.st_ino)),
         _ => None,
@@ -172,27 +175,38 @@ impl Chain {
     }
 }
 
+/// Whether a path leads to a stub, or to what may be one and cannot be told.
+pub(super) fn leads_to_stub(path: &CStr) -> bool {
+    let may_be = rustix::fs::stat(path).is_ok_and(|status| {
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
+    });
+    may_be && !matches!(find(path, &mut HeadBuffer::new()), Ok(Found::Nothing | Found::Ordinary(..)))
+}
+
 /// Looks at what `path` leads to, and reads the start of an ordinary file.
 fn find(path: &CStr, head: &mut HeadBuffer) -> Result<Found, Errno> {
     let Ok(status) = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()) else { return Ok(Found::Nothing) };
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Ok(Found::Nothing);
     }
-    let may_be_stub = size_may_be_stub(status.st_size as u64);
-    // Opening and closing it again would drop the record locks that the process holds on it.
-    if may_be_stub && process::owns_tables() && open_of_inode((status.st_dev, status.st_ino)).is_some() {
+    let identity = (status.st_dev, status.st_ino);
+    let may_be_stub = is_on() && may_be_managed(status.st_size as u64, identity);
+    if may_be_stub && process::owns_tables() && open_of_inode(identity).is_some() {
         return Ok(Found::Managed);
     }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(Found::Nothing) };
-    let opened = Closing(Some(opened));
-    let Ok(length) = rustix::io::pread(opened.borrow(), &mut head.0[..], 0) else { return Ok(Found::Nothing) };
-    if may_be_stub && length == STUB_BYTES {
-        match Stub::parse(&head.0[..length]) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(Found::Managed),
-            Err(_) => return Err(Errno::IO),
-        }
+    let read = record_locks::read_start(path, status.st_ino, &mut head.0);
+    let text = match read {
+        Ok(STUB_BYTES) if may_be_stub => Stub::parse(&head.0[..STUB_BYTES]).map_err(|_| Errno::IO),
+        _ => Ok(None),
+    };
+    if matches!(text, Ok(Some(_))) || may_be_stub && inodes::holds(identity) && is_known(held(path)?.borrow())? {
+        return Ok(Found::Managed);
     }
-    Ok(Found::Ordinary(status, length))
+    text?;
+    Ok(read.map_or(Found::Nothing, |length| Found::Ordinary(status, length)))
+}
+
+fn held(path: &CStr) -> Result<Closing, Errno> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(|handle| Closing(Some(handle)))
 }

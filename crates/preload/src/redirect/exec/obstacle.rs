@@ -4,20 +4,19 @@
 //! argument names one; then it is not started. What else it opens cannot be known, so there is a warning: one for each program and run, by an empty file
 //! in the run's directory of marks.
 
-use super::chain::{Chain, Program};
+use super::chain::{Chain, Program, leads_to_stub};
 use super::{Given, Strings, Who};
 use crate::capture;
 use crate::process::{self, Level};
 use crate::redirect::{Closing, is_on, is_stub, open_of_inode};
 use libc::c_int;
 use rustix::fd::BorrowedFd;
-use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use stripewise_store::executable::{Obstacle, obstacle_in};
-use stripewise_store::stub::size_may_be_stub;
 
 /// The person who started the run takes such programs as they are.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
@@ -140,7 +139,7 @@ unsafe fn met_by<'a>(chain: &Chain, given: Given<'a>, who: Who) -> Option<Met<'a
     if who == (Who::Child { leads: true }) {
         return Some(Met::Action);
     }
-    if chain.is_script() && names_stub(given.path) {
+    if chain.is_script() && leads_to_stub(given.path) {
         return Some(Met::Path(given.path.to_bytes()));
     }
     // SAFETY: the caller's promise.
@@ -150,33 +149,14 @@ unsafe fn met_by<'a>(chain: &Chain, given: Given<'a>, who: Who) -> Option<Met<'a
         // `of=FILE`, `--input=FILE`.
         let equals = argument.to_bytes().iter().position(|byte| *byte == b'=');
         let value = equals.and_then(|at| CStr::from_bytes_with_nul(&argument.to_bytes_with_nul()[at + 1..]).ok());
-        if let Some(name) = [Some(argument), value].into_iter().flatten().find(|name| names_stub(name)) {
+        if let Some(name) = [Some(argument), value].into_iter().flatten().find(|name| leads_to_stub(name)) {
             return Some(Met::Path(name.to_bytes()));
         }
     }
     inherited()
 }
 
-fn names_stub(path: &CStr) -> bool {
-    let Ok(status) = rustix::fs::statat(CWD, path, rustix::fs::AtFlags::empty()) else { return false };
-    if !may_be_stub(&status) {
-        return false;
-    }
-    if is_open_here(&status) {
-        return true;
-    }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|file| {
-        let file = Closing(Some(file));
-        is_stub(file.borrow(), &status)
-    })
-}
-
-fn may_be_stub(status: &Stat) -> bool {
-    size_may_be_stub(status.st_size as u64) && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-}
-
-/// Whether this process has the managed file open: then it must not be opened for a look, whose close would drop record locks.
+/// Whether this process has the managed file open.
 fn is_open_here(status: &Stat) -> bool {
     process::owns_tables() && open_of_inode((status.st_dev, status.st_ino)).is_some()
 }
@@ -207,10 +187,14 @@ fn leads_to_managed(descriptor: BorrowedFd<'_>) -> bool {
     is_kept && is_managed(descriptor)
 }
 
+fn is_regular(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+}
+
 /// Whether a descriptor leads to a managed file, whatever tables say.
 pub(crate) fn is_managed(descriptor: BorrowedFd<'_>) -> bool {
     rustix::fs::fstat(descriptor)
-        .is_ok_and(|status| may_be_stub(&status) && (is_open_here(&status) || is_stub(descriptor, &status)))
+        .is_ok_and(|status| is_regular(&status) && (is_open_here(&status) || is_stub(descriptor, &status)))
 }
 
 /// Whether nobody of this run has told of the program yet. Without a directory of marks everybody tells.
