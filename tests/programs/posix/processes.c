@@ -29,12 +29,69 @@ static int child(const char *role)
     return 9;
 }
 
+static const char self[] = "/proc/self/exe";
+
+/* A child of vfork opens its standard output as shells do, and becomes another program: what it makes is a managed file,
+ * what it cuts loses its data and not its stub, and the parent's own files are untouched by it. */
+static void redirect_in_vfork(char *name, const char *path, int flags)
+{
+    int status;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        int fd = open(path, flags, 0644);
+        if (fd < 0)
+            _exit(100 + (errno == EEXIST ? 1 : errno == ENOENT ? 2 : 3));
+        dup2(fd, 1);
+        close(fd);
+        execl(self, name, "writer", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, &status, 0);
+    show_child(status);
+}
+
+/* The list closes all descriptors from a number on before it opens files: what is opened for it beforehand is among them. */
+static void spawn_closed(char *name)
+{
+    pid_t pid;
+    int status;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    CALL(posix_spawn_file_actions_addclosefrom_np(&actions, 0));
+    CALL(posix_spawn_file_actions_addopen(&actions, 0, "in", O_RDONLY, 0));
+    CALL(posix_spawn_file_actions_addopen(&actions, 1, "closed", O_WRONLY | O_CREAT | O_EXCL, 0600));
+    CALL(posix_spawn_file_actions_adddup2(&actions, 1, 2));
+    char *words[] = {name, "stdin", NULL};
+    CALL(posix_spawn(&pid, self, &actions, NULL, words, environ));
+    waitpid(pid, &status, 0);
+    show_child(status);
+    CALL(posix_spawn(&pid, self, &actions, NULL, words, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    show_file("closed");
+
+    /* Nothing of the list is done before the child is made, and then in its directory; each child has a position of its own. */
+    CALL(mkdir("below", 0755));
+    posix_spawn_file_actions_init(&actions);
+    CALL(posix_spawn_file_actions_addchdir_np(&actions, "below"));
+    CALL(posix_spawn_file_actions_addopen(&actions, 1, "made", O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    CALL(posix_spawn_file_actions_addopen(&actions, 0, "../in", O_RDONLY, 0));
+    CALL(access("below/made", F_OK));
+    for (int i = 0; i < 2; i++) {
+        CALL(posix_spawn(&pid, self, &actions, NULL, words, environ));
+        waitpid(pid, &status, 0);
+        show_child(status);
+        show_file("below/made");
+    }
+    posix_spawn_file_actions_destroy(&actions);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
         return child(argv[1]);
-    const char *self = "/proc/self/exe";
     int status;
+    redirect_in_vfork(argv[0], "early", O_WRONLY | O_CREAT | O_EXCL);
+    redirect_in_vfork(argv[0], "early", O_WRONLY | O_CREAT | O_EXCL);
     CALL(open("in", O_RDWR | O_CREAT | O_TRUNC, 0644));
     CALL(write(3, "0123456789abcdef", 16));
     CALL(lseek(3, 6, SEEK_SET));
@@ -82,6 +139,17 @@ int main(int argc, char **argv)
     show_child(status);
     posix_spawn_file_actions_destroy(&actions);
     show_file("out");
+
+    spawn_closed(argv[0]);
+
+    redirect_in_vfork(argv[0], "early", O_WRONLY | O_APPEND | O_CREAT);
+    redirect_in_vfork(argv[0], "late", O_WRONLY | O_CREAT | O_TRUNC);
+    show_file("early");
+    redirect_in_vfork(argv[0], "early", O_WRONLY | O_TRUNC);
+    redirect_in_vfork(argv[0], "missing", O_WRONLY | O_TRUNC);
+    show_file("early");
+    show_file("late");
+    CALL(lseek(3, 0, SEEK_CUR));
 
     FILE *pipe = popen("cat >> out; echo done >> out", "w");
     fputs("through a pipe\n", pipe);

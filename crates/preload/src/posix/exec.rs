@@ -137,7 +137,7 @@ fn find_named(name: &CStr) -> Option<CString> {
 }
 
 /// The absolute name of what `path` is to a child that goes to other directories first.
-fn seen_from(directories: &[CString], path: &CStr) -> Option<CString> {
+pub(super) fn seen_from(directories: &[CString], path: &CStr) -> Option<CString> {
     let mut whole = Vec::new();
     for part in directories.iter().map(CString::as_c_str).chain([path]).map(CStr::to_bytes) {
         if part.starts_with(b"/") {
@@ -167,6 +167,11 @@ unsafe fn spawn(
     let moved = if directories.is_empty() { None } else { seen_from(&directories, path) };
     let path = moved.as_deref().unwrap_or(path);
     let leads = !actions.is_null() && spawn::leads_to_managed(actions);
+    if !actions.is_null()
+        && let Err(errno) = spawn::make_files(actions)
+    {
+        return errno.raw_os_error();
+    }
     // SAFETY: the caller's promise.
     unsafe { start(Given { path, arguments, environment }, Who::Child { leads }, real) }
 }

@@ -1,111 +1,120 @@
 //! New processes and the end of this one.
 //!
-//! A file that `posix_spawn` is to open in the child is opened inside libc, where `O_TRUNC` would cut a stub: if it
-//! is, or becomes, a managed one, it is opened here and now, and the child gets a duplicate. What the child executes
+//! A file that `posix_spawn` is to open in the child is opened inside libc, where `O_TRUNC` would cut a stub and
+//! `O_CREAT` make an ordinary file. So if it is, or becomes, a managed one, a helper makes and cuts it just before the
+//! child is made, and the child opens what is there. What the child executes
 //! is `exec`'s affair. `system` and `popen` need no wrapper: the shell loads this library itself and finds its
 //! descriptors at their first use. `fork` calls the handlers that `process` registered; a child made by `clone` or
 //! `_Fork` finds the page of `process` zeroed. A child of `vfork` is told apart by its number.
 
-use crate::process;
+use crate::process::{self, helper};
 use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) type Actions = libc::posix_spawn_file_actions_t;
 
-/// Of lists of actions, those by which the child gets a descriptor of a managed file, and the directory that the child goes to.
+/// Of lists of actions, those by which the child gets a descriptor of a managed file, the files that are to be made or cut, and the directories that the
+/// child goes to.
 static NOTES: Mutex<Vec<(usize, Note)>> = Mutex::new(Vec::new());
 
 enum Note {
     Managed,
     Directory(CString),
+    Opens(Opening),
+}
+
+/// An open that may make or cut a managed file.
+#[derive(Clone)]
+struct Opening {
+    path: CString,
+    flags: c_int,
+    mode: mode_t,
 }
 
 fn note(actions: *mut Actions, note: Note) {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner).push((actions as usize, note));
 }
 
+/// What `choose` finds in the notes of a list, in the order in which they were made.
+fn noted<T>(actions: *const Actions, choose: impl Fn(&Note) -> Option<T>) -> Vec<T> {
+    let notes = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_list = notes.iter().filter(|(list, _)| *list == actions as usize);
+    of_list.filter_map(|(_, note)| choose(note)).collect()
+}
+
 /// Whether a list of actions leads descriptors of the child to managed files.
 pub(super) fn leads_to_managed(actions: *const Actions) -> bool {
-    let owner = actions as usize;
-    PREPARED.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(list, _)| *list == owner)
-        || NOTES
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .any(|(list, note)| *list == owner && matches!(note, Note::Managed))
+    !noted(actions, |note| matches!(note, Note::Managed).then_some(())).is_empty()
 }
 
 /// The directories that a child goes to, one after the other.
 pub(super) fn directories(actions: *const Actions) -> Vec<CString> {
-    let notes = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_list = notes.iter().filter(|(list, _)| *list == actions as usize);
-    of_list
-        .filter_map(|(_, note)| match note {
-            Note::Directory(path) => Some(path.clone()),
-            Note::Managed => None,
-        })
-        .collect()
+    noted(actions, |note| match note {
+        Note::Directory(path) => Some(path.clone()),
+        _ => None,
+    })
 }
 
-/// Descriptors opened for a list of actions, until the list is destroyed.
-static PREPARED: Mutex<Vec<(usize, Descriptor)>> = Mutex::new(Vec::new());
-
-/// A descriptor of ours that a program must not close by accident.
-struct Descriptor(c_int);
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: opened for the list, and forgotten with it.
-        unsafe { libc::close(self.0) };
+/// Makes and cuts the managed files that the child is to open. In a helper, because to open and close them here would drop this process's record locks.
+pub(super) fn make_files(actions: *const Actions) -> Result<(), Errno> {
+    let openings = noted(actions, |note| match note {
+        Note::Opens(opening) => Some(opening.clone()),
+        _ => None,
+    });
+    if openings.is_empty() {
+        return Ok(());
     }
+    helper::run(|| {
+        openings.iter().try_for_each(|Opening { path, flags, mode }| {
+            // SAFETY: a string.
+            let opened = unsafe { libc::open(path.as_ptr(), *flags | libc::O_CLOEXEC, *mode) };
+            if opened < 0 {
+                return Err(Errno::from_raw_os_error(process::errno()));
+            }
+            // SAFETY: opened here.
+            unsafe { libc::close(opened) };
+            Ok(())
+        })
+    })
 }
 
-/// Opens what an action names, if it concerns us, high up and closed on exec.
+/// The name of what an action opens, if that concerns us.
 ///
 /// # Safety
 /// `path` is null or a string.
-unsafe fn prepare(path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
-    if path.is_null() || !process::is_active() || !redirect::is_on() {
+unsafe fn concerned(actions: *const Actions, path: *const c_char, flags: c_int) -> Option<CString> {
+    if path.is_null() || !process::is_active() || !redirect::is_on() || flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return None;
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(path) };
-    let concerns = {
-        let _inside = process::Inside::enter()?;
-        redirect::may_be_stub(libc::AT_FDCWD, name)
-            || flags & libc::O_CREAT != 0 && redirect::open::would_create(libc::AT_FDCWD, name)
-    };
-    if !concerns {
-        return None;
-    }
-    // SAFETY: as above.
-    let low = unsafe { libc::open(path, flags | libc::O_CLOEXEC, mode) };
-    if low < 0 {
-        return None;
-    }
-    // SAFETY: a descriptor of ours.
-    unsafe {
-        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, crate::descriptors::FLOOR);
-        libc::close(low);
-        (high >= 0).then_some(high)
-    }
+    let directories = directories(actions);
+    let name = if directories.is_empty() { name.to_owned() } else { super::exec::seen_from(&directories, name)? };
+    let _inside = process::Inside::enter()?;
+    let concerns = redirect::may_be_stub(libc::AT_FDCWD, &name)
+        || flags & libc::O_CREAT != 0 && redirect::open::would_create(libc::AT_FDCWD, &name);
+    concerns.then_some(name)
 }
 
 interpose! {
     fn posix_spawn_file_actions_addopen[] (
         actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: mode_t,
     ) -> c_int |real| {
-        match prepare(path, flags, mode) {
-            Some(opened) => {
-                PREPARED.lock().unwrap_or_else(PoisonError::into_inner).push((actions as usize, Descriptor(opened)));
-                libc::posix_spawn_file_actions_adddup2(actions, opened, fd)
+        let Some(name) = concerned(actions, path, flags) else { return real(actions, fd, path, flags, mode) };
+        let changes = flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+        let result = real(actions, fd, path, flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC), mode);
+        if result == 0 {
+            note(actions, Note::Managed);
+            if changes {
+                note(actions, Note::Opens(Opening { path: name, flags, mode }));
             }
-            None => real(actions, fd, path, flags, mode),
         }
+        result
     }
 
     fn posix_spawn_file_actions_adddup2[] (actions: *mut Actions, fd: c_int, to: c_int) -> c_int |real| {
@@ -135,7 +144,6 @@ interpose! {
     fn posix_spawn_file_actions_destroy[] (actions: *mut Actions) -> c_int |real| {
         if redirect::is_on() {
             NOTES.lock().unwrap_or_else(PoisonError::into_inner).retain(|(owner, _)| *owner != actions as usize);
-            PREPARED.lock().unwrap_or_else(PoisonError::into_inner).retain(|(owner, _)| *owner != actions as usize);
         }
         real(actions)
     }
