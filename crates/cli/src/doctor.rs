@@ -17,6 +17,8 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use stripewise_store::executable::Obstacle;
+use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::state::INODES;
 
 /// Tell whether a program can be traced and redirected, and what stands in the way
 ///
@@ -114,10 +116,17 @@ impl Unredirected {
     }
 }
 
+/// The inodes that are stubs whatever their text says, in the cluster of a state directory, if one is named.
+fn stubs_of(state_directory: Option<&Path>) -> Option<Inodes> {
+    let table = std::fs::File::open(state_directory?.join("run").join(INODES)).ok()?;
+    Inodes::open(&table, false).ok()
+}
+
 /// The first program of a command, launchers looked through, that cannot be redirected.
-pub(crate) fn unredirected(command: &[OsString]) -> Option<Unredirected> {
+pub(crate) fn unredirected(command: &[OsString], state_directory: Option<&Path>) -> Option<Unredirected> {
+    let stubs = stubs_of(state_directory);
     program::of_command(command).into_iter().find_map(|program| match program {
-        Program::File(path) => match program::outlook(&path) {
+        Program::File(path) => match program::outlook(&path, stubs.as_ref()) {
             Outlook::Unredirected { program, obstacle } => Some(Unredirected { program, obstacle }),
             Outlook::Redirected | Outlook::Managed => None,
         },
@@ -126,9 +135,10 @@ pub(crate) fn unredirected(command: &[OsString]) -> Option<Unredirected> {
 }
 
 /// Whether the program that a command starts with is a managed file, or has one for its interpreter.
-pub(crate) fn starts_managed(command: &[OsString]) -> bool {
+pub(crate) fn starts_managed(command: &[OsString], state_directory: Option<&Path>) -> bool {
+    let stubs = stubs_of(state_directory);
     let first = program::of_command(command).into_iter().next();
-    matches!(first, Some(Program::File(path)) if matches!(program::outlook(&path), Outlook::Managed))
+    matches!(first, Some(Program::File(path)) if matches!(program::outlook(&path, stubs.as_ref()), Outlook::Managed))
 }
 
 fn examine(command: &[OsString]) -> Diagnosis {

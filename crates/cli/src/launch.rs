@@ -81,7 +81,8 @@ impl Launch {
         let marks = Marks::make();
         environment.extend(marks.iter().map(|marks| (OsString::from(MARKS_VARIABLE), marks.0.path().into())));
         // This process is not redirected, and the kernel would execute a stub: a shell, which is, becomes the program.
-        let mut command = if doctor::starts_managed(words) {
+        let state = variables.iter().find_map(|(name, path)| (*name == STATE_VARIABLE).then_some(*path));
+        let mut command = if doctor::starts_managed(words, state) {
             let mut shell = Command::new("/bin/sh");
             shell.args(["-c", "exec \"$0\" \"$@\""]).arg(name);
             shell

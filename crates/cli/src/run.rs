@@ -74,7 +74,7 @@ const CANNOT_EXECUTE: u8 = 126;
 
 pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     let cluster = context.cluster()?;
-    if let Some(found) = doctor::unredirected(&arguments.command) {
+    if let Some(found) = doctor::unredirected(&arguments.command, Some(&cluster.state)) {
         let (reason, remedy) = (found.reason(), found.remedy());
         if !arguments.allow_unredirected {
             context.say(format_args!(

@@ -157,6 +157,36 @@ fn what_is_executed_in_turn_is_refused_when_it_would_meet_a_managed_file() {
     assert_eq!((said.status, said.out.as_str()), (0, "data/file\nran\n"), "{}", said.err);
 }
 
+/// It went by a stub's size and text, so a damaged stub was an ordinary file, and a static program got it for one.
+#[test]
+fn a_stub_that_was_cut_or_written_over_is_still_one_to_what_is_executed() {
+    let place = place();
+    place.done(&["run", "--", "cp", "still.c", "data/still.c"]);
+    place.done(&["run", "--", "cc", "-o", "data/made", "data/still.c"]);
+    place.done(&["run", "--", "sh", "-c", "printf '#!/bin/sh\necho script $1\n' > data/script; chmod +x data/script"]);
+    let same_length = "x".repeat(1021);
+    for text in ["", &same_length, &"#!/bin/echo longer\n".repeat(100)] {
+        for stub in ["data/file", "data/made", "data/script"] {
+            std::fs::write(place.path(stub), text).unwrap();
+        }
+        for meets in [
+            "./still data/file",
+            "./still of=data/file",
+            "./still < data/file",
+            "exec 7< data/file; ./still plain",
+            "exec ./still data/file",
+        ] {
+            let said = shell(&place, meets);
+            assert_ne!(said.status, 0, "{meets}: {}", said.err);
+            assert!(said.out.is_empty() && said.err.contains("not started: "), "{meets}: {}", said.err);
+        }
+        assert_eq!(place.done(&["run", "--", "data/made", "one"]), "one\nran\n");
+        assert_eq!(place.done(&["run", "--", "data/script", "one"]), "script one\n");
+        assert_eq!(shell(&place, "data/made two; data/script two").out, "two\nran\nscript two\n");
+        assert_eq!(place.done(&["run", "--", "cat", "data/file"]), "managed\n");
+    }
+}
+
 #[test]
 fn a_program_that_only_might_meet_one_is_warned_of_once_in_a_run() {
     let place = place();

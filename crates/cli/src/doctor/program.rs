@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use stripewise_store::executable::{HeadBuffer, MAX_INTERPRETERS, Obstacle, obstacle_in};
+use stripewise_store::shared::inodes::Inodes;
 use stripewise_store::stub::Stub;
 
 pub(super) enum Program {
@@ -170,6 +171,10 @@ fn is_stub(head: &[u8]) -> bool {
     matches!(Stub::parse(head), Ok(Some(_)))
 }
 
+fn holds(stubs: &Inodes, path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| stubs.holds((metadata.dev(), metadata.ino())))
+}
+
 /// What running a program comes to, by the heads of its file and of its interpreters' alone: quick enough to ask before each run.
 pub(super) enum Outlook {
     /// The preload library is loaded into it, as far as can be told.
@@ -182,13 +187,13 @@ pub(super) enum Outlook {
     },
 }
 
-/// The outlook of the program at `path`.
-pub(super) fn outlook(path: &Path) -> Outlook {
+/// The outlook of the program at `path`; `stubs` are the inodes that are stubs whatever their text says.
+pub(super) fn outlook(path: &Path, stubs: Option<&Inodes>) -> Outlook {
     let mut path = path.to_owned();
     for _ in 0..=MAX_INTERPRETERS {
         // What cannot be read or is no program is the kernel's to refuse.
         let Ok(head) = read_head(&path) else { break };
-        if is_stub(&head) {
+        if is_stub(&head) || stubs.is_some_and(|stubs| holds(stubs, &path)) {
             return Outlook::Managed;
         }
         match interpreter(&head) {

@@ -127,12 +127,12 @@ fn clear(directory: &Path, force: bool) -> Result<()> {
 }
 
 pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsString]) -> Result<Verdict> {
-    if doctor::starts_managed(command) {
+    if doctor::starts_managed(command, None) {
         bail!(
             "the program is a managed file, which only a redirected process can start; `stripewise run --trace DIR` does"
         );
     }
-    if let Some(found) = doctor::unredirected(command) {
+    if let Some(found) = doctor::unredirected(command, None) {
         context.say(format_args!("warning: {}; it is not captured", found.reason()));
     }
     let relay = Relay::start()?;
