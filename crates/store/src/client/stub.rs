@@ -5,7 +5,7 @@
 //! the record locks that the process holds on the inode, and a duplicate keeps `flock` locks past the program's own close. Access is proved by a
 //! descriptor that the process has open anyway; where it has none, the stub is opened for the moment.
 
-use super::descriptors::{Descriptor, Received};
+use super::descriptors::{Descriptor, Received, with_raised_limit};
 use super::record_locks;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::{Mode, OFlags, RawDir};
@@ -70,7 +70,8 @@ impl KeptStub {
             return Ok(Some(seen));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = Received::from(rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?);
+        let directory = with_raised_limit(|| rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()))?;
+        let directory = Received::from(directory);
         let mut best = None;
         let mut room = [MaybeUninit::<u8>::uninit(); 2048];
         let mut entries = RawDir::new(&directory, &mut room);
@@ -111,10 +112,10 @@ impl KeptStub {
         let open = |access| {
             rustix::fs::open(&link, access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK, Mode::empty())
         };
-        let opened = match self.writable {
+        let opened = with_raised_limit(|| match self.writable {
             true => open(OFlags::RDWR).or_else(|_| open(OFlags::WRONLY)),
             false => open(OFlags::RDONLY),
-        };
+        });
         opened.map(Received::from)
     }
 }

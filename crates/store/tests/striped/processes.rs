@@ -1,6 +1,6 @@
 //! Several processes on one file.
 
-use crate::world::{Dice, World, read, succeed, uniform, write};
+use crate::world::{Dice, World, open_stub, read, succeed, uniform, write};
 use std::io::{IoSlice, Read};
 use stripewise_layout::FileOffset;
 use stripewise_store::protocol::{Admin, Request};
@@ -188,4 +188,39 @@ fn every_client_of_a_process_keeps_its_slot_through_other_clients_and_brokers() 
     drop(second);
     assert_eq!(locks_held(&world), 1);
     first.request(&Request::Admin(Admin::Usage), &[]).unwrap();
+}
+
+/// The client once kept a descriptor of the stub that was open as the program's, and to close it dropped the program's locks.
+#[test]
+fn a_program_keeps_its_record_locks_over_a_change_of_brokers_and_its_rights_without_a_descriptor() {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+    use std::os::unix::fs::MetadataExt;
+    use stripewise_store::client::record_locks::are_held_on;
+    let world = World::new(2);
+    // Of processes of their own: what they close is theirs.
+    let mut broker = world.spawn_broker();
+    let client = world.client();
+    let (stub, file) = world.create(&client, "locked", uniform(4096, &[(0, 1000), (1, 1000)]));
+    let reading = open_stub(&client, &std::fs::File::open(world.path("locked")).unwrap());
+    let inode = stub.metadata().unwrap().ino();
+    fcntl_lock(&stub, FlockOperation::LockExclusive).unwrap();
+    let mut change_brokers = || {
+        broker.kill().unwrap();
+        broker.wait().unwrap();
+        broker = world.spawn_broker();
+    };
+    change_brokers();
+    write(&file, 0, &[1; 5000]);
+    file.sync(false).unwrap();
+    reading.close().unwrap();
+    assert!(are_held_on(inode));
+    drop(stub);
+    assert!(!are_held_on(inode));
+    change_brokers();
+    write(&file, 5000, &[2; 5000]);
+    file.sync(false).unwrap();
+    assert_eq!(read(&file, 4000, 2000), [[1; 1000], [2; 1000]].concat());
+    file.close().unwrap();
+    drop(broker.stdin.take());
+    broker.wait().unwrap();
 }
