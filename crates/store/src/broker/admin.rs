@@ -224,13 +224,16 @@ impl Core {
                         "the interrupted `stripewise apply` of {path} was undone: the original file is whole and its copy was discarded"
                     )));
                 }
-                let stands = self.stands_at_its_path(&inner.record)?;
+                let standing = self.at_its_path(&inner.record)?;
+                let stands = standing.is_some_and(|facts| inner.record.stub.is(&facts.inode));
+                // The stub may have moved on from there since; where the original is, it never came.
+                let is_undone = standing.is_some_and(|facts| original.is(&facts.inode));
                 if complete && stands {
                     // They had changed places already; what it holds is verified and synced in the managed file.
                     sync_directory_of(&path)?;
                     take_away(&temporary, original)?;
                 }
-                if complete || stands {
+                if stands || (complete && !is_undone) {
                     self.set_state(managed, inner, FileState::Live)?;
                     managed.control.set_life(crate::shared::control::Life::Live);
                     return Ok(Some(format!(
@@ -247,9 +250,7 @@ impl Core {
                         "the interrupted `stripewise release` of {path} was undone: the managed file is whole and its copy was discarded"
                     )));
                 }
-                let standing = Facts::at_path(Path::new(&path))
-                    .map_err(|errno| Refusal::Invalid { what: format!("{path}: cannot look at it: {errno}") })?;
-                let released = standing.is_some_and(|facts| copy.is(&facts.inode));
+                let released = self.at_its_path(&inner.record)?.is_some_and(|facts| copy.is(&facts.inode));
                 if released {
                     sync_directory_of(&path)?;
                     take_away(&temporary, inner.record.stub)?;

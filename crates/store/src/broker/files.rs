@@ -699,10 +699,15 @@ impl Core {
 
     /// Whether the stub stands at the path that the record hints at. Where that cannot be seen, nothing is known, and nothing may be freed.
     pub(super) fn stands_at_its_path(&self, record: &FileRecord) -> Result<bool, Refusal> {
+        Ok(self.at_its_path(record)?.is_some_and(|facts| record.stub.is(&facts.inode)))
+    }
+
+    /// What stands at the file's path.
+    pub(super) fn at_its_path(&self, record: &FileRecord) -> Result<Option<Facts>, Refusal> {
         match Facts::at_path(Path::new(&record.path)) {
-            Ok(facts) => Ok(facts.is_some_and(|facts| record.stub.is(&facts.inode))),
+            Ok(facts) => Ok(facts),
             // A link in the place of one of its directories: the stub is not where it was.
-            Err(Errno::LOOP) => Ok(false),
+            Err(Errno::LOOP) => Ok(None),
             Err(errno) => Err(Refusal::Invalid { what: format!("{}: cannot look at it: {errno}", record.path) }),
         }
     }

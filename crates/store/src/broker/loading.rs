@@ -275,6 +275,10 @@ impl Core {
         if let Some(damage) = damage {
             return self.make_anew(&memory, record, file, &format!("damaged shared memory ({damage})"));
         }
+        let cleared = control.clear_from(&memory.control, count).map_err(&fault)?;
+        if cleared > 0 {
+            self.state.note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));
+        }
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
     }

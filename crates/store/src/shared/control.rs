@@ -36,6 +36,8 @@ use super::map::{self, SharedMap};
 use super::marking::{self, Marks, Motion};
 use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, Stripe, StripeView};
@@ -205,6 +207,35 @@ impl ControlBlock {
             }
         }
         None
+    }
+
+    /// Broker only: clears the words of all regions from number `count` on, of which the mapping table knows none. What [`Self::find_damage`] has not
+    /// looked at must not be believed when the file grows. Returns how many there were; `descriptor` is the block's file.
+    pub fn clear_from(&self, descriptor: impl AsFd, count: u32) -> rustix::io::Result<u32> {
+        let (mut at, mut cleared) = (Self::word_at(RegionIndex(count.min(MAX_REGIONS))) as u64, 0);
+        let mut words = vec![0; 64 << 10];
+        while at < REPLICAS_AT as u64 {
+            // Read by the kernel: a page without room must not be touched, and gets none here.
+            at = match rustix::fs::seek(&descriptor, SeekFrom::Data(at)) {
+                Ok(data) => data & !7,
+                Err(Errno::NXIO) => break,
+                Err(Errno::INVAL) => at,
+                Err(errno) => return Err(errno),
+            };
+            let most = (REPLICAS_AT as u64).saturating_sub(at).min(words.len() as u64) as usize;
+            let read = rustix::io::pread(&descriptor, &mut words[..most], at)?;
+            for (number, word) in words[..read].chunks_exact(8).enumerate() {
+                if word.iter().any(|byte| *byte != 0) {
+                    self.map.word(at as usize + number * 8).store(0, SeqCst);
+                    cleared += 1;
+                }
+            }
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+        }
+        Ok(cleared)
     }
 
     #[must_use]
@@ -582,6 +613,28 @@ impl ControlBlock {
 mod tests {
     use super::*;
     use stripewise_layout::ServerId;
+
+    /// A word beyond the file's size was not looked at, and believed when the file grew to it.
+    #[test]
+    fn words_of_regions_that_no_table_knows_are_cleared_and_get_no_room() {
+        for directory in ["/dev/shm", "/tmp"] {
+            let Ok(file) = tempfile::tempfile_in(directory) else { continue };
+            let file = OwnedFd::from(file);
+            let control = ControlBlock::build(&file, FileId(7), [1; 16], 4096).unwrap();
+            let layout = Layout::new([(ServerId(0), 4096), (ServerId(1), 4096)]).unwrap();
+            let far = MAX_REGIONS - 1;
+            for region in [0, 1, 2, 70_000, far].map(RegionIndex) {
+                control.publish(FileId(7), region, Generation(5), &layout).unwrap();
+            }
+            let blocks = || rustix::fs::fstat(&file).unwrap().st_blocks;
+            let before = blocks();
+            assert_eq!(control.clear_from(&file, 2).unwrap(), 3);
+            assert_eq!(blocks(), before, "{directory}");
+            let placed = |region| control.region(RegionIndex(region)) != RegionState::Absent;
+            assert_eq!([0, 1, 2, 70_000, far].map(placed), [true, true, false, false, false]);
+            assert_eq!(control.clear_from(&file, 2).unwrap(), 0);
+        }
+    }
 
     #[test]
     fn observations_are_numbered_and_leave_other_flags_alone() {

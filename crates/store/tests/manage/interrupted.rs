@@ -3,10 +3,12 @@
 
 use crate::cluster::{REGION, Testbed};
 use crate::moves::{connect, managed_bytes, pattern};
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use stripewise_store::broker::{Broker, BrokerOptions, Started};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::manage::{Moving, apply, release};
@@ -155,6 +157,45 @@ fn release_killed_at_any_step_leaves_a_whole_file_and_the_next_broker_says_what_
     assert!(was_managed.len() > 8, "{was_managed:?}");
     assert!(was_managed.is_sorted(), "once released, released at every later step: {was_managed:?}");
     assert!(sentences >= 5, "{sentences}");
+}
+
+/// The command lives and ends with an error. It had taken the stub away, and the next broker held what was left for a managed file whose stub was lost.
+#[test]
+fn a_broker_lost_at_any_step_of_apply_or_release_leaves_a_whole_file_and_nothing_else() {
+    let bytes = pattern(REGION as usize + 77);
+    for direction in ["apply", "release"] {
+        for step in 0.. {
+            let testbed = Testbed::new();
+            std::fs::write(testbed.data("f"), &bytes).unwrap();
+            let broker = RefCell::new(Some(testbed.start()));
+            if direction == "release" {
+                apply(&connect(&testbed), &testbed.data("f"), &testbed.placement(), &Moving::default()).unwrap();
+            }
+            let options = ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+            let client = Client::connect(&testbed.cluster.state, options).unwrap();
+            let count = Cell::new(0);
+            let lose_broker = |_: &'static str| {
+                if count.replace(count.get() + 1) == step {
+                    drop(broker.take());
+                }
+            };
+            let moving = Moving { steps: Some(&lose_broker), ..Moving::default() };
+            let done = match direction {
+                "apply" => apply(&client, &testbed.data("f"), &testbed.placement(), &moving).map(|_| ()),
+                _ => release(&client, &testbed.data("f"), &moving).map(|_| ()),
+            };
+            drop(client);
+            let ended = broker.take().is_some();
+            let (managed, _) = check_after(&testbed, &bytes);
+            if done.is_ok() {
+                assert_eq!(managed, direction == "apply", "step {step}");
+            }
+            if ended {
+                assert!(step > 4 && done.is_ok(), "{step}: {done:?}");
+                break;
+            }
+        }
+    }
 }
 
 /// Files that the broker knows, by their states.

@@ -81,7 +81,7 @@ fn damaged_shared_memory_is_made_anew_or_refused_and_no_byte_is_lost_or_wrong() 
     };
     for number in 0..scale("STRIPED_DAMAGES", 30) {
         let mut broker = world.spawn_broker();
-        let more = 1 + dice.roll(3000);
+        let more = 1 + dice.roll(9000);
         let mut child = world.spawn("staying-writer", &[length, more].map(|number| number.to_string()));
         wait_for_line(&mut child, "written");
         // Known to nobody but the shared memory.
