@@ -86,6 +86,61 @@ fn every_command_of_the_main_job_is_there() {
     }
 }
 
+/// What documents show as `stripewise COMMAND ...`, in code blocks and between backquotes, up to the program that it starts or the
+/// shell's own words. Messages (`stripewise plan: ...`) and first lines of formats are none.
+fn shown_commands(document: &str) -> Vec<Vec<String>> {
+    const FORMATS: [&str; 5] = ["stub", "host", "description", "drained", "server"];
+    let text = document.replace("\\\n", " ");
+    let in_blocks = text.lines().map(|line| line.trim_start().trim_start_matches("$ "));
+    let in_sentences = text.split('`').skip(1).step_by(2);
+    let mut shown = Vec::new();
+    for command in in_blocks.chain(in_sentences).filter_map(|line| line.strip_prefix("stripewise ")) {
+        let is_own = |word: &&str| !matches!(*word, "--" | "|" | "||" | "&" | "&&" | "#") && !word.contains(['>', '`']);
+        let words: Vec<String> = command.split_whitespace().take_while(is_own).map(str::to_owned).collect();
+        if words.first().is_some_and(|word| !word.ends_with(':') && !FORMATS.contains(&word.as_str())) {
+            shown.push(words);
+        }
+    }
+    shown
+}
+
+#[test]
+fn documents_show_commands_and_options_that_exist() {
+    let place = Place::new();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    documents.extend(std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let listed = subcommands(&place);
+    let (mut helps, mut wrong, mut checked) = (std::collections::BTreeMap::new(), Vec::new(), 0);
+    for document in &documents {
+        for words in shown_commands(&std::fs::read_to_string(document).unwrap()) {
+            let shown = format!("{}: stripewise {}", document.file_name().unwrap().display(), words.join(" "));
+            let Some(at) = words.iter().position(|word| listed.contains(word)) else {
+                wrong.push(format!("{shown}: no such command"));
+                continue;
+            };
+            // `trace show` and `migrate wait` have options of their own.
+            let action = words.get(at + 1).filter(|_| matches!(words[at].as_str(), "trace" | "migrate"));
+            let action = action.filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()));
+            let mut command: Vec<&str> = vec![&words[at]];
+            command.extend(action.map(String::as_str));
+            command.push("--help");
+            let help: &String = helps.entry(command.join(" ")).or_insert_with(|| place.done(&command));
+            let named: Vec<&str> = help.split([' ', ',', '\n', '[', '=', '.']).collect();
+            checked += 1;
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                let name = option.split('=').next().unwrap();
+                if !named.contains(&name) {
+                    wrong.push(format!("{shown}: no option {name}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked > 100, "only {checked} commands are shown");
+}
+
 #[test]
 fn manual_pages_and_completions_name_every_command() {
     let place = Place::new();
