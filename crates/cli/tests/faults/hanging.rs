@@ -205,3 +205,35 @@ fn a_command_that_waits_for_a_server_names_it_after_5_s_and_goes_on_with_it() {
     assert!(place.read("copy") == place.read("data") && place.read("disks/out") == place.read("data"));
     assert!(driver.end().status.success());
 }
+
+/// Each of these commands is the broker for its time: it begins, recovers, serves and ends without the server.
+#[test]
+fn brokers_begin_and_end_while_a_mount_does_not_answer() {
+    let Some((mount, place)) = stopping() else { return };
+    let mut driver = Driver::start(&place, &[]);
+    driver.ask(&format!("[(g := {}), os.pwrite(g, b'x' * 5000, 1 << 20)]", open("quick/file")));
+    mount.stop();
+    let ended = within("the end of a run", PATIENCE, || driver.end());
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    for (words, status) in [
+        (&["ls"][..], 0),
+        (&["stat", "disks/file"], 0),
+        (&["cp", "data", "disks/copy"], 0),
+        (&["run", "--", "cmp", "data", "disks/copy"], 0),
+        (&["rm", "disks/other"], 0),
+        (&["check"], 1),
+        (&["release", "quick/file"], 0),
+    ] {
+        let said = within(&words.join(" "), PATIENCE, || place.say(words));
+        assert_eq!(said.status, status, "{words:?}: {}{}", said.out, said.err);
+    }
+    mount.go_on();
+    place.say(&["check", "--repair"]);
+    assert!(place.command(&["cat", "disks/file"]).output().unwrap().stdout == place.read("data"));
+    place.done(&["release", "disks/file"]);
+    // What was placed around the server is told; nothing else is left.
+    let checked = place.say(&["check"]);
+    let others: Vec<&str> =
+        checked.out.lines().filter(|line| line.contains("HERE") && !line.contains("in the fallback layout")).collect();
+    assert!(checked.status == 1 && others.is_empty() && !checked.out.contains("server far"), "{}", checked.out);
+}

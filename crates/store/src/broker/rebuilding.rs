@@ -15,7 +15,7 @@ mod logs;
 
 use super::proof::Facts;
 use super::table::first_of;
-use super::{Broker, BrokerError, processes_of, table};
+use super::{Broker, BrokerError, BrokerOptions, processes_of, table, watched_servers};
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{
     Audit, Changes, ClusterRecord, FileRecord, FileState, GOOD_COPY, Inode, NameKind, RegionRecord, RmtError, Table,
@@ -28,6 +28,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stripewise_layout::{
     ByteCount, Cluster, FileId, Layout, ObjectOffset, Placement, RegionGeometry, RegionIndex, ServerId,
 };
@@ -38,16 +39,18 @@ const FILES_AT_ONCE: usize = 1000;
 impl Broker {
     /// What is wrong with the mapping table; nothing is wrong with that of a broker that serves. An error: no broker could start for another reason.
     pub fn table_damages(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
-        let state = Self::state_of(cluster, &super::BrokerOptions::default())?;
-        let Some(_lock) = state.try_lock()? else { return Ok(Vec::new()) };
-        damages(&state, &servers_of(cluster)?)
+        let options = BrokerOptions::default();
+        let state = Self::state_of(cluster, &options)?;
+        let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
+        damages(&state, &watched_servers(cluster, &Arc::new(lock), &options))
     }
 
     /// Makes the table anew if it is damaged or lost, and says what became of it.
     pub fn rebuild_table(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
-        let state = Self::state_of(cluster, &super::BrokerOptions::default())?;
-        let Some(_lock) = state.try_lock()? else { return Ok(Vec::new()) };
-        let servers = servers_of(cluster)?;
+        let options = BrokerOptions::default();
+        let state = Self::state_of(cluster, &options)?;
+        let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
+        let servers = watched_servers(cluster, &Arc::new(lock), &options);
         if damages(&state, &servers)?.is_empty() {
             return Ok(Vec::new());
         }
@@ -61,14 +64,6 @@ impl Broker {
 
 fn refuse(what: String) -> BrokerError {
     BrokerError::NotRebuilt { what }
-}
-
-fn servers_of(cluster: &Cluster) -> Result<Vec<Box<dyn ServerBackend>>, BrokerError> {
-    let servers = (0..).zip(&cluster.servers).map(|(number, server)| {
-        server::open(&cluster.id, ServerId(number), &server.name, &server.url, None)
-            .map_err(|error| BrokerError::Cluster { what: error.to_string() })
-    });
-    servers.collect()
 }
 
 fn damages(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<Vec<String>, BrokerError> {

@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub struct Patience {
     /// Those that look at or change one name.
     pub call: Duration,
-    /// Those that move data or go through many names, which a slow server may be at for long.
+    /// Those that move data or go through many names, which a slow server may be at for long. As long as it answers others.
     pub bulk: Duration,
 }
 
@@ -167,6 +167,15 @@ impl WatchedServer {
         }
     }
 
+    /// Whether the server, at work on a call that may take long, answers another one. One whose threads are all at work is not asked.
+    fn answers_a_short_question(&self) -> bool {
+        let is_busy = {
+            let state = self.calls.state();
+            state.idle == 0 && state.threads >= MAX_THREADS
+        };
+        is_busy || !matches!(self.quick(|server| server.free_bytes()), Err(ServerError::NotAnswering { .. }))
+    }
+
     fn call<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -194,10 +203,18 @@ impl WatchedServer {
             action: "starting a thread for it",
             source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        let result = ticket.result.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = ticket.done.wait_timeout_while(result, patience, |result| result.is_none());
-        if let Some(result) = waited.unwrap_or_else(PoisonError::into_inner).0.take() {
-            return result;
+        let mut piece = if patience > self.patience.call { self.patience.call / 5 } else { patience };
+        loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            let result = ticket.result.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = ticket.done.wait_timeout_while(result, piece.min(left), |result| result.is_none());
+            if let Some(result) = waited.unwrap_or_else(PoisonError::into_inner).0.take() {
+                return result;
+            }
+            if piece >= left || !self.answers_a_short_question() {
+                break;
+            }
+            piece = self.patience.call;
         }
         let mut state = self.calls.state();
         // With the state locked no result is left: it is there, or comes when the call counts as overdue.

@@ -1,15 +1,18 @@
 //! Servers that do not answer.
 
 use crate::cluster::{Client, Opened, REGION, STRIPE, Testbed};
-use crate::hooked::{Call, Hook, wrap};
+use crate::hooked::{Call, Hook, Hooked, wrap};
 use std::fs::File;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use stripewise_layout::{ByteCount, Layout, Placement, ServerId};
+use stripewise_layout::{ByteCount, FileId, Layout, Placement, ServerId};
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Admin, Finding, Refusal, RegionInfo, Reply, Request};
-use stripewise_store::server::ServerError;
-use stripewise_store::server::watched::Patience;
+use stripewise_store::server::directory::DirectoryServer;
+use stripewise_store::server::watched::{Patience, WatchedServer};
+use stripewise_store::server::{ServerBackend, ServerError};
 
 /// Holds the calls of one server until let go.
 #[derive(Default)]
@@ -18,6 +21,8 @@ struct Hang {
     /// Calls that are held now.
     waiting: Mutex<usize>,
     changed: Condvar,
+    /// For free space.
+    questions: AtomicUsize,
 }
 
 impl Hang {
@@ -36,6 +41,7 @@ impl Hook for Hang {
         let is_held = |held: &mut Option<(&str, fn(&Call<'_>) -> bool)>| {
             held.is_some_and(|(name, which)| name == server && which(&call))
         };
+        self.questions.fetch_add(usize::from(matches!(call, Call::FreeBytes)), SeqCst);
         *self.waiting.lock().unwrap() += 1;
         drop(self.changed.wait_while(self.held.lock().unwrap(), is_held).unwrap());
         *self.waiting.lock().unwrap() -= 1;
@@ -62,7 +68,7 @@ fn create(testbed: &Testbed, client: &Client, name: &str, placement: Placement) 
     client.create(&testbed.data(name)).unwrap()
 }
 
-fn regions(client: &Client, file: stripewise_layout::FileId) -> Vec<RegionInfo> {
+fn regions(client: &Client, file: FileId) -> Vec<RegionInfo> {
     let first = stripewise_layout::RegionIndex(0);
     match client.ask(Request::Admin(Admin::Regions { file, first })).unwrap() {
         Reply::Regions { regions, more: false } => regions,
@@ -215,4 +221,35 @@ fn new_regions_are_placed_without_servers_that_are_gone_or_read_only() {
     (0..4).for_each(|server| std::fs::rename(away(server), testbed.server_directory(server)).unwrap());
     client.place(disks.file, 2, 2).unwrap();
     assert_eq!(servers_of(&regions(&client, disks.file)[2]), [0, 1]);
+}
+
+/// A removal waited 60 s for a server that answered nothing at all, as only data that moves may.
+#[test]
+fn a_long_call_is_given_up_soon_unless_the_server_answers_others() {
+    let testbed = Testbed::new();
+    let hang = Arc::new(Hang::default());
+    let (hook, directory) = (Arc::clone(&hang), testbed.server_directory(0).to_owned());
+    let open = move || -> Result<Box<dyn ServerBackend>, ServerError> {
+        let inner = Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory));
+        Ok(Box::new(Hooked { inner, hook: Arc::clone(&hook) }))
+    };
+    let patience = Patience { call: PATIENCE, bulk: Duration::from_secs(60) };
+    let server = WatchedServer::new("hdd0", patience, Arc::new(()), Box::new(open));
+    hang.hold("hdd0", |call| matches!(call, Call::RemoveFile(_)));
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| server.remove_file(FileId(7)));
+        wait_until("the removal hangs", || *hang.waiting.lock().unwrap() > 0);
+        // The second and third come when every call has been given up that is not long by its nature.
+        wait_until("it answers others", || hang.questions.load(SeqCst) >= 3);
+        assert!(!removal.is_finished());
+        hang.let_go();
+        removal.join().unwrap().unwrap();
+    });
+    hang.hold("hdd0", |_| true);
+    let begun = Instant::now();
+    let given_up = server.remove_file(FileId(7)).unwrap_err();
+    assert!(matches!(given_up, ServerError::NotAnswering { .. }), "{given_up}");
+    assert!(begun.elapsed() < 20 * PATIENCE, "{:?}", begun.elapsed());
+    hang.let_go();
+    wait_until("it answers again", || server.remove_file(FileId(7)).is_ok());
 }

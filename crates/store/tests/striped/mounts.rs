@@ -19,8 +19,10 @@ pub(crate) enum Kind {
     Memory,
 }
 
+/// To be dropped before its world, whose directories cannot be removed below mounts.
 pub(crate) struct Mounts {
     root: PathBuf,
+    names: Vec<String>,
 }
 
 fn run(words: &[&str]) -> Result<(), String> {
@@ -52,7 +54,8 @@ impl Mounts {
     /// A world of which `names` (servers, `state`) lie on file systems of these kinds. None, with the reason said, where they cannot be had.
     pub(crate) fn world(servers: usize, kinds: &[(&str, Kind)]) -> Option<(World, Self)> {
         let keep = World::in_memory();
-        let mounts = Self { root: keep.path().to_owned() };
+        let names = kinds.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mounts = Self { root: keep.path().to_owned(), names };
         let mounted = mounts.mount_all(kinds);
         mounted.inspect_err(|why| println!("not tried: small file systems cannot be had: {why}")).ok()?;
         let world = World::make(keep, servers, "", |directory| format!("file://{directory}"));
@@ -123,5 +126,16 @@ impl Mounts {
 
     pub(crate) fn empty(&self, name: &str) {
         std::fs::remove_file(self.kept(name).join("fill")).unwrap();
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // One that was never mounted, or is away.
+            for directory in [self.root.join(name), self.kept(name)] {
+                let _ = run(&["umount", "-l", text(&directory)]);
+            }
+        }
     }
 }

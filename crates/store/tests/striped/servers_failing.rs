@@ -247,13 +247,13 @@ impl Writer {
 }
 
 struct Torture {
+    healing: Option<Box<dyn FnOnce()>>,
+    mounts: Option<Arc<Mounts>>,
     world: World,
     broker: Child,
     writers: Vec<(Child, u64)>,
     dice: Dice,
     context: String,
-    healing: Option<Box<dyn FnOnce()>>,
-    mounts: Option<Arc<Mounts>>,
 }
 
 fn spawn_broker(world: &World) -> Child {
