@@ -48,6 +48,7 @@ mod moves;
 mod name_changes;
 mod names;
 mod observing;
+mod permission;
 mod placing;
 mod proof;
 mod rebuilding;

@@ -103,10 +103,11 @@ pub enum Request {
     },
     /// A call is about to change names, of which a managed file has one or is to get one. Durable before it is answered (`Done`), unless
     /// no managed file is concerned. Nobody else may change these names until it ends: refused with `NameInUse` while somebody
-    /// does, and with `NameChanged` if other files stand there than the request says.
+    /// does, with `NameChanged` if other files stand there than the request says, and with `NotPermitted` to a user who may not change them.
     ///
     /// `number` is the client's, and its alone. Descriptors (O_PATH is enough) ride along: of the target's directory and, but for a
-    /// removal, of the source's; of the stub that stands at the target, if `victim` says so; of the file that stands at the source.
+    /// removal, of the source's; of the stub that stands at the target, if `victim` says so; of the file that stands at the source, or of one
+    /// without a name that is about to get that.
     BeginNameChange {
         number: u64,
         call: NameCall,

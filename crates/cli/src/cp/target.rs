@@ -124,19 +124,22 @@ impl<'a> Target<'a> {
         let mover = Standing { file: self.file.as_fd(), managed: self.striped.as_ref().map(|striped| striped.id()) };
         for _ in 0..MAX_ROUNDS {
             let replaced = standing(self.store, &self.path, None)?;
-            if !self.is_named {
-                let name = if replaced.is_some() { &self.temporary } else { &destination };
-                match name.link(&self.file) {
-                    Ok(()) if replaced.is_none() => return Ok(()),
-                    Ok(()) => self.is_named = true,
-                    // Made meanwhile by another.
-                    Err(Errno::EXIST) if replaced.is_none() => continue,
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
             let victim = replaced.as_ref().and_then(|(file, managed)| Some((file.as_fd(), (*managed)?)));
-            let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-            match self.store.client.rename(self.temporary.path(), &self.path, mover, victim, flags) {
+            let client = &self.store.client;
+            let named = match (self.is_named, replaced.is_some()) {
+                (false, false) => match destination.link(&self.file) {
+                    Ok(()) => return Ok(()),
+                    // Made meanwhile by another.
+                    Err(Errno::EXIST) => continue,
+                    Err(errno) => return Err(errno.into()),
+                },
+                (false, true) => client.replace_by_nameless(&self.temporary, &destination, mover, victim),
+                (true, _) => {
+                    let flags = if replaced.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+                    client.rename(self.temporary.path(), &self.path, mover, victim, flags)
+                }
+            };
+            match named {
                 Err(
                     ClientError::Refused(Refusal::NameChanged { .. }) | ClientError::Os { source: Errno::EXIST, .. },
                 ) => {}

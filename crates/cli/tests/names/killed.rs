@@ -53,9 +53,10 @@ const CREAT: [&str; 5] = python("import os; os.open('a', os.O_CREAT | os.O_WRONL
 const EXCL: [&str; 5] = python("import os; os.open('a', os.O_CREAT | os.O_EXCL | os.O_WRONLY)");
 const TRUNC: [&str; 5] = python("import os; os.open('a', os.O_CREAT | os.O_TRUNC | os.O_WRONLY)");
 
-const KILLINGS: [Killing; 14] = [
+const KILLINGS: [Killing; 15] = [
     killing("cp", Before::Managed, &["cp", "new", "a"], &[Some(OLD), Some(NEW)]),
     killing("cp --managed", Before::Nothing, &["cp", "--managed", "new", "a"], &[None, Some(NEW)]),
+    killing("cp --ordinary", Before::Ordinary, &["cp", "--ordinary", "new", "a"], &[Some(OLD), Some(NEW)]),
     killing("apply", Before::Ordinary, &["apply", "plan"], &[Some(OLD)]),
     killing("rm", Before::Managed, &["rm", "a"], &[Some(OLD), None]),
     killing("release", Before::Managed, &["release", "a"], &[Some(OLD)]),
@@ -111,6 +112,18 @@ fn killed_at(killing: &Killing, kill: Option<(usize, Whom)>, context: &str) -> T
         assert_eq!((found, moved.is_some()), (Some(usize::from(moved.is_none())), moved.is_some()), "{context}");
     }
     traced
+}
+
+/// Between the link and the rename the copy has a name of its own, which stayed for ever.
+#[test]
+fn a_copy_over_an_ordinary_file_leaves_no_temporary_name_wherever_it_is_killed() {
+    let killing = KILLINGS.iter().find(|killing| killing.name == "cp --ordinary").unwrap();
+    let Traced::Ended { calls, status: 0 } = killed_at(killing, None, killing.name) else { panic!("{}", killing.name) };
+    // It takes its name among the last.
+    for call in calls - 15..calls {
+        let context = format!("killed at call {call} of {calls}");
+        killed_at(killing, Some((call, Whom::All)), &context);
+    }
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn performed(place: &Place, step: &Step, side: Side, begun_ns: u64, status: Opti
 }
 
 fn performed_at(operation: Operation, (begun_ns, returned_ns): (u64, u64), ended: Ended, said: String) -> Performed {
-    Performed { operation, begun_ns, returned_ns, ended, said }
+    Performed { operation, begun_ns, returned_ns, gone_ns: now_ns(), ended, said }
 }
 
 /// A program that is ready for its call and waits to be told.

@@ -56,6 +56,8 @@ pub(crate) struct Performed {
     pub(crate) operation: Operation,
     pub(crate) begun_ns: u64,
     pub(crate) returned_ns: u64,
+    /// Its process ends later than its call, and with it perhaps the broker that others use.
+    pub(crate) gone_ns: u64,
     pub(crate) ended: Ended,
     /// For messages.
     pub(crate) said: String,
@@ -63,14 +65,14 @@ pub(crate) struct Performed {
 
 impl fmt::Debug for Performed {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, begun_ns, returned_ns, ended, said } = self;
+        let Self { operation, begun_ns, returned_ns, ended, said, .. } = self;
         write!(to, "{operation:?} from {begun_ns} to {returned_ns}: {ended:?} {}", said.trim_end())
     }
 }
 
 impl Performed {
     fn overlaps(&self, other: &Performed) -> bool {
-        self.begun_ns <= other.returned_ns && other.begun_ns <= self.returned_ns
+        self.begun_ns <= other.gone_ns && other.begun_ns <= self.gone_ns
     }
 }
 
@@ -184,6 +186,7 @@ fn orders_that_contradict_the_times_give_no_state() {
         operation,
         begun_ns,
         returned_ns,
+        gone_ns: returned_ns,
         ended,
         said: String::new(),
     };

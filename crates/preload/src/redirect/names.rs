@@ -9,7 +9,7 @@ use super::{
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_layout::FileId;
@@ -148,6 +148,13 @@ fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Re
     let (Ok(to), Ok(from)) = (target.open_directory(), source.map(|source| source.open_directory()).transpose()) else {
         return Ok(None);
     };
+    // Where this process may not change names, the call fails, with the kernel's own errno.
+    let forbids = |directory: &Closing| {
+        rustix::fs::accessat(directory.borrow(), ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_err()
+    };
+    if forbids(&to) || from.as_ref().is_some_and(forbids) {
+        return Ok(None);
+    }
     let victim = victim.as_ref().and_then(|found| Some((found.handle.borrow(), found.managed?)));
     let moving = source.as_ref().zip(from.as_ref()).zip(mover.as_ref()).map(|((source, directory), found)| {
         let standing = Standing { file: found.handle.borrow(), managed: found.managed };
@@ -158,6 +165,8 @@ fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Re
     let error = match begun {
         Ok(Ok(begun)) => return Ok(Some(Noted(begun))),
         Ok(Err(ClientError::Refused(Refusal::NameChanged { .. }))) => return Err(Errno::STALE),
+        // The directory's names may be changed, so this is another user's file under a sticky bit.
+        Ok(Err(ClientError::Refused(Refusal::NotPermitted))) => Errno::PERM,
         Ok(Err(error)) => {
             process::log(
                 Level::Error,

@@ -6,7 +6,7 @@
 use super::fragments::Fragments;
 use super::moves::Going;
 use super::name_changes::{Flux, parent_of};
-use super::proof::{Facts, Proof, path_of};
+use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
 use super::{Core, guard};
@@ -108,16 +108,6 @@ impl Inner {
     pub(super) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
         self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
-    }
-
-    /// Whether any other file stands where the stub stood when last heard of, or had its last name.
-    pub(super) fn is_replaced(&self) -> bool {
-        let last = self.stub.as_ref().and_then(path_of);
-        let last = last.as_deref().and_then(|path| path.strip_suffix(" (deleted)"));
-        [Some(self.record.path.as_str()), last].into_iter().flatten().any(|path| {
-            let found = Facts::at_path(Path::new(path)).ok().flatten();
-            found.is_some_and(|facts| !self.record.stub.is(&facts.inode))
-        })
     }
 
     /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
@@ -552,8 +542,8 @@ impl Core {
         let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
         let nameless = inner.is_nameless().unwrap_or(is_unlinked);
         match &inner.record.state {
-            // Another file has its name, and no call that is known gave it: perhaps by mistake. It is kept until a person decides.
-            FileState::Live if nameless && inner.is_replaced() => {}
+            // No call that is known took its last name: a program without redirection did, perhaps by mistake. It is kept until a person decides.
+            FileState::Live if nameless => {}
             _ if nameless => {
                 self.free(managed, &mut inner)?;
                 return Ok(true);

@@ -4,8 +4,9 @@
 //! file in its place, may as well have been moved by a program that is not redirected. A note holds its names until the call has returned, so
 //! that what stands there is what the note says. When the caller dies, or its broker, the note is settled by looking.
 
+use super::aside::take_away;
 use super::files::Managed;
-use super::proof::{Facts, Proof};
+use super::proof::{Facts, Proof, path_of};
 use super::service::Connection;
 use super::{Core, guard};
 use crate::entry::open_directory;
@@ -17,7 +18,11 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use stripewise_layout::FileId;
+
+/// That one connection may have: a thread has one at a time.
+const MAX_OPEN_CHANGES: usize = 256;
 
 /// Changes that are not settled, by their numbers.
 pub(super) type NameChanges = HashMap<u64, Open>;
@@ -28,10 +33,17 @@ pub(super) struct Open {
     connection: Option<u64>,
     /// The victim's stub, by which its last name is seen to go.
     victim: Option<OwnedFd>,
+    /// Those of the names, as long as the broker lives that noted the change: they may be renamed meanwhile.
+    directories: Option<Arc<Directories>>,
     /// What the caller said of the call, where it could not be settled at once.
     returned: Option<bool>,
     /// Nothing tells whether the call was made: a person decides. It holds no name.
     undecided: bool,
+}
+
+struct Directories {
+    target: OwnedFd,
+    source: Option<OwnedFd>,
 }
 
 /// What a request says of the names.
@@ -64,12 +76,17 @@ fn place(proof: &Proof, name: Vec<u8>) -> Result<Place, Refusal> {
     if name.is_empty() || name.contains(&b'/') {
         return Err(Refusal::Invalid { what: format!("{:?} is no name", String::from_utf8_lossy(&name)) });
     }
-    let mut path = proof.path().unwrap_or_default().into_bytes();
+    let path = path_in(proof.path().unwrap_or_default(), &name);
+    Ok(Place { path, directory: proof.facts.inode, name })
+}
+
+fn path_in(directory: String, name: &[u8]) -> Vec<u8> {
+    let mut path = directory.into_bytes();
     if path.last() != Some(&b'/') {
         path.push(b'/');
     }
-    path.extend(&name);
-    Ok(Place { path, directory: proof.facts.inode, name })
+    path.extend(name);
+    path
 }
 
 fn shown(place: &Place) -> String {
@@ -110,13 +127,16 @@ impl Core {
         asked: Asked,
         proof: &mut dyn FnMut() -> Result<Proof, Refusal>,
     ) -> Result<(), Refusal> {
-        let target_directory = proof()?;
-        let target = place(&target_directory, asked.target)?;
-        let (mut source, mut source_directory) = (None, None);
+        let directory = proof()?;
+        let target = place(&directory, asked.target)?;
+        connection.may_change(&directory.descriptor, &target)?;
+        let mut directories = Directories { target: directory.descriptor, source: None };
+        let mut source = None;
         if let Some(name) = asked.source {
             let directory = proof()?;
-            source = Some(place(&directory, name)?);
-            source_directory = Some(directory.descriptor);
+            let place = place(&directory, name)?;
+            connection.may_change(&directory.descriptor, &place)?;
+            (source, directories.source) = (Some(place), Some(directory.descriptor));
         }
         let (mut victim, mut held) = (None, None);
         if let Some(file) = asked.victim {
@@ -133,7 +153,8 @@ impl Core {
                 Some(file) if self.is_stub_of(file, &moved)? => Some(file),
                 _ => None,
             };
-            mover = Some(Mover::new(moved.facts.inode, file));
+            let new = if moved.facts.links == 0 { Mover::nameless } else { Mover::new };
+            mover = Some(new(moved.facts.inode, file));
         }
         if (asked.call == NameCall::Remove) == source.is_some() {
             return Err(Refusal::Invalid { what: "a removal has no source, and other changes have one".to_owned() });
@@ -142,10 +163,17 @@ impl Core {
             .claim
             .map(|(slot, incarnation)| Caller { slot: slot.0, incarnation: incarnation.0 });
         let change = NameChange { call: asked.call, caller, boot: self.boot, target, source, victim, mover };
-        self.hold_names(number, &change, connection.id, held)?;
-        let noted = self
-            .check_names(&change, &target_directory.descriptor, source_directory.as_ref())
-            .and_then(|()| self.note_name_change(number, &change));
+        let directories = Arc::new(directories);
+        let held = Open {
+            change: change.clone(),
+            connection: Some(connection.id),
+            victim: held,
+            directories: Some(Arc::clone(&directories)),
+            returned: None,
+            undecided: false,
+        };
+        self.hold_names(number, held)?;
+        let noted = self.check_names(&change, &directories).and_then(|()| self.note_name_change(number, &change));
         if noted.is_err() {
             guard(&self.name_changes).remove(&number);
         }
@@ -162,16 +190,14 @@ impl Core {
     }
 
     /// From here on nobody else changes these names, and `check` leaves the files alone.
-    fn hold_names(
-        &self,
-        number: u64,
-        change: &NameChange,
-        connection: u64,
-        victim: Option<OwnedFd>,
-    ) -> Result<(), Refusal> {
+    fn hold_names(&self, number: u64, asked: Open) -> Result<(), Refusal> {
+        let change = &asked.change;
         let in_use = |open: &NameChanges| {
-            let others = open.iter().filter(|(other, held)| **other != number && !held.undecided);
-            let held: Vec<&Place> = others.flat_map(|(_, held)| places(&held.change)).collect();
+            let others = || open.iter().filter(|(other, held)| **other != number && !held.undecided);
+            if others().filter(|(_, held)| held.connection == asked.connection).count() >= MAX_OPEN_CHANGES {
+                return Some(change.target.clone());
+            }
+            let held: Vec<&Place> = others().flat_map(|(_, held)| places(&held.change)).collect();
             places(change).find(|place| held.iter().any(|held| is_same(held, place))).cloned()
         };
         if in_use(&guard(&self.name_changes)).is_some() {
@@ -182,12 +208,11 @@ impl Core {
         if let Some(place) = in_use(&open) {
             return Err(Refusal::NameInUse { path: shown(&place) });
         }
-        let held =
-            Open { change: change.clone(), connection: Some(connection), victim, returned: None, undecided: false };
-        open.insert(number, held);
+        let files: Vec<FileId> = change.files().collect();
+        open.insert(number, asked);
         drop(open);
         // A check that has one of the files in hand goes to its end first; a later one sees the change.
-        for file in change.files() {
+        for file in files {
             if let Some(managed) = self.if_loaded(file) {
                 drop(guard(&managed.inner));
             }
@@ -196,14 +221,9 @@ impl Core {
     }
 
     /// What stands at the names must be what the client says.
-    fn check_names(
-        &self,
-        change: &NameChange,
-        target_directory: &OwnedFd,
-        source_directory: Option<&OwnedFd>,
-    ) -> Result<(), Refusal> {
+    fn check_names(&self, change: &NameChange, directories: &Directories) -> Result<(), Refusal> {
         let changed = |place: &Place| Refusal::NameChanged { path: shown(place) };
-        let found = standing(target_directory, &change.target)?;
+        let found = standing(&directories.target, &change.target)?;
         match (&change.victim, found) {
             (Some(victim), found) if !found.is_some_and(|facts| victim.stub.is(&facts.inode)) => {
                 return Err(changed(&change.target));
@@ -211,9 +231,12 @@ impl Core {
             (None, Some(facts)) if self.stub_of(facts.inode)?.is_some() => return Err(changed(&change.target)),
             _ => {}
         }
-        if let (Some(source), Some(directory), Some(mover)) = (&change.source, source_directory, &change.mover) {
-            let stands = standing(directory, source)?.is_some_and(|facts| mover.inode.is(&facts.inode));
-            if !stands || (mover.file().is_none() && self.stub_of(mover.inode)?.is_some()) {
+        if let (Some(source), Some(directory), Some(mover)) = (&change.source, &directories.source, &change.mover) {
+            let is_right = match standing(directory, source)? {
+                Some(facts) => mover.inode.is(&facts.inode) && !mover.is_nameless(),
+                None => mover.is_nameless(),
+            };
+            if !is_right || (mover.file().is_none() && self.stub_of(mover.inode)?.is_some()) {
                 return Err(changed(source));
             }
         }
@@ -227,7 +250,7 @@ impl Core {
     }
 
     fn note_name_change(&self, number: u64, change: &NameChange) -> Result<(), Refusal> {
-        if change.files().next().is_some() {
+        if change.is_durable() {
             let mut changes = Changes::default();
             changes.put_name_change(number, change);
             self.step("name change: before the note");
@@ -259,17 +282,24 @@ impl Core {
 
     /// Takes in what became of the call: by the caller's word, by the victim's names, or else by looking.
     fn settle_name_change(&self, number: u64, word: Option<bool>) -> Result<(), Refusal> {
-        let (change, handle) = {
+        let (change, handle, directories) = {
             let open = guard(&self.name_changes);
             let Some(held) = open.get(&number) else { return Ok(()) };
             let handle = held.victim.as_ref().and_then(|stub| rustix::io::fcntl_dupfd_cloexec(stub, 0).ok());
-            (held.change.clone(), handle)
+            (held.change.clone(), handle, held.directories.clone())
         };
         let watched = handle.as_ref().and_then(|handle| Facts::of(handle).ok());
         // Another file's descriptor proves nothing.
         let facts = watched.filter(|facts| change.victim.is_some_and(|victim| victim.stub.is(&facts.inode)));
         if word != Some(false) {
-            self.follow_movers(&change, word == Some(true))?;
+            self.follow_movers(&change, directories.as_deref())?;
+        }
+        if word != Some(true)
+            && let Some((source, inode)) = change.temporary()
+            && let Ok(path) = str::from_utf8(&source.path)
+        {
+            // Given by the caller, which died before it renamed the file.
+            take_away(path, inode)?;
         }
         let fate = match (&change.victim, word, facts) {
             (None, ..) | (_, Some(false), _) => Fate::Lives,
@@ -291,7 +321,7 @@ impl Core {
     }
 
     fn forget_name_change(&self, number: u64, change: &NameChange) -> Result<(), Refusal> {
-        if change.files().next().is_some() {
+        if change.is_durable() {
             let mut changes = Changes::default();
             changes.remove_name_change(number);
             self.table.commit(&changes)?;
@@ -300,24 +330,25 @@ impl Core {
         Ok(())
     }
 
-    /// The managed files that the call moved stand at their new names: their records follow.
-    fn follow_movers(&self, change: &NameChange, is_done: bool) -> Result<(), Refusal> {
-        let follow = |file: FileId, inode: Inode, place: &Place| -> Result<(), Refusal> {
-            let stands = || {
-                let directory = directory_of(place)?;
-                standing(&directory, place).ok().flatten().filter(|facts| inode.is(&facts.inode))
-            };
-            if !is_done && stands().is_none() {
+    /// The managed files that the call moved stand at their new names, as is seen and not believed: their records follow.
+    fn follow_movers(&self, change: &NameChange, directories: Option<&Directories>) -> Result<(), Refusal> {
+        let follow = |file: FileId, inode: Inode, place: &Place, directory: Option<&OwnedFd>| -> Result<(), Refusal> {
+            let at_its_path = if directory.is_none() { directory_of(place) } else { None };
+            let Some(directory) = directory.or(at_its_path.as_ref()) else { return Ok(()) };
+            if !standing(directory, place)?.is_some_and(|facts| inode.is(&facts.inode)) {
                 return Ok(());
             }
+            // The directory may have another name by now.
+            let path = match path_of(directory) {
+                Some(path) => path_in(path, &place.name),
+                None => place.path.clone(),
+            };
             let managed = match self.managed(file) {
                 Err(Refusal::UnknownFile { .. }) => return Ok(()),
                 managed => managed?,
             };
             let mut inner = guard(&managed.inner);
-            if let (FileState::Live, false, Ok(path)) =
-                (&inner.record.state, inner.freed, String::from_utf8(place.path.clone()))
-            {
+            if let (FileState::Live, false, Ok(path)) = (&inner.record.state, inner.freed, String::from_utf8(path)) {
                 let record = FileRecord { path, parent: Some(place.directory), ..inner.record.clone() };
                 let mut changes = Changes::default();
                 changes.put_file(file, &record);
@@ -327,10 +358,10 @@ impl Core {
             Ok(())
         };
         if let Some((mover, file)) = change.mover.and_then(|mover| Some((mover, mover.file()?))) {
-            follow(file, mover.inode, &change.target)?;
+            follow(file, mover.inode, &change.target, directories.map(|held| &held.target))?;
         }
         if let (NameCall::Exchange, Some(victim), Some(source)) = (change.call, change.victim, &change.source) {
-            follow(victim.file, victim.stub, source)?;
+            follow(victim.file, victim.stub, source, directories.and_then(|held| held.source.as_ref()))?;
         }
         Ok(())
     }
@@ -415,7 +446,7 @@ impl Core {
                 && change
                     .caller
                     .is_some_and(|caller| self.is_alive(ProcessSlot(caller.slot), Incarnation(caller.incarnation)));
-            if is_awaited && change.files().next().is_some() {
+            if is_awaited && change.is_durable() {
                 change.files().for_each(|file| self.doubt(file));
                 continue;
             }
@@ -430,8 +461,14 @@ impl Core {
     pub(super) fn recover_name_changes(&self) -> Result<Vec<String>, super::BrokerError> {
         let left = self.table.name_changes()?;
         let open = left.iter().map(|(number, change)| {
-            let held =
-                Open { change: change.clone(), connection: None, victim: None, returned: None, undecided: false };
+            let held = Open {
+                change: change.clone(),
+                connection: None,
+                victim: None,
+                directories: None,
+                returned: None,
+                undecided: false,
+            };
             (*number, held)
         });
         guard(&self.name_changes).extend(open);

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::UCred;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stripewise_layout::FileId;
@@ -36,8 +36,10 @@ const DOUBT_INTERVAL: Duration = Duration::from_millis(500);
 /// One client's connection, and what the client has shown on it.
 pub(super) struct Connection {
     pub(super) id: u64,
-    socket: OwnedFd,
+    pub(super) socket: OwnedFd,
     pub(super) peer: UCred,
+    /// Of the peer, once they were asked for.
+    pub(super) groups: OnceLock<Vec<u32>>,
     pub(super) client: Mutex<Client>,
 }
 
@@ -213,7 +215,7 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(&socket)?;
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let id = self.next.fetch_add(1, Ordering::SeqCst);
-        let connection = Arc::new(Connection { id, socket, peer, client: Mutex::default() });
+        let connection = Arc::new(Connection { id, socket, peer, groups: OnceLock::new(), client: Mutex::default() });
         guard(&self.connections).insert(id, Arc::clone(&connection));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
         epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(id), flags).inspect_err(|_| {

@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::descriptors::Descriptor;
 use super::{Client, ClientError, Core, now, sleep};
+use crate::entry::DirectoryEntry;
 use crate::protocol::{NameCall, Refusal, Request};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
@@ -109,6 +110,25 @@ impl Client {
         let removed = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
         begun.end(removed.is_ok())?;
         removed.map_err(|source| ClientError::Os { action: "removing the stub", source })
+    }
+
+    /// Gives a nameless file the name `temporary`, and then that of `to` in the same directory, over what stands there: `victim`, if that is managed. Whoever
+    /// dies meanwhile, the temporary name does not stay.
+    pub fn replace_by_nameless(
+        &self,
+        temporary: &DirectoryEntry,
+        to: &DirectoryEntry,
+        mover: Standing<'_>,
+        victim: Option<(BorrowedFd<'_>, FileId)>,
+    ) -> Result<(), ClientError> {
+        let source = Name { directory: temporary.directory(), name: temporary.name().as_bytes() };
+        let target = Name { directory: to.directory(), name: to.name().as_bytes() };
+        let change = NameChange { call: NameCall::Rename, target, victim, mover: Some((source, mover)) };
+        let begun = self.begin_name_change(&change)?;
+        let replace = || temporary.replace(to).inspect_err(|_| _ = temporary.unlink());
+        let renamed = temporary.link(mover.file).and_then(|()| replace());
+        begun.end(renamed.is_ok())?;
+        renamed.map_err(|source| ClientError::Os { action: "putting it in the other's place", source })
     }
 
     /// Renames what stands at `from` to `to` in the same directory, over the managed file `victim` that stands there, or over nothing that is managed.

@@ -54,17 +54,30 @@ pub struct Mover {
     pub inode: Inode,
     #[n(1)]
     managed: Option<u64>,
+    #[n(2)]
+    nameless: Option<bool>,
 }
 
 impl Mover {
     #[must_use]
     pub fn new(inode: Inode, file: Option<FileId>) -> Self {
-        Self { inode, managed: file.map(|file| file.0) }
+        Self { inode, managed: file.map(|file| file.0), nameless: None }
+    }
+
+    /// One that has no name yet: the caller is about to give it the source's.
+    #[must_use]
+    pub fn nameless(inode: Inode, file: Option<FileId>) -> Self {
+        Self { nameless: Some(true), ..Self::new(inode, file) }
     }
 
     #[must_use]
     pub fn file(&self) -> Option<FileId> {
         self.managed.map(FileId)
+    }
+
+    #[must_use]
+    pub fn is_nameless(&self) -> bool {
+        self.nameless == Some(true)
     }
 }
 
@@ -100,6 +113,19 @@ pub struct NameChange {
 }
 
 impl NameChange {
+    /// The source, if it is a temporary name that the caller alone gives an ordinary file. Of a managed one, the file's own record knows.
+    #[must_use]
+    pub fn temporary(&self) -> Option<(&Place, Inode)> {
+        let mover = self.mover.filter(|mover| mover.is_nameless() && mover.managed.is_none())?;
+        Some((self.source.as_ref()?, mover.inode))
+    }
+
+    /// Whether anything is to be settled when the caller or the broker dies.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.files().next().is_some() || self.temporary().is_some()
+    }
+
     /// Managed files that it concerns.
     pub fn files(&self) -> impl Iterator<Item = FileId> {
         self.victim.map(|victim| victim.file).into_iter().chain(self.mover.and_then(|mover| mover.file()))

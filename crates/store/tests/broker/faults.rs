@@ -385,7 +385,7 @@ fn a_client_that_ends_without_a_word_frees_what_it_had_removed() {
     let (opened, stub) = client.create(&path).unwrap();
     opened.slots.add_user(slot, incarnation).unwrap();
     client.place(opened.file, 0, 0).unwrap();
-    // Behind the broker's back, as a program that is not redirected removes it.
+    client.begin_removal(&path, opened.file, &stub).unwrap();
     std::fs::remove_file(&path).unwrap();
     drop((client, stub));
     // The broker hears of it in its own time.

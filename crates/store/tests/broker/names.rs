@@ -2,6 +2,7 @@
 
 use crate::cluster::{Client, Opened, REGION, Testbed, rand_number};
 use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::path::Path;
 use stripewise_layout::FileId;
@@ -30,18 +31,19 @@ fn opens(client: &Client, file: FileId, path: &Path) -> Opened {
 }
 
 /// Says that `from` is about to be renamed to `to`; both managed if they have ids.
-fn begin_rename(
+pub(crate) fn begin_rename(
     client: &Client,
     (from, mover): (&Path, Option<FileId>),
     (to, victim): (&Path, Option<FileId>),
 ) -> Result<u64, Refusal> {
     let number = rand_number();
-    let directory = |path: &Path| File::open(path.parent().unwrap()).unwrap();
+    let open = |path: &Path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+    let directory = |path: &Path| open(path.parent().unwrap());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().as_bytes().to_vec();
     let (source, target) = (Some(name(from)), name(to));
     let request = Request::BeginNameChange { number, call: NameCall::Rename, source, target, victim, mover };
-    let (into, out_of, moved) = (directory(to), directory(from), File::open(from).unwrap());
-    let replaced = victim.map(|_| File::open(to).unwrap());
+    let (into, out_of, moved) = (directory(to), directory(from), open(from));
+    let replaced = victim.map(|_| open(to));
     let mut along = vec![into.as_fd(), out_of.as_fd()];
     along.extend(replaced.as_ref().map(AsFd::as_fd));
     along.push(moved.as_fd());
@@ -287,6 +289,32 @@ fn a_file_that_was_replaced_behind_our_back_while_it_was_open_is_kept() {
     assert!(check(&client).iter().any(|finding| finding.remedy.contains("stripewise rescue")));
     client.ask(Request::Admin(Admin::Remove { file: bed.old })).unwrap();
     assert_eq!((check(&client), bed.testbed.object_count(bed.old)), (vec![], 0));
+}
+
+/// The same of a removal: while a program had the file open, `rm` freed its data.
+#[test]
+fn a_file_that_was_removed_behind_our_back_while_it_was_open_is_kept() {
+    let (bed, _broker, client) = bed();
+    let old = bed.testbed.data("old");
+    client.open(bed.old, File::open(&old).unwrap()).unwrap();
+    std::fs::remove_file(&old).unwrap();
+    client.ask(Request::Close { file: bed.old }).unwrap();
+    assert_eq!(bed.testbed.object_count(bed.old), 8);
+    assert!(check(&client).iter().all(|finding| finding.repaired && finding.remedy.contains("is restored")));
+    opens(&client, bed.old, &old);
+    assert_eq!(check(&client), []);
+}
+
+/// The record went where the caller said, and the next repair made a stub there.
+#[test]
+fn a_rename_that_is_said_to_be_made_and_was_not_moves_no_record() {
+    let (bed, _broker, client) = bed();
+    let (old, elsewhere) = (bed.testbed.data("old"), bed.testbed.root().join("elsewhere"));
+    let number = begin_rename(&client, (&old, Some(bed.old)), (&elsewhere, None)).unwrap();
+    client.end_name_change(number, true).unwrap();
+    assert_eq!(check(&client), []);
+    opens(&client, bed.old, &old);
+    assert!(!elsewhere.exists());
 }
 
 /// `mv out out.1; mkdir out`, new files inside: the repair gave the new files' names to the old data.

@@ -1,6 +1,7 @@
 //! Several users of one host. Needs root, to be others for a while; nothing is tested otherwise.
 
-use crate::cluster::Testbed;
+use crate::cluster::{Client, Testbed};
+use crate::names::begin_rename;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{Gid, Uid, set_thread_gid, set_thread_groups, set_thread_uid};
@@ -23,6 +24,11 @@ fn as_user<T: Send>(user: u32, action: impl FnOnce() -> T + Send) -> T {
 
 fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// As anybody has it who may pass through its directory.
+fn stub_of(path: &Path) -> OwnedFd {
+    rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap()
 }
 
 const OWNER: u32 = 12_345;
@@ -82,6 +88,73 @@ fn other_users_connect_only_where_that_is_allowed_and_get_what_their_descriptors
         assert_eq!(rustix::fs::fcntl_getfl(&along[0]).unwrap() & OFlags::RWMODE, OFlags::RDONLY);
     });
     assert_eq!(std::fs::metadata(&object).unwrap().mode() & 0o777, 0o640);
+}
+
+/// A descriptor of a directory, and of any stub in it, is had by passing through: notes of others froze names, moved records into directories of
+/// theirs, and had data freed of which a plain `rm` had taken the stub.
+#[test]
+fn nobody_notes_a_change_of_names_that_he_may_not_change() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can be another user for a while; run this test as root");
+        return;
+    }
+    let testbed = Testbed::new();
+    set_mode(testbed.root(), 0o755);
+    for server in 0..4 {
+        set_mode(testbed.server_directory(server), 0o755);
+    }
+    StateDirectory::open(&testbed.cluster.state).unwrap().open_to_others().unwrap();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let (closed, sticky, theirs) = (testbed.data("closed"), testbed.data("sticky"), testbed.data("theirs"));
+    for (directory, mode) in [(testbed.data(""), 0o755), (closed.clone(), 0o755), (sticky.clone(), 0o1777)] {
+        std::fs::create_dir_all(&directory).unwrap();
+        set_mode(&directory, mode);
+    }
+    std::fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(OTHER), Some(OTHER)).unwrap();
+    let owner = testbed.client();
+    let create = |client: &Client, path: &Path| {
+        let (opened, stub) = client.create(path).unwrap();
+        client.place(opened.file, 0, 0).unwrap();
+        client.ask(Request::Close { file: opened.file }).unwrap();
+        drop(stub);
+        opened.file
+    };
+    let (in_closed, in_sticky) = (closed.join("f"), sticky.join("f"));
+    let (file, of_sticky) = (create(&owner, &in_closed), create(&owner, &in_sticky));
+    let finds = |client: &Client| match client.ask(Request::Admin(Admin::Check { repair: true })).unwrap() {
+        Reply::Findings { findings } => findings,
+        other => panic!("{other:?}"),
+    };
+    let client = as_user(OTHER, || testbed.client());
+    as_user(OTHER, || {
+        let own = theirs.join("own");
+        let owned = create(&client, &own);
+        let denied = Err(Refusal::NotPermitted);
+        let removal = |path: &Path, file| client.begin_removal(path, file, stub_of(path)).map(drop);
+        assert_eq!(removal(&in_closed, file), denied);
+        assert_eq!(removal(&in_sticky, of_sticky), denied);
+        let rename = |from: (&Path, _), to: (&Path, _)| begin_rename(&client, from, to).map(drop);
+        assert_eq!(rename((&in_closed, Some(file)), (&theirs.join("mine"), None)), denied);
+        assert_eq!(rename((&in_sticky, Some(of_sticky)), (&theirs.join("mine"), None)), denied);
+        assert_eq!(rename((&own, Some(owned)), (&in_closed, Some(file))), denied);
+        assert_eq!(rename((&own, Some(owned)), (&in_sticky, Some(of_sticky))), denied);
+        assert_eq!(rename((&own, Some(owned)), (&closed.join("new"), None)), denied);
+        // What the kernel lets them do, they note: a new name in the sticky directory, and their own file there.
+        let to = sticky.join("own");
+        let number = begin_rename(&client, (&own, Some(owned)), (&to, None)).unwrap();
+        std::fs::rename(&own, &to).unwrap();
+        client.end_name_change(number, true).unwrap();
+        client.remove(&to, owned, stub_of(&to)).unwrap();
+        assert_eq!(testbed.object_count(owned), 0);
+    });
+    assert_eq!(finds(&owner), []);
+    // With the other still connected: nobody's word frees what `rm` took away.
+    std::fs::remove_file(&in_closed).unwrap();
+    drop(client);
+    assert!(finds(&owner).iter().all(|finding| finding.repaired && finding.remedy.contains("is restored")));
+    assert!(testbed.object_count(file) > 0 && in_closed.exists());
 }
 
 /// What a client does with its own descriptors is its own affair: what it gets must not permit more than it showed.
