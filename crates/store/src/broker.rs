@@ -36,6 +36,7 @@
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
 
 mod admin;
+mod ancestors;
 mod aside;
 mod check;
 mod describing;

@@ -3,9 +3,10 @@
 //! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
 //! first object goes, so a crash in between is followed by the rest.
 
+use super::ancestors::Ancestors;
 use super::fragments::Fragments;
 use super::moves::Going;
-use super::name_changes::{Flux, parent_of};
+use super::name_changes::Flux;
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
 use super::service::Connection;
@@ -207,26 +208,30 @@ impl Core {
         let file = FileId(u64::from_ne_bytes(bytes).max(1));
         let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
         let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
-        let record = FileRecord {
-            path: path.to_owned(),
-            stub: proof.facts.inode,
-            boot: self.boot,
-            region_bytes: placement.region_size.0,
-            size_bytes: 0,
-            generations_reserved: RESERVE_FIRST,
-            generations_synced: 0,
-            state,
-            cutting_to_bytes: None,
-            has_leftovers: false,
-            mode: ownership.mode,
-            uid: ownership.uid,
-            gid: ownership.gid,
-            epoch: 0,
-            parent: parent_of(path),
-            root: None,
-            is_described: true,
-            created_ns: now_ns(),
-        };
+        let record = Ancestors::of_path(path).record(
+            path.to_owned(),
+            &FileRecord {
+                path: path.to_owned(),
+                stub: proof.facts.inode,
+                boot: self.boot,
+                region_bytes: placement.region_size.0,
+                size_bytes: 0,
+                generations_reserved: RESERVE_FIRST,
+                generations_synced: 0,
+                state,
+                cutting_to_bytes: None,
+                has_leftovers: false,
+                mode: ownership.mode,
+                uid: ownership.uid,
+                gid: ownership.gid,
+                epoch: 0,
+                parent: None,
+                above: Vec::new(),
+                root: None,
+                is_described: true,
+                created_ns: now_ns(),
+            },
+        );
         let (control, extent, slots) = self.build(file, &record, 0)?;
         let mut changes = Changes::default();
         changes.put_file(file, &record);
@@ -420,7 +425,7 @@ impl Core {
             _ => {}
         }
         if record.path != inner.record.path || record.parent.is_none() {
-            record.parent = parent_of(&record.path);
+            record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
         }
         if record != inner.record {
             let mut changes = Changes::default();

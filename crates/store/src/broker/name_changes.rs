@@ -4,6 +4,7 @@
 //! file in its place, may as well have been moved by a program that is not redirected. A note holds its names until the call has returned, so
 //! that what stands there is what the note says. When the caller dies, or its broker, the note is settled by looking.
 
+use super::ancestors::Ancestors;
 use super::aside::take_away;
 use super::files::Managed;
 use super::proof::{Facts, Proof, path_of};
@@ -111,12 +112,6 @@ fn directory_of(place: &Place) -> Option<OwnedFd> {
     let parent = Path::new(OsStr::from_bytes(&place.path)).parent()?;
     let directory = open_directory(parent).ok()?;
     Facts::of(&directory).ok().filter(|facts| facts.inode.is(&place.directory)).map(|_| directory)
-}
-
-/// The directory in which `path` stands, for the record.
-pub(super) fn parent_of(path: &str) -> Option<Inode> {
-    let directory = open_directory(Path::new(path).parent()?).ok()?;
-    Facts::of(&directory).ok().map(|facts| facts.inode)
 }
 
 impl Core {
@@ -349,7 +344,7 @@ impl Core {
             };
             let mut inner = guard(&managed.inner);
             if let (FileState::Live, false, Ok(path)) = (&inner.record.state, inner.freed, String::from_utf8(path)) {
-                let record = FileRecord { path, parent: Some(place.directory), ..inner.record.clone() };
+                let record = Ancestors::of_directory(directory).record(path, &inner.record);
                 let mut changes = Changes::default();
                 changes.put_file(file, &record);
                 self.table.commit(&changes)?;

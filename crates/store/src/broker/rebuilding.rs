@@ -284,6 +284,7 @@ impl<'a> Rebuilding<'a> {
             created_ns: 0,
             epoch: 0,
             parent: None,
+            above: Vec::new(),
             root: None,
             is_described: true,
         })

@@ -1,5 +1,7 @@
 //! Where stubs stand that are not where their records say: found by their inodes.
 
+mod renamed;
+
 use super::Core;
 use super::proof::{Facts, path_of};
 use crate::rmt::{FileRecord, Inode};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use stripewise_layout::FileId;
 
-/// Names looked at below managed directories before a search gives up.
+/// Names looked at, below managed directories and beside directories that were renamed, before a search gives up.
 pub(super) const MAX_SEARCHED_NAMES: usize = 1_000_000;
 
 /// The stubs that a search looks for, and what it has found.
@@ -41,6 +43,13 @@ impl Search {
     /// Whether it was looked for in every directory.
     pub(super) fn is_complete(&self) -> bool {
         !self.is_incomplete
+    }
+
+    /// Whether another name may be looked at.
+    fn has_room(&mut self) -> bool {
+        let has_room = self.looked_at < MAX_SEARCHED_NAMES;
+        self.is_incomplete |= !has_room;
+        has_room
     }
 
     fn is_done(&self) -> bool {
@@ -98,8 +107,7 @@ impl Search {
             if self.is_done() {
                 return;
             }
-            if self.looked_at >= MAX_SEARCHED_NAMES {
-                self.is_incomplete = true;
+            if !self.has_room() {
                 return;
             }
             let name = OsStr::from_bytes(&name);
@@ -125,7 +133,7 @@ impl Search {
     }
 }
 
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+pub(super) const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 fn open(base: impl rustix::fd::AsFd, name: &OsStr, more: OFlags) -> Option<OwnedFd> {
     rustix::fs::openat(base, name, FLAGS | more, Mode::empty()).ok()
@@ -173,40 +181,23 @@ impl Core {
                 search.look_in(&directory, parent);
             }
         }
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let managed = names.managed();
+        drop(names);
+        let mut roots: BTreeSet<PathBuf> = managed.iter().map(PathBuf::from).collect();
+        let mut followed = HashSet::new();
         for file in &wanted {
-            if !search.found.contains_key(file) {
-                look_in_renamed_directory(search, &records[file]);
+            let record = &records[file];
+            let parent = Path::new(&record.path).parent();
+            if !search.found.contains_key(file)
+                && let Some(parent) = parent
+                && followed.insert((parent, record.parent))
+            {
+                roots.extend(renamed::look(search, parent, record, &managed));
             }
         }
-        if search.is_done() {
-            return;
-        }
-        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let roots = names.managed();
-        drop(names);
-        roots.iter().for_each(|root| search.look_below(Path::new(root)));
-    }
-}
-
-/// The directory in which the stub stood may have another name where its own directory is.
-fn look_in_renamed_directory(search: &mut Search, record: &FileRecord) {
-    let Some(was_in) = record.parent else { return };
-    let Some(parent) = Path::new(&record.path).parent() else { return };
-    let has_its_name = |directory: &OwnedFd| Facts::of(directory).is_ok_and(|facts| was_in.is(&facts.inode));
-    if open(rustix::fs::CWD, parent.as_os_str(), OFlags::empty()).is_some_and(|directory| has_its_name(&directory)) {
-        return;
-    }
-    let Some(above) = parent.parent() else { return };
-    let Some(directory) = open(rustix::fs::CWD, above.as_os_str(), OFlags::empty()) else { return };
-    let mut nothing = Search::default();
-    for (number, name) in nothing.look_in(&directory, above) {
-        let name = OsStr::from_bytes(&name);
-        if number == was_in.inode
-            && let Some(renamed) = open(&directory, name, OFlags::NOFOLLOW)
-            && has_its_name(&renamed)
-        {
-            search.look_in(&renamed, &above.join(name));
-            return;
+        if !search.is_done() {
+            roots.iter().for_each(|root| search.look_below(root));
         }
     }
 }

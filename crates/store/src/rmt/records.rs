@@ -115,6 +115,9 @@ pub struct FileRecord {
     /// Servers hold descriptions of all its regions. Those of files of earlier versions are written when the file is first loaded.
     #[cbor(n(17), default)]
     pub is_described: bool,
+    /// Directories above that one, the nearest first.
+    #[cbor(n(18), default)]
+    pub above: Vec<Inode>,
 }
 
 /// Where one region lies.

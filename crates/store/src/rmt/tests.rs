@@ -27,6 +27,7 @@ pub(super) fn record(path: &str) -> FileRecord {
         created_ns: 6,
         epoch: 0,
         parent: None,
+        above: Vec::new(),
         root: None,
         is_described: false,
     }

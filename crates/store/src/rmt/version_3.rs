@@ -105,6 +105,7 @@ impl From<OldFile> for FileRecord {
             created_ns: old.created_ns,
             epoch: 0,
             parent: None,
+            above: Vec::new(),
             root: None,
             is_described: false,
         }

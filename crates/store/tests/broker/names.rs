@@ -354,3 +354,46 @@ fn files_in_a_renamed_directory_are_followed_though_its_name_is_used_again() {
     opens(&client, first, &renamed.join("f"));
     assert_eq!(std::fs::read(testbed.data("f")).unwrap(), b"another");
 }
+
+/// Only the directory of the stub itself was looked for under another name.
+#[test]
+fn files_are_followed_whichever_directories_above_them_were_renamed() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    let moves: [&[(&str, &str)]; 4] = [
+        // The managed directory; a directory in the midst; all three; one into another directory, below the managed one that is renamed too.
+        &[("data", "data.1")],
+        &[("data/a", "data/a.1")],
+        &[("data/a/b", "data/a/b.1"), ("data/a", "data/a.1"), ("data", "data.1")],
+        &[("data/a/b", "data/c"), ("data", "data.1")],
+    ];
+    for (moves, stands_at) in moves.into_iter().zip(["data.1/a/b/f", "data/a.1/b/f", "data.1/a.1/b.1/f", "data.1/c/f"])
+    {
+        let (root, path) = (testbed.root(), testbed.data("a/b/f"));
+        let make = || {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            file(&client, &path).0
+        };
+        let first = make();
+        for (from, to) in moves {
+            std::fs::rename(root.join(from), root.join(to)).unwrap();
+        }
+        let second = make();
+        let findings = check(&client);
+        let said = format!("{stands_at}: {findings:?}");
+        assert!(findings.iter().all(|finding| finding.repaired && finding.what.contains("was renamed to")), "{said}");
+        assert!(matches!(&findings[..], [finding] if finding.what.ends_with(stands_at)), "{said}");
+        assert_eq!(check(&client), [], "{said}");
+        opens(&client, first, &root.join(stands_at));
+        opens(&client, second, &path);
+        for (id, path) in [(first, root.join(stands_at)), (second, path)] {
+            client.remove(&path, id, File::open(&path).unwrap()).unwrap();
+        }
+        for left in ["data.1", "data"] {
+            let _ = std::fs::remove_dir_all(root.join(left));
+        }
+        std::fs::create_dir(root.join("data")).unwrap();
+    }
+}

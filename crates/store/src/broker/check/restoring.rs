@@ -1,7 +1,7 @@
 //! Putting stubs back: their text, or new ones in the place of those that are gone.
 
+use crate::broker::ancestors::Ancestors;
 use crate::broker::files::{Inner, Managed, write_stub};
-use crate::broker::name_changes::parent_of;
 use crate::broker::proof::Facts;
 use crate::broker::{Core, guard};
 use crate::entry::{DirectoryEntry, User};
@@ -86,7 +86,7 @@ impl Core {
             changes.put_inode(record.stub, managed.file);
             self.publish_inode(record.stub)?;
         }
-        let record = FileRecord { parent: parent_of(&record.path), ..record };
+        let record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
         self.decide_names_of(managed.file, &mut changes);
         changes.put_file(managed.file, &record);
         self.table.commit(&changes)?;
