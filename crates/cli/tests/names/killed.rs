@@ -1,6 +1,6 @@
 //! Commands and redirected calls killed before any system call that changes something, with the broker that they are themselves.
 //!
-//! `STRIPED_NAME_KILLS=0` kills at every call; otherwise at that many of each command, 2 unless given.
+//! `STRIPED_NAME_KILLS=0` kills at every call; otherwise at that many of each command, 1 unless given.
 
 use super::settled::{nothing_beside, one_of};
 use super::traced::{Act, Traced, Whom, run};
@@ -137,7 +137,7 @@ fn whichever_command_is_killed_at_whichever_call_one_whole_file_is_left() {
         let whole = killed_at(killing, None, killing.name);
         let Traced::Ended { calls, status: 0 } = whole else { panic!("{}: {whole:?}", killing.name) };
         assert!(calls > 10, "{}: {calls} calls", killing.name);
-        let count = match scale("STRIPED_NAME_KILLS", 2) {
+        let count = match scale("STRIPED_NAME_KILLS", 1) {
             0 => calls,
             count => count as usize,
         };
