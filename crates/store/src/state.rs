@@ -29,8 +29,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The inodes of all stubs, in `run/` (`crate::shared::inodes`).
@@ -40,6 +42,8 @@ const LOCK: &str = "broker.lock";
 const HOST: &str = "host";
 /// For all who have reached it.
 const PASSABLE: Mode = Mode::from_bits_retain(0o711);
+/// The number of the table's last transaction, in `rmt/` (`crate::rmt::witness`).
+pub(crate) const COMMITTED: &str = "committed";
 const DRAINED: &str = "drained";
 const DRAINED_HEAD: &str = "stripewise drained 1\n";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
@@ -180,12 +184,13 @@ impl StateDirectory {
         check_owner(&root, path)?;
         let table = own_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
         // LMDB opens them by their path, and follows links. Not opened here: a close would drop the locks that LMDB holds in this process.
-        for name in ["data.mdb", "lock.mdb"] {
+        for name in ["data.mdb", "lock.mdb", COMMITTED] {
             match check_own_at(&table, name.as_ref()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(fault(&format!("rmt/{name}"), "open")(errno)),
             }
         }
+        check_copies(&root).map_err(|(name, errno)| fault(&name, "open")(errno))?;
         let run = own_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
         rustix::fs::fchmod(&run, PASSABLE).map_err(fault("run", "change the mode"))?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
@@ -467,7 +472,13 @@ pub fn connect(path: &Path) -> Result<OwnedFd, StateError> {
         .map_err(fault("make a socket"))?;
     let address = socket_address(&run).map_err(fault("name the socket"))?;
     match rustix::net::connect(&socket, &address) {
-        Ok(()) => Ok(socket),
+        Ok(()) => match check_peer(&socket, &run) {
+            Ok(()) => Ok(socket),
+            Err(Errno::PERM) => {
+                Err(StateError::Foreign { path: path.join("run").join(SOCKET), what: "another user's socket" })
+            }
+            Err(source) => Err(fault("see whose the broker is")(source)),
+        },
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(StateError::NoBroker { path: path.to_owned() }),
         Err(source) => Err(fault("connect to the broker")(source)),
     }
@@ -494,6 +505,33 @@ fn own_directory(parent: impl AsFd, name: &Path) -> rustix::io::Result<OwnedFd> 
         return Err(Errno::PERM);
     }
     Ok(opened)
+}
+
+/// Copies of the table (`rmt.good/`, `rmt.v3/`) are opened by their paths as well: all in them is this user's own. An error comes with its name.
+fn check_copies(root: &OwnedFd) -> Result<(), (String, Errno)> {
+    let names_in = |directory: &OwnedFd| -> rustix::io::Result<Vec<OsString>> {
+        let entries = rustix::fs::Dir::read_from(directory)?;
+        entries.map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned())).collect()
+    };
+    let unnamed = |errno| (String::new(), errno);
+    for name in names_in(root).map_err(unnamed)?.iter().filter(|name| name.as_bytes().starts_with(b"rmt.")) {
+        let shown = name.to_string_lossy().into_owned();
+        let copy = own_directory(root, Path::new(name)).map_err(|errno| (shown.clone(), errno))?;
+        let inside = names_in(&copy).map_err(|errno| (shown.clone(), errno))?;
+        for file in inside.iter().filter(|file| !matches!(file.as_bytes(), b"." | b"..")) {
+            match check_own_at(&copy, file) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err((format!("{shown}/{}", file.to_string_lossy()), errno)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what `socket` is connected to if it is not of the user whose directory `run` is.
+fn check_peer(socket: &OwnedFd, run: &OwnedFd) -> rustix::io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)?;
+    if peer.uid.as_raw() == rustix::fs::fstat(run)?.st_uid { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// A small text file of this user.

@@ -253,8 +253,14 @@ fn listen(run: &OwnedFd) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// The socket must be of the user whose directory `run` is.
 fn connect(run: &OwnedFd) -> std::io::Result<UnixStream> {
-    UnixStream::connect(below(run, NAME))
+    let stream = UnixStream::connect(below(run, NAME))?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    match rustix::fs::fstat(run)?.st_uid == peer {
+        true => Ok(stream),
+        false => Err(std::io::ErrorKind::PermissionDenied.into()),
+    }
 }
 
 /// Asks the cluster's daemon; `None` when none answers.

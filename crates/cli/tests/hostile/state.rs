@@ -90,15 +90,30 @@ fn what_is_no_file_of_the_owner_is_refused_by_name_in_the_state_directory() {
     place.write("data", b"data");
     place.done(&["cp", "--managed", "data", "managed"]);
     let state = place.path("stripewise-state");
-    for name in
-        ["log", "broker.lock", "host", "run/processes", "run/stations", "rmt/data.mdb", "rmt/lock.mdb", "run", "rmt"]
-    {
+    for name in [
+        "log",
+        "broker.lock",
+        "host",
+        "drained",
+        "run/processes",
+        "run/stations",
+        "rmt/data.mdb",
+        "rmt/lock.mdb",
+        "rmt/committed",
+        "rmt.good",
+        "rmt.good/data.mdb",
+        "rmt.good/data.mdb.new",
+        "rmt.v3",
+        "run",
+        "rmt",
+    ] {
         let (path, aside) = (state.join(name), place.path("aside"));
         let existed = path.exists();
         if existed {
             std::fs::rename(&path, &aside).unwrap();
         }
-        let target = place.path(if name == "run" || name == "rmt" { "roots" } else { "roots/passwd" });
+        let is_directory = ["run", "rmt", "rmt.good", "rmt.v3"].contains(&name);
+        let target = place.path(if is_directory { "roots" } else { "roots/passwd" });
         let kinds: [(&str, &dyn Fn()); 3] = [
             ("a symbolic link", &|| symlink(&target, &path).unwrap()),
             ("a FIFO", &|| rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap()),

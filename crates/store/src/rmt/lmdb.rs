@@ -8,6 +8,7 @@
 //! transaction is open: every transaction holds `growing` for reading.
 
 use super::{Audit, Batch, Entries, MappingStore, RmtError};
+use crate::entry::create_own_at;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvOpenOptions, WithoutTls};
 use rustix::fd::BorrowedFd;
@@ -18,6 +19,9 @@ use std::sync::{Mutex, PoisonError, RwLock, mpsc};
 
 /// The table's file in its directory, and its name in that.
 pub(super) const FILE: &str = "data.mdb";
+/// A copy of it under way.
+const COPY: &str = "data.mdb.new";
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 pub(super) const TABLE: &str = "rmt";
 /// Address space for the table, at least; about 400,000 regions.
 const FIRST_MAP_BYTES: usize = 64 << 20;
@@ -260,8 +264,9 @@ impl MappingStore for LmdbStore {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(errno) => return Err(fault(errno)),
             }
-            let temporary = directory.join("data.mdb.new");
-            let mut file = std::fs::File::create(&temporary)?;
+            let temporary = directory.join(COPY);
+            let opened = rustix::fs::open(&directory, DIRECTORY, Mode::empty()).map_err(fault)?;
+            let mut file = std::fs::File::from(create_own_at(&opened, COPY.as_ref()).map_err(fault)?);
             self.env.copy_to_file(&mut file, CompactionOption::Enabled)?;
             file.sync_all()?;
             let damages = Audit::of_file(&temporary).map_err(|error| heed::Error::Io(std::io::Error::other(error)))?;

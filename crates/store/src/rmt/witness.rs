@@ -4,12 +4,12 @@
 //! and old. This file shows it. It is written after each transaction took effect and not synced: it never tells of a transaction that is
 //! not durable, and what a power failure takes of it makes it tell of an earlier one, which is no contradiction.
 
+use crate::state::COMMITTED as NAME;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use twox_hash::XxHash3_64;
 
-const NAME: &str = "committed";
 const BYTES: usize = 16;
 
 #[derive(Debug)]
