@@ -23,7 +23,7 @@ The way from a program to a faster one:
   stripewise apply plan.json
   stripewise run -- mpiexec -n 32 ./app
 
-Exit status: 0 done, 1 a negative finding, 2 an error; trace and run pass on the program's."
+Exit status: 0 done, 1 a negative finding, 2 an error, 130 and 143 stopped by Ctrl-C and SIGTERM; trace and run pass on the program's."
 )]
 pub(crate) struct Cli {
     /// The cluster file, or a directory that holds a cluster.toml [default: ./cluster.toml]

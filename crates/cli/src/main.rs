@@ -61,6 +61,7 @@ mod unmanage;
 mod waiting;
 
 use clap::Parser;
+use launch::signals::Interrupt;
 use std::process::ExitCode;
 
 /// Under a limit of address space (`ulimit -v`), threads share one arena: glibc reserves 64 MiB for each that they have.
@@ -83,11 +84,12 @@ fn main() -> ExitCode {
     let context = context::Context::new(cli.cluster, cli.json, name);
     let owned = if cli.as_owner { owner::become_owner(&context) } else { Ok(()) };
     match owned.and_then(|()| cli.command.run(&context)).and_then(|verdict| context.flush().map(|()| verdict)) {
+        Ok(output::Verdict::Finding) => ExitCode::from(Interrupt::status().unwrap_or(1)),
         Ok(verdict) => verdict.into(),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stripewise {name}: {}", output::message(&output::chain(&error)));
-            ExitCode::from(2)
+            ExitCode::from(Interrupt::status().unwrap_or(2))
         }
     }
 }

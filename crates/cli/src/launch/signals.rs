@@ -50,6 +50,8 @@ pub(crate) struct Relay {
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// By which signal.
+static INTERRUPTED_BY: AtomicI32 = AtomicI32::new(0);
 
 /// Ctrl-C, noted rather than obeyed at once: the command looks at it between steps and undoes what is half done. A second one ends
 /// the process where it is, which the store survives as any crash.
@@ -68,6 +70,7 @@ impl Interrupt {
                 if unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {
                     continue;
                 }
+                INTERRUPTED_BY.store(signal, Ordering::SeqCst);
                 if INTERRUPTED.swap(true, Ordering::SeqCst) {
                     std::process::exit(128 + signal);
                 }
@@ -76,6 +79,12 @@ impl Interrupt {
         // Not joined: it ends with the process.
         std::thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
         Ok(Self)
+    }
+
+    /// The exit status of a command that a signal kept from its work, as a shell gives it to one that the signal killed.
+    pub(crate) fn status() -> Option<u8> {
+        let signal = INTERRUPTED_BY.load(Ordering::SeqCst);
+        u8::try_from(signal).ok().filter(|signal| *signal != 0).map(|signal| 128 + signal)
     }
 
     pub(crate) fn came(self) -> bool {

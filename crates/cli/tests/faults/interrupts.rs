@@ -15,7 +15,7 @@ fn ctrl_c_during_apply_leaves_the_file_as_it_was() {
     let child = at_work(&place, &["apply", "plan.json"]);
     signal(&child, "-INT");
     let said = place.said(child.wait_with_output().unwrap());
-    assert_eq!(said.status, 2);
+    assert_eq!(said.status, 130);
     assert_eq!(said.err, "stripewise apply: stopped before HERE/data was replaced; nothing was changed\n");
     assert!(place.read("data") == data && names(&place) == before);
     assert_eq!(place.json(&["ls"])["files"].as_array().unwrap().len(), 0);
@@ -72,7 +72,7 @@ fn ctrl_c_during_a_copy_leaves_the_destination_as_it_was() {
     }
     signal(&child, "-INT");
     let said = place.said(child.wait_with_output().unwrap());
-    assert_eq!((said.status, said.err.as_str()), (2, "stripewise cp: stopped; HERE/target is as it was\n"));
+    assert_eq!((said.status, said.err.as_str()), (130, "stripewise cp: stopped; HERE/target is as it was\n"));
     assert_eq!(names(&place), before);
     assert_eq!(place.command(&["cat", "target"]).output().unwrap().stdout, b"what stood here");
     assert_eq!(place.json(&["ls"])["files"].as_array().unwrap().len(), 1, "nothing of the copy stays");

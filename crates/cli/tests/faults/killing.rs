@@ -167,12 +167,12 @@ fn interrupt_everywhere(from: State) {
         // Before the command has begun to note signals, one ends it as any program: nothing was done yet.
         match said.status {
             0 => assert_ne!(state, from),
-            2 => {
+            130 => {
                 assert!(said.err.contains("stopped before HERE/data was replaced; nothing was changed"), "{}", said.err)
             }
             status => assert_eq!((status, state), (-1, from), "{}", said.err),
         }
-        stopped += usize::from(said.status == 2 && state == from);
+        stopped += usize::from(said.status == 130 && state == from);
         let (after, said) = stage.check();
         assert!(after == state && !said.contains("cleaned up"), "{said}");
     }
