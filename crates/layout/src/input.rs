@@ -18,8 +18,13 @@ pub const MAX_LIST_BYTES: ByteCount = ByteCount(64 << 20);
 /// Longest file of a foreign trace that is read whole.
 pub const MAX_TRACE_BYTES: ByteCount = ByteCount(4 << 30);
 
+/// Longest line of a CSV trace.
+pub const MAX_LINE_BYTES: ByteCount = ByteCount(1 << 20);
+
 /// `O_NONBLOCK` of Linux on every architecture that Stripewise runs on: opening a FIFO then waits for nobody.
 const NONBLOCK: i32 = 0o4000;
+/// Read at once.
+const CHUNK_BYTES: usize = 64 << 10;
 /// How long to wait for a pipe that has nothing yet.
 const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -41,7 +46,11 @@ pub fn read_text(path: &Path, max: ByteCount) -> Result<String> {
 /// The bytes at `path`, a regular file or a pipe, at most `max` of them.
 pub fn read(path: &Path, max: ByteCount) -> Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
-    let kind = file.metadata()?.file_type();
+    let found = file.metadata()?;
+    let kind = found.file_type();
+    if kind.is_file() && found.len() > max.0 {
+        return Err(too_long(max));
+    }
     if !kind.is_file() && !kind.is_fifo() {
         return Err(Error::new(ErrorKind::InvalidInput, "it is neither a regular file nor a pipe"));
     }
@@ -49,21 +58,27 @@ pub fn read(path: &Path, max: ByteCount) -> Result<Vec<u8>> {
 }
 
 /// What `file` has from here on, at most `max` bytes.
-pub fn read_from(file: File, max: ByteCount) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = file.take(max.0.saturating_add(1));
+pub fn read_from(mut file: File, max: ByteCount) -> Result<Vec<u8>> {
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
     loop {
-        match rest.read_to_end(&mut bytes) {
-            Ok(_) => break,
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) if (bytes.len() + length) as u64 > max.0 => return Err(too_long(max)),
+            Ok(length) => {
+                // `read_to_end` ends the process where there is no memory.
+                bytes.try_reserve(length).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
+                bytes.extend_from_slice(&chunk[..length]);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // A pipe whose writer is slow.
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(PIPE_PAUSE),
             Err(error) => return Err(error),
         }
     }
-    if bytes.len() as u64 > max.0 {
-        return Err(Error::new(ErrorKind::FileTooLarge, format!("it has more than {max}, the most that is read")));
-    }
-    Ok(bytes)
+}
+
+fn too_long(max: ByteCount) -> Error {
+    Error::new(ErrorKind::FileTooLarge, format!("it has more than {max}, the most that is read"))
 }
 
 #[cfg(test)]
@@ -84,6 +99,9 @@ mod tests {
         assert_eq!(read_text(&file, ByteCount(5)).unwrap(), "12345");
         let said = read_text(&file, ByteCount(4)).unwrap_err().to_string();
         assert_eq!(said, "it has more than 4B, the most that is read");
+        // Sparse, and longer than any memory: refused unread.
+        File::create(&file).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_text(&file, ByteCount(1 << 30)).unwrap_err().kind(), ErrorKind::FileTooLarge);
         std::fs::write(&file, [0xff]).unwrap();
         assert_eq!(read_text(&file, ByteCount(5)).unwrap_err().to_string(), "it is not UTF-8");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

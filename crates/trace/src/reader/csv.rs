@@ -5,15 +5,23 @@ use super::{LineFault, ReadError};
 use crate::export::COLUMNS;
 use crate::trace::Trace;
 use csv::StringRecord;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::str::FromStr;
 use stripewise_capture::call::{Call, Operation};
 use stripewise_capture::clock::Ticks;
 use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
 use stripewise_layout::FileOffset;
+use stripewise_layout::input::{MAX_LINE_BYTES, open_regular};
 
 pub(super) fn read(path: &Path) -> Result<Trace, ReadError> {
-    let mut reader = csv::ReaderBuilder::new().from_path(path).map_err(|error| of_csv(path, error))?;
+    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let since_record = Rc::default();
+    let file = LimitedLines { file: open_regular(path).map_err(io)?, since_record: Rc::clone(&since_record) };
+    let mut reader = csv::ReaderBuilder::new().from_reader(file);
     let found: Vec<String> = reader.headers().map_err(|error| of_csv(path, error))?.iter().map(str::to_owned).collect();
     if found != COLUMNS {
         return Err(ReadError::Columns { path: path.to_owned(), found: found.join(",") });
@@ -21,10 +29,30 @@ pub(super) fn read(path: &Path) -> Result<Trace, ReadError> {
     let mut gatherer = Gatherer::default();
     let mut record = StringRecord::new();
     while reader.read_record(&mut record).map_err(|error| of_csv(path, error))? {
+        since_record.set(0);
         let line = record.position().map_or(0, csv::Position::line);
         take(&mut gatherer, &record).map_err(|fault| ReadError::Line { path: path.to_owned(), line, fault })?;
     }
     Ok(Trace::assemble(None, gatherer.finish(path), Vec::new()))
+}
+
+/// A file of lines, none of which fills the memory. A line that ends within a quoted field is one line with the next.
+struct LimitedLines {
+    file: File,
+    /// Bytes read since the last record, which the reader sets to zero.
+    since_record: Rc<Cell<u64>>,
+}
+
+impl Read for LimitedLines {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.file.read(buffer)?;
+        self.since_record.set(self.since_record.get() + length as u64);
+        if self.since_record.get() > MAX_LINE_BYTES.0 {
+            let what = format!("a line has more than {MAX_LINE_BYTES}, the most that is read");
+            return Err(std::io::Error::new(ErrorKind::FileTooLarge, what));
+        }
+        Ok(length)
+    }
 }
 
 fn of_csv(path: &Path, error: csv::Error) -> ReadError {
