@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::figures::{bytes, counted, grouped};
 use crate::launch::signals::Interrupt;
 use crate::ls::real;
-use crate::output::Verdict;
+use crate::output::{Verdict, shown};
 use crate::progress::ByteProgress;
 use crate::shell::quoted_path;
 use crate::store::Store;
@@ -162,7 +162,7 @@ fn check_paths(plan: &Plan, path: &Path) -> Result<()> {
 fn utf8(path: &Path) -> Result<String> {
     path.to_str()
         .map(str::to_owned)
-        .with_context(|| format!("{} is not UTF-8; managed files have names in UTF-8", path.display()))
+        .with_context(|| format!("{} is not UTF-8; managed files have names in UTF-8", shown(path)))
 }
 
 /// A plan made for more room than there is must not be begun.

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::layouts;
-use crate::output::Verdict;
+use crate::output::{Verdict, shown};
 use crate::store::Store;
 use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
@@ -83,7 +83,7 @@ pub(crate) fn named(directory: &Path) -> Result<String> {
     let real = std::fs::canonicalize(directory).with_context(|| format!("cannot find {}", directory.display()))?;
     match real.into_os_string().into_string() {
         Ok(path) => Ok(path),
-        Err(path) => bail!("{} is not UTF-8; managed directories have names in UTF-8", path.display()),
+        Err(path) => bail!("{} is not UTF-8; managed directories have names in UTF-8", shown(path.as_ref())),
     }
 }
 

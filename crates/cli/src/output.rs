@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,6 +71,16 @@ pub(crate) fn printable(text: &str, is_lines: bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A path for a message: bytes that are not UTF-8 stand as `\xNN`, so that different names stay different.
+pub(crate) fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}
+
 /// A message for the person at the terminal, in which a line that a name holds is never taken for a message of its own: it is indented.
 pub(crate) fn message(text: &str) -> String {
     printable(text, true).replace('\n', "\n  ")
@@ -128,6 +140,11 @@ mod tests {
         assert_eq!(printable(name, false), "a\\x1b[2Jb\\nstripewise rm: done\\u{202e}\\u{9b}\\tc\\x7f");
         assert_eq!(message("one\ntwo\u{1b}"), "one\n  two\\x1b");
         assert_eq!(printable("größe 数据", false), "größe 数据");
+        let path = |bytes: &[u8]| shown(Path::new(std::ffi::OsStr::from_bytes(bytes)));
+        assert_eq!(
+            (path(b"a\xff\xfe/\xc3\xa9"), path(b"a\xef\xbf\xbd")),
+            ("a\\xff\\xfe/\u{e9}".into(), "a\u{fffd}".into())
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `stripewise rescue`: a new stub for a file that has lost its own.
 
 use crate::context::{Context, absolute};
-use crate::output::Verdict;
+use crate::output::{Verdict, shown};
 use crate::rm::file_id;
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, arguments: RescueArgs) -> Result<Verdict> {
     let store = Store::open(context)?;
     let path = absolute(&arguments.path)?;
     let Some(text) = path.to_str() else {
-        bail!("{} is not UTF-8; managed files have names in UTF-8", path.display());
+        bail!("{} is not UTF-8; managed files have names in UTF-8", shown(&path));
     };
     let rescue = Admin::Rescue { file: arguments.id, path: text.to_owned() };
     store.done(rescue).with_context(|| format!("cannot put file {} at {}", arguments.id, path.display()))?;

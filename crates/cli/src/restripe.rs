@@ -7,7 +7,7 @@ use crate::launch::signals::Interrupt;
 use crate::layouts;
 use crate::ls::real;
 use crate::moves::{Batch, Stayed, orders, placement_of};
-use crate::output::Verdict;
+use crate::output::{Verdict, shown};
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -197,7 +197,7 @@ fn planned(store: &Store, plan_path: &Path, path: &Path, region_bytes: u64) -> R
     let plan = Plan::load(plan_path)?;
     plan.check(&store.cluster, plan_path)?;
     let path = real(path)?;
-    let name = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let name = path.to_str().with_context(|| format!("{} is not UTF-8", shown(&path)))?;
     let (application, processes) = (plan.key.application.clone(), plan.key.processes);
     let plans = [plan];
     let Some(found) = nearest(&plans, name, &application, processes) else {

@@ -1,7 +1,7 @@
 //! `stripewise rm`: remove managed files, stubs and data.
 
 use crate::context::Context;
-use crate::output::Verdict;
+use crate::output::{Verdict, shown};
 use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -66,12 +66,12 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
 
 /// Removes one managed file, stub and data.
 pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
     let Some(id) = store.file_of(&file, path)? else {
-        bail!("{} is not a managed file; rm removes ordinary ones", path.display());
+        bail!("{} is not a managed file; rm removes ordinary ones", shown(path));
     };
     // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
-    let striped = store.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;
+    let striped = store.client.open(file.as_fd(), id).with_context(|| shown(path).to_string())?;
     let id = striped.id();
     striped.close()?;
     // Noted before the name goes: nothing else proves that it was meant to.

@@ -1,10 +1,15 @@
 //! Words as a shell reads them, for commands that a person may copy.
 
+use crate::output::printable;
 use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// `word` as one word of a shell: as it is, or in single quotes.
+/// `word` as one word of a shell: as it is, in single quotes, or, where a terminal would not show it as it is, in those of `$'…'`.
 pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
+    if printable(word, false) != word {
+        return Cow::Owned(escaped(word.as_bytes()));
+    }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@^_".contains(&byte) || byte >= 0x80;
     if !word.is_empty() && word.bytes().all(is_plain) {
         return Cow::Borrowed(word);
@@ -14,7 +19,20 @@ pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
 
 /// As [`quoted`].
 pub(crate) fn quoted_path(path: &Path) -> String {
-    quoted(&path.to_string_lossy()).into_owned()
+    path.to_str().map_or_else(|| escaped(path.as_os_str().as_bytes()), |path| quoted(path).into_owned())
+}
+
+/// In the quotes of bash, zsh, ksh and POSIX since 2024; every other byte than printable ASCII as an octal number.
+fn escaped(word: &[u8]) -> String {
+    let mut text = "$'".to_owned();
+    for byte in word {
+        match byte {
+            b'\'' | b'\\' => text.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            _ => text.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    text + "'"
 }
 
 /// A command as it could be typed.
@@ -28,11 +46,29 @@ mod tests {
 
     #[test]
     fn words_come_back_from_a_shell_as_they_were() {
-        for word in ["plain-1.0/x", "", "two words", "it's", "a$b", "*", "\u{fc}ber", "~", "line\nbreak", "a=b"] {
-            let printed =
-                std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+        for word in [
+            "plain-1.0/x",
+            "",
+            "two words",
+            "it's",
+            "a$b",
+            "*",
+            "\u{fc}ber",
+            "~",
+            "line\nbreak",
+            "a=b",
+            "\u{1b}[2J'\\\u{e9}1",
+        ] {
+            let printed = std::process::Command::new("bash")
+                .args(["-c", &format!("printf %s {}", quoted(word))])
+                .output()
+                .unwrap();
             assert_eq!(String::from_utf8(printed.stdout).unwrap(), word);
         }
+        let name = std::ffi::OsStr::from_bytes(b"a\xff0\n");
+        let printf = format!("printf %s {}", quoted_path(Path::new(name)));
+        let printed = std::process::Command::new("bash").args(["-c", &printf]).output().unwrap();
+        assert_eq!(printed.stdout, name.as_bytes());
         assert_eq!(command_line(&["cat".into(), "my file".into()]), "cat 'my file'");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::calibrate::PROFILE_FILE;
 use crate::context::Context;
+use crate::output::shown;
 use crate::waiting::Waiting;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
@@ -148,16 +149,16 @@ impl Store {
     pub(crate) fn managed(&self, path: &Path, writable: bool) -> Result<Managed> {
         match self.managed_if(path, writable)? {
             Ok(managed) => Ok(managed),
-            Err(_) => bail!("{} is not a managed file", path.display()),
+            Err(_) => bail!("{} is not a managed file", shown(path)),
         }
     }
 
     /// Opens the managed file at `path`; an ordinary file is handed back as it is.
     pub(crate) fn managed_if(&self, path: &Path, writable: bool) -> Result<std::result::Result<Managed, File>> {
         let file = File::options().read(true).write(writable).open(path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        let file = file.with_context(|| format!("cannot open {}", shown(path)))?;
         let Some(id) = self.file_of(&file, path)? else { return Ok(Err(file)) };
-        let striped = self.client.open(file.as_fd(), id).with_context(|| path.display().to_string())?;
+        let striped = self.client.open(file.as_fd(), id).with_context(|| shown(path))?;
         Ok(Ok(Managed { path: path.to_owned(), stub: file, striped }))
     }
 

@@ -8,6 +8,8 @@ mod access;
 mod capture;
 #[path = "faults/driver.rs"]
 mod driver;
+#[path = "faults/evil_names.rs"]
+mod evil_names;
 #[path = "faults/hanging.rs"]
 mod hanging;
 #[path = "faults/inputs.rs"]

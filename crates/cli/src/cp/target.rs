@@ -1,6 +1,7 @@
 //! Where a copy goes: a nameless or temporary file that takes its name when it is complete.
 
 use crate::layouts;
+use crate::output::shown;
 use crate::store::Store;
 use crate::transfer::{Attributes, write_all};
 use anyhow::{Context as _, Result, bail};
@@ -213,7 +214,7 @@ fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
     };
     let Some(placement) = placement else { return Ok(()) };
     let Some(path) = path.to_str() else {
-        bail!("{} is not UTF-8; managed files have names in UTF-8", path.display());
+        bail!("{} is not UTF-8; managed files have names in UTF-8", shown(path));
     };
     store.done(Admin::Expect { path: path.to_owned(), placement })
 }

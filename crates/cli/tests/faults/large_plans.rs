@@ -72,6 +72,8 @@ fn input_that_never_ends_is_refused_by_name() {
         (&["trace", "show", "fifo"], "fifo"),
         (&["plan", "/dev/zero"], "/dev/zero"),
         (&["report", "/dev/zero", "-o", "report.html"], "/dev/zero"),
+        (&["apply", "h0"], "cannot read the plan h0"),
+        (&["explain", "/dev/urandom"], "cannot read the plan /dev/urandom"),
     ] {
         let said = place.say(words);
         assert!(said.status == 2 && said.err.contains(named), "{words:?}: {} {}", said.status, said.err);
@@ -79,4 +81,96 @@ fn input_that_never_ends_is_refused_by_name() {
     std::fs::remove_file(place.path("profile.json")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", place.path("profile.json")).unwrap();
     place.done(&["ls"]);
+}
+
+/// A line of a CSV trace filled the memory, and so did what comes by a pipe. The address space is limited to 1 GiB, which endless input fills soon.
+#[test]
+fn endless_files_lines_and_pipes_fill_no_memory() {
+    preload();
+    let place = Place::with_cluster();
+    write_profile(&place);
+    place.write("data", &vec![1; 2 << 20]);
+    place.done(&["trace", "-o", "run.trace", "--", "dd", "if=data", "of=/dev/null", "bs=64k", "status=none"]);
+    place.done(&["trace", "export", "run.trace", "--csv", "line.csv"]);
+    place.done(&["plan", "run.trace", "-o", "plan.json"]);
+    std::fs::copy(place.path("line.csv"), place.path("quoted.csv")).unwrap();
+    let mut quoted = std::fs::File::options().append(true).open(place.path("quoted.csv")).unwrap();
+    std::io::Write::write_all(&mut quoted, &[&b"\""[..], &b"line\n".repeat(1 << 20)].concat()).unwrap();
+    for name in ["big", "big.csv", "big.out", "line.csv"] {
+        std::fs::File::options().create(true).append(true).open(place.path(name)).unwrap().set_len(1 << 40).unwrap();
+    }
+    let endless = "yes | tr -d '\\n' | ";
+    for (before, words, said) in [
+        ("", "apply big", "it has more than 512MiB, the most that is read"),
+        ("", "explain big", "it has more than 512MiB"),
+        ("", "explain plan.json --profile big", "it has more than 16MiB"),
+        ("", "plan run.trace --profile big", "it has more than 16MiB"),
+        ("", "report big.out -o page.html", "it has more than 4GiB"),
+        ("", "-C big ls", "it has more than 16MiB"),
+        ("", "trace show big.csv", "a line has more than 1MiB, the most that is read"),
+        ("", "trace show line.csv", "a line has more than 1MiB"),
+        ("", "trace show quoted.csv", "a line has more than 1MiB"),
+        ("", "plan line.csv", "a line has more than 1MiB"),
+        ("", "trace show big.out", "it has more than 4GiB"),
+        (endless, "-C /dev/stdin ls", "cannot read /dev/stdin"),
+        (endless, "apply /dev/stdin", "cannot read the plan /dev/stdin"),
+        (endless, "report /dev/stdin -o page.html", "it is neither a directory nor a regular file"),
+        (endless, "plan run.trace --profile /dev/stdin", "it has more than 16MiB"),
+        (endless, "trace show /dev/stdin", "it is neither a directory nor a regular file"),
+    ] {
+        let script = format!("ulimit -v 1048576; {before}$S {words}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).current_dir(place.path("")).env("S", env!("CARGO_BIN_EXE_stripewise"));
+        let output = command.env_remove("STRIPEWISE_CLUSTER").output().unwrap();
+        let found = place.said(output);
+        assert_eq!(found.status, 2, "{words}: {}{}", found.out, found.err);
+        assert!(found.err.contains(said), "{words}: {}", found.err);
+    }
+}
+
+/// A batch system ends a job by SIGTERM: nothing is half done, and the next try does all.
+#[test]
+fn a_signal_ends_apply_and_run_of_20000_files_soon_and_the_next_try_completes() {
+    use std::os::unix::process::ExitStatusExt;
+    preload();
+    let place = Place::with_cluster();
+    let mut whole = plan(&place, "data");
+    let file = whole["files"][0].take();
+    let files = (0..FILES).map(|number| {
+        let mut file = file.clone();
+        let path = place.path(&format!("part-{number:05}"));
+        (file["path"], file["pattern"]) = (path.to_str().into(), path.to_str().into());
+        file
+    });
+    whole["files"] = files.collect();
+    place.write("plan.json", whole.to_string().as_bytes());
+    let socket = place.path("stripewise-state/run/broker.sock");
+    for (words, signal) in [
+        (&["apply", "plan.json"][..], 15),
+        (&["apply", "plan.json"], 2),
+        (&["run", "--", "sleep", "60"], 15),
+        (&["run", "--", "sleep", "60"], 2),
+    ] {
+        let _ = std::fs::remove_file(&socket);
+        let mut child = place.command(words).stderr(std::process::Stdio::null()).spawn().unwrap();
+        while !socket.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{words:?}: it ended before it was seen at work");
+            std::thread::yield_now();
+        }
+        let sent = std::time::Instant::now();
+        // SAFETY: our child, which is not waited for yet.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let status = child.wait().unwrap();
+        let took = sent.elapsed();
+        println!("{words:?} ended {took:?} after signal {signal} with {status}");
+        assert!(took.as_secs() < 10, "{words:?}: {took:?}");
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        assert_eq!(code, Some(128 + signal), "{words:?}");
+        if words[0] == "apply" && signal == 2 {
+            place.done(&["apply", "plan.json"]);
+        }
+    }
+    place.done(&["run", "--", "sh", "-c", "echo expected > part-00007"]);
+    assert!(place.read("part-00007").starts_with(b"stripewise stub"), "not managed");
+    place.done(&["check"]);
 }
