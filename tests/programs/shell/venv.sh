@@ -1,4 +1,4 @@
-# Virtual environments with links and with copies of the interpreter; a package installed from a local directory.
+# Virtual environments with links and with copies of the interpreter; packages installed from a local directory, by hand and from a wheel by pip.
 set -u
 export PYTHONNOUSERSITE=1
 mkdir -p package/greeting
@@ -19,4 +19,20 @@ for way in symlinks copies; do
     ./$way/bin/greet script
     sh -c "./$way/bin/greet 'script of sh'"
 done
-rm -rf symlinks copies
+# The system's pip, which does not have to be installed first. It writes the script for the package, and compiles it.
+/usr/bin/python3 - << 'END'
+import zipfile
+with zipfile.ZipFile("parting-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("parting.py", 'def part():\n    print("good bye")\n')
+    wheel.writestr("parting-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: parting\nVersion: 1.0\n")
+    wheel.writestr("parting-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: none\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr("parting-1.0.dist-info/entry_points.txt", "[console_scripts]\npart = parting:part\n")
+    wheel.writestr("parting-1.0.dist-info/RECORD", "")
+END
+install="/usr/bin/python3 -m pip --python symlinks/bin/python3 --quiet --isolated --no-cache-dir --disable-pip-version-check"
+$install install --no-index --no-deps ./parting-1.0-py3-none-any.whl
+echo "installed: $?"
+./symlinks/bin/part
+$install uninstall --yes parting
+echo "uninstalled: $?"; ls symlinks/bin | grep -c part
+rm -rf symlinks copies parting-1.0-py3-none-any.whl
