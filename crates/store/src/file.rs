@@ -21,6 +21,7 @@ mod buffers;
 mod copies;
 pub(crate) mod fragments;
 mod lane;
+mod syncing;
 mod transfer;
 mod upkeep;
 mod waiting;

@@ -1,16 +1,10 @@
-//! What is done to a file as a whole: its size, its durability, its status.
+//! What is done to a file as a whole: its size, its space, its status.
 
 use super::transfer::Obstacle;
 use super::{FileError, StripedFile};
-use crate::client::objects::ObjectKey;
-use crate::client::rings::GROUP;
 use crate::protocol::Request;
-use crate::server::ObjectName;
 use crate::shared::control::RegionState;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use stripewise_layout::{FileOffset, Generation, RegionIndex, StripeView};
+use stripewise_layout::{FileOffset, RegionIndex};
 
 /// What `stat` tells of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,114 +62,6 @@ impl StripedFile {
         use rustix::time::{ClockId, clock_gettime};
         let now = clock_gettime(ClockId::RealtimeCoarse);
         self.shared.extent.set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
-    }
-
-    /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
-    /// data, since it is needed to read it.
-    ///
-    /// First the broker writes to the disks what lies in logs of fragments alone. Per region, the count of writes is read first, the objects synced, and after the broker's part the count marked as synced.
-    /// What wrote in between counts as not synced.
-    pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
-        self.check_not_replaced()?;
-        self.sync_stub()?;
-        self.flush_fragments()?;
-        let (control, extent) = (&self.shared.control, &self.shared.extent);
-        let size = self.size_bytes();
-        let mut synced = Vec::new();
-        for region in (0..self.geometry.count_for(size)).map(RegionIndex) {
-            if let Some(written) = extent.unsynced(region) {
-                self.sync_region(region)?;
-                synced.push((region, written));
-            }
-        }
-        if synced.is_empty() && data_only && control.durable_size_bytes() == size {
-            return Ok(());
-        }
-        self.core.done(&Request::Sync { file: self.file }, &[]).map_err(|source| self.broker(source))?;
-        if extent.is_writable() {
-            for (region, written) in synced {
-                extent.mark_synced(region, written);
-            }
-        }
-        Ok(())
-    }
-
-    /// Once for each open: the broker wrote its text, and without that the data would not be found after a power failure.
-    fn sync_stub(&self) -> Result<(), FileError> {
-        if self.stub_is_synced.load(Acquire) {
-            return Ok(());
-        }
-        if let Some(stub) = self.core.stub_of(self.file, self.writable) {
-            match stub.with_open(|stub| rustix::fs::fsync(stub)) {
-                // Some file systems cannot sync, or have nothing to sync.
-                Ok(Ok(()) | Err(Errno::INVAL | Errno::ROFS)) => {}
-                Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: self.file, source }),
-            }
-        }
-        self.stub_is_synced.store(true, Release);
-        Ok(())
-    }
-
-    fn sync_region(&self, region: RegionIndex) -> Result<(), FileError> {
-        let mut synced = (Generation(0), 0);
-        loop {
-            let RegionState::Placed { generation, view, .. } = self.shared.control.region(region) else {
-                return Ok(());
-            };
-            if synced.0 != generation {
-                synced = (generation, 0);
-            }
-            match self.sync_objects(region, generation, view, &mut synced.1) {
-                Ok(()) => return Ok(()),
-                Err(obstacle) => self.overcome(obstacle)?,
-            }
-        }
-    }
-
-    /// Syncs the region's objects from number `synced` on, and counts them there: what is done is not done again after an obstacle.
-    fn sync_objects(
-        &self,
-        region: RegionIndex,
-        generation: Generation,
-        view: StripeView<'_>,
-        synced: &mut usize,
-    ) -> Result<(), Obstacle> {
-        while *synced < view.stripes().len() {
-            // By groups, so that not too many descriptors are held at a time.
-            let mut objects = Vec::new();
-            for stripe in view.stripes()[*synced..].iter().take(GROUP) {
-                let key = self.key(region, generation, stripe.server);
-                match self.pin(&key) {
-                    Ok(pin) => objects.push((key, pin)),
-                    Err(obstacle) if objects.is_empty() => return Err(obstacle),
-                    // Met again when those before it are synced.
-                    Err(_) => break,
-                }
-            }
-            self.sync_group(&objects)?;
-            for (key, pin) in &objects {
-                self.check_named(key, pin.as_fd())?;
-            }
-            *synced += objects.len();
-        }
-        Ok(())
-    }
-
-    /// An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
-    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), Obstacle> {
-        if rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0) {
-            return Ok(());
-        }
-        let ObjectName { file, region, generation } = key.object;
-        match self.shared.control.region(region) {
-            RegionState::Placed { generation: present, .. } if present == generation => {
-                // What is opened from now on is looked for by name.
-                self.core.objects.close_file(file);
-                let server = self.core.server_name(key.server);
-                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
-            }
-            _ => Err(Obstacle::Again),
-        }
     }
 
     /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing.

@@ -1,7 +1,7 @@
 //! Calls that wait for a device, several at once.
 //!
 //! A read first takes what the page cache has. When more than one sub-request is left, their next calls go to the kernel together, so that the devices
-//! work side by side; so do the syncs of a region's objects. That only brings the work forward: what is still left (the rest
+//! work side by side; so do the syncs of a file's objects (`syncing`). That only brings the work forward: what is still left (the rest
 //! of a long piece list, a short read, an error, no ring to be had) is done in turn afterwards, which also decides about ends and errors.
 //! Writes go out in turn: the page cache takes them.
 
@@ -10,11 +10,9 @@ use super::buffers::{Batch, Buffers};
 use super::fragments::disk_time_since;
 use super::transfer::{Gather, Obstacle, Stopped, SubMove};
 use crate::client::now;
-use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
-use crate::server::ServerError;
 use rustix::fd::{AsFd, AsRawFd};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::ReadWriteFlags;
 use stripewise_layout::Direction;
 
 impl StripedFile {
@@ -92,30 +90,5 @@ impl StripedFile {
                 group[number].moved += bytes as u64;
             }
         });
-    }
-
-    /// Syncs objects, at once where they are plain descriptors of stores that wait.
-    pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), Obstacle> {
-        let mut results = vec![None; objects.len()];
-        if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
-            let calls: Vec<Call<'_>> =
-                objects.iter().map(|(_, pin)| Call::Sync { descriptor: pin.as_fd().as_raw_fd() }).collect();
-            self.core.rings.run(&calls, |number, result| results[number] = Some(result));
-        }
-        for ((key, pin), result) in objects.iter().zip(results) {
-            match result {
-                Some(Ok(_)) => {}
-                // The kernel tells a failed write-back once: asking again would hide it.
-                Some(Err(source)) if source != Errno::INTR && source != Errno::AGAIN => {
-                    let server = self.core.server_name(key.server);
-                    return Err(self.fault(ServerError::Os { server, action: "syncing an object", source }));
-                }
-                _ => {
-                    let server = self.core.server(key.server).map_err(|error| self.fault(error))?;
-                    server.sync(pin.as_fd()).map_err(|error| self.fault(error))?;
-                }
-            }
-        }
-        Ok(())
     }
 }

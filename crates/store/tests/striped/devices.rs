@@ -58,6 +58,30 @@ fn reads_that_wait_for_several_disks_are_issued_at_once_and_right() {
     }
 }
 
+/// One region after the other was synced, each as slow as its own slowest device: a third of what the same disks take together.
+#[test]
+fn objects_of_several_regions_are_synced_at_once() {
+    const TMPFS: i64 = 0x0102_1994;
+    let world = World::on_disk(2);
+    let _broker = world.broker();
+    let client = world.client();
+    // One object for each region, and more of them than one group holds.
+    let (stub, file) = world.create_unnamed(&client, uniform(4096, &[(1, 4096)]));
+    const REGIONS: u64 = 150;
+    write(&file, 0, &[7; REGIONS as usize * 4096]);
+    let before = client.calls_at_once();
+    file.sync(false).unwrap();
+    let synced = client.calls_at_once() - before;
+    write(&file, 3 * 4096, &[8; 3 * 4096]);
+    file.sync(true).unwrap();
+    let again = client.calls_at_once() - before - synced;
+    if fstatfs(&stub).unwrap().f_type == TMPFS || !has_io_uring() {
+        let _ = writeln!(std::io::stderr(), "no disk or no io_uring here: only the calls in turn were tested");
+    } else {
+        assert_eq!((synced, again), (REGIONS, 3));
+    }
+}
+
 fn at_of(round: u64) -> u64 {
     round * 61_001
 }

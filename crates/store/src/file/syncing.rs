@@ -1,0 +1,158 @@
+//! Making a file durable.
+//!
+//! What was written lies in the page caches of the servers' file systems, so a sync takes as long as its slowest device, if all are asked together. The
+//! objects of all regions that were written are synced by groups of calls under way at once, whatever region they belong to.
+
+use super::transfer::Obstacle;
+use super::{FileError, StripedFile};
+use crate::client::objects::{ObjectKey, Pin};
+use crate::client::rings::{Call, GROUP};
+use crate::protocol::Request;
+use crate::server::{ObjectName, ServerError};
+use crate::shared::control::RegionState;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use stripewise_layout::{Generation, RegionIndex};
+
+/// Objects of a region that are synced already.
+#[derive(Default)]
+struct Begun {
+    generation: Generation,
+    objects: usize,
+}
+
+impl StripedFile {
+    /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
+    /// data, since it is needed to read it.
+    ///
+    /// First the broker writes to the disks what lies in logs of fragments alone. The counts of the regions' writes are read first, then the objects are synced, and after the broker's part
+    /// the counts are marked as synced.
+    /// What wrote in between counts as not synced.
+    pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
+        self.check_not_replaced()?;
+        self.sync_stub()?;
+        self.flush_fragments()?;
+        let (control, extent) = (&self.shared.control, &self.shared.extent);
+        let size = self.size_bytes();
+        let regions = (0..self.geometry.count_for(size)).map(RegionIndex);
+        let (synced, writes): (Vec<_>, Vec<_>) =
+            regions.filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
+        self.sync_regions(&synced)?;
+        if synced.is_empty() && data_only && control.durable_size_bytes() == size {
+            return Ok(());
+        }
+        self.core.done(&Request::Sync { file: self.file }, &[]).map_err(|source| self.broker(source))?;
+        if extent.is_writable() {
+            for (region, written) in synced.into_iter().zip(writes) {
+                extent.mark_synced(region, written);
+            }
+        }
+        Ok(())
+    }
+
+    /// Once for each open: the broker wrote its text, and without that the data would not be found after a power failure.
+    fn sync_stub(&self) -> Result<(), FileError> {
+        if self.stub_is_synced.load(Acquire) {
+            return Ok(());
+        }
+        if let Some(stub) = self.core.stub_of(self.file, self.writable) {
+            match stub.with_open(|stub| rustix::fs::fsync(stub)) {
+                // Some file systems cannot sync, or have nothing to sync.
+                Ok(Ok(()) | Err(Errno::INVAL | Errno::ROFS)) => {}
+                Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: self.file, source }),
+            }
+        }
+        self.stub_is_synced.store(true, Release);
+        Ok(())
+    }
+
+    /// Syncs the objects of these regions, of all of them together: devices work side by side only on what they were asked for.
+    fn sync_regions(&self, mut regions: &[RegionIndex]) -> Result<(), FileError> {
+        let mut begun = Begun::default();
+        while !regions.is_empty() {
+            match self.sync_next(regions, &mut begun) {
+                Ok(done) => regions = &regions[done..],
+                Err(obstacle) => self.overcome(obstacle)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs the next objects, as many as are asked for together. Returns how many regions that ends; of the one behind them, `begun` says what is done:
+    /// that is not done again after an obstacle.
+    fn sync_next(&self, regions: &[RegionIndex], begun: &mut Begun) -> Result<usize, Obstacle> {
+        let mut objects = Vec::new();
+        let (mut done, mut next) = (0, Begun::default());
+        'regions: for region in regions {
+            let RegionState::Placed { generation, view, .. } = self.shared.control.region(*region) else {
+                done += 1;
+                continue;
+            };
+            let before = if done == 0 && begun.generation == generation { begun.objects } else { 0 };
+            for (number, stripe) in view.stripes().iter().enumerate().skip(before) {
+                let key = self.key(*region, generation, stripe.server);
+                // No more, so that not too many descriptors are held at a time.
+                let pin = if objects.len() < GROUP { self.pin(&key) } else { Err(Obstacle::Again) };
+                match pin {
+                    Ok(pin) => objects.push((key, pin)),
+                    Err(obstacle) if objects.is_empty() => return Err(obstacle),
+                    // Met again when those before it are synced.
+                    Err(_) => {
+                        next = Begun { generation, objects: number };
+                        break 'regions;
+                    }
+                }
+            }
+            done += 1;
+        }
+        self.sync_group(&objects)?;
+        for (key, pin) in &objects {
+            self.check_named(key, pin.as_fd())?;
+        }
+        *begun = next;
+        Ok(done)
+    }
+
+    /// An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
+    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), Obstacle> {
+        if rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0) {
+            return Ok(());
+        }
+        let ObjectName { file, region, generation } = key.object;
+        match self.shared.control.region(region) {
+            RegionState::Placed { generation: present, .. } if present == generation => {
+                // What is opened from now on is looked for by name.
+                self.core.objects.close_file(file);
+                let server = self.core.server_name(key.server);
+                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
+            }
+            _ => Err(Obstacle::Again),
+        }
+    }
+
+    /// Syncs objects, at once where they are plain descriptors of stores that wait.
+    pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), Obstacle> {
+        let mut results = vec![None; objects.len()];
+        if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
+            let calls: Vec<Call<'_>> =
+                objects.iter().map(|(_, pin)| Call::Sync { descriptor: pin.as_fd().as_raw_fd() }).collect();
+            self.core.rings.run(&calls, |number, result| results[number] = Some(result));
+        }
+        for ((key, pin), result) in objects.iter().zip(results) {
+            match result {
+                Some(Ok(_)) => {}
+                // The kernel tells a failed write-back once: asking again would hide it.
+                Some(Err(source)) if source != Errno::INTR && source != Errno::AGAIN => {
+                    let server = self.core.server_name(key.server);
+                    return Err(self.fault(ServerError::Os { server, action: "syncing an object", source }));
+                }
+                _ => {
+                    let server = self.core.server(key.server).map_err(|error| self.fault(error))?;
+                    server.sync(pin.as_fd()).map_err(|error| self.fault(error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
