@@ -316,6 +316,11 @@ impl Cluster {
     }
 
     fn find_fault(&self) -> Result<(), Fault> {
+        // Stubs, markers and descriptions have it as one word of a line.
+        if self.id.is_empty() || self.id.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let message = format!("id = {:?} must be one word without spaces, as `stripewise init` writes it", self.id);
+            return Err(Fault::at_top("id", message));
+        }
         if self.servers.is_empty() {
             return Err(Fault::of_none("no servers; add at least one [[server]]".to_owned()));
         }
@@ -482,6 +487,10 @@ reserve = "1GiB"
             ("file://a", "ftp://a", "unknown kind of server `ftp`"),
             ("file://a", "file:///b", "share /b"),
             ("?device=sata-ssd-2012&", "?", "needs ?device=NAME"),
+            // Stubs and descriptions of such a cluster could not be read again: their lines are words.
+            ("\"c0ffee\"", "\"my cluster\"", "line 3: id = \"my cluster\" must be one word"),
+            ("\"c0ffee\"", "\"c0\\nffee\"", "must be one word"),
+            ("\"c0ffee\"", "\"\"", "must be one word"),
         ] {
             let error = Cluster::parse(&GOOD.replace(from, to), Path::new("/x/cluster.toml")).unwrap_err().to_string();
             assert!(error.contains(expected), "{from} -> {to}: {error}");

@@ -43,9 +43,10 @@ impl RegionGeometry {
         (RegionIndex(u32::try_from(index).unwrap_or(u32::MAX)), RegionOffset(within))
     }
 
+    /// The first byte of `region`. Of regions behind the last byte that a file can have, the end of all numbers.
     #[must_use]
     pub fn start_of(self, region: RegionIndex) -> FileOffset {
-        FileOffset(u64::from(region.0) * self.region_bytes)
+        FileOffset(u64::from(region.0).saturating_mul(self.region_bytes))
     }
 
     /// Regions needed for a file of `size_bytes`.
@@ -80,6 +81,15 @@ impl RegionGeometry {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_region_behind_the_last_offset_begins_at_the_end_of_all_numbers() {
+        // A plan and a cluster file may name regions of any size and number.
+        let geometry = RegionGeometry::new(1 << 63);
+        assert_eq!(geometry.start_of(RegionIndex(1)), FileOffset(1 << 63));
+        assert_eq!(geometry.start_of(RegionIndex(2)), FileOffset(u64::MAX));
+        assert_eq!(geometry.used_bytes(RegionIndex(u32::MAX), i64::MAX as u64), 0);
+    }
 
     proptest! {
         #[test]

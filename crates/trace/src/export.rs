@@ -4,7 +4,7 @@
 
 mod parquet;
 
-use crate::trace::{Event, Trace};
+use crate::trace::{Event, Trace, TraceTime};
 use std::io::Write;
 use stripewise_capture::format::NO_OFFSET;
 
@@ -73,6 +73,8 @@ struct Looked<'a> {
 fn look_up<'a>(trace: &'a Trace, event: &Event) -> Looked<'a> {
     let process = trace.process(event.process);
     let renamed_to = process.renamed_to(event);
+    // A damaged record may tell any times, also an end before its start; readers take what has a sign bit to spare and goes forward.
+    let unix_ns = |time: TraceTime| trace.origin_unix_ns().saturating_add(time.0).min(i64::MAX as u64);
     Looked {
         node: &trace.nodes[process.node.0 as usize],
         pid: process.pid,
@@ -82,8 +84,8 @@ fn look_up<'a>(trace: &'a Trace, event: &Event) -> Looked<'a> {
         path: event.file.map(|file| trace.file(file).path.as_str()),
         renamed_to: renamed_to.map(|file| trace.file(file).path.as_str()),
         offset: Some(event.offset).filter(|offset| *offset != NO_OFFSET && renamed_to.is_none()).map(|offset| offset.0),
-        start_ns: trace.origin_unix_ns().saturating_add(event.start.0),
-        end_ns: trace.origin_unix_ns().saturating_add(event.end.0),
+        start_ns: unix_ns(event.start),
+        end_ns: unix_ns(event.end).max(unix_ns(event.start)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Core, guard};
 use crate::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use crate::rmt::FileState;
 use crate::server::{ObjectHandle, ObjectName, Ownership, ServerError};
-use crate::shared::processes::{Incarnation, ProcessSlot};
+use crate::shared::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
@@ -109,6 +109,9 @@ impl Core {
         match request {
             Request::Hello { version } => self.hello(connection, version),
             Request::Claimed { slot, incarnation } => {
+                if slot >= MAX_PROCESSES {
+                    return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
+                }
                 guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
                 done()
             }

@@ -267,6 +267,11 @@ impl Reader<'_> {
             self.fault(format!("{what} names page {page}, which is none"));
             return None;
         };
+        // Before each is noted: a damaged count may be of many more pages than there are.
+        if end > self.file_bytes / self.page_bytes as u64 {
+            self.fault(format!("the file ends before page {page} of {what}"));
+            return None;
+        }
         for page in page..end {
             if !self.used.insert(page) {
                 self.fault(format!("page {page} of {what} is used twice"));
@@ -276,7 +281,7 @@ impl Reader<'_> {
         let length = self.page_bytes * count as usize;
         let bytes = self.bytes(page * self.page_bytes as u64, length);
         match bytes {
-            None => self.fault(format!("the file ends before page {page} of {what}, or it cannot be read")),
+            None => self.fault(format!("page {page} of {what} cannot be read")),
             Some(ref bytes) if u64_at(bytes, 0) != page => {
                 self.fault(format!("page {page} of {what} calls itself {}", u64_at(bytes, 0)));
                 return None;

@@ -16,6 +16,7 @@
 //! Every line ends with a space and the first 16 hexadecimal digits of the SHA-256 of what stands before. One that has no line feed was torn when the power
 //! went; any other that does not agree is damage. A sequence is two numbers with a point between: the broker's, and one that it counts.
 
+use crate::shared::control::MAX_REGIONS;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -123,6 +124,11 @@ fn unquoted(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// As those of clusters and plans: who puts files together counts in regions.
+fn is_region_size(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(4096)
+}
+
 fn parse(text: &str) -> Option<(Sequence, Line)> {
     let (text, sum) = text.rsplit_once(' ')?;
     let words: Vec<&str> = text.split(' ').collect();
@@ -133,7 +139,7 @@ fn parse(text: &str) -> Option<(Sequence, Line)> {
         ["file", _, file, cluster, region_bytes, mode, uid, gid, path] => Some(Line::File(Head {
             file: file.parse().ok()?,
             cluster: (*cluster).to_owned(),
-            region_bytes: region_bytes.parse().ok()?,
+            region_bytes: region_bytes.parse().ok().filter(|bytes| is_region_size(*bytes))?,
             mode: u32::from_str_radix(mode, 8).ok()?,
             uid: uid.parse().ok()?,
             gid: gid.parse().ok()?,
@@ -146,7 +152,7 @@ fn parse(text: &str) -> Option<(Sequence, Line)> {
             };
             let stripes = stripes.split(',').map(stripe).collect::<Option<Vec<_>>>()?;
             let place = Place { generation: Generation(generation.parse().ok()?), stripes };
-            let region = RegionIndex(region.parse().ok()?);
+            let region = RegionIndex(region.parse().ok().filter(|region| *region < MAX_REGIONS)?);
             Some(Line::Place { region, place, size_bytes: size.parse().ok()? })
         }
         ["cut", _, size] => Some(Line::Cut { size_bytes: size.parse().ok()? }),
@@ -272,7 +278,7 @@ mod tests {
     fn lines_are_read_as_they_were_written() {
         let all = [
             Line::File(head("/data/a b\n%41ä")),
-            place(1 << 20, u32::MAX, u64::MAX),
+            place(MAX_REGIONS - 1, u32::MAX, u64::MAX),
             Line::Cut { size_bytes: 9 },
             Line::Size { size_bytes: 0, is_exact: false },
             Line::Size { size_bytes: 1, is_exact: true },
@@ -281,6 +287,21 @@ mod tests {
             let sequence = Sequence { broker: 1 << 40, step };
             assert_eq!(parse(line(sequence, of).trim_matches('\n')), Some((sequence, of.clone())));
         }
+    }
+
+    #[test]
+    fn a_line_about_a_region_that_cannot_be_is_damage() {
+        // Its checksum agrees: servers may be written by others. A repair died of regions of 0 bytes, and counted to the last of 2^32.
+        let whole = head("/a");
+        for region_bytes in [0, 1, 4095, 4097] {
+            let text = line(Sequence::default(), &Line::File(Head { region_bytes, ..whole.clone() }));
+            let mut described = Described::default();
+            described.add(&text);
+            assert_eq!((described.head(), described.damaged_lines), (None, 1), "{region_bytes}");
+        }
+        let mut described = Described::default();
+        described.add(&text(&[(1, Line::File(whole)), (2, place(MAX_REGIONS, 1, 0)), (3, place(u32::MAX, 1, 0))]));
+        assert_eq!((generations(&described), described.damaged_lines), (vec![], 2));
     }
 
     #[test]

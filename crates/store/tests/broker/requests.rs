@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stripewise_layout::FileId;
 use stripewise_store::broker::BrokerOptions;
 use stripewise_store::protocol::{Refusal, Reply, Request};
+use stripewise_store::shared::processes::MAX_PROCESSES;
 use stripewise_store::state::HostIdentity;
 use stripewise_store::stub::Stub;
 
@@ -45,6 +46,21 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     client.ask(Request::Close { file: opened.file }).unwrap();
     assert_eq!(testbed.object_count(opened.file), 0);
     assert_eq!(client.open(opened.file, &stub).err(), Some(Refusal::UnknownFile { file: opened.file }));
+}
+
+#[test]
+fn a_process_slot_that_no_table_has_is_refused() {
+    // The broker looked it up behind the end of the table of processes.
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let client = testbed.client();
+    for slot in [MAX_PROCESSES, u16::MAX] {
+        let refused = client.ask(Request::Claimed { slot, incarnation: 0 });
+        assert!(matches!(refused, Err(Refusal::Invalid { .. })), "{slot}: {refused:?}");
+    }
+    let (opened, _stub) = client.create(&testbed.data("a")).unwrap();
+    assert_eq!(client.ask(Request::Truncate { file: opened.file, size_bytes: 9 }), Ok(Reply::Done));
 }
 
 #[test]

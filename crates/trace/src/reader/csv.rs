@@ -1,6 +1,6 @@
 //! Traces as CSV: what `export` writes, and what other tools can be made to write. The columns are in [`crate::export`].
 
-use super::gather::{Gatherer, ProcessName, Row};
+use super::gather::{Gatherer, MAX_TIME_NS, ProcessName, Row};
 use super::{LineFault, ReadError};
 use crate::export::COLUMNS;
 use crate::trace::Trace;
@@ -64,14 +64,23 @@ fn of_csv(path: &Path, error: csv::Error) -> ReadError {
     }
 }
 
-/// The position of a column; [`COLUMNS`] is checked against the file before.
+/// A name as it stands there, since names may begin and end with spaces. [`COLUMNS`] is checked against the file before.
+fn text<'a>(record: &'a StringRecord, name: &'static str) -> &'a str {
+    COLUMNS.iter().position(|column| *column == name).and_then(|index| record.get(index)).unwrap_or("")
+}
+
 fn field<'a>(record: &'a StringRecord, name: &'static str) -> &'a str {
-    COLUMNS.iter().position(|column| *column == name).and_then(|index| record.get(index)).unwrap_or("").trim()
+    text(record, name).trim()
 }
 
 fn number<T: FromStr>(record: &StringRecord, name: &'static str) -> Result<T, LineFault> {
     let text = field(record, name);
     text.parse().map_err(|_| LineFault::Number { field: name, text: text.to_owned() })
+}
+
+fn time(record: &StringRecord, name: &'static str) -> Result<u64, LineFault> {
+    let ns = number(record, name)?;
+    if ns <= MAX_TIME_NS { Ok(ns) } else { Err(LineFault::Number { field: name, text: ns.to_string() }) }
 }
 
 fn optional<T: FromStr>(record: &StringRecord, name: &'static str) -> Result<Option<T>, LineFault> {
@@ -80,7 +89,7 @@ fn optional<T: FromStr>(record: &StringRecord, name: &'static str) -> Result<Opt
 
 fn take(gatherer: &mut Gatherer, record: &StringRecord) -> Result<(), LineFault> {
     let name = ProcessName {
-        node: field(record, "node").to_owned(),
+        node: text(record, "node").to_owned(),
         pid: number(record, "pid")?,
         rank: optional(record, "mpi_rank")?,
     };
@@ -103,7 +112,7 @@ fn take(gatherer: &mut Gatherer, record: &StringRecord) -> Result<(), LineFault>
     if errno != 0 && bytes != 0 {
         return Err(LineFault::Bytes { bytes, errno });
     }
-    let (start_ns, end_ns) = (number(record, "start_ns")?, number(record, "end_ns")?);
+    let (start_ns, end_ns) = (time(record, "start_ns")?, time(record, "end_ns")?);
     if end_ns < start_ns {
         return Err(LineFault::Times {
             start: field(record, "start_ns").to_owned(),
@@ -117,8 +126,8 @@ fn take(gatherer: &mut Gatherer, record: &StringRecord) -> Result<(), LineFault>
         &name,
         &Row {
             event,
-            path: field(record, "path"),
-            renamed_to: field(record, "renamed_to"),
+            path: text(record, "path"),
+            renamed_to: text(record, "renamed_to"),
             communicator,
             start_ns,
             end_ns,

@@ -7,6 +7,9 @@ use std::path::Path;
 use stripewise_capture::clock::Ticks;
 use stripewise_capture::format::{CommunicatorKey, FileKey, RawEvent};
 
+/// Latest time in nanoseconds that a text may tell, in the year 2262 if since 1970: differences of times have a sign.
+pub(super) const MAX_TIME_NS: u64 = i64::MAX as u64;
+
 /// Who a process is, as far as text formats tell.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct ProcessName {

@@ -6,7 +6,7 @@
 //! of the file. Times are seconds, with fractions, since anything. A negative offset is none; a negative size is a failed call.
 //! The format does not tell nodes, so all ranks count as being on one.
 
-use super::gather::{Gatherer, ProcessName, Row};
+use super::gather::{Gatherer, MAX_TIME_NS, ProcessName, Row};
 use super::{LineFault, ReadError};
 use crate::trace::Trace;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,8 @@ pub(super) fn name_facts(path: &Path) -> Option<(Level, u32)> {
 /// Reads the rank files of one run.
 pub(super) fn read(source: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
     let mut gatherer = Gatherer::default();
-    let ranks = files.iter().filter_map(|path| name_facts(path)).map(|(_, rank)| rank + 1).max().unwrap_or(0);
+    let ranks =
+        files.iter().filter_map(|path| name_facts(path)).map(|(_, rank)| rank.saturating_add(1)).max().unwrap_or(0);
     for path in files {
         let (level, rank) = name_facts(path).unwrap_or((Level::Posix, 0));
         let bytes =
@@ -95,12 +96,13 @@ fn nanoseconds(text: &str, field: &'static str) -> Result<u64, LineFault> {
     if !plain {
         // Exponents, as in 1.5e-3.
         let seconds: f64 = text.parse().map_err(|_| refuse())?;
-        return if (0.0..1e10).contains(&seconds) { Ok((seconds * 1e9).round() as u64) } else { Err(refuse()) };
+        return if (0.0..9e9).contains(&seconds) { Ok((seconds * 1e9).round() as u64) } else { Err(refuse()) };
     }
     let seconds: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| refuse())? };
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let rest: u64 = digits.parse().map_err(|_| refuse())?;
-    seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(rest)).ok_or_else(refuse)
+    let ns = seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(rest));
+    ns.filter(|ns| *ns <= MAX_TIME_NS).ok_or_else(refuse)
 }
 
 fn take(gatherer: &mut Gatherer, name: &ProcessName, level: Level, ranks: u32, line: &str) -> Result<(), LineFault> {

@@ -259,3 +259,64 @@ fn iosig_errors_name_file_and_line() {
         }
     }
 }
+
+#[test]
+fn times_that_have_no_difference_with_a_sign_are_refused() {
+    // They were read as the trace's beginning.
+    let directory = tempfile::tempdir().unwrap();
+    let late = i64::MAX as u64 + 1;
+    let csv = |end: u64| format!("{}\nn,1,,,posix,read,pread,,/a,,0,1,,5,{end}\n", COLUMNS.join(","));
+    let path = directory.path().join("a.csv");
+    fs::write(&path, csv(late)).unwrap();
+    let refused = Trace::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("end_ns is `9223372036854775808`"), "{refused}");
+    fs::write(&path, csv(late - 1)).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let mut exported = Vec::new();
+    write_csv(&trace, &mut exported).unwrap();
+    assert_eq!(String::from_utf8(exported).unwrap(), csv(late - 1));
+    let path = directory.path().join("posix_trace_rank-0.out");
+    for time in ["9223372036.854775808", "9.3e9"] {
+        fs::write(&path, format!("pread 3 0 1 5 {time} /a\n")).unwrap();
+        let refused = Trace::open(&path).unwrap_err().to_string();
+        assert!(refused.contains(&format!("end is `{time}`")), "{refused}");
+    }
+}
+
+#[test]
+fn the_highest_rank_that_a_file_name_can_tell_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("posix_trace_rank-4294967295.out"), "pread 3 0 1 5 6 /a\n").unwrap();
+    let trace = Trace::open(directory.path()).unwrap();
+    assert_eq!((trace.processes[0].mpi_rank, trace.event_count()), (Some(u32::MAX), 1));
+}
+
+#[test]
+fn names_keep_their_spaces_on_their_way_through_csv() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.csv");
+    let text = format!("{}\nn ,1,,,posix,rename,rename,, /a , b,,0,,5,9\n", COLUMNS.join(","));
+    fs::write(&path, &text).unwrap();
+    let mut exported = Vec::new();
+    write_csv(&Trace::open(&path).unwrap(), &mut exported).unwrap();
+    assert_eq!(String::from_utf8(exported).unwrap(), text);
+}
+
+#[test]
+fn a_damaged_record_that_ends_before_its_start_is_exported_so_that_it_is_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = sample(directory.path());
+    let mut bytes = fs::read(&path).unwrap();
+    // The start of every record, so late that its end is beyond all numbers.
+    for slot in bytes[HEADER_BYTES..].as_chunks_mut::<32>().0 {
+        slot[24..].copy_from_slice(&(u64::MAX - 1).to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    let mut exported = Vec::new();
+    let trace = Trace::open(&path).unwrap();
+    write_csv(&trace, &mut exported).unwrap();
+    let csv = directory.path().join("a.csv");
+    fs::write(&csv, exported).unwrap();
+    assert_eq!(Trace::open(&csv).unwrap().event_count(), trace.event_count());
+    assert!(trace.event_count() > 0);
+}
