@@ -13,7 +13,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-cargo test-programs torture bench install clean
+.PHONY: help setup build demo test test-cargo test-programs torture fuzz bench install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -68,6 +68,18 @@ torture: ## the long form of the tests in which processes, brokers, servers and 
 	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1
 	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1
 	cargo test --package stripewise-cli --test names -- --nocapture --test-threads 1
+
+# Inputs that are found stay in fuzz/corpus; failures in fuzz/artifacts. The functions are those of crates/fuzz.
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ_SECONDS := 60
+fuzz: ## cargo-fuzz over every target, each for FUZZ_SECONDS (60); needs nightly and cargo-fuzz
+	@for tool in "cargo +nightly --version" "cargo fuzz --version"; do \
+	    $$tool > /dev/null 2>&1 || { echo "make fuzz: '$$tool' fails: nothing was fuzzed (rustup toolchain install nightly; cargo install cargo-fuzz)"; exit 0; }; \
+	done; \
+	for target in $(FUZZ_TARGETS); do \
+	    mkdir -p fuzz/corpus/$$target; \
+	    cargo +nightly fuzz run $$target fuzz/corpus/$$target crates/fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=65536 || exit 1; \
+	done
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
 	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-store

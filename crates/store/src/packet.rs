@@ -34,12 +34,20 @@ impl From<Errno> for PacketError {
     }
 }
 
+/// The packet of a message.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, PacketError> {
+    let bytes = postcard::to_stdvec(message)?;
+    if bytes.len() > MAX_PACKET_BYTES { Err(PacketError::Cut) } else { Ok(bytes) }
+}
+
+/// The message of a packet.
+pub fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, PacketError> {
+    if packet.is_empty() { Err(PacketError::Closed) } else { Ok(postcard::from_bytes(packet)?) }
+}
+
 /// Sends `message` with `descriptors`; blocks while the peer's queue is full.
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
-    let bytes = postcard::to_stdvec(message)?;
-    if bytes.len() > MAX_PACKET_BYTES {
-        return Err(PacketError::Cut);
-    }
+    let bytes = encode(message)?;
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -92,12 +100,9 @@ fn receive_into<T: DeserializeOwned>(
             Ok(received) => break received,
         }
     };
-    let message = if received.bytes == 0 {
-        Err(PacketError::Closed)
-    } else if received.flags.contains(ReturnFlags::TRUNC) {
-        Err(PacketError::Cut)
-    } else {
-        postcard::from_bytes(&bytes[..received.bytes]).map_err(PacketError::from)
+    let message = match received.flags.contains(ReturnFlags::TRUNC) {
+        true => Err(PacketError::Cut),
+        false => decode(&bytes[..received.bytes]),
     };
     (message, received.flags)
 }

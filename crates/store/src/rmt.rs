@@ -46,7 +46,7 @@ mod witness;
 
 pub use name_changes::{Caller, Mover, NameCall, NameChange, Place, Victim};
 
-pub use audit::Audit;
+pub use audit::{Audit, rewritten};
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
 use minicbor::Decode;
 pub use records::{
@@ -58,6 +58,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerId};
+pub use version_3::translate as record_of_version_3;
 
 /// Raised when an earlier stripewise could misread a key or a value; a later version is refused by name.
 pub const TABLE_VERSION: u32 = 4;

@@ -76,26 +76,34 @@ impl Manifest {
     /// # Errors
     /// When it cannot be read, is damaged, or is of another version.
     pub fn read(directory: &Path) -> Result<Option<Self>, ManifestError> {
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
         let path = directory.join(MANIFEST_NAME);
         let text = match stripewise_layout::input::read(&path, stripewise_layout::input::MAX_LIST_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(ManifestError::Io { path, source }),
         };
-        let syntax = |source| ManifestError::Syntax { path: path.clone(), source };
-        let head: Head = serde_json::from_slice(&text).map_err(syntax)?;
+        Self::parse(&text, &path).map(Some)
+    }
+
+    /// As [`Self::read`], from text that stands at `path`.
+    ///
+    /// # Errors
+    /// When it is damaged, or is of another version.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let syntax = |source| ManifestError::Syntax { path: path.to_owned(), source };
+        let head: Head = serde_json::from_slice(text).map_err(syntax)?;
         if head.format != FORMAT {
-            return Err(ManifestError::Format { path, found: head.format });
+            return Err(ManifestError::Format { path: path.to_owned(), found: head.format });
         }
         if head.version != MANIFEST_VERSION {
-            return Err(ManifestError::Version { path, found: head.version });
+            return Err(ManifestError::Version { path: path.to_owned(), found: head.version });
         }
-        serde_json::from_slice(&text).map(Some).map_err(syntax)
+        serde_json::from_slice(text).map_err(syntax)
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     ClusterRecord, Entries, FileRecord, LogRecord, NameChange, RegionRecord, ReplicaRecord, RmtError, TABLE_VERSION,
     lmdb, pages, sealed, version_3,
 };
+use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::Path;
@@ -123,7 +124,7 @@ impl Reading {
     }
 
     fn record(&mut self, key: &[u8], record: &[u8], value: &[u8]) {
-        if let Err(error) = reads(key, record) {
+        if let Err(error) = read_as_its_kind(key, record, false) {
             return self.now.tell(error.to_string());
         }
         self.records += 1;
@@ -185,23 +186,41 @@ impl Reading {
     }
 }
 
-/// Whether the record is one of its key's kind; kinds that are not known are a later stripewise's.
-fn reads(key: &[u8], record: &[u8]) -> Result<(), RmtError> {
+/// The record as it would be written now, if it is one of its key's kind; kinds that are not known are a later stripewise's.
+pub fn rewritten(key: &[u8], record: &[u8]) -> Result<Vec<u8>, RmtError> {
+    Ok(read_as_its_kind(key, record, true)?.unwrap_or_else(|| record.to_vec()))
+}
+
+/// An error if the record is none of its key's kind. It is written again if that is asked for.
+fn read_as_its_kind(key: &[u8], record: &[u8], writes: bool) -> Result<Option<Vec<u8>>, RmtError> {
+    let known = Known { key, record, writes };
     match key.first() {
-        Some(b'v') => Ok(()),
-        Some(b'h') => records::decode::<HeadRecord>(key, record).map(drop),
-        Some(b'c') => records::decode::<ClusterRecord>(key, record).map(drop),
-        Some(b'f') => records::decode::<FileRecord>(key, record).map(drop),
-        Some(b'p' | b'm' | b'e') => records::decode::<PlacementRecord>(key, record).map(drop),
-        Some(b'r') => records::decode::<RegionRecord>(key, record).map(drop),
-        Some(b'o') => records::decode::<DiscardRecord>(key, record).map(drop),
-        Some(b's') => records::decode::<ReplicaRecord>(key, record).map(drop),
-        Some(b'w' | b'x') => records::decode::<WantedRecord>(key, record).map(drop),
-        Some(b'l') => records::decode::<LogRecord>(key, record).map(drop),
-        Some(b'g') => records::decode::<FragmentsRecord>(key, record).map(drop),
-        Some(b'i') => records::decode::<InodeRecord>(key, record).map(drop),
-        Some(b'n') => records::decode::<NameChange>(key, record).map(drop),
-        _ => Ok(()),
+        Some(b'h') => known.read::<HeadRecord>(),
+        Some(b'c') => known.read::<ClusterRecord>(),
+        Some(b'f') => known.read::<FileRecord>(),
+        Some(b'p' | b'm' | b'e') => known.read::<PlacementRecord>(),
+        Some(b'r') => known.read::<RegionRecord>(),
+        Some(b'o') => known.read::<DiscardRecord>(),
+        Some(b's') => known.read::<ReplicaRecord>(),
+        Some(b'w' | b'x') => known.read::<WantedRecord>(),
+        Some(b'l') => known.read::<LogRecord>(),
+        Some(b'g') => known.read::<FragmentsRecord>(),
+        Some(b'i') => known.read::<InodeRecord>(),
+        Some(b'n') => known.read::<NameChange>(),
+        _ => Ok(None),
+    }
+}
+
+struct Known<'a> {
+    key: &'a [u8],
+    record: &'a [u8],
+    writes: bool,
+}
+
+impl Known<'_> {
+    fn read<T: Encode<()> + for<'b> Decode<'b, ()>>(&self) -> Result<Option<Vec<u8>>, RmtError> {
+        let record: T = records::decode(self.key, self.record)?;
+        Ok(self.writes.then(|| records::encode(&record)))
     }
 }
 

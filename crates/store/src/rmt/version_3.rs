@@ -71,8 +71,8 @@ fn translated(key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// As [`translated`], or an error that names the entry.
-pub(super) fn translate(key: &[u8], value: &[u8]) -> Result<Vec<u8>, RmtError> {
+/// The record that an entry of versions 1 to 3 becomes, without checksum, or an error that names the entry.
+pub fn translate(key: &[u8], value: &[u8]) -> Result<Vec<u8>, RmtError> {
     translated(key, value)
         .ok_or_else(|| RmtError::Damaged { key: describe(key), what: "it is no record of versions 1 to 3".to_owned() })
 }
