@@ -220,6 +220,16 @@ fn a_removal_that_nobody_saw_the_end_of_is_told_and_its_data_kept() {
             assert!(matches!(&findings[..], [finding] if !finding.repaired && named(finding)), "{findings:?}");
             assert!(!old.exists());
         }
+        // The file that took the name since is named too, and stays.
+        let (later, _) = file(&client, &old);
+        let findings = check(&client);
+        let names_both = |finding: &Finding| {
+            finding.what.contains(&bed.old.to_string())
+                && finding.what.contains(&later.to_string())
+                && finding.remedy.contains(&format!("stripewise rescue {}", bed.old))
+        };
+        assert!(matches!(&findings[..], [finding] if !finding.repaired && names_both(finding)), "{findings:?}");
+        client.remove(&old, later, File::open(&old).unwrap()).unwrap();
         let path = bed.testbed.data("rescued");
         let rescue = Admin::Rescue { file: bed.old, path: path.to_str().unwrap().to_owned() };
         let decision = if is_rescued { rescue } else { Admin::Remove { file: bed.old } };

@@ -96,10 +96,13 @@ impl Core {
         let path = PathBuf::from(&inner.record.path);
         let shown = path.display();
         if flux == Flux::Undecided {
-            let what = format!(
+            let mut what = format!(
                 "{shown} was being removed when the program that did so was killed; its stub is gone, the data of file {} is kept",
                 managed.file
             );
+            if let Standing::Other(inode) = standing {
+                what.push_str(&format!(", and {} stands there now", self.named(inode)?));
+            }
             report.add(what, Self::remedy_for_lost(managed.file), false);
             return Ok(());
         }
@@ -114,10 +117,7 @@ impl Core {
             return Ok(());
         }
         if let Standing::Other(inode) = standing {
-            let other = match self.stub_of(inode)? {
-                Some(other) => format!("the managed file {other}"),
-                None => "another file".to_owned(),
-            };
+            let other = self.named(inode)?;
             let what = format!(
                 "{other} stands at {shown}, where the stub of file {} stood; the data of file {} is whole and kept",
                 managed.file, managed.file
@@ -132,6 +132,14 @@ impl Core {
             format!("the stub is restored there (to free the data, use `stripewise rm --id {}`)", managed.file);
         report.add_repair(what, &remedy, || self.new_stub(managed, inner, &path));
         Ok(())
+    }
+
+    /// A file that stands in another's place, in words.
+    fn named(&self, inode: Inode) -> Result<String, Refusal> {
+        Ok(match self.stub_of(inode)? {
+            Some(other) => format!("the managed file {other}"),
+            None => "another file".to_owned(),
+        })
     }
 
     fn remedy_for_lost(file: FileId) -> String {
