@@ -157,6 +157,8 @@ fn while_a_mount_does_not_answer_commands_and_the_broker_go_on() {
     // At most 16 for the server that hangs, and those that serve; not one for each request that ever met it.
     assert!(most < before + 40, "{most} threads, {before} before");
     mount.go_on();
+    // The calls that were given up are answered first.
+    within("the answers", PATIENCE, || while place.say(&["check"]).out.contains("has not answered") {});
     place.done(&["restripe", "disks/file", "--layout", "flash 64KiB"]);
     assert!(place.command(&["cat", "disks/file"]).output().unwrap().stdout == quick);
     place.done(&["check", "--repair"]);
