@@ -313,7 +313,7 @@ fn a_second_host_is_refused() {
     let said = place.say(&["ls"]);
     assert_eq!(said.status, 2);
     assert!(
-        said.err.contains("in use by host not-") && said.err.contains("delete HERE/stripewise-state/host"),
+        said.err.contains("in use by host not-") && said.err.contains("rename HERE/stripewise-state/host to host.old"),
         "{}",
         said.err
     );
