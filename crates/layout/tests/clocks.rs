@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// File, how often it reads the time of day, and what becomes of it.
-const READERS: [(&str, usize, &str); 11] = [
+const READERS: &[(&str, usize, &str)] = &[
     ("cli/src/calibrate.rs", 1, "the profile says when it was measured"),
-    ("cli/src/launch.rs", 1, "the name of a run's directory"),
     ("cli/src/trace/capture.rs", 1, "a trace says when it was begun"),
     ("store/src/broker/describing.rs", 1, "a description says when it was written"),
     ("store/src/broker/files.rs", 1, "a record says when its file was made"),
