@@ -68,6 +68,8 @@ static void look_by_name(const char *path)
     CALL(access(path, R_OK));
     CALL(utimensat(AT_FDCWD, path, times, 0));
     CALL(chmod(path, 0640));
+    /* By way of another size: XFS leaves the time of a file alone that has the size already. */
+    CALL(truncate(path, 12));
     CALL(truncate(path, 10));
     CALL(rename(path, "elsewhere"));
     CALL(rename("elsewhere", path));
