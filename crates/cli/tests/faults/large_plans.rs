@@ -5,12 +5,9 @@ use crate::support::{Place, preload, write_profile};
 
 const FILES: usize = 20_000;
 
-/// Each run told the broker of every file again, one by one, after a search through all of them for each: 32 s to 266 s, deaf to signals.
-#[test]
-fn a_plan_of_20000_files_is_in_force_and_told_once() {
-    preload();
-    let place = Place::with_cluster();
-    let mut whole = plan(&place, "data");
+/// A plan for `part-00000` and so on, none of which exists.
+fn large_plan(place: &Place) -> serde_json::Value {
+    let mut whole = plan(place, "data");
     let file = whole["files"][0].take();
     let files = (0..FILES).map(|number| {
         let mut file = file.clone();
@@ -19,6 +16,15 @@ fn a_plan_of_20000_files_is_in_force_and_told_once() {
         file
     });
     whole["files"] = files.collect();
+    whole
+}
+
+/// Each run told the broker of every file again, one by one, after a search through all of them for each: 32 s to 266 s, deaf to signals.
+#[test]
+fn a_plan_of_20000_files_is_in_force_and_told_once() {
+    preload();
+    let place = Place::with_cluster();
+    let mut whole = large_plan(&place);
     // A second plan for the same files: which of them holds depends on the program.
     for processes in [1, 4] {
         whole["key"]["processes"] = processes.into();
@@ -134,15 +140,7 @@ fn a_signal_ends_apply_and_run_of_20000_files_soon_and_the_next_try_completes() 
     use std::os::unix::process::ExitStatusExt;
     preload();
     let place = Place::with_cluster();
-    let mut whole = plan(&place, "data");
-    let file = whole["files"][0].take();
-    let files = (0..FILES).map(|number| {
-        let mut file = file.clone();
-        let path = place.path(&format!("part-{number:05}"));
-        (file["path"], file["pattern"]) = (path.to_str().into(), path.to_str().into());
-        file
-    });
-    whole["files"] = files.collect();
+    let whole = large_plan(&place);
     place.write("plan.json", whole.to_string().as_bytes());
     let socket = place.path("stripewise-state/run/broker.sock");
     for (words, signal) in [

@@ -58,7 +58,7 @@ fn reads_that_wait_for_several_disks_are_issued_at_once_and_right() {
     }
 }
 
-/// One region after the other was synced, each as slow as its own slowest device: a third of what the same disks take together.
+/// One region after the other was synced, each as slow as its own slowest device, while the other devices had nothing to do.
 #[test]
 fn objects_of_several_regions_are_synced_at_once() {
     const TMPFS: i64 = 0x0102_1994;
