@@ -59,14 +59,14 @@ torture: export STRIPED_NAME_KILLS := 0
 torture: export STRIPED_NAME_PAIRS := 0
 torture: ## the long form of the tests in which processes, brokers, servers and the power fail
 	cargo test --package stripewise-store --lib interleavings -- --nocapture
-	cargo test --package stripewise-store --test striped moves -- --nocapture --test-threads 1
-	cargo test --package stripewise-store --test striped replicas -- --nocapture --test-threads 1
-	cargo test --package stripewise-store --test striped killed::whoever -- --nocapture --test-threads 1
-	STRIPED_KILLS=6000 cargo test --package stripewise-store --test striped servers_failing -- --nocapture --test-threads 1
-	cargo test --package stripewise-store --lib audit -- --nocapture
-	cargo test --package stripewise-store --test striped damaged -- --nocapture --test-threads 1
-	cargo test --package stripewise-store --test striped power_lost -- --nocapture --test-threads 1
-	cargo test --package stripewise-store --test striped every_call -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --test striped moves -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --test striped replicas -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --test striped killed::whoever -- --nocapture --test-threads 1
+	STRIPED_KILLS=6000 cargo test --package stripewise-broker --test striped servers_failing -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --lib audit -- --nocapture
+	cargo test --package stripewise-broker --test striped damaged -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --test striped power_lost -- --nocapture --test-threads 1
+	cargo test --package stripewise-broker --test striped every_call -- --nocapture --test-threads 1
 	cargo test --package stripewise-cli --test names -- --nocapture --test-threads 1
 
 # Inputs that are found stay in fuzz/corpus; failures in fuzz/artifacts. The functions are those of crates/fuzz.
@@ -82,7 +82,7 @@ fuzz: ## cargo-fuzz over every target, each for FUZZ_SECONDS (60); needs nightly
 	done
 
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
-	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-store
+	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-broker
 	$(PYTHON) bench/run.py --stripewise $(BIN)
 
 install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)

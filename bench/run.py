@@ -24,8 +24,8 @@ RUST_BENCHES = [
     ("stripewise-planner", "plan"),
     ("stripewise-trace", "counts"),
     ("stripewise-sim", "events"),
-    ("stripewise-store", "protocol"),
-    ("stripewise-store", "emulated_moves"),
+    ("stripewise-broker", "protocol"),
+    ("stripewise-broker", "emulated_moves"),
 ]
 
 

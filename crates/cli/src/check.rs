@@ -6,7 +6,7 @@ use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use stripewise_store::broker::Broker;
+use stripewise_broker::Broker;
 use stripewise_store::protocol::{Admin, Finding, Reply};
 
 /// Find orphans, lost or overwritten stubs and faulty servers

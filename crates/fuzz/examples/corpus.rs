@@ -2,6 +2,12 @@
 //! Those that are text are written by hand, and so are inputs that once failed; both stay as they are.
 
 use std::path::Path;
+use stripewise_broker::description::{self, Head, Line, Place, Sequence};
+use stripewise_broker::rmt::lmdb::LmdbStore;
+use stripewise_broker::rmt::{
+    Changes, ClusterRecord, FileRecord, FileState, Inode, LogRecord, MappingStore, NameKind, RegionRecord,
+    ReplicaRecord, Table,
+};
 use stripewise_fuzz::TARGETS;
 use stripewise_layout::{
     ByteCount, Direction, FileId, Generation, Layout, Placement, RegionIndex, ServerClass, ServerId,
@@ -12,12 +18,6 @@ use stripewise_store::protocol::{
     NameCall, PROTOCOL_VERSION, ReadCost, Refusal, RegionInfo, ReplicaInfo, Reply, Request, ServerInfo, ServerUsage,
     WantedReplicas,
 };
-use stripewise_store::rmt::lmdb::LmdbStore;
-use stripewise_store::rmt::{
-    Changes, ClusterRecord, FileRecord, FileState, Inode, LogRecord, MappingStore, NameKind, RegionRecord,
-    ReplicaRecord, Table,
-};
-use stripewise_store::server::description::{self, Head, Line, Place, Sequence};
 use stripewise_store::stub::Stub;
 use stripewise_trace::{Pattern, TraceShape, Workload, write_csv, write_trace};
 
@@ -262,7 +262,7 @@ fn table() {
         }
     }
     // As versions 1 to 3 wrote them.
-    let fixture = include_str!("../../store/src/rmt/version_3.txt");
+    let fixture = include_str!("../../broker/src/rmt/version_3.txt");
     for line in fixture.lines().filter(|line| !line.starts_with('#')) {
         let (key, value) = line.split_once(' ').unwrap();
         let key = bytes(key);
@@ -347,9 +347,11 @@ fn texts() {
         place(1, 4),
         Line::Size { size_bytes: 7, is_exact: true },
     ];
-    let text = (1..).zip(&lines).fold(format!("{}\n", description::FIRST_LINE), |text, (step, line)| {
-        text + &description::line(Sequence { broker: 1_700_000_000, step }, line)
-    });
+    let text = (1..)
+        .zip(&lines)
+        .fold(format!("{}\n", stripewise_store::server::FIRST_LINE_OF_DESCRIPTIONS), |text, (step, line)| {
+            text + &description::line(Sequence { broker: 1_700_000_000, step }, line)
+        });
     write("description", "whole", text.as_bytes());
     write("description", "torn", &text.as_bytes()[..text.len() - 30]);
 }

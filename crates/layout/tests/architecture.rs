@@ -1,7 +1,7 @@
-//! The dependency table of ARCHITECTURE.md is the one that `cargo metadata` finds.
+//! The dependency table of ARCHITECTURE.md is the one that `cargo metadata` finds, and the preload library stays light.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
@@ -29,17 +29,25 @@ fn documented(text: &str) -> Dependencies {
         .collect()
 }
 
-#[test]
-fn crates_use_only_what_the_table_allows() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let table = documented(&std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap());
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata(arguments: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(&root)
+        .args(["metadata", "--format-version", "1", "--offline"])
+        .args(arguments)
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn crates_use_only_what_the_table_allows() {
+    let table = documented(&std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap());
+    let metadata = metadata(&["--no-deps"]);
     let mut found = Dependencies::new();
     for package in metadata["packages"].as_array().unwrap() {
         let short =
@@ -59,4 +67,49 @@ fn crates_use_only_what_the_table_allows() {
         let extra: Vec<_> = used.difference(&table[name]).collect();
         assert!(extra.is_empty(), "{name} uses {extra:?}, which ARCHITECTURE.md does not allow");
     }
+}
+
+/// What is loaded into every program of a user: each crate there is one more to build, to trust and to keep from locks and allocations.
+const MAX_PRELOAD_CRATES: usize = 40;
+/// Work of brokers and commands, never of a user's program.
+const NOT_IN_PRELOAD: [&str; 9] =
+    ["arrow-array", "arrow-schema", "csv", "heed", "lmdb-master-sys", "parquet", "rand", "rayon", "stripewise-broker"];
+
+#[test]
+fn the_preload_library_links_nothing_heavy() {
+    let host = Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
+    let host = String::from_utf8(host.stdout).unwrap();
+    let metadata = metadata(&["--filter-platform", host.trim()]);
+    let nodes: BTreeMap<&str, &serde_json::Value> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (node["id"].as_str().unwrap(), node))
+        .collect();
+    let names: BTreeMap<&str, &str> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| (package["id"].as_str().unwrap(), package["name"].as_str().unwrap()))
+        .collect();
+    let start = *names.iter().find(|(_, name)| **name == "stripewise-preload").unwrap().0;
+    let mut closure = BTreeSet::from([start]);
+    let mut waiting = vec![start];
+    while let Some(id) = waiting.pop() {
+        for dependency in nodes[id]["deps"].as_array().unwrap() {
+            let kinds = dependency["dep_kinds"].as_array().unwrap();
+            let id = dependency["pkg"].as_str().unwrap();
+            if kinds.iter().any(|kind| kind["kind"].is_null()) && closure.insert(id) {
+                waiting.push(id);
+            }
+        }
+    }
+    let closure: BTreeSet<&str> = closure.into_iter().map(|id| names[id]).collect();
+    let heavy: Vec<_> = NOT_IN_PRELOAD.iter().filter(|name| closure.contains(*name)).collect();
+    assert!(heavy.is_empty(), "the preload library links {heavy:?}");
+    assert!(
+        closure.len() <= MAX_PRELOAD_CRATES,
+        "the preload library links {} crates, {MAX_PRELOAD_CRATES} are allowed: {closure:?}",
+        closure.len()
+    );
 }

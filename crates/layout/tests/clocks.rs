@@ -8,9 +8,9 @@ use std::path::Path;
 const READERS: &[(&str, usize, &str)] = &[
     ("cli/src/calibrate.rs", 1, "the profile says when it was measured"),
     ("cli/src/trace/capture.rs", 1, "a trace says when it was begun"),
-    ("store/src/broker/describing.rs", 1, "a description says when it was written"),
-    ("store/src/broker/files.rs", 1, "a record says when its file was made"),
-    ("store/src/broker/moves.rs", 1, "totals say since when they count, which tells one broker's from another's"),
+    ("broker/src/describing.rs", 1, "a description says when it was written"),
+    ("broker/src/files.rs", 1, "a record says when its file was made"),
+    ("broker/src/moves.rs", 1, "totals say since when they count, which tells one broker's from another's"),
     ("store/src/file/transfer.rs", 1, "a file's modification time"),
     ("store/src/file/upkeep.rs", 1, "a file's modification time"),
     ("store/src/state.rs", 1, "lines of the log"),

@@ -15,8 +15,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use stripewise_store::rmt::Table;
-use stripewise_store::rmt::lmdb::LmdbStore;
+use stripewise_broker::rmt::Table;
+use stripewise_broker::rmt::lmdb::LmdbStore;
 
 /// A directory that programs may reach which give up their rights.
 fn scratch() -> tempfile::TempDir {

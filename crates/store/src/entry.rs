@@ -198,7 +198,7 @@ fn check_own(found: &Stat) -> rustix::io::Result<()> {
 }
 
 /// Creates this user's own file `name` in `directory` (0600); what stood there is unlinked, never opened.
-pub(crate) fn create_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+pub fn create_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),

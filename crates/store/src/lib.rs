@@ -1,13 +1,12 @@
-//! The data path: striped files over servers, the mapping table behind its broker, and the memory that processes share.
+//! What a client process needs: striped files over servers, the memory that processes share, and the client's half of the protocol.
 //!
-//! Three roles. The *broker* (one per state directory) owns the mapping table, creates and frees objects and is the only writer
-//! of control blocks. *Clients* (the preload library in every process of an application, and the command) ask it when they open,
-//! create or truncate a file or reach a region without objects; every other read and write touches mapped memory and the servers only.
-//! *Servers* store objects behind the [`server::ServerBackend`] trait.
+//! Three roles. The *broker* (`stripewise-broker`, one per state directory) owns the mapping table, creates and frees objects and is
+//! the only writer of control blocks. *Clients* (the preload library in every process of an application, and the command) ask it when
+//! they open, create or truncate a file or reach a region without objects; every other read and write touches mapped memory and the
+//! servers only. *Servers* store objects behind the [`server::ServerBackend`] trait.
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
 
-pub mod broker;
 pub mod client;
 pub mod entry;
 pub mod errno;
@@ -17,7 +16,6 @@ pub mod manage;
 pub mod observer;
 pub mod packet;
 pub mod protocol;
-pub mod rmt;
 pub mod server;
 pub mod shared;
 pub mod state;

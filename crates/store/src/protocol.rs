@@ -7,19 +7,39 @@
 
 mod fragments;
 mod moves;
+mod refusals;
 
-pub use crate::rmt::{NameCall, WantedReplicas};
 pub use fragments::FragmentStatus;
 pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
+pub use refusals::state_full;
 
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerClass};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
 pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Largest packet; a longer list is asked for in parts.
 pub const MAX_PACKET_BYTES: usize = 128 << 10;
+
+/// What a call does to names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NameCall {
+    /// The target's name goes.
+    Remove,
+    /// What stands at the source gets the target's name, from what stands there if anything does.
+    Rename,
+    /// Source and target change places.
+    Exchange,
+}
+
+/// The regions from `first` on are to have one more copy, in this layout.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WantedReplicas {
+    pub first: RegionIndex,
+    pub regions: u32,
+    pub layout: Layout,
+}
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Request {

@@ -4,7 +4,6 @@
 //! An object is created before its first data; a missing object is an error, never zeros; an object shorter than a read is zeros
 //! beyond its end, which the caller fills in.
 
-pub mod description;
 pub mod directory;
 pub mod emulated;
 pub mod pace;
@@ -54,8 +53,11 @@ impl std::fmt::Display for ObjectName {
 
 /// Set in the generation of a region that was moved: its objects were durable before the table named them, and an emulated disk lays them apart.
 const MOVED: u32 = 1 << 31;
+/// First line of the text that describes a file's layout ([`ServerBackend::descriptions`]).
+pub const FIRST_LINE_OF_DESCRIPTIONS: &str = "stripewise description 1";
+
 /// Highest number of a generation, without the mark of the moved.
-pub(crate) const MAX_ORDINAL: u32 = MOVED - 1;
+pub const MAX_ORDINAL: u32 = MOVED - 1;
 
 /// The generation number `ordinal` of a file, made by a move.
 #[must_use]

@@ -42,8 +42,8 @@ const LOCK: &str = "broker.lock";
 const HOST: &str = "host";
 /// For all who have reached it.
 const PASSABLE: Mode = Mode::from_bits_retain(0o711);
-/// The number of the table's last transaction, in `rmt/` (`crate::rmt::witness`).
-pub(crate) const COMMITTED: &str = "committed";
+/// The number of the table's last transaction, in `rmt/` (broker, `rmt::witness`).
+pub const COMMITTED: &str = "committed";
 const DRAINED: &str = "drained";
 const DRAINED_HEAD: &str = "stripewise drained 1\n";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
@@ -215,12 +215,12 @@ impl StateDirectory {
     }
 
     /// Opens a file of shared memory in `run/`.
-    pub(crate) fn open_shared(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub fn open_shared(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
         open_own_at(&self.run, name.as_ref(), access)
     }
 
     /// A new file of shared memory in `run/`; what an earlier boot left is unlinked, never written.
-    pub(crate) fn create_shared(&self, name: &str) -> rustix::io::Result<OwnedFd> {
+    pub fn create_shared(&self, name: &str) -> rustix::io::Result<OwnedFd> {
         create_own_at(&self.run, name.as_ref())
     }
 

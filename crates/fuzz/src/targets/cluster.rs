@@ -3,8 +3,8 @@
 use crate::Outcome;
 use std::collections::BTreeSet;
 use std::path::Path;
+use stripewise_broker::description::{Described, Head, Line, Sequence, line};
 use stripewise_layout::{Cluster, Layout, Placement, ServerClass};
-use stripewise_store::server::description::{Described, Head, Line, Sequence, line};
 use stripewise_store::stub::Stub;
 
 pub fn run(bytes: &[u8]) -> Outcome {

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use sha2::{Digest, Sha256};
+use stripewise_broker::description::{Described, Line, Sequence, line};
 use stripewise_layout::RegionIndex;
-use stripewise_store::server::description::{Described, Line, Sequence, line};
 
 pub fn run(bytes: &[u8]) -> Outcome {
     // As the store reads what is no text any more.

@@ -1,7 +1,7 @@
 //! Records of the mapping table: a byte that says how long the key is, the key, the record.
 
 use crate::Outcome;
-use stripewise_store::rmt;
+use stripewise_broker::rmt;
 
 pub fn run(bytes: &[u8]) -> Outcome {
     let Some((length, rest)) = bytes.split_first() else { return Outcome::Refused };

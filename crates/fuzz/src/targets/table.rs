@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::directory;
-use stripewise_store::rmt::{Audit, NameKind, Table};
+use stripewise_broker::rmt::{Audit, NameKind, Table};
 
 /// The name that LMDB gives its file.
 const FILE: &str = "data.mdb";

@@ -1,8 +1,8 @@
 //! A small cluster with its broker in this process, and a directory that it manages.
 
 use std::path::{Path, PathBuf};
+use stripewise_broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_layout::{ByteCount, Cluster, Layout, Placement, Server, ServerClass, ServerId, ServerUrl};
-use stripewise_store::broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::protocol::{Admin, Reply, Request};
 use stripewise_store::server::directory;

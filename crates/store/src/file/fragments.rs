@@ -17,18 +17,17 @@ use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
 use crate::server::{Due, ObjectName, ServerBackend, ServerError};
-use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
+use crate::shared::control::{FragmentMode, RegionState};
 use crate::shared::fragments::hints::{Counter, Hints, Suggestion};
-use crate::shared::fragments::table::{FragmentTable, Log};
+use crate::shared::fragments::table::{FragmentTable, Log, log_region, tick};
 use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
 use crate::shared::marking::Motion;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use stripewise_layout::{
-    Direction, FileOffset, ObjectOffset, RegionIndex, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
+    Direction, FileOffset, ObjectOffset, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
 };
 
 /// No disk comes to a place, nor waits for half a revolution, in less: shorter times of real servers are those of the page cache, and say
@@ -40,11 +39,6 @@ const LEAST_DISK_NS: u64 = 200_000;
 pub(crate) struct FragmentMemory {
     pub(crate) table: FragmentTable,
     pub(crate) hints: Hints,
-}
-
-/// The region number under which a disk's log is named.
-pub(crate) fn log_region(disk: ServerId) -> RegionIndex {
-    RegionIndex(MAX_REGIONS + u32::from(disk.0))
 }
 
 /// What one request's parts need to know to be served beside logs.
@@ -89,12 +83,6 @@ fn small_class(request_bytes: u64, threshold_bytes: u64, part: &Part<'_>, sub: &
     let is_first = piece.buffer_offset == 0 && is_at(piece.offset.0);
     let is_last = piece.buffer_offset + piece.length == request_bytes && is_at(piece.offset.0 + piece.length - 1);
     (is_first || is_last).then_some(Class::Fragment)
-}
-
-/// Steps of an eighth of a second, for the order of last uses.
-pub(crate) fn tick() -> u32 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
 }
 
 /// What a real server took, if that can have been its disk.

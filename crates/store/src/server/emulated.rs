@@ -78,14 +78,14 @@ impl<B: ServerBackend> EmulatedServer<B> {
 
 impl<B> EmulatedServer<B> {
     /// Time that an access takes at most at the busier of the device's serial stage and the link, ns.
-    pub(crate) fn demand_ns(&self, direction: Direction, length: u64) -> u64 {
+    pub fn demand_ns(&self, direction: Direction, length: u64) -> u64 {
         let serial = self.spec.device.demand(direction, length, None).serial.0;
         serial.max(self.spec.link.map_or(0, |link| link.demand(length).0))
     }
 
     /// As [`ServerBackend::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a
     /// run. Returns the time too that was reserved at the device's serial stage and the link, ns.
-    pub(crate) fn reserve_in_background(
+    pub fn reserve_in_background(
         &self,
         direction: Direction,
         object: ObjectName,

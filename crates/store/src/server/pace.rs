@@ -53,7 +53,7 @@ impl Clock for Monotonic {
 }
 
 /// Sleeps until `due_ns`, for work that belongs to no program.
-pub(crate) fn wait_in_background(due_ns: u64) {
+pub fn wait_in_background(due_ns: u64) {
     Monotonic.sleep_until(Nanos(due_ns));
 }
 

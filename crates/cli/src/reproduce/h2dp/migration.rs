@@ -6,12 +6,12 @@ use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Tes
 use crate::reproduce::lab::Lab;
 use crate::scratch;
 use anyhow::{Context as _, Result};
+use stripewise_broker::rmt::lmdb::LmdbStore;
+use stripewise_broker::rmt::{Changes, RegionRecord, Table};
 use stripewise_layout::{
     ByteCount, Cluster, Direction, FileId, Generation, Layout, RegionIndex, ServerClass, ServerId,
 };
 use stripewise_planner::{Plan, PolicyName};
-use stripewise_store::rmt::lmdb::LmdbStore;
-use stripewise_store::rmt::{Changes, RegionRecord, Table};
 use stripewise_trace::FileAccess;
 
 pub(super) const DISCUSSION_11: &str = "Migration does what the paper says of the requests: more of them meet hybrid servers, by 81 % where it has 32. In the simulation it does not pay. \

@@ -1,6 +1,6 @@
 //! Files' descriptions in `DIR/stripewise-descriptions/<file id>`, beside the directory of objects; the broker's alone to read and write.
 
-use super::super::description::FIRST_LINE;
+use super::super::FIRST_LINE_OF_DESCRIPTIONS as FIRST_LINE;
 use super::{DIRECTORY, directory_of, entries};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};

@@ -15,12 +15,14 @@
 //! few sets are full before the log is.
 
 use super::{Dirtied, ENTRY_WORDS, Sets, WAYS};
+use crate::shared::control::MAX_REGIONS;
 use crate::shared::map::{self, SharedMap};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use stripewise_layout::{FileId, Generation, ServerId};
+use stripewise_layout::{FileId, Generation, RegionIndex, ServerId};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SWFRAG\0\x02");
 const FILE_AT: usize = 8;
@@ -341,4 +343,17 @@ mod tests {
         rustix::fs::ftruncate(&file, 8192).unwrap();
         assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL);
     }
+}
+
+/// The region number under which a disk's log is named.
+#[must_use]
+pub fn log_region(disk: ServerId) -> RegionIndex {
+    RegionIndex(MAX_REGIONS + u32::from(disk.0))
+}
+
+/// Steps of an eighth of a second, for the order of last uses.
+#[must_use]
+pub fn tick() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
 }

@@ -1,0 +1,102 @@
+//! Publishing the inodes of stubs (`shared::inodes`).
+
+use super::proof::Facts;
+use super::{Core, guard};
+use crate::rmt::{FileRecord, Inode};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::collections::HashMap;
+use std::path::Path;
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{Refusal, state_full};
+use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::state::{INODES, StateDirectory, StateError};
+
+fn identity(inode: Inode) -> (u64, u64) {
+    (inode.device, inode.inode)
+}
+
+/// A new table with room for `count` inodes, which `fill` enters, takes the place of the one at its path.
+fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> rustix::io::Result<Inodes> {
+    let temporary = format!("{INODES}.new");
+    let file = state.create_shared(&temporary)?;
+    let make = || {
+        let inodes = Inodes::build(&file, count)?;
+        fill(&inodes);
+        // Other users' programs need it as well, and come here only where they may.
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+        Ok(inodes)
+    };
+    let inodes = make().inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(state.run(), &temporary, AtFlags::empty());
+    })?;
+    let former = state.open_shared(INODES, OFlags::RDWR);
+    if let Ok(former) = former.and_then(|former| Inodes::open(former, true)) {
+        former.set_replaced();
+    }
+    rustix::fs::renameat(state.run(), &temporary, state.run(), INODES)?;
+    Ok(inodes)
+}
+
+impl Core {
+    /// At the start: a new table with the inodes of all files.
+    pub(super) fn publish_inodes(&self, files: &HashMap<FileId, FileRecord>) -> Result<(), super::BrokerError> {
+        let fault = |source| super::BrokerError::Os { action: "publishing the inodes of stubs in run/inodes", source };
+        let devices = self.devices_of_this_boot(files);
+        let fill = |inodes: &Inodes| {
+            for record in files.values() {
+                let moved = devices.get(&record.stub.device).filter(|_| record.boot != self.boot);
+                for device in moved.into_iter().chain([&record.stub.device]) {
+                    let _ = inodes.insert((*device, record.stub.inode));
+                }
+            }
+        };
+        let inodes = replace(&self.state, 2 * files.len(), fill).map_err(fault)?;
+        *guard(&self.inodes) = Some(inodes);
+        Ok(())
+    }
+
+    /// Numbers of devices may change from boot to boot: what those of records of an earlier boot are now, as far as a stub at its path tells.
+    fn devices_of_this_boot(&self, files: &HashMap<FileId, FileRecord>) -> HashMap<u64, u64> {
+        let mut devices = HashMap::new();
+        for record in files.values().filter(|record| record.boot != self.boot) {
+            if devices.contains_key(&record.stub.device) {
+                continue;
+            }
+            if let Ok(Some(facts)) = Facts::at_path(Path::new(&record.path))
+                && (facts.inode.inode, facts.inode.born_ns) == (record.stub.inode, record.stub.born_ns)
+            {
+                devices.insert(record.stub.device, facts.inode.device);
+            }
+        }
+        devices
+    }
+
+    /// Before a stub of this inode can be opened.
+    pub(super) fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
+        let mut inodes = guard(&self.inodes);
+        match &*inodes {
+            Some(table) if table.insert(identity(inode)) => return Ok(()),
+            Some(table) => {
+                let larger =
+                    replace(&self.state, 2 * table.count(), |larger| larger.insert_all_of(table)).map_err(|errno| {
+                        match StateError::is_full(errno) {
+                            true => state_full("the inodes of stubs"),
+                            false => Refusal::Table { what: format!("the inodes of stubs in run/{INODES}: {errno}") },
+                        }
+                    })?;
+                let _ = larger.insert(identity(inode));
+                *inodes = Some(larger);
+            }
+            // Recovery makes the table first.
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The inode is no stub's any more.
+    pub(super) fn withdraw_inode(&self, inode: Inode) {
+        if let Some(table) = &*guard(&self.inodes) {
+            table.remove(identity(inode));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Bytes of a region from its old objects to its new ones; of a sync, to those of several replicas at once.
+//!
+//! A few threads share a round's units, each reading one while another writes the one before, so that the slower side is never idle. Devices'
+//! time is reserved in the order of the units, reads as well as writes: a disk sees one stream of each.
+//!
+//! The first copy of a region skips what is beyond the old objects' ends, and what is zeros: new objects read as zeros where nothing was written. Later
+//! copies write zeros too, where something was cut from the old objects.
+
+use super::super::files::Managed;
+use super::super::{Core, guard};
+use super::moving::{Going, shares};
+use super::throttle::Ended;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset};
+use stripewise_store::server::pace::wait_in_background;
+use stripewise_store::server::{Due, ObjectHandle, ObjectName, ServerError};
+use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
+
+/// Units of one round under way together.
+const COPIERS: usize = 8;
+/// Bytes of a unit at most.
+const MOST_UNIT_BYTES: u64 = 4 << 20;
+/// Pieces of memory in one system call.
+const MOST_PIECES: usize = 512;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speed {
+    Throttled,
+    /// Writers wait for it.
+    AtOnce,
+}
+
+pub(super) enum Fault {
+    Ended,
+    Server(ServerError),
+}
+
+impl From<ServerError> for Fault {
+    fn from(error: ServerError) -> Self {
+        Fault::Server(error)
+    }
+}
+
+impl From<Ended> for Fault {
+    fn from(_: Ended) -> Self {
+        Fault::Ended
+    }
+}
+
+/// One place of the region, open.
+struct Side<'a> {
+    layout: &'a Layout,
+    object: ObjectName,
+    /// By turn.
+    handles: Vec<ObjectHandle>,
+}
+
+pub(super) struct Copier<'a> {
+    core: &'a Core,
+    managed: &'a Managed,
+    going: &'a Going,
+    region_bytes: u64,
+    old: Side<'a>,
+    new: Vec<Side<'a>>,
+    /// Up to where something was written to the new place.
+    reached: AtomicU64,
+    has_copied: AtomicBool,
+    has_synced_names: AtomicBool,
+    /// Of the last copies, for estimates; 0: not known.
+    bytes_per_s: AtomicU64,
+    copied_bytes: &'a AtomicU64,
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn open(
+        core: &'a Core,
+        managed: &'a Managed,
+        going: &'a Going,
+        copied_bytes: &'a AtomicU64,
+    ) -> Result<Self, Fault> {
+        let side = |layout: &'a Layout, generation, writable| -> Result<Side<'a>, ServerError> {
+            let object = ObjectName { file: managed.file, region: going.region, generation };
+            let open =
+                |stripe: &stripewise_layout::Stripe| core.open_as_owner(managed, object, stripe.server, writable);
+            let handles = layout.stripes().iter().map(open).collect::<Result<_, _>>()?;
+            Ok(Side { layout, object, handles })
+        };
+        Ok(Self {
+            core,
+            managed,
+            going,
+            region_bytes: managed.control.region_bytes(),
+            old: side(&going.old.layout, going.old.generation, false)?,
+            new: going.new.iter().map(|new| side(&new.layout, new.generation, true)).collect::<Result<_, _>>()?,
+            reached: AtomicU64::new(0),
+            has_copied: AtomicBool::new(false),
+            has_synced_names: AtomicBool::new(false),
+            bytes_per_s: AtomicU64::new(0),
+            copied_bytes,
+        })
+    }
+
+    /// How long copying so many chunks will take, as far as can be told.
+    pub(super) fn time_for(&self, chunks: u32) -> Duration {
+        if chunks == 0 {
+            return Duration::ZERO;
+        }
+        let bytes = u64::from(chunks) * chunk_bytes(self.region_bytes);
+        match self.bytes_per_s.load(Relaxed) {
+            0 => Duration::MAX,
+            rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
+        }
+    }
+
+    /// Makes the new objects durable, their names too; beside replicas also those of the place.
+    pub(super) fn sync(&self) -> Result<(), Fault> {
+        let place = self.going.is_sync.then_some(&self.old);
+        for side in self.new.iter().chain(place) {
+            for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
+                let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
+                server.sync(handle.descriptor.as_fd())?;
+                if !self.has_synced_names.load(Relaxed) {
+                    server.sync_names(self.managed.file)?;
+                }
+            }
+        }
+        self.has_synced_names.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Copies the chunks whose bits are set.
+    pub(super) fn copy(&self, taken: &[u64; MARK_WORDS], speed: Speed) -> Result<(), Fault> {
+        // After the marks were taken: what is written beyond it later is marked again.
+        let limit = self.old_end()?.max(self.reached.load(SeqCst)).min(self.region_bytes);
+        let units = self.units(taken, limit);
+        if units.is_empty() {
+            self.has_copied.store(true, SeqCst);
+            return Ok(());
+        }
+        let (start, bytes) = (Instant::now(), units.iter().map(|(_, length)| length).sum::<u64>());
+        let round = Round {
+            copier: self,
+            units: &units,
+            speed,
+            is_first: !self.has_copied.load(SeqCst),
+            next: Mutex::new(0),
+            written: Mutex::new(0),
+            turn: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            fault: Mutex::new(None),
+            waited_ns: AtomicU64::new(0),
+        };
+        if units.len() == 1 {
+            round.work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 1..COPIERS.min(units.len()) {
+                    // Without a further thread the others do its work.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, || round.work());
+                }
+                round.work();
+            });
+        }
+        if let Some(fault) = guard(&round.fault).take() {
+            return Err(fault);
+        }
+        self.has_copied.store(true, SeqCst);
+        let took = start.elapsed().saturating_sub(Duration::from_nanos(round.waited_ns.load(Relaxed)));
+        let took = took.max(Duration::from_micros(10));
+        self.bytes_per_s.store((bytes as f64 / took.as_secs_f64()) as u64, Relaxed);
+        self.core.moves.throttle.note_speed(bytes, took);
+        Ok(())
+    }
+
+    /// Up to where the old objects hold anything of the region.
+    fn old_end(&self) -> Result<u64, ServerError> {
+        let view = self.old.layout.view();
+        let mut end = 0;
+        for (turn, stripe) in self.old.layout.stripes().iter().enumerate() {
+            let held = self.core.servers[usize::from(stripe.server.0)].size(self.old.object)?.end_bytes;
+            if let Some(last) = held.checked_sub(1) {
+                end = end.max(view.region_offset(turn, ObjectOffset(last)).0 + 1);
+            }
+        }
+        Ok(end)
+    }
+
+    /// The marked ranges below `limit`, in order, cut to what is copied at once.
+    fn units(&self, taken: &[u64; MARK_WORDS], limit: u64) -> Vec<(u64, u64)> {
+        let chunk = chunk_bytes(self.region_bytes);
+        let sides = || std::iter::once(&self.old).chain(&self.new).map(|side| side.layout);
+        let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
+        let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
+        let most =
+            (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MOST_UNIT_BYTES.max(chunk)) / chunk;
+        let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
+        let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
+        while number < count {
+            if !is_marked(number) {
+                number += 1;
+                continue;
+            }
+            let mut end = number + 1;
+            while end < count && end - number < most && is_marked(end) {
+                end += 1;
+            }
+            let start = number * chunk;
+            units.push((start, (end * chunk).min(limit) - start));
+            number = end;
+        }
+        units
+    }
+
+    /// Whether a program is inside the file.
+    fn is_inside(&self) -> bool {
+        self.managed.slots.users().any(|(slot, _)| self.managed.slots.in_flight(slot).next().is_some())
+    }
+}
+
+impl Side<'_> {
+    /// Takes the emulated devices' time for a range.
+    fn reserve(&self, core: &Core, direction: Direction, (start, length): (u64, u64)) -> Due {
+        let throttle = &core.moves.throttle;
+        let subs = self.layout.view().split(RegionOffset(start), length);
+        subs.filter_map(|sub| throttle.reserve(sub.server, direction, self.object, sub.offset, sub.length)).max()
+    }
+
+    /// Fills `buffer` from `start` on; what objects do not hold is zeros.
+    fn read(&self, core: &Core, start: u64, buffer: &mut [u8]) -> Result<(), ServerError> {
+        let length = buffer.len() as u64;
+        for sub in self.layout.view().split(RegionOffset(start), length) {
+            let server = core.servers[usize::from(sub.server.0)].as_ref();
+            let handle = self.handles[sub.turn].descriptor.as_fd();
+            let mut rest: &mut [u8] = buffer;
+            let (mut cut, mut batch_at) = (0, sub.offset.0);
+            let mut pieces = sub.pieces().peekable();
+            while pieces.peek().is_some() {
+                let mut slices = Vec::new();
+                let mut at = batch_at;
+                for (from, piece) in pieces.by_ref().take(MOST_PIECES) {
+                    let (_, after) = std::mem::take(&mut rest).split_at_mut((from - cut) as usize);
+                    let (slice, after) = after.split_at_mut(piece as usize);
+                    slices.push(IoSliceMut::new(slice));
+                    (rest, cut) = (after, from + piece);
+                    batch_at += piece;
+                }
+                let mut left = slices.as_mut_slice();
+                while !left.is_empty() {
+                    let read = server.read_at(handle, ObjectOffset(at), left)?;
+                    if read == 0 {
+                        left.iter_mut().for_each(|slice| slice.fill(0));
+                        break;
+                    }
+                    at += read as u64;
+                    IoSliceMut::advance_slices(&mut left, read);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, core: &Core, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
+        for sub in self.layout.view().split(RegionOffset(start), buffer.len() as u64) {
+            let server = core.servers[usize::from(sub.server.0)].as_ref();
+            let handle = self.handles[sub.turn].descriptor.as_fd();
+            let mut at = sub.offset.0;
+            let mut pieces = sub.pieces().peekable();
+            while pieces.peek().is_some() {
+                let slice = |(from, length): (u64, u64)| IoSlice::new(&buffer[from as usize..(from + length) as usize]);
+                let mut slices: Vec<IoSlice<'_>> = pieces.by_ref().take(MOST_PIECES).map(slice).collect();
+                let mut left = slices.as_mut_slice();
+                while !left.is_empty() {
+                    let written = server.write_at(handle, ObjectOffset(at), left)?;
+                    if written == 0 {
+                        let (server, action) = (server.name().to_owned(), "writing nothing");
+                        return Err(ServerError::Os { server, action, source: Errno::IO });
+                    }
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The units of one round and who does which.
+struct Round<'a> {
+    copier: &'a Copier<'a>,
+    units: &'a [(u64, u64)],
+    speed: Speed,
+    is_first: bool,
+    next: Mutex<usize>,
+    /// Units whose writes have taken their devices' time.
+    written: Mutex<usize>,
+    turn: Condvar,
+    stopped: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+    /// Time spent waiting for the throttle.
+    waited_ns: AtomicU64,
+}
+
+impl Round<'_> {
+    fn work(&self) {
+        let mut buffer = Vec::new();
+        while let Some((number, due)) = self.take() {
+            let (_, length) = self.units[number];
+            buffer.resize(length as usize, 0);
+            if let Err(fault) = self.copy_unit(number, due, &mut buffer) {
+                self.stop(fault);
+            }
+        }
+    }
+
+    fn stop(&self, fault: Fault) {
+        guard(&self.fault).get_or_insert(fault);
+        self.stopped.store(true, SeqCst);
+        drop(guard(&self.written));
+        self.turn.notify_all();
+    }
+
+    /// The next unit, once it may be copied, and when its bytes have come from the old place.
+    fn take(&self) -> Option<(usize, Due)> {
+        let copier = self.copier;
+        let mut next = guard(&self.next);
+        let (_, length) = *self.units.get(*next)?;
+        if self.stopped.load(SeqCst) {
+            return None;
+        }
+        let ended = match self.speed {
+            Speed::Throttled => {
+                let begun = Instant::now();
+                let shares = shares(copier.going, length);
+                let is_ended = || copier.going.is_ended() || self.stopped.load(SeqCst);
+                let admitted = copier.core.moves.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
+                self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+                admitted.is_err()
+            }
+            Speed::AtOnce => copier.going.is_ended(),
+        };
+        if ended {
+            self.stop(Fault::Ended);
+            return None;
+        }
+        let due = copier.old.reserve(copier.core, Direction::Read, self.units[*next]);
+        *next += 1;
+        Some((*next - 1, due))
+    }
+
+    fn copy_unit(&self, number: usize, due: Due, buffer: &mut [u8]) -> Result<(), Fault> {
+        let (core, copier) = (self.copier.core, self.copier);
+        let unit = self.units[number];
+        copier.old.read(core, unit.0, buffer)?;
+        due.inspect(|due| wait_in_background(*due));
+        let is_needed = !self.is_first || buffer.iter().any(|byte| *byte != 0);
+        let mut written = guard(&self.written);
+        while *written != number && !self.stopped.load(SeqCst) {
+            written = self.turn.wait(written).unwrap_or_else(PoisonError::into_inner);
+        }
+        let sides = || copier.new.iter().filter(|_| is_needed);
+        let due = sides().filter_map(|side| side.reserve(core, Direction::Write, unit)).max();
+        *written = number + 1;
+        drop(written);
+        self.turn.notify_all();
+        if self.stopped.load(SeqCst) {
+            return Ok(());
+        }
+        if is_needed {
+            sides().try_for_each(|side| side.write(core, unit.0, buffer))?;
+            copier.reached.fetch_max(unit.0 + unit.1, SeqCst);
+            due.inspect(|due| wait_in_background(*due));
+        }
+        copier.copied_bytes.fetch_add(unit.1, Relaxed);
+        core.moves.throttle.count(unit.1);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Objects that belong to no region: those of a move that was given up, and the old place of one that was committed.
+//!
+//! Both stand in the table as *discards* for as long as they may exist, so a broker that dies leaves nothing behind. An old place waits for everybody who was
+//! inside the file when the new one was published; then its objects are cut to nothing before they lose their names, since
+//! other processes keep descriptors of them and would keep the room.
+
+use super::super::files::{Inner, Managed};
+use super::super::{Core, guard};
+use crate::rmt::Changes;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use stripewise_layout::{FileId, Generation, Layout, RegionIndex};
+use stripewise_store::protocol::{MoveNumber, Refusal};
+use stripewise_store::server::{ObjectName, ServerError};
+use stripewise_store::shared::slots::Use;
+
+/// A server that fails when objects are freed is asked again after this time, doubled up to the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// Objects to be freed.
+pub(in super::super) struct Discard {
+    pub(in super::super) managed: Arc<Managed>,
+    pub(in super::super) region: RegionIndex,
+    pub(in super::super) generation: Generation,
+    pub(in super::super) layout: Layout,
+    /// Who may still read them.
+    pub(in super::super) uses: Vec<Use>,
+    /// The move whose old place they are.
+    pub(in super::super) number: Option<MoveNumber>,
+}
+
+struct Waiting {
+    discard: Discard,
+    not_before: Instant,
+    retry: Duration,
+}
+
+/// What waits to be freed.
+#[derive(Default)]
+pub(in super::super) struct Freeing {
+    waiting: Mutex<Vec<Waiting>>,
+    /// With those that are just being looked at.
+    count: AtomicUsize,
+    /// Files with replicas that were forgotten and are not in `waiting` yet.
+    forgotten: Mutex<BTreeSet<FileId>>,
+}
+
+impl Freeing {
+    pub(in super::super) fn add(&self, discard: Discard) {
+        self.count.fetch_add(1, SeqCst);
+        guard(&self.waiting).push(Waiting { discard, not_before: Instant::now(), retry: Duration::ZERO });
+    }
+
+    /// The file's forgotten replicas are to be looked at.
+    pub(in super::super) fn look_at(&self, file: FileId) {
+        guard(&self.forgotten).insert(file);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(SeqCst) == 0 && guard(&self.forgotten).is_empty()
+    }
+
+    fn take(&self) -> Vec<Waiting> {
+        std::mem::take(&mut *guard(&self.waiting))
+    }
+}
+
+impl Core {
+    /// Frees what nobody reads any more; the rest waits on.
+    pub(super) fn free_what_is_left(&self) {
+        let forgotten = std::mem::take(&mut *guard(&self.moves.freeing.forgotten));
+        for file in forgotten {
+            if let Some(managed) = self.if_loaded(file) {
+                self.free_forgotten(&managed, Duration::ZERO);
+            }
+        }
+        for mut waiting in self.moves.freeing.take() {
+            let discard = &mut waiting.discard;
+            let slots = &discard.managed.slots;
+            discard.uses.retain(|lane| slots.goes_on(lane) && self.is_alive(lane.slot, lane.incarnation));
+            if discard.uses.is_empty() && waiting.not_before <= Instant::now() {
+                match self.discard(discard) {
+                    Ok(()) => {
+                        discard.number.inspect(|number| self.moves.freed(*number));
+                        self.moves.freeing.count.fetch_sub(1, SeqCst);
+                        continue;
+                    }
+                    Err(refusal) => {
+                        if waiting.retry.is_zero() {
+                            let (region, path) = (discard.region, &guard(&discard.managed.inner).record.path);
+                            self.state
+                                .note(&format!("{path}: an old place of region {region} is not freed yet: {refusal}"));
+                        }
+                        waiting.retry = (2 * waiting.retry).clamp(FIRST_RETRY, LONGEST_RETRY);
+                        waiting.not_before = Instant::now() + waiting.retry;
+                    }
+                }
+            }
+            guard(&self.moves.freeing.waiting).push(waiting);
+        }
+    }
+
+    /// Removes the objects, gives their room back and forgets them.
+    pub(in super::super) fn discard(&self, discard: &Discard) -> Result<(), Refusal> {
+        let Discard { managed, region, generation, layout, .. } = discard;
+        let object = ObjectName { file: managed.file, region: *region, generation: *generation };
+        self.remove_objects(object, layout)?;
+        self.step("move: objects removed");
+        let mut inner = guard(&managed.inner);
+        if inner.freed || !inner.discards.contains_key(&(*region, *generation)) {
+            return Ok(());
+        }
+        let mut changes = Changes::default();
+        changes.remove_discard(managed.file, *region, *generation);
+        self.table.commit(&changes)?;
+        inner.discards.remove(&(*region, *generation));
+        guard(&self.room).give_back(layout, inner.record.region_bytes);
+        self.step("move: discard forgotten");
+        Ok(())
+    }
+
+    /// Of all servers, whatever one of them says; the first fault is returned.
+    pub(in super::super) fn remove_objects(&self, object: ObjectName, layout: &Layout) -> Result<(), Refusal> {
+        let mut first_fault = None;
+        for stripe in layout.stripes() {
+            let removed = self.server(stripe.server).and_then(|server| {
+                match server.cut(object, 0) {
+                    // Where the mode forbids the cut, the room comes back when the last descriptor is closed.
+                    Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(server.remove(object)?)
+            });
+            if let Err(refusal) = removed {
+                first_fault.get_or_insert(refusal);
+            }
+        }
+        first_fault.map_or(Ok(()), Err)
+    }
+
+    /// At the start: what a predecessor's moves left of a file. Where nobody uses the file it is removed now, else when the last
+    /// reader has left.
+    pub(in super::super) fn settle_discards(&self, managed: &Arc<Managed>) -> Result<(), Refusal> {
+        let left: Vec<_> = guard(&managed.inner).discards.iter().map(|(key, layout)| (*key, layout.clone())).collect();
+        let mut first_fault = None;
+        for ((region, generation), layout) in left {
+            let uses = managed.slots.uses(region, region);
+            let managed = Arc::clone(managed);
+            let mut discard = Discard { managed, region, generation, layout, uses, number: None };
+            discard.uses.retain(|lane| self.is_alive(lane.slot, lane.incarnation));
+            if discard.uses.is_empty() {
+                match self.discard(&discard) {
+                    Ok(()) => continue,
+                    Err(refusal) => first_fault.get_or_insert(refusal),
+                };
+            }
+            self.moves.freeing.add(discard);
+        }
+        first_fault.map_or(Ok(()), Err)
+    }
+
+    /// Ends every move of the file: regions stay where they are. To be called before anything takes their objects away.
+    pub(in super::super) fn end_moves(&self, managed: &Managed, inner: &Inner, why: &str) {
+        for (region, going) in &inner.moving {
+            going.abandon(why);
+            managed.control.give_up_move(*region, going.slot);
+        }
+    }
+
+    /// After bytes beyond `size_bytes` were cut from the regions' objects: moving regions copy what is there again.
+    pub(in super::super) fn mark_cut(&self, managed: &Managed, inner: &Inner, size_bytes: u64) {
+        let geometry = inner.geometry();
+        let region_bytes = geometry.region_bytes();
+        for (region, going) in &inner.moving {
+            let used = geometry.used_bytes(*region, size_bytes);
+            if used < region_bytes {
+                let chunks = stripewise_store::shared::marking::chunks_of(region_bytes, used, region_bytes - used);
+                managed.extent.marks(going.slot).mark(chunks);
+            }
+        }
+    }
+}

@@ -1,0 +1,710 @@
+//! One region's move, step by step. `shared::marking` says why no byte is lost; this is who does what when.
+//!
+//! 1. *Begin,* under the file's lock: room promised, the new objects noted as a discard (durably) and made, the region word "moving".
+//! 2. Whoever was writing there before is waited for: from then on every writer marks, and none puts anything into a log. What logs hold of the
+//!    region is written to its place and dropped.
+//! 3. Rounds: what is marked is copied, until little is left or the rounds do not get smaller.
+//! 4. Sync, so that little is left to be synced under the seal. Seal; those inside are waited for; the rest is copied and synced.
+//! 5. *Commit,* under the file's lock: the region's record names the new objects and the old ones become the discard, in one durable batch. Then the
+//!    word is published and writers go on.
+//! 6. The old objects are freed when nobody who was inside at that time is there any more (`discards`).
+//!
+//! A *sync* goes the same way with another end: what it makes are replicas beside the place, which stays; all replicas of a region are made together
+//! from one reading of the place, since writers of a moving region do not ask whether it has any. The place is synced with them, so that
+//! after a power failure none holds what the place has lost. A region that is to move has its replicas forgotten before it begins.
+//!
+//! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
+//! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
+
+use super::super::describing::servers_of;
+use super::super::files::{Inner, Managed, memory_fault};
+use super::super::room::Full;
+use super::super::standing::Standings;
+use super::super::{Core, guard};
+use super::copying::{Copier, Fault, Speed};
+use super::discards::Discard;
+use super::placements::with_layout;
+use super::{Outcome, Task};
+use crate::rmt::{Changes, FileState, RegionRecord, ReplicaRecord};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use stripewise_layout::{ByteCount, Direction, Layout, Placement, RegionIndex, ServerId};
+use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
+use stripewise_store::server::{ObjectName, Ownership, moved_generation};
+use stripewise_store::shared::control::RegionState;
+use stripewise_store::shared::marking::{MOVE_SLOTS, Motion, chunks_of};
+use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::slots::Use;
+
+/// How long those who were writing when the move began are waited for.
+const FIRST_DRAIN: Duration = Duration::from_secs(4);
+/// The same under the seal, where other writers wait too; twice as long each time, since on a busy host a thread may wait for a processor.
+const SEAL_DRAIN: Duration = Duration::from_millis(50);
+/// How long a process is waited for that does not run at all, as one that was stopped.
+const STOPPED_DRAIN: Duration = Duration::from_millis(50);
+/// Seals that may be broken because a writer inside did not come out.
+const MOST_SEALS: u32 = 6;
+/// Rounds of copying before the last one, which is done under the seal whatever is left.
+const MOST_ROUNDS: u32 = 16;
+/// What can be copied in this time is left for the seal.
+const SHORT_SEAL: Duration = Duration::from_millis(4);
+/// What turns out to need more than this under the seal is copied with writers let in, while rounds last.
+const LONG_SEAL: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+/// How often a process whose I/O goes on is asked for whether it lives.
+const LIFE_CHECK: Duration = Duration::from_millis(4);
+
+/// A move that has begun.
+pub(in super::super) struct Going {
+    pub(in super::super) slot: u8,
+    pub(super) region: RegionIndex,
+    pub(super) old: RegionRecord,
+    /// Of a move its one new place; of a sync the replicas.
+    pub(super) new: Vec<RegionRecord>,
+    pub(super) is_sync: bool,
+    ownership: Ownership,
+    ended: AtomicBool,
+    why: Mutex<Option<Why>>,
+}
+
+enum Why {
+    Cancelled,
+    Abandoned(String),
+}
+
+impl Going {
+    fn end(&self, why: Why) {
+        guard(&self.why).get_or_insert(why);
+        self.ended.store(true, SeqCst);
+    }
+
+    pub(super) fn cancel(&self) {
+        self.end(Why::Cancelled);
+    }
+
+    /// The move is to be given up, and tried again from the start if it still can be.
+    pub(in super::super) fn abandon(&self, why: &str) {
+        self.end(Why::Abandoned(why.to_owned()));
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    fn outcome(&self) -> Outcome {
+        match &*guard(&self.why) {
+            Some(Why::Abandoned(why)) => Outcome::PutBack(why.clone()),
+            Some(Why::Cancelled) | None => Outcome::Cancelled,
+        }
+    }
+}
+
+/// Why a move does not go on.
+enum Stop {
+    /// Somebody ended it; [`Going`] knows why.
+    Ended,
+    Failed(String),
+    PutBack(String),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Stop::Failed(refusal.to_string())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Ended => Stop::Ended,
+            Fault::Server(error) => Stop::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Why a move did not begin.
+enum NotBegun {
+    Over(Outcome),
+    /// A server has no room, said in words too.
+    Full(Full, String),
+}
+
+impl From<Outcome> for NotBegun {
+    fn from(outcome: Outcome) -> Self {
+        NotBegun::Over(outcome)
+    }
+}
+
+/// What came of waiting for those inside.
+enum Drained {
+    Living,
+    /// One died inside, and may have written what it could not mark.
+    Died,
+    Stuck(ProcessSlot),
+}
+
+impl Core {
+    pub(super) fn move_region(&self, task: &Task) -> Outcome {
+        let managed = match self.managed(task.file) {
+            Ok(managed) => managed,
+            Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
+            Err(refusal) => return Outcome::Failed(refusal.to_string()),
+        };
+        let going = match self.begin_move(task, &managed) {
+            Ok(going) => going,
+            Err(NotBegun::Over(outcome)) => return outcome,
+            // What others leave may be enough.
+            Err(NotBegun::Full(full, what)) if self.moves.others_may_make_room() || self.take_back(&full) => {
+                return Outcome::PutBack(what);
+            }
+            Err(NotBegun::Full(_, what)) => return failed(Refusal::NoSpace { what }),
+        };
+        let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
+        let mut act = Move {
+            core: self,
+            managed: &managed,
+            going: &going,
+            number: task.number,
+            dead: HashSet::new(),
+            described: false,
+            committed: false,
+        };
+        if !self.moves.begun(task.number, &going, used) {
+            going.cancel();
+        }
+        match act.run(task) {
+            Ok(()) => {
+                act.committed = true;
+                if going.is_sync {
+                    return Outcome::Moved { bytes: 0, freeing: false };
+                }
+                self.watch_for_idleness(managed.file);
+                Outcome::Moved { bytes: used, freeing: true }
+            }
+            // What fails after the move was ended fails because it was.
+            Err(_) if going.is_ended() => going.outcome(),
+            Err(Stop::Ended) => going.outcome(),
+            Err(Stop::Failed(why)) => Outcome::Failed(why),
+            Err(Stop::PutBack(why)) => Outcome::PutBack(why),
+        }
+    }
+
+    /// Step 1. An error is the outcome: also when nothing is to be moved.
+    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, NotBegun> {
+        let mut inner = guard(&managed.inner);
+        let region = task.region;
+        let slot = self.may_begin(&inner, region, task.is_urgent)?;
+        let nothing = |bytes| NotBegun::Over(Outcome::Moved { bytes, freeing: false });
+        let Some(old) = inner.regions.get(&region) else {
+            let Some(layout) = &task.to else { return Err(nothing(0)) };
+            let placement = with_layout(&inner.placement, region, layout);
+            let put = self.put_placement(managed, &mut inner, placement);
+            return Err(put.map_or_else(|refusal| failed(refusal).into(), |()| nothing(0)));
+        };
+        if task.to.as_ref().is_some_and(|layout| old.layout == **layout) {
+            return Err(nothing(0));
+        }
+        // Before anything is made, and before a writer can see that the region moves.
+        managed.extent.reserve_marks(slot).map_err(memory_fault(managed.file)).map_err(failed)?;
+        let new = match &task.to {
+            Some(layout) => {
+                self.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
+                let new = self.make_target(managed, &mut inner, region, layout)?;
+                vec![RegionRecord { fell_back: task.is_urgent, ..new }]
+            }
+            None => self.make_replicas(managed, &mut inner, region)?,
+        };
+        if new.is_empty() {
+            return Err(nothing(0));
+        }
+        // Looked at again: with its replicas forgotten, a region whose own place is lost may have got another.
+        let old = inner.regions[&region].clone();
+        let (ownership, ended, why) = (inner.ownership(), AtomicBool::new(false), Mutex::new(None));
+        let is_sync = task.to.is_none();
+        let going = Arc::new(Going { slot, region, old, new, is_sync, ownership, ended, why });
+        inner.move_slots |= 1 << slot;
+        inner.moving.insert(region, Arc::clone(&going));
+        let chunks = chunks_of(inner.record.region_bytes, 0, inner.record.region_bytes).end() + 1;
+        managed.control.begin_move(region, slot, managed.extent.marks(slot), chunks);
+        drop(inner);
+        self.step("move: begun");
+        Ok(going)
+    }
+
+    /// The move slot to take; an error if the region cannot move now.
+    fn may_begin(&self, inner: &Inner, region: RegionIndex, is_urgent: bool) -> Result<u8, Outcome> {
+        if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
+            return Err(Outcome::Failed("the file was removed".to_owned()));
+        }
+        match inner.record.state {
+            FileState::Live => {}
+            FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
+            // Its maker is the writer who waits.
+            _ if is_urgent => {}
+            _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
+        }
+        if inner.moving.contains_key(&region) {
+            return Err(Outcome::PutBack("an earlier move of the region".to_owned()));
+        }
+        let slot = inner.move_slots.trailing_ones() as u8;
+        if slot >= MOVE_SLOTS {
+            return Err(Outcome::PutBack("other moves of the file".to_owned()));
+        }
+        Ok(slot)
+    }
+
+    /// Room, a durable note that they are nobody's yet, and objects for another copy of the region.
+    fn make_target(
+        &self,
+        managed: &Arc<Managed>,
+        inner: &mut Inner,
+        region: RegionIndex,
+        layout: &Layout,
+    ) -> Result<RegionRecord, NotBegun> {
+        // Now, since what is committed cannot be taken back.
+        managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
+        self.promise_room(inner, region, layout)?;
+        let give_back = |refusal: Refusal| {
+            guard(&self.room).give_back(layout, managed.control.region_bytes());
+            failed(refusal)
+        };
+        let generation = self.reserve_generations(managed, inner, 1).map_err(give_back)? + 1;
+        let generation = moved_generation(generation);
+        let new = RegionRecord { generation, layout: layout.clone(), fell_back: false };
+        let mut changes = Changes::default();
+        changes.put_discard(managed.file, region, generation, &new.layout);
+        self.step("move: before the discard");
+        self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
+        inner.discards.insert((region, generation), new.layout.clone());
+        self.step("move: discard noted");
+        if let Err(unmade) = self.make_objects(managed, inner, &[(region, new.clone())]) {
+            inner.forgotten.push((region, generation));
+            self.moves.freeing.look_at(managed.file);
+            return Err(NotBegun::Over(match unmade.error.into() {
+                Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
+                refusal => failed(refusal),
+            }));
+        }
+        Ok(new)
+    }
+
+    /// Objects for all replicas that the region is to have and has not; none if it has all that it can have now.
+    fn make_replicas(
+        &self,
+        managed: &Arc<Managed>,
+        inner: &mut Inner,
+        region: RegionIndex,
+    ) -> Result<Vec<RegionRecord>, NotBegun> {
+        let wanted = self.wanted_of(inner, region);
+        inner.lacking.remove(&region);
+        let missing: Vec<&Layout> =
+            wanted.iter().filter(|layout| inner.replicas_of(region).all(|had| had.layout != **layout)).collect();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        managed.control.reserve_replicas(region).map_err(|error| failed(error.into()))?;
+        let mut made = Vec::with_capacity(wanted.len());
+        if inner.replicas.contains_key(&region) {
+            // Those there are stay if they are all that there is room for.
+            if !missing.iter().any(|layout| self.has_room(layout, inner.record.region_bytes)) {
+                inner.lacking.insert(region, "no server has room for another replica".to_owned());
+                return Ok(Vec::new());
+            }
+            self.forget_replicas(managed, inner, &[region]).map_err(failed)?;
+            return Err(Outcome::PutBack("the freeing of its former replicas".to_owned()).into());
+        }
+        for layout in &wanted {
+            match self.make_target(managed, inner, region, layout) {
+                Ok(replica) => made.push(replica),
+                Err(NotBegun::Full(_, what) | NotBegun::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
+                    inner.lacking.insert(region, what);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(made)
+    }
+
+    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), NotBegun> {
+        let mut standings = Standings::new(&self.servers);
+        standings.check(layout).map_err(failed)?;
+        let mut room = guard(&self.room);
+        let mut reservation = room.reserve(&standings);
+        match reservation.take(layout, inner.record.region_bytes) {
+            Ok(()) => {
+                reservation.promise();
+                Ok(())
+            }
+            Err(full) => {
+                let what = format!(
+                    "server {} has {} left of the {} that region {region} of {} needs there",
+                    self.cluster.servers[usize::from(full.server.0)].name,
+                    ByteCount(full.left_bytes),
+                    ByteCount(full.asked_bytes),
+                    inner.record.path
+                );
+                Err(NotBegun::Full(full, what))
+            }
+        }
+    }
+
+    /// Removes the objects of a move that did not come to its end.
+    fn throw_away(&self, managed: &Arc<Managed>, region: RegionIndex, new: &RegionRecord) {
+        let (managed, generation, layout) = (Arc::clone(managed), new.generation, new.layout.clone());
+        let discard = Discard { managed, region, generation, layout, uses: Vec::new(), number: None };
+        if self.discard(&discard).is_err() {
+            // Tried again until it is done, and at the next start.
+            self.moves.freeing.add(discard);
+        }
+    }
+
+    pub(super) fn put_placement(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        placement: Placement,
+    ) -> Result<(), Refusal> {
+        if placement != inner.placement {
+            let mut changes = Changes::default();
+            changes.put_placement(managed.file, &placement);
+            self.table.commit(&changes)?;
+            inner.placement = placement;
+        }
+        Ok(())
+    }
+}
+
+fn failed(refusal: Refusal) -> Outcome {
+    Outcome::Failed(refusal.to_string())
+}
+
+/// A move under way; dropped without being committed, it is given up.
+struct Move<'a> {
+    core: &'a Core,
+    managed: &'a Arc<Managed>,
+    going: &'a Arc<Going>,
+    number: MoveNumber,
+    /// Who died inside, and whose writes have been copied since.
+    dead: HashSet<(ProcessSlot, Incarnation)>,
+    /// Servers may have been told that the region lies at its new place.
+    described: bool,
+    committed: bool,
+}
+
+impl Drop for Move<'_> {
+    fn drop(&mut self) {
+        let (managed, going) = (self.managed, self.going);
+        let mut inner = guard(&managed.inner);
+        inner.move_slots &= !(1 << going.slot);
+        if self.committed {
+            return;
+        }
+        if self.described
+            && let Some(place) = inner.regions.get(&going.region)
+        {
+            // Before anybody writes there again.
+            let new_servers = servers_of(going.new.iter().map(|new| &new.layout));
+            if let Err(refusal) = self.core.describe_instead(managed, &inner, (going.region, place), &new_servers) {
+                self.core.state.note(&format!("{}: {refusal}", inner.record.path));
+            }
+        }
+        managed.control.give_up_move(going.region, going.slot);
+        inner.moving.remove(&going.region);
+        drop(inner);
+        self.core.step("move: given up");
+        for new in &going.new {
+            self.core.throw_away(managed, going.region, new);
+        }
+    }
+}
+
+impl Move<'_> {
+    fn run(&mut self, task: &Task) -> Result<(), Stop> {
+        let (core, slots, going) = (self.core, &self.managed.slots, self.going);
+        let mut forgotten = slots.forgotten();
+        if let Drained::Stuck(slot) = self.drain(self.writers(), FIRST_DRAIN) {
+            if going.is_ended() {
+                return Err(Stop::Ended);
+            }
+            return Err(Stop::PutBack(self.stuck(slot)));
+        }
+        core.step("move: drained");
+        // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
+        if !core.clear_region(self.managed, going.region, &|| going.is_ended())? {
+            return Err(if going.is_ended() {
+                Stop::Ended
+            } else {
+                Stop::PutBack("its fragments, which are written all the time".to_owned())
+            });
+        }
+        let copier = Copier::open(core, self.managed, going, &task.copied_bytes)?;
+        let marks = self.managed.extent.marks(going.slot);
+        let (mut rounds, mut seals) = (0, 0);
+        let speed = if task.is_urgent { Speed::AtOnce } else { Speed::Throttled };
+        loop {
+            rounds = self.copy_rounds(&copier, rounds, speed)?;
+            copier.sync()?;
+            core.step("move: copied and synced");
+            if going.is_ended() || !self.managed.control.seal(going.region, going.slot) {
+                return Err(Stop::Ended);
+            }
+            core.moves.note(self.number, MoveState::Sealed);
+            core.step("move: sealed");
+            match self.drain(self.writers(), SEAL_DRAIN * (1 << seals)) {
+                Drained::Stuck(slot) => {
+                    self.unseal()?;
+                    seals += 1;
+                    if seals == MOST_SEALS {
+                        return Err(Stop::PutBack(self.stuck(slot)));
+                    }
+                    // Those who were held up have their turn.
+                    std::thread::sleep(SEAL_DRAIN * seals);
+                    continue;
+                }
+                drained => {
+                    let count = slots.forgotten();
+                    if matches!(drained, Drained::Died) || count != forgotten {
+                        forgotten = count;
+                        marks.mark(0..=usize::MAX);
+                        self.unseal()?;
+                        // Once for each that died: not counted.
+                        rounds = rounds.min(MOST_ROUNDS - 2);
+                        continue;
+                    }
+                }
+            }
+            if rounds < MOST_ROUNDS && copier.time_for(marks.count()) > LONG_SEAL {
+                self.unseal()?;
+                continue;
+            }
+            loop {
+                let taken = marks.take();
+                if taken.iter().any(|word| *word != 0) {
+                    copier.copy(&taken, Speed::AtOnce)?;
+                    copier.sync()?;
+                }
+                core.step("move: whole");
+                core.moves.note(self.number, MoveState::Committing);
+                if self.commit()? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Step 3; returns the number of rounds so far.
+    fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32, speed: Speed) -> Result<u32, Stop> {
+        let marks = self.managed.extent.marks(self.going.slot);
+        let mut before = u32::MAX;
+        loop {
+            let marked = marks.count();
+            let is_shrinking = u64::from(marked) * 5 < u64::from(before) * 4;
+            if rounds > 0 && (rounds >= MOST_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
+                return Ok(rounds);
+            }
+            copier.copy(&marks.take(), speed)?;
+            self.core.step("move: round copied");
+            (before, rounds) = (marked, rounds + 1);
+        }
+    }
+
+    fn writers(&self) -> Vec<Use> {
+        let mut uses = self.managed.slots.uses(self.going.region, self.going.region);
+        uses.retain(|lane| lane.what.direction == Direction::Write);
+        uses
+    }
+
+    fn stuck(&self, slot: ProcessSlot) -> String {
+        format!("process {}, whose I/O does not end", self.core.processes.process_id(slot))
+    }
+
+    fn unseal(&self) -> Result<(), Stop> {
+        if !self.managed.control.unseal(self.going.region, self.going.slot) {
+            return Err(Stop::Ended);
+        }
+        self.core.moves.note(self.number, MoveState::Copying);
+        self.core.step("move: unsealed");
+        Ok(())
+    }
+
+    /// Waits until these uses have ended. The dead count as gone, each once.
+    fn drain(&mut self, mut uses: Vec<Use>, patience: Duration) -> Drained {
+        let (start, mut pause, mut looked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
+        let mut died = false;
+        loop {
+            uses.retain(|lane| self.managed.slots.goes_on(lane));
+            uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
+            if uses.is_empty() {
+                return if died { Drained::Died } else { Drained::Living };
+            }
+            if looked.is_none_or(|looked| looked.elapsed() >= LIFE_CHECK) {
+                for lane in uses.iter().filter(|lane| !self.core.is_alive(lane.slot, lane.incarnation)) {
+                    died |= self.dead.insert((lane.slot, lane.incarnation));
+                }
+                looked = Some(Instant::now());
+                let stopped = uses.iter().find(|lane| is_stopped(self.core.processes.process_id(lane.slot)));
+                if let Some(lane) = stopped.filter(|_| start.elapsed() > STOPPED_DRAIN) {
+                    return Drained::Stuck(lane.slot);
+                }
+                continue;
+            }
+            if start.elapsed() > patience || self.going.is_ended() {
+                return Drained::Stuck(uses[0].slot);
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Step 5. False: something was cut meanwhile and has to be copied again.
+    fn commit(&mut self) -> Result<bool, Stop> {
+        let (core, managed, going) = (self.core, self.managed, self.going);
+        let mut guarded = guard(&managed.inner);
+        let inner = &mut *guarded;
+        let sealed = matches!(
+            managed.control.region(going.region),
+            RegionState::Placed { motion: Motion::Sealed(slot), .. } if slot == going.slot
+        );
+        if inner.freed || going.is_ended() || !sealed {
+            return Err(Stop::Ended);
+        }
+        if managed.extent.marks(going.slot).count() > 0 {
+            return Ok(false);
+        }
+        self.finish_objects(inner)?;
+        if going.is_sync {
+            return self.commit_replicas(inner).map(|()| true);
+        }
+        let (file, region, new) = (managed.file, going.region, going.new[0].clone());
+        let placement = with_layout(&inner.placement, region, &new.layout);
+        let mut changes = Changes::default();
+        changes.put_region(file, region, &new);
+        changes.remove_discard(file, region, new.generation);
+        changes.put_discard(file, region, going.old.generation, &going.old.layout);
+        if placement != inner.placement {
+            changes.put_placement(file, &placement);
+        }
+        self.described = true;
+        let old_servers = servers_of([&going.old.layout]);
+        core.describe_instead(managed, inner, (region, &new), &old_servers)?;
+        core.step("move: before the commit");
+        core.table.commit(&changes).map_err(Refusal::from)?;
+        core.step("move: committed");
+        // It was learnt when the move began, so this cannot fail for want of room.
+        managed.control.publish(file, region, new.generation, &new.layout).map_err(Refusal::from)?;
+        managed.control.let_writers_go_on();
+        inner.placement = placement;
+        inner.discards.remove(&(region, new.generation));
+        inner.discards.insert((region, going.old.generation), going.old.layout.clone());
+        inner.regions.insert(region, new);
+        inner.moving.remove(&region);
+        // Who came in before the word was published may be reading the old place.
+        let uses = managed.slots.uses(region, region);
+        core.step("move: published");
+        core.moves.note(self.number, MoveState::Freeing);
+        core.moves.freeing.add(Discard {
+            managed: Arc::clone(managed),
+            region,
+            generation: going.old.generation,
+            layout: going.old.layout.clone(),
+            uses,
+            number: Some(self.number),
+        });
+        Ok(true)
+    }
+
+    /// The same of a sync: the replicas count from here on.
+    fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
+        let (core, managed, going) = (self.core, self.managed, self.going);
+        let (file, region) = (managed.file, going.region);
+        if let Some(Err(refusal)) = going.new.iter().map(|new| core.check_drained(&new.layout)).find(Result::is_err) {
+            return Err(Stop::PutBack(refusal.to_string()));
+        }
+        let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
+        let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(going.new.iter().map(replica)).collect();
+        let mut changes = Changes::default();
+        for (number, replica) in &replicas {
+            changes.remove_discard(file, region, replica.generation);
+            changes.put_replica(file, region, *number, replica);
+        }
+        core.step("move: before the commit");
+        core.table.commit(&changes).map_err(Refusal::from)?;
+        core.step("move: committed");
+        let shown = replicas.iter().map(|(number, replica)| (*number, replica.generation, &replica.layout));
+        managed.control.show_replicas(file, region, shown).map_err(Refusal::from)?;
+        managed.control.let_writers_go_on();
+        for replica in replicas.values() {
+            inner.discards.remove(&(region, replica.generation));
+        }
+        guard(&core.room).note_replicas();
+        inner.replicas.insert(region, replicas);
+        inner.moving.remove(&region);
+        core.step("move: published");
+        Ok(())
+    }
+
+    /// The new objects get the file's present mode and owner, and end with the file.
+    fn finish_objects(&self, inner: &Inner) -> Result<(), Stop> {
+        let (core, going) = (self.core, self.going);
+        let used = inner.geometry().used_bytes(going.region, self.managed.extent.size_bytes());
+        for new in &going.new {
+            let object = ObjectName { file: self.managed.file, region: going.region, generation: new.generation };
+            let view = new.layout.view();
+            for (turn, stripe) in new.layout.stripes().iter().enumerate() {
+                let server = core.server(stripe.server)?;
+                super::super::truncation::cut_as_owner(server, object, view.object_bytes(turn, used), going.ownership)
+                    .map_err(Refusal::from)?;
+                if inner.ownership() != going.ownership {
+                    server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether none of the process's threads runs, waits or sleeps: it was stopped, and will not go on by itself.
+pub(in super::super) fn is_stopped(process: u64) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    // The state stands behind the name, which may have any characters.
+    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let mut states =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok().and_then(state));
+    states.all(|state| matches!(state, 'T' | 't'))
+}
+
+/// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
+pub(super) fn shares(going: &Going, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
+    let of = |direction, layout: &Layout| {
+        let cycle = layout.view().cycle_bytes();
+        let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
+        layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
+    };
+    let mut shares = of(Direction::Read, &going.old.layout);
+    shares.extend(going.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stopped_process_is_stopped() {
+        assert!(!is_stopped(u64::from(std::process::id())) && !is_stopped(u64::MAX));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+        let begun = Instant::now();
+        while !is_stopped(u64::from(child.id())) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "never stopped");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

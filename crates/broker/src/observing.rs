@@ -1,0 +1,143 @@
+//! Letting others watch what programs access.
+//!
+//! While any connection observes, the control block of every file that is open says so, and processes note their requests in the file's slots
+//! (`shared::recent`). Who observes gets descriptors of that memory and reads it itself: no request of a program costs the broker anything. An
+//! observer's end is the end of its connection, so one that is killed leaves nobody noting in vain.
+
+use super::files::{Managed, memory_fault};
+use super::requests::{Answer, Carried};
+use super::service::Connection;
+use super::{Core, guard};
+use rustix::fs::OFlags;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{ObservedFile, Refusal, Reply};
+use stripewise_store::shared::slots::Slots;
+
+/// Files in one answer; a path has at most 4,096 bytes.
+const FILES_AT_ONCE: usize = 24;
+
+#[derive(Default)]
+pub(super) struct Observing {
+    /// Connections that observe.
+    by: HashSet<u64>,
+    /// The first of them was not there before.
+    anew: bool,
+    /// Files that were open or opened since, by the order in which that was seen.
+    seen: BTreeMap<u64, FileId>,
+    numbers: HashMap<FileId, u64>,
+    last: u64,
+}
+
+impl Observing {
+    fn see(&mut self, managed: &Managed) {
+        if !self.numbers.contains_key(&managed.file) {
+            // One that was watched already, by a predecessor's leave, goes on being so.
+            if self.anew || managed.control.observation().is_none() {
+                managed.control.begin_observation();
+            }
+            self.last += 1;
+            self.numbers.insert(managed.file, self.last);
+            self.seen.insert(self.last, managed.file);
+        }
+    }
+
+    fn forget(&mut self, file: FileId) {
+        if let Some(number) = self.numbers.remove(&file) {
+            self.seen.remove(&number);
+        }
+    }
+}
+
+impl Core {
+    /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
+    /// number `after`.
+    pub(super) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
+        let is_first = {
+            let mut observing = guard(&self.observing);
+            let is_first = observing.by.is_empty();
+            if is_first {
+                observing.anew = anew;
+            }
+            observing.by.insert(connection.id);
+            is_first
+        };
+        if is_first {
+            self.observe_open_files()?;
+        }
+        let later: Vec<(u64, FileId)> = {
+            let observing = guard(&self.observing);
+            observing.seen.range(after.saturating_add(1)..).map(|(number, file)| (*number, *file)).collect()
+        };
+        let (mut files, mut more) = (Vec::new(), false);
+        for (number, file) in later {
+            let Some(record) = self.table.file(file)? else {
+                guard(&self.observing).forget(file);
+                continue;
+            };
+            more = files.len() == FILES_AT_ONCE;
+            if more {
+                break;
+            }
+            files.push(ObservedFile { number, file, path: record.path, region_bytes: record.region_bytes });
+        }
+        let since_ns = self.moves.totals().since_ns;
+        Ok((Reply::Observed { since_ns, files, more }, Vec::new()))
+    }
+
+    /// Files that processes have open already. Those of a predecessor's time need not be loaded: their users never had to ask.
+    fn observe_open_files(&self) -> Result<(), Refusal> {
+        for (file, _) in self.table.all_files()? {
+            let is_open = match self.if_loaded(file) {
+                Some(managed) => !self.users(&managed).is_empty(),
+                None => self.is_open_unloaded(file),
+            };
+            // One that cannot be loaded, since it is just being removed or a server is away, is seen when it is next opened.
+            if is_open && let Ok(managed) = self.managed(file) {
+                guard(&self.observing).see(&managed);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_open_unloaded(&self, file: FileId) -> bool {
+        let Ok(slots) = self.state.open_shared(&format!("{file}.slots"), OFlags::RDWR) else {
+            return false;
+        };
+        let users = Slots::users_of_any_version(&slots).unwrap_or_default();
+        users.into_iter().any(|(slot, incarnation)| self.is_alive(slot, incarnation))
+    }
+
+    /// A client has the file open from now on, or an observer ended: the control block says from here on whether requests are observed.
+    pub(super) fn tell_observers(&self, managed: &Managed) {
+        let mut observing = guard(&self.observing);
+        if !observing.by.is_empty() {
+            observing.see(managed);
+        } else if managed.control.observation().is_some() {
+            // By one that has ended, perhaps together with the broker of its time.
+            managed.control.end_observation();
+        }
+    }
+
+    pub(super) fn no_longer_observes(&self, connection: &Connection) {
+        let files: Vec<FileId> = {
+            let mut observing = guard(&self.observing);
+            if !observing.by.remove(&connection.id) || !observing.by.is_empty() {
+                return;
+            }
+            observing.seen.clear();
+            observing.numbers.drain().map(|(file, _)| file).collect()
+        };
+        // Not under the lock: a file's loading may be waited for, and another observer may have come meanwhile.
+        for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
+            self.tell_observers(&managed);
+        }
+    }
+
+    /// Descriptors of the memory in which the file's requests are noted: those that a reader of the file gets.
+    pub(super) fn memory_to_observe(&self, file: FileId) -> Answer {
+        let memory = self.memory_for_client(file, false).map_err(memory_fault(file))?;
+        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
+        Ok((Reply::Opened { file, writable: false }, along))
+    }
+}

@@ -1,0 +1,278 @@
+//! Placing regions: objects on every server of the layout, then the durable record, then the control block.
+//!
+//! All regions of one request are placed together or none is. Requests on one file are served one at a time, so of many clients that reach
+//! a new region at once the first has it placed and the others find it done. Order against crashes: generation numbers are reserved durably before objects are
+//! made, and objects exist before the record names them; a crash in between leaves objects that no record names, which `check`
+//! finds, and numbers that are never used.
+//!
+//! A server that cannot be used (gone, read-only, not answering, or failing to make an object) is left out, and the region noted as placed elsewhere than planned.
+
+use super::files::{Inner, Managed, RESERVE_FIRST, memory_fault};
+use super::room::Full;
+use super::standing::Standings;
+use super::{Core, guard};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use std::collections::BTreeSet;
+use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
+use stripewise_store::protocol::Refusal;
+use stripewise_store::server::{MAX_ORDINAL, ObjectName, ServerError};
+use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
+
+/// Servers, one after the other, that replicas may have to leave for one request.
+const MOST_TAKEN_BACK: usize = 64;
+
+impl Core {
+    /// Gives every region of `first ..= last` that has none objects.
+    pub(super) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
+        if last.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file: managed.file, region: last }.into());
+        }
+        // Replicas leave before a region is placed elsewhere than planned, or not at all.
+        for _ in 0..MOST_TAKEN_BACK {
+            match self.full_for(managed, first, last)? {
+                Some(full) if self.take_back(&full) => {}
+                _ => break,
+            }
+        }
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file: managed.file });
+        }
+        let missing: Vec<RegionIndex> =
+            (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // Each server can fail the making of objects once, and is left out after that.
+        let mut standings = Standings::new(&self.servers);
+        loop {
+            let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
+            let layouts = self.choose(managed, &inner, &missing, &mut standings)?;
+            let placed = missing.iter().zip(generation + 1..).zip(layouts);
+            let placed: Vec<(RegionIndex, RegionRecord)> = placed
+                .map(|((region, generation), (layout, fell_back))| {
+                    (*region, RegionRecord { generation: Generation(generation), layout, fell_back })
+                })
+                .collect();
+            let made = self.make_objects(managed, &inner, &placed).or_else(|unmade| {
+                let is_new = standings.leave_out(unmade.server, unmade.error);
+                if is_strict(&inner) || !is_new { Err(standings.refusal(unmade.server)) } else { Ok(false) }
+            });
+            let recorded = match made {
+                Ok(true) => self.record(managed, &mut inner, &placed).map(|()| true),
+                result => result,
+            };
+            if !matches!(recorded, Ok(true)) {
+                let mut room = guard(&self.room);
+                for (_, record) in &placed {
+                    room.give_back(&record.layout, inner.record.region_bytes);
+                }
+            }
+            if recorded? {
+                self.note_left_out(&inner, &placed, &standings);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reserves `count` generations and returns the one before the first.
+    pub(super) fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
+        let before = inner.generation;
+        let end = before.checked_add(count).filter(|end| *end <= MAX_ORDINAL).ok_or_else(|| Refusal::TooLarge {
+            what: format!("file {} has used up its generation numbers; copy it to a new file", managed.file),
+        })?;
+        if end > inner.record.generations_reserved {
+            let generations_reserved = end.saturating_add(RESERVE_FIRST);
+            let record = FileRecord { generations_reserved, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.table.commit(&changes)?;
+            inner.record = record;
+        }
+        self.step("place: generations reserved");
+        inner.generation = end;
+        Ok(before)
+    }
+
+    /// Layouts for the regions, each with whether it is another than planned, and promises of room for all of them. A region's own layout goes first, then
+    /// the fallback; either without the servers that cannot be used.
+    fn choose(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        missing: &[RegionIndex],
+        standings: &mut Standings<'_>,
+    ) -> Result<Vec<(Layout, bool)>, Refusal> {
+        let region_bytes = inner.record.region_bytes;
+        let mut own = Vec::with_capacity(missing.len());
+        for region in missing {
+            let planned = inner.placement.layout_of(*region);
+            // The same as of the region before, nearly always.
+            match own.last() {
+                Some((before, chosen)) if *before == planned => own.push((planned, Clone::clone(chosen))),
+                _ => own.push((planned, self.choice(inner, standings, planned, false)?)),
+            }
+        }
+        let mut fallback: Option<(Layout, bool)> = None;
+        loop {
+            // The room stays locked until its promises are made, or another file could be promised the same bytes. No server is asked meanwhile.
+            let mut room = guard(&self.room);
+            let mut reservation = room.reserve(standings);
+            let mut chosen: Vec<(Layout, bool)> = Vec::with_capacity(missing.len());
+            let mut full = None;
+            for (region, (_, own)) in missing.iter().zip(&own) {
+                let mut candidates = std::iter::once(own).chain(&fallback);
+                match candidates.find(|(layout, _)| {
+                    reservation
+                        .take(layout, region_bytes)
+                        .inspect_err(|met| {
+                            full = Some((*region, met.clone()));
+                        })
+                        .is_ok()
+                }) {
+                    Some(taken) => chosen.push(taken.clone()),
+                    None => break,
+                }
+            }
+            if chosen.len() == missing.len() {
+                // Now, since what is published cannot be taken back: whoever sees it may write there at once.
+                for (region, (layout, _)) in missing.iter().zip(&chosen) {
+                    managed.control.learn(managed.file, *region, layout)?;
+                    managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
+                }
+                reservation.promise();
+                return Ok(chosen);
+            }
+            drop(room);
+            match (fallback, full) {
+                (None, _) => {
+                    fallback = Some(self.choice(inner, standings, inner.placement.fallback_layout(), true)?);
+                }
+                (Some(_), full) => return Err(self.no_space(inner, full)),
+            }
+        }
+    }
+
+    /// `planned` as it can be used now, and whether that is another layout. What is brought in goes where it was planned or not at all.
+    fn choice(
+        &self,
+        inner: &Inner,
+        standings: &mut Standings<'_>,
+        planned: &Layout,
+        is_fallback: bool,
+    ) -> Result<(Layout, bool), Refusal> {
+        let wanted = self.avoiding(planned);
+        if is_strict(inner) {
+            standings.check(&wanted)?;
+        }
+        let usable = self.usable(standings, planned, &BTreeSet::new())?;
+        let is_another = usable != wanted || is_fallback;
+        Ok((usable, is_another))
+    }
+
+    fn no_space(&self, inner: &Inner, full: Option<(RegionIndex, Full)>) -> Refusal {
+        let Some((region, full)) = full else {
+            return Refusal::NoSpace { what: format!("for another region of {}", inner.record.path) };
+        };
+        Refusal::NoSpace {
+            what: format!(
+                "server {} has {} left of the {} that region {region} of {} needs there, and the fallback does not fit either",
+                self.cluster.servers[usize::from(full.server.0)].name,
+                ByteCount(full.left_bytes),
+                ByteCount(full.asked_bytes),
+                inner.record.path
+            ),
+        }
+    }
+
+    /// For who looks into the log: `check` finds the regions.
+    fn note_left_out(&self, inner: &Inner, placed: &[(RegionIndex, RegionRecord)], standings: &Standings<'_>) {
+        let elsewhere = placed.iter().filter(|(_, record)| record.fell_back).count();
+        if elsewhere > 0 {
+            for fault in standings.faults() {
+                self.state
+                    .note(&format!("{elsewhere} regions of {} were placed elsewhere: {fault}", inner.record.path));
+            }
+        }
+    }
+
+    /// Makes all objects (true), or, when one fails, none. That the servers are there was asked before: a server whose directory is gone may still be reached
+    /// through a descriptor of it, and nothing new is to land there.
+    pub(super) fn make_objects(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        placed: &[(RegionIndex, RegionRecord)],
+    ) -> Result<bool, Unmade> {
+        let objects = || {
+            placed.iter().flat_map(|(region, record)| {
+                let name = ObjectName { file: managed.file, region: *region, generation: record.generation };
+                record.layout.stripes().iter().map(move |stripe| (stripe.server, name))
+            })
+        };
+        let backend = |server: ServerId| self.servers[usize::from(server.0)].as_ref();
+        for (count, (server, object)) in objects().enumerate() {
+            if let Err(error) = backend(server).create(object, inner.ownership()) {
+                for (server, object) in objects().take(count) {
+                    // One that stays is an orphan, which `check` finds; its name is not used again.
+                    let _ = backend(server).remove(object);
+                }
+                return Err(Unmade { server, error });
+            }
+        }
+        self.step("place: objects made");
+        Ok(true)
+    }
+
+    fn record(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        placed: &[(RegionIndex, RegionRecord)],
+    ) -> Result<(), Refusal> {
+        self.describe_placed(managed, inner, placed)?;
+        self.step("place: described");
+        let mut changes = Changes::default();
+        for (region, record) in placed {
+            changes.put_region(managed.file, *region, record);
+        }
+        self.table.commit(&changes)?;
+        self.step("place: recorded");
+        for (region, record) in placed {
+            managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
+            inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
+            inner.regions.insert(*region, record.clone());
+        }
+        if placed.iter().any(|(region, _)| self.lacks_replicas(inner, *region)) {
+            self.watch_for_idleness(managed.file);
+        }
+        Ok(())
+    }
+
+    /// The server that has no room for the regions' own layouts, if there are replicas that could leave it.
+    fn full_for(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<Option<Full>, Refusal> {
+        let inner = guard(&managed.inner);
+        if !guard(&self.room).has_replicas() {
+            return Ok(None);
+        }
+        let mut standings = Standings::new(&self.servers);
+        let missing = || (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region));
+        let own =
+            missing().map(|region| self.usable(&mut standings, inner.placement.layout_of(region), &BTreeSet::new()));
+        let own = own.collect::<Result<Vec<Layout>, Refusal>>()?;
+        let mut room = guard(&self.room);
+        let mut reservation = room.reserve(&standings);
+        Ok(own.iter().find_map(|own| reservation.take(own, inner.record.region_bytes).err()))
+    }
+}
+
+/// Objects that were not made because of one server.
+pub(super) struct Unmade {
+    pub(super) server: ServerId,
+    pub(super) error: ServerError,
+}
+
+/// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.
+fn is_strict(inner: &Inner) -> bool {
+    matches!(inner.record.state, FileState::Importing { .. })
+}

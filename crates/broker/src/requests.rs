@@ -1,0 +1,396 @@
+//! What each request means, and what it needs of the connection that sends it.
+
+use super::files::{Inner, Managed};
+use super::name_changes::Asked;
+use super::proof::{Granted, Proof};
+use super::service::Connection;
+use super::{Core, guard};
+use crate::rmt::FileState;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use stripewise_layout::{FileId, Placement, ServerId};
+use stripewise_store::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
+use stripewise_store::server::{ObjectHandle, ObjectName, Ownership, ServerError};
+use stripewise_store::shared::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
+
+/// A descriptor that goes along with a reply.
+pub(super) enum Carried {
+    Own(OwnedFd),
+    /// Must never be closed in this process.
+    Kept(BorrowedFd<'static>),
+}
+
+impl AsFd for Carried {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Carried::Own(descriptor) => descriptor.as_fd(),
+            Carried::Kept(descriptor) => *descriptor,
+        }
+    }
+}
+
+/// The client that a request is carried out for.
+pub(super) struct Requester<'a>(pub(super) &'a Connection);
+
+impl Requester<'_> {
+    /// Whether it could still be told of the end: neither has its connection ended nor its process.
+    pub(super) fn is_there(&self, core: &Core) -> bool {
+        let claim = guard(&self.0.client).claim;
+        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| core.is_alive(slot, incarnation))
+    }
+
+    /// The process and its number for the truncation that it asks for, if it numbers them.
+    pub(super) fn truncation(&self, core: &Core) -> Option<(ProcessSlot, Incarnation, u64)> {
+        let (slot, incarnation) = guard(&self.0.client).claim?;
+        let number = core.processes.truncation_asked(slot);
+        (number != 0).then_some((slot, incarnation, number))
+    }
+}
+
+/// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
+/// told of.
+pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
+    match request {
+        Request::Hello { .. }
+        | Request::Claimed { .. }
+        | Request::Open { .. }
+        | Request::Linked { .. }
+        | Request::Abandon { .. }
+        | Request::Attributes { .. }
+        | Request::Close { .. }
+        | Request::EndNameChange { .. } => true,
+        Request::Create { .. }
+        | Request::BeginNameChange { .. }
+        | Request::Place { .. }
+        | Request::Rescue { .. }
+        | Request::Pin { .. }
+        | Request::Truncate { .. }
+        | Request::Tidy { .. }
+        | Request::Fragments { .. }
+        | Request::Flush { .. }
+        | Request::Sync { .. }
+        | Request::OpenObject { .. }
+        | Request::Find
+        | Request::IsExpected { .. }
+        | Request::Admin(_) => false,
+    }
+}
+
+/// A reply with the descriptors that go along.
+pub(super) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
+
+fn done() -> Answer {
+    Ok((Reply::Done, Vec::new()))
+}
+
+impl Core {
+    pub(super) fn answer(
+        &self,
+        connection: &Connection,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> (Reply, Vec<Carried>) {
+        self.try_answer(connection, request, descriptors)
+            .unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new()))
+    }
+
+    fn try_answer(&self, connection: &Connection, request: Request, descriptors: Vec<OwnedFd>) -> Answer {
+        let greeted = guard(&connection.client).greeted;
+        if !greeted && !matches!(request, Request::Hello { .. }) {
+            return Err(Refusal::Invalid { what: "say Hello first".to_owned() });
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut proof = || {
+            let descriptor = descriptors
+                .next()
+                .ok_or_else(|| Refusal::Invalid { what: "the request needs the stub's descriptor".to_owned() })?;
+            Proof::new(descriptor)
+        };
+        match request {
+            Request::Hello { version } => self.hello(connection, version),
+            Request::Claimed { slot, incarnation } => {
+                if slot >= MAX_PROCESSES {
+                    return Err(Refusal::Invalid { what: format!("process slot {slot} of {MAX_PROCESSES}") });
+                }
+                guard(&connection.client).claim = Some((ProcessSlot(slot), Incarnation(incarnation)));
+                done()
+            }
+            Request::Open { file } => {
+                let proof = proof()?;
+                self.open_file(connection, file, &proof)
+            }
+            Request::Create { path } => {
+                let proof = proof()?;
+                let placement = self.placement_for(&path)?;
+                let managed = self.create(&proof, &path, placement, FileState::Creating, None)?;
+                self.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
+            }
+            Request::Linked { file } => {
+                needs_write(connection, file)?;
+                self.linked(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Abandon { file } => {
+                self.abandon(connection, file)?;
+                done()
+            }
+            Request::Place { file, first, last } => {
+                needs_write(connection, file)?;
+                self.place(&*self.managed(file)?, first, last)?;
+                done()
+            }
+            Request::Rescue { file, region, generation, server } => {
+                needs_write(connection, file)?;
+                self.server(ServerId(server))?;
+                self.move_from_full(&self.managed(file)?, region, generation, ServerId(server))?;
+                done()
+            }
+            Request::Pin { file, first, last } => {
+                needs_write(connection, file)?;
+                self.pin(&*self.managed(file)?, first, last)?;
+                done()
+            }
+            Request::Truncate { file, size_bytes } => {
+                needs_write(connection, file)?;
+                self.truncate(&*self.managed(file)?, size_bytes, &Requester(connection))?;
+                done()
+            }
+            Request::Tidy { file } => {
+                needs_write(connection, file)?;
+                self.tidy(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Fragments { file } => {
+                let granted = needs_open(connection, file)?;
+                self.fragments_for(&*self.managed(file)?, granted)
+            }
+            Request::Flush { file } => {
+                needs_open(connection, file)?;
+                self.flush(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Sync { file } => {
+                needs_open(connection, file)?;
+                self.sync(&*self.managed(file)?)?;
+                done()
+            }
+            Request::Attributes { file } => {
+                let proof = proof()?;
+                let managed = self.identify(file, &proof)?;
+                self.follow_stub(&managed, &mut guard(&managed.inner), &proof)?;
+                done()
+            }
+            Request::Close { file } => {
+                guard(&connection.client).opened.remove(&file);
+                if let Some(managed) = self.if_loaded(file) {
+                    self.left(&managed, connection.id);
+                    self.after_close(&managed)?;
+                }
+                done()
+            }
+            Request::BeginNameChange { number, call, source, target, victim, mover } => {
+                let asked = Asked { call, source, target, victim, mover };
+                self.begin_name_change(connection, number, asked, &mut proof)?;
+                done()
+            }
+            Request::EndNameChange { number, done: is_done } => {
+                self.end_name_change(number, is_done, proof().ok())?;
+                done()
+            }
+            Request::OpenObject { file, region, generation, server } => {
+                let granted = needs_open(connection, file)?;
+                let object = ObjectName { file, region, generation };
+                let handle = self.open_object(object, ServerId(server), granted)?;
+                Ok((Reply::Object, vec![Carried::Own(handle)]))
+            }
+            Request::Find => Ok((self.find(&proof()?)?, Vec::new())),
+            Request::IsExpected { path } => {
+                let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
+            }
+            Request::Admin(request) => {
+                let user = rustix::process::geteuid();
+                if !connection.peer.uid.is_root() && connection.peer.uid != user {
+                    return Err(Refusal::NotPermitted);
+                }
+                self.admin(connection, request, &mut proof)
+            }
+        }
+    }
+
+    fn hello(&self, connection: &Connection, version: u32) -> Answer {
+        if version != PROTOCOL_VERSION {
+            return Err(Refusal::Version { broker: PROTOCOL_VERSION, client: version });
+        }
+        guard(&connection.client).greeted = true;
+        let copy = |descriptor: rustix::fd::BorrowedFd<'_>| {
+            rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
+                .map_err(|errno| Refusal::Table { what: format!("descriptors of shared memory: {errno}") })
+        };
+        let mut along = vec![Carried::Kept(self.processes.descriptor())];
+        if let Some(stations) = &self.stations {
+            along.push(Carried::Own(copy(stations.as_fd())?));
+        }
+        let servers = self.cluster.servers.iter().zip(&self.read_costs).map(|(server, read_cost)| ServerInfo {
+            name: server.name.clone(),
+            class: server.class,
+            url: server.url.to_string(),
+            read_cost: *read_cost,
+        });
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let welcome = Reply::Welcome {
+            cluster: self.cluster.id.clone(),
+            servers: servers.collect(),
+            managed: names.managed(),
+            expected: names.expected(),
+        };
+        Ok((welcome, along))
+    }
+
+    fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
+        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
+            what: format!("{path} is neither below a managed directory nor in a plan"),
+        })
+    }
+
+    /// The answer to an open: from now on the connection counts as having the file open.
+    pub(super) fn opened(
+        &self,
+        connection: &Connection,
+        managed: &Managed,
+        inner: &mut Inner,
+        granted: Granted,
+    ) -> Answer {
+        let file = managed.file;
+        let memory = self
+            .memory_for_client(file, granted.writable)
+            .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        // Before the client gets it, so that none of its requests is missed.
+        self.tell_observers(managed);
+        guard(&connection.client).opened.entry(file).or_default().add(granted);
+        inner.openers.insert(connection.id);
+        if granted.writable {
+            inner.writers.insert(connection.id);
+        }
+        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
+        Ok((Reply::Opened { file, writable: granted.writable }, along))
+    }
+
+    fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
+        needs_write(connection, file)?;
+        let managed = self.managed(file)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Ok(());
+        }
+        if !matches!(inner.record.state, FileState::Creating | FileState::Importing { .. }) {
+            return Err(Refusal::Invalid { what: format!("file {file} is no longer being made; nothing was removed") });
+        }
+        guard(&connection.client).opened.remove(&file);
+        inner.openers.remove(&connection.id);
+        inner.holder = None;
+        self.free(&managed, &mut inner)
+    }
+
+    fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {
+        let managed = self.managed(object.file)?;
+        // Held, so that the mode is not changed by two at once.
+        let inner = guard(&managed.inner);
+        let backend = self.server(server)?;
+        let open = || {
+            let handle = backend.open(object, granted.writable)?;
+            if granted.readable || !granted.writable {
+                return Ok(handle.descriptor);
+            }
+            // The broker may read what the client, whose descriptor is for writing only, may not.
+            let path = format!("/proc/self/fd/{}", handle.descriptor.as_raw_fd());
+            rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|source| ServerError::Os {
+                server: backend.name().to_owned(),
+                action: "opening an object for writing only",
+                source,
+            })
+        };
+        match open() {
+            Err(ServerError::Denied { .. }) => {
+                let ownership = inner.ownership();
+                backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+                let opened = open();
+                backend.set_ownership(object, ownership)?;
+                Ok(opened?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Opens an object for the broker itself, which may have to change its mode for the moment.
+    pub(super) fn open_as_owner(
+        &self,
+        managed: &Managed,
+        object: ObjectName,
+        server: ServerId,
+        writable: bool,
+    ) -> Result<ObjectHandle, ServerError> {
+        let backend = self.servers[usize::from(server.0)].as_ref();
+        match backend.open(object, writable) {
+            Err(ServerError::Denied { .. }) => {
+                let inner = guard(&managed.inner);
+                let ownership = inner.ownership();
+                backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+                let opened = backend.open(object, writable);
+                backend.set_ownership(object, ownership)?;
+                opened
+            }
+            result => result,
+        }
+    }
+
+    /// The client is gone, or closed its connection: its files may have lost their last user.
+    pub(super) fn connection_ended(&self, connection: &Connection) {
+        self.no_longer_observes(connection);
+        self.leave_name_changes(connection.id);
+        let (claim, files) = {
+            let mut client = guard(&connection.client);
+            let mut files = std::mem::take(&mut client.held);
+            files.extend(std::mem::take(&mut client.opened).into_keys());
+            (client.claim.take(), files)
+        };
+        if let Some((slot, incarnation)) = claim {
+            self.processes.forget_reads(slot, incarnation);
+        }
+        for file in files {
+            let Some(managed) = self.if_loaded(file) else { continue };
+            self.left(&managed, connection.id);
+            let was_holder = {
+                let mut inner = guard(&managed.inner);
+                let was = inner.holder == Some(connection.id);
+                if was {
+                    inner.holder = None;
+                }
+                was
+            };
+            if was_holder {
+                self.abandoned_by_holder(&managed);
+            }
+            let died_writing = claim.is_some_and(|(slot, _)| {
+                managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
+            });
+            if died_writing && let Err(refusal) = self.tidy(&managed) {
+                self.state.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
+            }
+            // A process that is just dying may still hold its lock.
+            if !self.after_close(&managed).unwrap_or(false) {
+                self.doubt(file);
+            }
+        }
+    }
+}
+
+/// What the descriptors that the connection has shown of the file permit; an error if it has shown none.
+fn needs_open(connection: &Connection, file: FileId) -> Result<Granted, Refusal> {
+    guard(&connection.client).opened.get(&file).copied().ok_or(Refusal::NotPermitted)
+}
+
+fn needs_write(connection: &Connection, file: FileId) -> Result<(), Refusal> {
+    if needs_open(connection, file)?.writable { Ok(()) } else { Err(Refusal::NotPermitted) }
+}

@@ -1,0 +1,375 @@
+//! What the values of the table say: maps with numbered fields in [CBOR](https://www.rfc-editor.org/rfc/rfc8949).
+//!
+//! A field keeps its number for ever. A new one gets a number that was never used and is optional or has a default, so that it needs no
+//! version of the table: earlier records are read without it, and a stripewise that does not know it drops it when it writes the record
+//! again. Where that would lose something, the head's `needs` names the feature, and such a stripewise refuses the table.
+
+use super::RmtError;
+use super::keys::describe;
+use minicbor::{Decode, Encode};
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, Run, ServerId};
+use stripewise_store::protocol::WantedReplicas;
+
+/// Identity of a file's stub, or of an ordinary file: where it stands in the kernel's eyes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Inode {
+    #[n(0)]
+    pub device: u64,
+    #[n(1)]
+    pub inode: u64,
+    /// Time of birth in ns since 1970; 0 where the file system does not say. An inode number is used again, with another birth.
+    #[n(2)]
+    pub born_ns: u64,
+}
+
+impl Inode {
+    /// Whether both are the same file: a birth that only one of them knows decides nothing.
+    #[must_use]
+    pub fn is(&self, other: &Inode) -> bool {
+        let born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
+        self.device == other.device && self.inode == other.inode && born
+    }
+}
+
+/// Where a managed file is in its life.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub enum FileState {
+    /// The stub has no name yet.
+    #[n(0)]
+    Creating,
+    #[n(1)]
+    Live,
+    /// `apply` copies an ordinary file in; `temporary` is the stub's name meanwhile. `complete` once the data is in place and synced.
+    #[n(2)]
+    Importing {
+        #[n(0)]
+        original: Inode,
+        #[n(1)]
+        temporary: String,
+        #[n(2)]
+        complete: bool,
+    },
+    /// `release` copies it out to `temporary`.
+    #[n(3)]
+    Releasing {
+        #[n(0)]
+        copy: Inode,
+        #[n(1)]
+        temporary: String,
+    },
+    /// No name is left; freed with the last user.
+    #[n(4)]
+    Unlinked,
+}
+
+/// What the table says of one file.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct FileRecord {
+    /// Where the stub stood when last heard of: a hint.
+    #[n(0)]
+    pub path: String,
+    #[n(1)]
+    pub stub: Inode,
+    /// Boot of the host when `stub.device` was seen: device numbers may differ after the next one.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub boot: [u8; 16],
+    #[n(3)]
+    pub region_bytes: u64,
+    /// The durable size; while processes use the file, the shared extent knows more.
+    #[n(4)]
+    pub size_bytes: u64,
+    /// Every generation up to this may have been used.
+    #[n(5)]
+    pub generations_reserved: u32,
+    /// Objects of generations up to this have durable names. A later one that a power failure took held nothing that was ever synced.
+    #[n(6)]
+    pub generations_synced: u32,
+    #[n(7)]
+    pub state: FileState,
+    /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
+    #[n(8)]
+    pub cutting_to_bytes: Option<u64>,
+    /// A server may hold bytes beyond the file's size, since it failed when they were to be cut: again at the next occasion.
+    #[cbor(n(9), default)]
+    pub has_leftovers: bool,
+    /// As last applied to the objects.
+    #[n(10)]
+    pub mode: u32,
+    #[n(11)]
+    pub uid: u32,
+    #[n(12)]
+    pub gid: u32,
+    #[n(13)]
+    pub created_ns: u64,
+    /// Room for the number of the file's owner among several brokers; 0 while there is one.
+    #[cbor(n(14), default)]
+    pub epoch: u64,
+    /// Directory that the stub's name was last seen in.
+    #[n(15)]
+    pub parent: Option<Inode>,
+    /// The managed directory above the stub, free of symbolic links.
+    #[n(16)]
+    pub root: Option<String>,
+    /// Servers hold descriptions of all its regions. Those of files of earlier versions are written when the file is first loaded.
+    #[cbor(n(17), default)]
+    pub is_described: bool,
+    /// Directories above that one, the nearest first.
+    #[cbor(n(18), default)]
+    pub above: Vec<Inode>,
+}
+
+/// Where one region lies.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct RegionRecord {
+    #[cbor(n(0), with = "generation")]
+    pub generation: Generation,
+    #[cbor(n(1), with = "layout")]
+    pub layout: Layout,
+    /// Its own layout had no room.
+    #[cbor(n(2), default)]
+    pub fell_back: bool,
+}
+
+/// One more copy of a region, equal to its place.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct ReplicaRecord {
+    #[cbor(n(0), with = "generation")]
+    pub generation: Generation,
+    #[cbor(n(1), with = "layout")]
+    pub layout: Layout,
+}
+
+/// The object that takes small parts of a file's requests to one disk. It may hold what the disk has not: as long as the file's table of fragments
+/// is of this boot. Otherwise it is worth nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct LogRecord {
+    /// Server that holds it.
+    #[cbor(n(0), with = "server")]
+    pub on: ServerId,
+    #[cbor(n(1), with = "generation")]
+    pub generation: Generation,
+}
+
+/// Whose table it is. Regions name servers by number, so the order of names is part of it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct ClusterRecord {
+    #[n(0)]
+    pub id: String,
+    #[n(1)]
+    pub servers: Vec<String>,
+}
+
+/// What all the other records add up to; replaced with every transaction.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct HeadRecord {
+    /// Number of records, without this one.
+    #[n(0)]
+    pub records: u64,
+    /// Sum modulo 2^128 of the records' 128-bit hashes, little-endian.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub digest: [u8; 16],
+    /// Grows with every transaction.
+    #[n(2)]
+    pub transactions: u64,
+    /// Features without which nobody may change this table.
+    #[cbor(n(3), default)]
+    pub needs: Vec<String>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct PlacementRecord {
+    #[n(0)]
+    region_bytes: u64,
+    #[cbor(n(1), with = "layouts")]
+    layouts: Vec<Layout>,
+    /// Number of regions and of their layout.
+    #[n(2)]
+    runs: Vec<(u32, u32)>,
+    #[n(3)]
+    beyond: u32,
+    #[n(4)]
+    fallback: u32,
+}
+
+impl From<&Placement> for PlacementRecord {
+    fn from(placement: &Placement) -> Self {
+        Self {
+            region_bytes: placement.region_size.0,
+            layouts: placement.layouts.clone(),
+            runs: placement.runs.iter().map(|run| (run.regions, run.layout)).collect(),
+            beyond: placement.beyond,
+            fallback: placement.fallback,
+        }
+    }
+}
+
+impl From<PlacementRecord> for Placement {
+    fn from(record: PlacementRecord) -> Self {
+        Self {
+            region_size: stripewise_layout::ByteCount(record.region_bytes),
+            layouts: record.layouts,
+            runs: record.runs.into_iter().map(|(regions, layout)| Run { regions, layout }).collect(),
+            beyond: record.beyond,
+            fallback: record.fallback,
+        }
+    }
+}
+
+/// Objects that belong to no region.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct DiscardRecord {
+    #[cbor(n(0), with = "layout")]
+    pub(super) layout: Layout,
+}
+
+/// The further copies that a file's regions are to have.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct WantedRecord {
+    #[n(0)]
+    replicas: Vec<ReplicasRecord>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct ReplicasRecord {
+    #[cbor(n(0), with = "region")]
+    first: RegionIndex,
+    #[n(1)]
+    regions: u32,
+    #[cbor(n(2), with = "layout")]
+    layout: Layout,
+}
+
+impl WantedRecord {
+    pub(super) fn new(wanted: impl IntoIterator<Item = WantedReplicas>) -> Self {
+        let record = |WantedReplicas { first, regions, layout }| ReplicasRecord { first, regions, layout };
+        Self { replicas: wanted.into_iter().map(record).collect() }
+    }
+
+    pub(super) fn into_wanted(self) -> Vec<WantedReplicas> {
+        let wanted = |ReplicasRecord { first, regions, layout }| WantedReplicas { first, regions, layout };
+        self.replicas.into_iter().map(wanted).collect()
+    }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct InodeRecord {
+    #[cbor(n(0), with = "file")]
+    pub(super) file: FileId,
+}
+
+/// Whether fragments of a file go to SSDs.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct FragmentsRecord {
+    #[n(0)]
+    pub(super) on: bool,
+}
+
+pub(super) fn encode<T: Encode<()>>(record: &T) -> Vec<u8> {
+    minicbor::to_vec(record).expect("memory takes all")
+}
+
+/// Exactly one record of this kind.
+pub(super) fn decode<T: for<'b> Decode<'b, ()>>(key: &[u8], bytes: &[u8]) -> Result<T, RmtError> {
+    let damaged = |what: String| RmtError::Damaged { key: describe(key), what };
+    let mut decoder = minicbor::Decoder::new(bytes);
+    let record = decoder.decode().map_err(|error| damaged(error.to_string()))?;
+    match bytes.len() - decoder.position() {
+        0 => Ok(record),
+        more => Err(damaged(format!("{more} bytes follow the record"))),
+    }
+}
+
+/// How the newtypes of the layout stand in records: as their numbers.
+macro_rules! number {
+    ($module:ident, $type:path, $method:ident) => {
+        pub(super) mod $module {
+            use minicbor::encode::Write;
+            use minicbor::{Decoder, Encoder};
+
+            pub(in crate::rmt) fn encode<C, W: Write>(
+                value: &$type,
+                encoder: &mut Encoder<W>,
+                _: &mut C,
+            ) -> Result<(), minicbor::encode::Error<W::Error>> {
+                encoder.$method(value.0)?.ok()
+            }
+
+            pub(in crate::rmt) fn decode<C>(
+                decoder: &mut Decoder<'_>,
+                _: &mut C,
+            ) -> Result<$type, minicbor::decode::Error> {
+                decoder.$method().map($type)
+            }
+        }
+    };
+}
+
+number!(file, stripewise_layout::FileId, u64);
+number!(generation, stripewise_layout::Generation, u32);
+number!(region, stripewise_layout::RegionIndex, u32);
+number!(server, stripewise_layout::ServerId, u16);
+
+/// A layout: an array of server and stripe size in turn.
+mod layout {
+    use minicbor::decode::Error;
+    use minicbor::encode::Write;
+    use minicbor::{Decoder, Encoder};
+    use stripewise_layout::{Layout, MAX_SERVERS_PER_LAYOUT, ServerId};
+
+    pub(super) fn encode<C, W: Write>(
+        layout: &Layout,
+        encoder: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        encoder.array(2 * layout.stripes().len() as u64)?;
+        for stripe in layout.stripes() {
+            encoder.u16(stripe.server.0)?.u32(stripe.size_bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode<C>(decoder: &mut Decoder<'_>, _: &mut C) -> Result<Layout, Error> {
+        let length = decoder.array()?.filter(|length| length % 2 == 0 && *length <= 2 * MAX_SERVERS_PER_LAYOUT as u64);
+        let count = length.ok_or_else(|| Error::message("a layout that is no list of pairs"))? / 2;
+        let mut pairs = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            pairs.push((ServerId(decoder.u16()?), decoder.u32()?));
+        }
+        Layout::new(pairs).map_err(|error| Error::message(error.to_string()))
+    }
+}
+
+mod layouts {
+    use minicbor::decode::Error;
+    use minicbor::encode::Write;
+    use minicbor::{Decoder, Encoder};
+    use stripewise_layout::Layout;
+
+    pub(super) fn encode<C, W: Write>(
+        layouts: &[Layout],
+        encoder: &mut Encoder<W>,
+        context: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        encoder.array(layouts.len() as u64)?;
+        layouts.iter().try_for_each(|layout| super::layout::encode(layout, encoder, context))
+    }
+
+    pub(super) fn decode<C>(decoder: &mut Decoder<'_>, context: &mut C) -> Result<Vec<Layout>, Error> {
+        let count = decoder.array()?.ok_or_else(|| Error::message("layouts without their number"))?;
+        (0..count).map(|_| super::layout::decode(decoder, context)).collect()
+    }
+}

@@ -1,0 +1,303 @@
+//! The socket, the connections, and the threads that serve them.
+//!
+//! All worker threads wait on one epoll set whose entries fire once and are armed again when their packet is answered: a connection
+//! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
+//! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
+
+use super::proof::Granted;
+use super::requests::is_heard_of_the_gone;
+use super::{BrokerError, Core, guard};
+use rustix::event::{EventfdFlags, epoll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::UCred;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use stripewise_layout::FileId;
+use stripewise_store::packet::{self, PacketError};
+use stripewise_store::protocol::{Refusal, Reply, Request};
+use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+
+const WAKE: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
+/// Idle threads kept.
+const SPARE_THREADS: usize = 4;
+/// Beyond this, requests wait for a thread.
+const MAX_THREADS: usize = 128;
+/// A peer that does not take its answer for this long is given up.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
+/// How often files whose users may have died unheard are looked at.
+const DOUBT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// One client's connection, and what the client has shown on it.
+pub(super) struct Connection {
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    pub(super) peer: UCred,
+    /// Of the peer, once they were asked for.
+    pub(super) groups: OnceLock<Vec<u32>>,
+    pub(super) client: Mutex<Client>,
+}
+
+impl Connection {
+    /// Whether the client has closed the connection, or died.
+    pub(super) fn has_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
+            && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Client {
+    pub(super) greeted: bool,
+    pub(super) claim: Option<(ProcessSlot, Incarnation)>,
+    /// Files opened here, and for what.
+    pub(super) opened: HashMap<FileId, Granted>,
+    /// Files that this client has held for itself, whether it has them open or not.
+    pub(super) held: HashSet<FileId>,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    listener: OwnedFd,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+    stopping: AtomicBool,
+    idle: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+pub(super) struct Service {
+    shared: Arc<Shared>,
+    sweeper: JoinHandle<()>,
+}
+
+impl Service {
+    pub(super) fn start(core: Arc<Core>, listener: OwnedFd) -> Result<Self, BrokerError> {
+        let fault = |action| move |source| BrokerError::Os { action, source };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault("making an epoll set"))?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(fault("making an eventfd"))?;
+        rustix::io::ioctl_fionbio(&listener, true).map_err(fault("preparing the socket"))?;
+        let add = |source: &OwnedFd, number, flags| {
+            epoll::add(&epoll, source, epoll::EventData::new_u64(number), flags).map_err(fault("filling the epoll set"))
+        };
+        add(&wake, WAKE, epoll::EventFlags::IN)?;
+        add(&listener, LISTENER, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        let shared = Arc::new(Shared {
+            core,
+            epoll,
+            wake,
+            listener,
+            connections: Mutex::default(),
+            next: AtomicU64::new(FIRST_CONNECTION),
+            stopping: AtomicBool::new(false),
+            idle: AtomicUsize::new(0),
+            threads: Mutex::default(),
+        });
+        let thread_fault = |error: std::io::Error| BrokerError::Os {
+            action: "starting a thread",
+            source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+        };
+        let sweeping = Arc::clone(&shared);
+        let sweeper = std::thread::Builder::new()
+            .name("stripewise-sweep".into())
+            .spawn(move || sweeping.sweep())
+            .map_err(thread_fault)?;
+        for _ in 0..SPARE_THREADS {
+            Shared::add_thread(&shared).map_err(thread_fault)?;
+        }
+        Ok(Self { shared, sweeper })
+    }
+
+    /// Ends the threads once their requests are answered, and closes all connections.
+    pub(super) fn stop(self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Stays readable, so every thread sees it.
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        loop {
+            // Taken one by one: a thread that was just started may still add itself.
+            let Some(thread) = guard(&self.shared.threads).pop() else { break };
+            let _ = thread.join();
+        }
+        // Through the lock: the sweeper is either before its look at `stopping` or already waiting.
+        drop(guard(&self.shared.core.doubtful));
+        self.shared.core.doubt.notify_all();
+        let _ = self.sweeper.join();
+        self.shared.hear_out();
+        guard(&self.shared.connections).clear();
+    }
+}
+
+impl Shared {
+    fn add_thread(shared: &Arc<Self>) -> std::io::Result<()> {
+        let mut threads = guard(&shared.threads);
+        threads.retain(|thread| !thread.is_finished());
+        if threads.len() < MAX_THREADS && !shared.stopping.load(Ordering::SeqCst) {
+            let working = Arc::clone(shared);
+            // Counted here, so that two that look at once do not both see none idle.
+            shared.idle.fetch_add(1, Ordering::SeqCst);
+            let work = move || Self::work(&working);
+            match std::thread::Builder::new().name("stripewise-broker".into()).spawn(work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    shared.idle.fetch_sub(1, Ordering::SeqCst);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn work(shared: &Arc<Self>) {
+        loop {
+            let mut events = Vec::with_capacity(1);
+            match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => {
+                    shared.core.state.note(&format!("the broker cannot wait for requests: {errno}"));
+                    return;
+                }
+            }
+            let Some(event) = events.first() else { continue };
+            let number = event.data.u64();
+            if number == WAKE || shared.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            if shared.idle.fetch_sub(1, Ordering::SeqCst) == 1 {
+                // Without a further thread the request is served all the same, only others wait.
+                let _ = Self::add_thread(shared);
+            }
+            if number == LISTENER {
+                shared.accept();
+            } else {
+                shared.serve(number);
+            }
+            if shared.idle.fetch_add(1, Ordering::SeqCst) >= 2 * SPARE_THREADS {
+                shared.idle.fetch_sub(1, Ordering::SeqCst);
+                return;
+            }
+        }
+    }
+
+    fn arm(&self, source: impl AsFd, number: u64) -> rustix::io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        epoll::modify(&self.epoll, source, epoll::EventData::new_u64(number), flags)
+    }
+
+    fn accept(&self) {
+        match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::CLOEXEC) {
+            Ok(socket) => {
+                if let Err(errno) = self.add_connection(socket) {
+                    self.core.state.note(&format!("a connection was refused: {errno}"));
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(errno) => {
+                self.core.state.note(&format!("accepting a connection: {errno}; raise the limit of open files"));
+                // Without descriptors the socket stays readable; do not spin on it.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        if let Err(errno) = self.arm(&self.listener, LISTENER) {
+            self.core.state.note(&format!("the broker takes no more connections: {errno}"));
+        }
+    }
+
+    fn add_connection(&self, socket: OwnedFd) -> rustix::io::Result<()> {
+        let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
+        let id = self.next.fetch_add(1, Ordering::SeqCst);
+        let connection = Arc::new(Connection { id, socket, peer, groups: OnceLock::new(), client: Mutex::default() });
+        guard(&self.connections).insert(id, Arc::clone(&connection));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(id), flags).inspect_err(|_| {
+            guard(&self.connections).remove(&id);
+        })
+    }
+
+    /// Answers one packet of the connection.
+    fn serve(&self, number: u64) {
+        let Some(connection) = guard(&self.connections).get(&number).cloned() else { return };
+        // If serving panics, the client sees a closed connection instead of waiting for ever.
+        let mut ending = Ending { shared: self, connection: &connection, lives: false };
+        match packet::receive::<Request>(&connection.socket) {
+            // Its answer would reach nobody; the next packet may be one that is heard.
+            Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
+            Ok((request, descriptors)) => {
+                let (reply, descriptors) = self.core.answer(&connection, request, descriptors);
+                let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                ending.lives = packet::send(&connection.socket, &reply, &borrowed).is_ok();
+            }
+            Err(PacketError::Malformed(error)) => {
+                let what =
+                    format!("the broker does not understand the request ({error}); use one version of stripewise");
+                let reply = Reply::Refused(Refusal::Invalid { what });
+                ending.lives = packet::send(&connection.socket, &reply, &[]).is_ok();
+            }
+            Err(PacketError::Closed | PacketError::Cut | PacketError::Os(_)) => {}
+        }
+    }
+
+    /// Takes in that clients are gone, and what they said before, where no thread has come to it: what they left is freed now and not
+    /// found by the next broker. Clients that live are left alone; they ask the next one.
+    fn hear_out(&self) {
+        let connections: Vec<_> = guard(&self.connections).values().cloned().collect();
+        for connection in connections {
+            while connection.has_hung_up() && guard(&self.connections).contains_key(&connection.id) {
+                self.serve(connection.id);
+            }
+        }
+    }
+
+    /// Looks again at files whose users may have gone without a word.
+    fn sweep(&self) {
+        loop {
+            let mut doubtful = guard(&self.core.doubtful);
+            while doubtful.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+                doubtful = self.core.doubt.wait(doubtful).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            let (rest, _) = self
+                .core
+                .doubt
+                .wait_timeout_while(doubtful, DOUBT_INTERVAL, |_| !self.stopping.load(Ordering::SeqCst))
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            if self.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let files: Vec<FileId> = rest.iter().copied().collect();
+            drop(rest);
+            for file in files {
+                if self.core.look_again(file) {
+                    guard(&self.core.doubtful).remove(&file);
+                }
+            }
+        }
+    }
+}
+
+/// Arms the connection again or, when it ended, tells the core.
+struct Ending<'a> {
+    shared: &'a Shared,
+    connection: &'a Arc<Connection>,
+    lives: bool,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let connection = self.connection;
+        if self.lives && self.shared.arm(&connection.socket, connection.id).is_ok() {
+            return;
+        }
+        let _ = epoll::delete(&self.shared.epoll, &connection.socket);
+        guard(&self.shared.connections).remove(&connection.id);
+        self.shared.core.connection_ended(connection);
+    }
+}
