@@ -196,7 +196,7 @@ impl Core {
             inner.holder = None;
         }
         if !self.after_close(&managed)? {
-            self.doubt(file);
+            self.recheck(file);
         }
         Ok((Reply::Done, Vec::new()))
     }

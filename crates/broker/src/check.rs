@@ -116,7 +116,7 @@ impl Core {
             }
         }
         self.check_unknown_files(&inventories, &mut report);
-        self.check_copies(&mut report);
+        self.check_copied_stubs(&mut report);
         if report.left_out > 0 {
             let what = format!("{} more findings", report.left_out);
             report.findings.push(Finding { what, remedy: "repair these and check again".to_owned(), repaired: false });

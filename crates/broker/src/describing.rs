@@ -15,7 +15,7 @@ use stripewise_store::server::ObjectName;
 
 /// A text longer than this, and than this many times what is live of it, is written anew.
 const LONG_BYTES: u64 = 64 << 10;
-const MOST_DEAD: u64 = 4;
+const MAX_DEAD: u64 = 4;
 /// About the length of a line.
 const LINE_BYTES: u64 = 96;
 
@@ -54,21 +54,21 @@ impl Core {
         let head = self.head(managed.file, &inner.record)?;
         let length = self.server(server)?.describe(managed.file, &head, lines)?;
         let live = LINE_BYTES * (1 + inner.regions.len() as u64);
-        if length > LONG_BYTES && length > MOST_DEAD * live {
-            self.describe_anew(managed, inner, server)?;
+        if length > LONG_BYTES && length > MAX_DEAD * live {
+            self.describe_again(managed, inner, server)?;
         }
         Ok(())
     }
 
     /// All that there is to say of the file, in place of what one server holds.
-    fn describe_anew(&self, managed: &Managed, inner: &Inner, server: ServerId) -> Result<(), Refusal> {
+    fn describe_again(&self, managed: &Managed, inner: &Inner, server: ServerId) -> Result<(), Refusal> {
         let mut text = self.head(managed.file, &inner.record)?;
         let size_bytes = managed.extent.size_bytes();
         for (region, record) in &inner.regions {
             text += &line(self.sequence()?, &self.place_line(*region, record, size_bytes));
         }
         text += &line(self.sequence()?, &Line::Size { size_bytes, is_exact: inner.record.has_leftovers });
-        Ok(self.server(server)?.describe_anew(managed.file, &text)?)
+        Ok(self.server(server)?.describe_again(managed.file, &text)?)
     }
 
     /// New regions, each on the servers that hold it. Durable with the names of their objects.
@@ -116,8 +116,8 @@ impl Core {
     }
 
     /// That the file is cut, durably, before anything of it goes. A server that cannot be told is noted: what it holds is then told by others, or missed.
-    pub(super) fn describe_cut(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let text = line(self.sequence()?, &Line::Cut { size_bytes });
+    pub(super) fn describe_truncation(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+        let text = line(self.sequence()?, &Line::Truncated { size_bytes });
         for server in self.describing(inner) {
             if let Err(refusal) = self.append_durably(managed, inner, server, &text) {
                 self.state.note(&format!("{}: its cut is not described: {refusal}", inner.record.path));
@@ -190,7 +190,7 @@ impl Core {
         if !inner.record.is_described {
             for server in servers_of(inner.layouts()) {
                 // A server that is away: at the next load.
-                if let Err(refusal) = self.describe_anew(managed, inner, server) {
+                if let Err(refusal) = self.describe_again(managed, inner, server) {
                     self.state.note(&format!("{}: not described yet: {refusal}", inner.record.path));
                     return Ok(());
                 }

@@ -59,7 +59,7 @@ pub enum Line {
         place: Place,
         size_bytes: u64,
     },
-    Cut {
+    Truncated {
         size_bytes: u64,
     },
     Size {
@@ -93,7 +93,7 @@ pub fn line(sequence: Sequence, line: &Line) -> String {
                 place.stripes.iter().map(|(server, bytes)| format!("{server}:{bytes}")).collect();
             format!("place {at} {region} {} {size_bytes} {}", place.generation, stripes.join(","))
         }
-        Line::Cut { size_bytes } => format!("cut {at} {size_bytes}"),
+        Line::Truncated { size_bytes } => format!("cut {at} {size_bytes}"),
         Line::Size { size_bytes, is_exact } => {
             format!("size {at} {size_bytes} {}", if *is_exact { "exact" } else { "least" })
         }
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Option<(Sequence, Line)> {
             let region = RegionIndex(region.parse().ok().filter(|region| *region < MAX_REGIONS)?);
             Some(Line::Place { region, place, size_bytes: size.parse().ok()? })
         }
-        ["cut", _, size] => Some(Line::Cut { size_bytes: size.parse().ok()? }),
+        ["cut", _, size] => Some(Line::Truncated { size_bytes: size.parse().ok()? }),
         ["size", _, size, kind @ ("exact" | "least")] => {
             Some(Line::Size { size_bytes: size.parse().ok()?, is_exact: *kind == "exact" })
         }
@@ -201,7 +201,7 @@ impl Described {
                     self.places.insert(region, (sequence, place));
                 }
             }
-            Line::Cut { size_bytes } => {
+            Line::Truncated { size_bytes } => {
                 self.cuts.push((sequence, size_bytes));
                 self.sizes.push((sequence, size_bytes));
                 self.exact = self.exact.max((sequence, true));
@@ -277,7 +277,7 @@ mod tests {
         let all = [
             Line::File(head("/data/a b\n%41ä")),
             place(MAX_REGIONS - 1, u32::MAX, u64::MAX),
-            Line::Cut { size_bytes: 9 },
+            Line::Truncated { size_bytes: 9 },
             Line::Size { size_bytes: 0, is_exact: false },
             Line::Size { size_bytes: 1, is_exact: true },
         ];
@@ -319,7 +319,7 @@ mod tests {
         let lines = [(1, Line::File(head("/a"))), (2, place(0, 1, 0)), (3, place(2, 2, 3 << 20))];
         described.add(&text(&lines));
         assert_eq!(described.size_bytes(5), 3 << 20);
-        described.add(&text(&[(4, Line::Cut { size_bytes: 100 })]));
+        described.add(&text(&[(4, Line::Truncated { size_bytes: 100 })]));
         assert_eq!((generations(&described), described.size_bytes(200)), (vec![(0, 1)], 100), "not cut yet");
         described.add(&text(&[(5, size(100, false))]));
         assert_eq!((described.size_bytes(90), described.size_bytes(200)), (100, 200), "written since");

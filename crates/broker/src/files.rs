@@ -5,7 +5,7 @@
 
 use super::ancestors::Ancestors;
 use super::fragments::Fragments;
-use super::moves::Going;
+use super::moves::ActiveMove;
 use super::name_changes::Flux;
 use super::proof::{Facts, Proof};
 use super::requests::Answer;
@@ -31,7 +31,7 @@ use stripewise_store::state::StateError;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 /// Copies of stubs remembered for `check`.
-const COPIES_NOTED: usize = 1000;
+const MAX_COPIES_NOTED: usize = 1000;
 /// Generations reserved with a new file, and at least as many at a time later.
 pub(super) const RESERVE_FIRST: u32 = 64;
 
@@ -62,7 +62,7 @@ pub(super) struct Inner {
     pub(super) placement: Placement,
     pub(super) regions: BTreeMap<RegionIndex, RegionRecord>,
     /// Regions that move, also those whose move was ended and is being cleaned up.
-    pub(super) moving: BTreeMap<RegionIndex, Arc<Going>>,
+    pub(super) moving: BTreeMap<RegionIndex, Arc<ActiveMove>>,
     /// Objects that belong to no region, as in the table.
     pub(super) discards: BTreeMap<(RegionIndex, Generation), Layout>,
     /// Of those, such as are to be freed and are in no queue yet: forgotten replicas, above all.
@@ -213,7 +213,7 @@ impl Core {
                 generations_reserved: RESERVE_FIRST,
                 generations_synced: 0,
                 state,
-                cutting_to_bytes: None,
+                truncating_to_bytes: None,
                 has_leftovers: false,
                 mode: ownership.mode,
                 uid: ownership.uid,
@@ -363,7 +363,7 @@ impl Core {
         let path = proof.path();
         if let Some(path) = &path {
             let mut copies = guard(&self.copies);
-            if copies.len() < COPIES_NOTED {
+            if copies.len() < MAX_COPIES_NOTED {
                 copies.insert(path.clone(), file);
             }
         }
@@ -513,7 +513,7 @@ impl Core {
     }
 
     pub(super) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
             self.note_cut(managed, inner, cut_to_bytes)?;
         }
         let size_bytes = managed.extent.size_bytes();
@@ -602,13 +602,13 @@ impl Core {
         managed.control.set_life(Life::Gone);
         if !self.users(managed).is_empty() {
             managed.control.set_life(Life::Live);
-            self.doubt(managed.file);
+            self.recheck(managed.file);
             return Ok(());
         }
         self.end_moves(managed, inner, "the file was removed");
         self.step("free: before the objects");
         if let Err(refusal) = self.free_objects(managed.file, inner) {
-            self.doubt(managed.file);
+            self.recheck(managed.file);
             return Err(refusal);
         }
         self.step("free: before the records");
@@ -661,7 +661,7 @@ impl Core {
     }
 
     /// Looks at a file whose last user may have died; true when it need not be looked at again.
-    pub(super) fn look_again(&self, file: FileId) -> bool {
+    pub(super) fn recheck_again(&self, file: FileId) -> bool {
         self.settle_orphans();
         if self.flux_of(file) == Flux::Changing {
             return false;
@@ -670,7 +670,7 @@ impl Core {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
         };
-        if self.open_when_cut(&managed).is_err() {
+        if self.open_when_truncated(&managed).is_err() {
             return false;
         }
         match self.after_close(&managed) {

@@ -13,7 +13,7 @@
 //! | `copy_in` | from disks to logs |
 //! | `room` | what is granted to whom |
 //! | `shares` | granting, and giving up |
-//! | `leavings` | what the dead leave |
+//! | `orphans` | what the dead leave |
 //! | `waiting` | suggestions until their time comes |
 //! | `keeper` | the thread that does this when it is time to |
 //!
@@ -21,12 +21,12 @@
 //! is nobody else's meanwhile, and no two write back the same bytes.
 
 mod copy_in;
-mod cutting;
 mod keeper;
-mod leavings;
 mod logs;
+mod orphans;
 mod room;
 mod shares;
+mod truncation;
 mod waiting;
 mod write_back;
 
@@ -70,7 +70,7 @@ pub(super) struct Work {
     quiet: BTreeMap<ServerId, keeper::Quiet>,
     /// Up to where each disk was written back in passing.
     cursors: BTreeMap<ServerId, (RegionIndex, ObjectOffset)>,
-    leavings: Option<leavings::Leavings>,
+    orphans: Option<orphans::Orphans>,
     cleaned_up: Option<Instant>,
     /// A fault of writing back is noted once until it works again.
     fault_noted: bool,

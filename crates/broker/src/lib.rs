@@ -376,8 +376,8 @@ pub(crate) struct Core {
     inodes: Mutex<Option<Inodes>>,
     name_changes: Mutex<name_changes::NameChanges>,
     /// Files to look at again, since nothing may announce that their last user died.
-    pub(crate) doubtful: Mutex<HashSet<FileId>>,
-    pub(crate) doubt: Condvar,
+    pub(crate) to_recheck: Mutex<HashSet<FileId>>,
+    pub(crate) recheck: Condvar,
     /// Copies of stubs that were opened in vain, for `check`.
     pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
     /// The last line told to servers.
@@ -436,8 +436,8 @@ impl Core {
             observing: Mutex::default(),
             files: Mutex::default(),
             name_changes: Mutex::default(),
-            doubtful: Mutex::default(),
-            doubt: Condvar::new(),
+            to_recheck: Mutex::default(),
+            recheck: Condvar::new(),
             copies: Mutex::default(),
             described: Mutex::default(),
             read_costs: (0..)
@@ -474,9 +474,9 @@ impl Core {
         self.processes.is_alive(slot, incarnation)
     }
 
-    pub(crate) fn doubt(&self, file: FileId) {
-        guard(&self.doubtful).insert(file);
-        self.doubt.notify_all();
+    pub(crate) fn recheck(&self, file: FileId) {
+        guard(&self.to_recheck).insert(file);
+        self.recheck.notify_all();
     }
 }
 

@@ -159,7 +159,8 @@ impl Core {
             let mut work = managed.fragments.hold();
             let mut inner = guard(&managed.inner);
             // The gate stays shut until a cut is done.
-            if let Some(size) = inner.record.cutting_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut()) {
+            if let Some(size) = inner.record.truncating_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut())
+            {
                 self.note_cut(&managed, &mut inner, size)?;
             }
             self.describe_loaded(&managed, &mut inner)?;
@@ -172,14 +173,14 @@ impl Core {
                 self.settle_truncation(&managed, &inner);
             }
             // An absent server does not keep the file from being used: what it was to cut is noted.
-            let cut = match inner.record.cutting_to_bytes {
-                Some(size) => self.finish_cutting(&managed, &mut inner, &mut work, size, || {}),
-                None if is_new => self.cut_leftovers(&managed, &mut inner, &mut work),
+            let cut = match inner.record.truncating_to_bytes {
+                Some(size) => self.finish_truncation(&managed, &mut inner, &mut work, size, || {}),
+                None if is_new => self.truncate_leftovers(&managed, &mut inner, &mut work),
                 None => Ok(()),
             };
             if is_new
                 && cut.is_ok()
-                && let Err(refusal) = self.sync_cut(&managed, &inner)
+                && let Err(refusal) = self.sync_truncated(&managed, &inner)
             {
                 self.state.note(&format!("{}: what was cut is not synced yet: {refusal}", inner.record.path));
             }
@@ -193,7 +194,7 @@ impl Core {
             managed.control.set_durable_size_bytes(inner.record.size_bytes);
             if self.is_changing(file) {
                 managed.stays_shut.store(true, Ordering::SeqCst);
-                self.doubt(file);
+                self.recheck(file);
             } else if managed.control.gate_is_shut() {
                 managed.control.open_gate();
             }
@@ -251,13 +252,13 @@ impl Core {
             Err(ControlError::Os(Errno::INVAL)) => return Ok(None),
             Err(ControlError::NotAControlBlock) => {
                 return match ControlBlock::boot_id_of_any(&memory.control)? == self.boot {
-                    true => self.make_anew(&memory, record, file, "damaged shared memory (its head)"),
+                    true => self.rebuild(&memory, record, file, "damaged shared memory (its head)"),
                     false => Ok(None),
                 };
             }
             Err(ControlError::OtherVersion { boot, .. }) if boot != self.boot => return Ok(None),
             Err(ControlError::OtherVersion { .. }) => {
-                return self.make_anew(&memory, record, file, "another version of stripewise");
+                return self.rebuild(&memory, record, file, "another version of stripewise");
             }
             result => result?,
         };
@@ -273,7 +274,7 @@ impl Core {
             false => Some(format!("regions of {} bytes", control.region_bytes())),
         };
         if let Some(damage) = damage {
-            return self.make_anew(&memory, record, file, &format!("damaged shared memory ({damage})"));
+            return self.rebuild(&memory, record, file, &format!("damaged shared memory ({damage})"));
         }
         let cleared = control.clear_from(&memory.control, count).map_err(&fault)?;
         if cleared > 0 {
@@ -284,7 +285,7 @@ impl Core {
     }
 
     /// The memory is to be made anew, because of `what`: refused while a process uses it, and its size is taken over into `record`.
-    fn make_anew<T>(
+    fn rebuild<T>(
         &self,
         memory: &Memory,
         record: &mut FileRecord,
@@ -297,7 +298,7 @@ impl Core {
             let process = self.processes.process_id(slot);
             return Err(Refusal::Busy { file, holder: format!("process {process} with {what}; end it first") });
         }
-        if record.cutting_to_bytes.is_none() {
+        if record.truncating_to_bytes.is_none() {
             record.size_bytes = self.size_of(memory, record, file)?;
         }
         self.state.note(&format!("{}: its shared memory is made anew: {what}", record.path));

@@ -22,7 +22,7 @@ mod rescue;
 mod throttle;
 
 pub(super) use discards::Discard;
-pub(super) use moving::{Going, is_stopped};
+pub(super) use moving::{ActiveMove, is_stopped};
 
 use super::files::{Inner, Managed};
 use super::{BrokerError, Core, guard};
@@ -43,7 +43,7 @@ pub(super) use throttle::Throttle;
 /// Moves that run at the same time: while one seals and syncs, another copies.
 const MOVERS: usize = 3;
 /// Moves queued at most.
-const MOST_QUEUED: usize = 1 << 20;
+const MAX_QUEUED: usize = 1 << 20;
 /// Ended moves that are told of.
 const KEPT: usize = 4096;
 /// How often movers look at what waits for others (readers of an old place, a stopped process).
@@ -74,7 +74,7 @@ struct Entry {
     copied_bytes: Arc<AtomicU64>,
     state: MoveState,
     /// Once begun.
-    going: Option<Arc<Going>>,
+    active: Option<Arc<ActiveMove>>,
     cancelled: bool,
     put_back: Duration,
 }
@@ -179,8 +179,8 @@ impl Moves {
     fn stop(&self) {
         let mut queue = self.queue();
         queue.stopping = true;
-        for going in queue.entries.values().filter_map(|entry| entry.going.as_ref()) {
-            going.abandon("the broker was stopped");
+        for active in queue.entries.values().filter_map(|entry| entry.active.as_ref()) {
+            active.abandon("the broker was stopped");
         }
         drop(queue);
         self.throttle.stop();
@@ -232,7 +232,7 @@ impl Moves {
     fn add(&self, added: Vec<Entry>) -> Result<(MoveNumber, u64), Refusal> {
         let mut queue = self.queue();
         let (first, count) = (MoveNumber(queue.next), added.len() as u64);
-        if queue.queued.len() + added.len() > MOST_QUEUED {
+        if queue.queued.len() + added.len() > MAX_QUEUED {
             return Err(Refusal::TooLarge {
                 what: format!(
                     "{} moves in the queue; order the rest when some are done",
@@ -269,14 +269,14 @@ impl Moves {
     }
 
     /// The move has begun. False: it was cancelled meanwhile.
-    pub(super) fn begun(&self, number: MoveNumber, going: &Arc<Going>, total_bytes: u64) -> bool {
+    pub(super) fn begun(&self, number: MoveNumber, active: &Arc<ActiveMove>, total_bytes: u64) -> bool {
         let mut queue = self.queue();
         let stopping = queue.stopping;
         let Some(entry) = queue.entries.get_mut(&number) else { return false };
-        entry.from = pairs(&going.old.layout);
+        entry.from = pairs(&active.old.layout);
         entry.total_bytes = total_bytes;
         entry.state = MoveState::Copying;
-        entry.going = Some(Arc::clone(going));
+        entry.active = Some(Arc::clone(active));
         !entry.cancelled && !stopping
     }
 
@@ -412,7 +412,7 @@ impl Queue {
 
     fn put_back(&mut self, number: MoveNumber, why: String) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
-        entry.going = None;
+        entry.active = None;
         let key = entry.key();
         // Cancelled, or replaced by a later order, while it was being tried.
         if entry.cancelled || self.queued.contains_key(&key) {
@@ -438,7 +438,7 @@ impl Queue {
         };
         *total += 1;
         entry.state = state;
-        entry.going = None;
+        entry.active = None;
         self.ended.push_back(number);
         if self.ended.len() > KEPT
             && let Some(forgotten) = self.ended.pop_front()
@@ -481,8 +481,8 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
         entry.cancelled = true;
         let key = entry.key();
-        match &entry.going {
-            Some(going) => going.cancel(),
+        match &entry.active {
+            Some(active) => active.cancel(),
             None if self.queued.get(&key) == Some(&number) => {
                 self.queued.remove(&key);
                 self.end(number, MoveState::Cancelled);
@@ -562,7 +562,7 @@ impl Core {
                     total_bytes: geometry.used_bytes(*region, size_bytes),
                     copied_bytes: Arc::default(),
                     state: MoveState::Queued { waits_for: None },
-                    going: None,
+                    active: None,
                     cancelled: false,
                     put_back: Duration::ZERO,
                 });
@@ -589,7 +589,7 @@ impl Core {
             total_bytes: inner.geometry().used_bytes(*region, size_bytes),
             copied_bytes: Arc::default(),
             state: MoveState::Queued { waits_for: None },
-            going: None,
+            active: None,
             cancelled: false,
             put_back: Duration::ZERO,
         };

@@ -271,7 +271,7 @@ impl Core {
             if let Some(held) = guard(&self.name_changes).get_mut(&number) {
                 held.connection = None;
             }
-            files.into_iter().for_each(|file| self.doubt(file));
+            files.into_iter().for_each(|file| self.recheck(file));
         })
     }
 
@@ -407,9 +407,9 @@ impl Core {
         // The name is gone, whatever keeps the data.
         match self.after_close(&managed) {
             Ok(true) => {}
-            Ok(false) => self.doubt(victim.file),
+            Ok(false) => self.recheck(victim.file),
             Err(refusal) => {
-                self.doubt(victim.file);
+                self.recheck(victim.file);
                 self.state.note(&format!("file {} cannot be freed yet: {refusal}", victim.file));
             }
         }
@@ -442,12 +442,12 @@ impl Core {
                     .caller
                     .is_some_and(|caller| self.is_alive(ProcessSlot(caller.slot), Incarnation(caller.incarnation)));
             if is_awaited && change.is_durable() {
-                change.files().for_each(|file| self.doubt(file));
+                change.files().for_each(|file| self.recheck(file));
                 continue;
             }
             if let Err(refusal) = self.settle_name_change(number, returned) {
                 self.state.note(&format!("the change of {} is not settled yet: {refusal}", shown(&change.target)));
-                change.files().for_each(|file| self.doubt(file));
+                change.files().for_each(|file| self.recheck(file));
             }
         }
     }
@@ -519,7 +519,7 @@ impl Core {
             self.end_moves(managed, &inner, "the file was removed");
         }
         if !self.after_close(managed)? {
-            self.doubt(managed.file);
+            self.recheck(managed.file);
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// A client has the file open from now on, or an observer ended: the control block says from here on whether requests are observed.
-    pub(super) fn tell_observers(&self, managed: &Managed) {
+    pub(super) fn notify_observers(&self, managed: &Managed) {
         let mut observing = guard(&self.observing);
         if !observing.by.is_empty() {
             observing.see(managed);
@@ -130,7 +130,7 @@ impl Core {
         };
         // Not under the lock: a file's loading may be waited for, and another observer may have come meanwhile.
         for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
-            self.tell_observers(&managed);
+            self.notify_observers(&managed);
         }
     }
 

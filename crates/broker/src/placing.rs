@@ -19,7 +19,7 @@ use stripewise_store::server::{MAX_ORDINAL, ObjectName, ServerError};
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
 
 /// Servers, one after the other, that replicas may have to leave for one request.
-const MOST_TAKEN_BACK: usize = 64;
+const MAX_TAKEN_BACK: usize = 64;
 
 impl Core {
     /// Gives every region of `first ..= last` that has none objects.
@@ -28,7 +28,7 @@ impl Core {
             return Err(ControlError::TooManyRegions { file: managed.file, region: last }.into());
         }
         // Replicas leave before a region is placed elsewhere than planned, or not at all.
-        for _ in 0..MOST_TAKEN_BACK {
+        for _ in 0..MAX_TAKEN_BACK {
             match self.full_for(managed, first, last)? {
                 Some(full) if self.take_back(&full) => {}
                 _ => break,

@@ -224,7 +224,7 @@ impl<'a> Rebuilding<'a> {
         let held_bytes = self.held_bytes(file, &record, &regions);
         if let Some(described) = described {
             record.size_bytes = described.size_bytes(held_bytes);
-            record.cutting_to_bytes = None;
+            record.truncating_to_bytes = None;
             if described.damaged_lines > 0 {
                 let (path, count) = (&record.path, described.damaged_lines);
                 said.push(format!("{count} lines of the descriptions of {path} are damaged: compare it with a backup"));
@@ -276,7 +276,7 @@ impl<'a> Rebuilding<'a> {
             generations_reserved: 0,
             generations_synced: 0,
             state: FileState::Live,
-            cutting_to_bytes: None,
+            truncating_to_bytes: None,
             has_leftovers: false,
             mode,
             uid,

@@ -36,7 +36,7 @@ impl Core {
         let mut said = self.recover_moves(&files)?;
         said.extend(self.recover_logs()?);
         for (file, record) in &files {
-            if matches!(record.state, FileState::Live) && record.cutting_to_bytes.is_none() {
+            if matches!(record.state, FileState::Live) && record.truncating_to_bytes.is_none() {
                 continue;
             }
             let settled = self.managed(*file).and_then(|managed| self.settle_left(&managed, record));
@@ -91,13 +91,13 @@ impl Core {
                 if self.after_close(managed)? {
                     return Ok(Some(format!("the data of the removed file {} was freed", record.path)));
                 }
-                self.doubt(managed.file);
+                self.recheck(managed.file);
                 Ok(None)
             }
             FileState::Creating => {
                 let mut inner = guard(&managed.inner);
                 if !self.users(managed).is_empty() {
-                    self.doubt(managed.file);
+                    self.recheck(managed.file);
                 } else if self.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
                     self.set_state(managed, &mut inner, FileState::Live)?;
                     managed.control.set_life(Life::Live);
@@ -108,7 +108,7 @@ impl Core {
                 Ok(None)
             }
             FileState::Live => Ok(record
-                .cutting_to_bytes
+                .truncating_to_bytes
                 .map(|size| format!("the interrupted truncation of {} to {size} bytes was finished", record.path))),
         }
     }
@@ -156,7 +156,7 @@ impl Core {
         let memory = open("ext").map_err(&fault)?;
         let size_bytes = Extent::size_of_any_version(&memory).map_err(&fault)?;
         let control = ControlBlock::open(&block, file, false).ok();
-        let size_bytes = match record.cutting_to_bytes {
+        let size_bytes = match record.truncating_to_bytes {
             // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
             Some(cut_to_bytes) if control.as_ref().is_none_or(ControlBlock::gate_is_shut) => cut_to_bytes,
             _ => size_bytes,
@@ -167,7 +167,7 @@ impl Core {
     }
 
     fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
-        let size_bytes = record.cutting_to_bytes.unwrap_or(record.size_bytes);
+        let size_bytes = record.truncating_to_bytes.unwrap_or(record.size_bytes);
         let geometry = RegionGeometry::new(record.region_bytes);
         let regions = self.table.regions(file)?;
         let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();

@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long readers of replicas are waited for by who needs the room.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Layouts wanted for one file, as many as a packet surely holds.
-const MOST_WANTED_STRIPES: usize = 8192;
+const MAX_WANTED_STRIPES: usize = 8192;
 
 /// Files that lack replicas and are looked at for whether they are written.
 pub(super) struct Idle {
@@ -98,9 +98,9 @@ impl Core {
     pub(super) fn check_wanted(&self, wanted: &[WantedReplicas]) -> Result<(), Refusal> {
         let stripes = || wanted.iter().flat_map(|replica| replica.layout.stripes());
         let invalid = |what| Err(Refusal::Invalid { what });
-        if stripes().count() > MOST_WANTED_STRIPES {
+        if stripes().count() > MAX_WANTED_STRIPES {
             return Err(Refusal::TooLarge {
-                what: format!("replicas with {} stripes; {MOST_WANTED_STRIPES} are taken at most", stripes().count()),
+                what: format!("replicas with {} stripes; {MAX_WANTED_STRIPES} are taken at most", stripes().count()),
             });
         }
         if let Some(stripe) = stripes().find(|stripe| usize::from(stripe.server.0) >= self.servers.len()) {

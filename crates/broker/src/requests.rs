@@ -267,7 +267,7 @@ impl Core {
             .memory_for_client(file, granted.writable)
             .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
         // Before the client gets it, so that none of its requests is missed.
-        self.tell_observers(managed);
+        self.notify_observers(managed);
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         if granted.writable {
@@ -380,7 +380,7 @@ impl Core {
             }
             // A process that is just dying may still hold its lock.
             if !self.after_close(&managed).unwrap_or(false) {
-                self.doubt(file);
+                self.recheck(file);
             }
         }
     }

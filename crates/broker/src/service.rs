@@ -31,7 +31,7 @@ const MAX_THREADS: usize = 128;
 /// A peer that does not take its answer for this long is given up.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// How often files whose users may have died unheard are looked at.
-const DOUBT_INTERVAL: Duration = Duration::from_millis(500);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One client's connection, and what the client has shown on it.
 pub(super) struct Connection {
@@ -128,8 +128,8 @@ impl Service {
             let _ = thread.join();
         }
         // Through the lock: the sweeper is either before its look at `stopping` or already waiting.
-        drop(guard(&self.shared.core.doubtful));
-        self.shared.core.doubt.notify_all();
+        drop(guard(&self.shared.core.to_recheck));
+        self.shared.core.recheck.notify_all();
         let _ = self.sweeper.join();
         self.shared.hear_out();
         guard(&self.shared.connections).clear();
@@ -242,7 +242,7 @@ impl Shared {
                 let reply = Reply::Refused(Refusal::Invalid { what });
                 ending.lives = packet::send(&connection.socket, &reply, &[]).is_ok();
             }
-            Err(PacketError::Closed | PacketError::Cut | PacketError::Os(_)) => {}
+            Err(PacketError::Closed | PacketError::Truncated | PacketError::Os(_)) => {}
         }
     }
 
@@ -260,14 +260,14 @@ impl Shared {
     /// Looks again at files whose users may have gone without a word.
     fn sweep(&self) {
         loop {
-            let mut doubtful = guard(&self.core.doubtful);
-            while doubtful.is_empty() && !self.stopping.load(Ordering::SeqCst) {
-                doubtful = self.core.doubt.wait(doubtful).unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut to_recheck = guard(&self.core.to_recheck);
+            while to_recheck.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+                to_recheck = self.core.recheck.wait(to_recheck).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
             let (rest, _) = self
                 .core
-                .doubt
-                .wait_timeout_while(doubtful, DOUBT_INTERVAL, |_| !self.stopping.load(Ordering::SeqCst))
+                .recheck
+                .wait_timeout_while(to_recheck, RECHECK_INTERVAL, |_| !self.stopping.load(Ordering::SeqCst))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             if self.stopping.load(Ordering::SeqCst) {
                 return;
@@ -275,8 +275,8 @@ impl Shared {
             let files: Vec<FileId> = rest.iter().copied().collect();
             drop(rest);
             for file in files {
-                if self.core.look_again(file) {
-                    guard(&self.core.doubtful).remove(&file);
+                if self.core.recheck_again(file) {
+                    guard(&self.core.to_recheck).remove(&file);
                 }
             }
         }

@@ -41,7 +41,7 @@ pub(super) struct ShutGate<'a> {
 impl<'a> ShutGate<'a> {
     /// Refused while the file stays shut because of an earlier cut.
     pub(super) fn new(core: &'a Core, managed: &'a Managed) -> Result<Self, Refusal> {
-        core.open_when_cut(managed)?;
+        core.open_when_truncated(managed)?;
         managed.control.shut_gate();
         Ok(Self { core, managed })
     }
@@ -51,7 +51,7 @@ impl Drop for ShutGate<'_> {
     fn drop(&mut self) {
         if self.core.is_changing(self.managed.file) {
             self.managed.stays_shut.store(true, SeqCst);
-            self.core.doubt(self.managed.file);
+            self.core.recheck(self.managed.file);
         } else {
             self.managed.control.open_gate();
         }
@@ -60,7 +60,7 @@ impl Drop for ShutGate<'_> {
 
 impl Core {
     /// Opens a file that stayed shut because a server might yet cut it; an error while it still might.
-    pub(super) fn open_when_cut(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(super) fn open_when_truncated(&self, managed: &Managed) -> Result<(), Refusal> {
         if !managed.stays_shut.load(SeqCst) {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl Core {
         if self.is_truncation_done(by) {
             return Ok(());
         }
-        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
             self.note_cut(managed, &mut inner, cut_to_bytes)?;
         }
         let geometry = inner.geometry();
@@ -122,7 +122,7 @@ impl Core {
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
         if size_bytes >= before {
-            self.cut_leftovers(managed, &mut inner, &mut work)?;
+            self.truncate_leftovers(managed, &mut inner, &mut work)?;
             under_way.note_done();
             managed.extent.extend_to(size_bytes);
             return Ok(());
@@ -133,8 +133,8 @@ impl Core {
         self.end_moves(managed, &inner, "the file was truncated");
         // A replica's server that is away must not fail the cut.
         self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
-        self.begin_cut(managed, &mut inner, size_bytes)?;
-        self.finish_cutting(managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
+        self.begin_truncation(managed, &mut inner, size_bytes)?;
+        self.finish_truncation(managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
     }
 
     /// Cuts what a failed write or a failed cut left beyond the size.
@@ -147,12 +147,12 @@ impl Core {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
-        if let Some(cut_to_bytes) = inner.record.cutting_to_bytes {
+        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
             self.note_cut(managed, inner, cut_to_bytes)?;
         }
         let _gate = ShutGate::new(self, managed)?;
         self.drain(managed)?;
-        self.cut_leftovers(managed, inner, work)
+        self.truncate_leftovers(managed, inner, work)
     }
 
     /// Waits until no living process has I/O in flight on the file; the gate is shut. An error: it does not end, above all where a server does not answer.
@@ -205,10 +205,10 @@ impl Core {
         Ok(())
     }
 
-    fn begin_cut(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
+    fn begin_truncation(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
         if affected(inner, size_bytes).next().is_some() {
             self.step("truncate: before the intent");
-            let record = FileRecord { cutting_to_bytes: Some(size_bytes), ..inner.record.clone() };
+            let record = FileRecord { truncating_to_bytes: Some(size_bytes), ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
             self.table.commit(&changes)?;
@@ -221,7 +221,7 @@ impl Core {
     /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
     /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned. `note_done` is called right
     /// before the size is set.
-    pub(super) fn finish_cutting(
+    pub(super) fn finish_truncation(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -230,9 +230,9 @@ impl Core {
         note_done: impl FnOnce(),
     ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
-        let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
+        let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
         self.step("truncate: entries cut");
-        self.describe_cut(managed, inner, size_bytes)?;
+        self.describe_truncation(managed, inner, size_bytes)?;
         self.step("truncate: described");
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
@@ -250,17 +250,17 @@ impl Core {
             }
         }
         self.step("truncate: regions removed");
-        let cut = entries_cut.and(self.cut_leftovers_to(managed, inner, size_bytes));
+        let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
         self.step("truncate: objects cut");
         note_done();
         self.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
-        managed.extent.cut_to(size_bytes);
+        managed.extent.truncate_to(size_bytes);
         managed.control.set_durable_size_bytes(size_bytes);
         self.step("truncate: size set");
         let has_leftovers = cut.is_err();
         managed.control.set_leftovers(has_leftovers);
-        let record = FileRecord { cutting_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
+        let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
         for region in gone.keys() {
             changes.remove_region(managed.file, *region);
@@ -301,7 +301,7 @@ impl Core {
         }
         remove_records(&mut changes, managed.file, &replicas);
         let size_bytes = managed.extent.size_bytes();
-        let record = FileRecord { cutting_to_bytes: None, size_bytes, ..inner.record.clone() };
+        let record = FileRecord { truncating_to_bytes: None, size_bytes, ..inner.record.clone() };
         changes.put_file(managed.file, &record);
         self.table.commit(&changes)?;
         inner.record = record;
@@ -318,11 +318,16 @@ impl Core {
     }
 
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
-    pub(super) fn cut_leftovers(&self, managed: &Managed, inner: &mut Inner, work: &mut Work) -> Result<(), Refusal> {
+    pub(super) fn truncate_leftovers(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        work: &mut Work,
+    ) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
-        let entries_cut = self.cut_entries(managed, inner, work, size_bytes);
-        let cut = entries_cut.and(self.cut_leftovers_to(managed, inner, size_bytes));
-        self.mark_cut(managed, inner, size_bytes);
+        let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
+        let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
+        self.mark_truncated(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
             let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
@@ -336,7 +341,7 @@ impl Core {
     }
 
     /// Counts as a write of every region that is cut: the next `fsync` syncs it, or after a power failure what was cut off might show in a hole.
-    fn cut_leftovers_to(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+    fn truncate_leftovers_to(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
         let (file, geometry) = (managed.file, inner.geometry());
         let mut first_fault = None;
         affected(inner, size_bytes).for_each(|(region, _)| managed.extent.begin_write(*region));
@@ -346,9 +351,9 @@ impl Core {
             for (turn, stripe) in layout.stripes().iter().enumerate() {
                 let object = ObjectName { file, region, generation };
                 let length = view.object_bytes(turn, used);
-                let cut = self
-                    .server(stripe.server)
-                    .and_then(|server| cut_as_owner(server, object, length, inner.ownership()).map_err(Refusal::from));
+                let cut = self.server(stripe.server).and_then(|server| {
+                    truncate_as_owner(server, object, length, inner.ownership()).map_err(Refusal::from)
+                });
                 if let Err(refusal) = cut {
                     first_fault.get_or_insert(refusal);
                 }
@@ -360,7 +365,7 @@ impl Core {
 
     /// Makes the cut durable that follows another boot: what is found to be gone then stays gone, even if the size grows and the power goes again
     /// before the next `fsync`.
-    pub(super) fn sync_cut(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+    pub(super) fn sync_truncated(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
         for (region, generation, layout) in beyond(inner, managed.extent.size_bytes()) {
             let object = ObjectName { file: managed.file, region, generation };
             for stripe in layout.stripes() {
@@ -417,16 +422,16 @@ fn sync_as_owner(server: &dyn ServerBackend, object: ObjectName, ownership: Owne
 }
 
 /// The owner may cut what the mode does not let the owner write.
-pub(super) fn cut_as_owner(
+pub(super) fn truncate_as_owner(
     server: &dyn ServerBackend,
     object: ObjectName,
     length: u64,
     ownership: Ownership,
 ) -> Result<(), ServerError> {
-    match server.cut(object, length) {
+    match server.truncate(object, length) {
         Err(ServerError::Denied { .. }) => {
             server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-            let cut = server.cut(object, length);
+            let cut = server.truncate(object, length);
             server.set_ownership(object, ownership)?;
             cut
         }

@@ -21,7 +21,7 @@ static ALLOCATOR: allocation::Counted = allocation::Counted;
 const MAX_TURNOVER: usize = 16;
 
 /// Failures told of one target.
-const MAX_TOLD: usize = 5;
+const MAX_REPORTED: usize = 5;
 
 fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
@@ -106,7 +106,7 @@ fn whatever_strangers_hand_us_is_read_or_refused() {
         tried.read = 0;
         for number in 0..mutants {
             tried.take(target, &format!("{seed}-{number}"), &mutant(&inputs, target.kind, &mut random));
-            if tried.failures.len() >= MAX_TOLD {
+            if tried.failures.len() >= MAX_REPORTED {
                 break;
             }
         }

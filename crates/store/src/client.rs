@@ -85,7 +85,7 @@ impl Default for ClientOptions {
 }
 
 /// Brokers that may die, one after the other, while a file is being made.
-const MOST_CREATIONS: usize = 8;
+const MAX_CREATIONS: usize = 8;
 
 /// A handle on the process's client; clones share it.
 #[derive(Clone)]
@@ -257,7 +257,7 @@ impl Client {
             let answer = self.core.call_locked(&mut control, &request, &[stub])?;
             match self.core.adopt(&mut control, answer, stub, "Create") {
                 // A successor of the broker took it for a dead client's before this one could register.
-                Err(ClientError::Gone { .. }) if brokers < MOST_CREATIONS => brokers += 1,
+                Err(ClientError::Gone { .. }) if brokers < MAX_CREATIONS => brokers += 1,
                 result => return result,
             }
         }

@@ -79,7 +79,7 @@ impl ToErrno for Refusal {
 impl ToErrno for PacketError {
     fn errno(&self) -> Errno {
         match self {
-            PacketError::Closed | PacketError::Cut | PacketError::Malformed(_) => Errno::IO,
+            PacketError::Closed | PacketError::Truncated | PacketError::Malformed(_) => Errno::IO,
             PacketError::Os(errno) => *errno,
         }
     }

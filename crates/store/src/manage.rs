@@ -17,7 +17,7 @@ use crate::entry::DirectoryEntry;
 use crate::file::{FileError, StripedFile};
 use crate::protocol::{Admin, Refusal, Request};
 use crate::stub::{STUB_BYTES, Stub, StubError};
-use beside::Beside;
+use beside::FragmentContext;
 use copying::Source;
 use lease::Lease;
 use likeness::Likeness;
@@ -214,7 +214,7 @@ pub fn examine(path: &Path) -> Result<u64, ManageError> {
 pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let original = Original::open(path)?;
     let lease = Lease::take(&original.descriptor, original.path())?;
-    let mut beside = Beside::new(&original.entry)?;
+    let mut beside = FragmentContext::new(&original.entry)?;
     let path = original.path();
     original.likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the stub its owner"))?;
     let striped = client
@@ -239,7 +239,7 @@ fn bring_in(
     client: &Client,
     original: &Original,
     lease: &Lease<'_>,
-    beside: &mut Beside,
+    beside: &mut FragmentContext,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
 ) -> Result<Moved, ManageError> {
@@ -297,7 +297,7 @@ fn bring_in(
 fn exchange_with_original(
     original: &Original,
     lease: &Lease<'_>,
-    beside: &mut Beside,
+    beside: &mut FragmentContext,
     moving: &Moving<'_>,
 ) -> Result<(), ManageError> {
     let path = original.path();
@@ -336,10 +336,10 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     };
     let striped = client.open(descriptor.as_fd(), file).map_err(client_fault(path))?;
     let file = striped.id();
-    let mut beside = Beside::new(&entry)?;
+    let mut beside = FragmentContext::new(&entry)?;
     let temporary = beside.temporary().to_string_lossy().into_owned();
     let request = Request::Admin(Admin::BeginRelease { file, temporary });
-    let begin = |beside: &Beside| {
+    let begin = |beside: &FragmentContext| {
         client.request(&request, &[beside.descriptor().as_fd()]).map(|_| ()).map_err(|error| match error {
             ClientError::Refused(Refusal::Busy { holder, .. } | Refusal::Held { holder, .. }) => {
                 ManageError::OpenElsewhere { path: path.clone(), holders: holder }
@@ -370,10 +370,10 @@ fn take_out(
     client: &Client,
     path: &Path,
     (stub, mut likeness): (&OwnedFd, Likeness),
-    beside: &mut Beside,
+    beside: &mut FragmentContext,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
-    begin: &dyn Fn(&Beside) -> Result<(), ManageError>,
+    begin: &dyn Fn(&FragmentContext) -> Result<(), ManageError>,
 ) -> Result<Moved, ManageError> {
     moving.step("release: noted");
     beside.name().map_err(os(path, "name the copy beside it"))?;
@@ -416,7 +416,7 @@ fn take_out(
 fn exchange_with_stub(
     path: &Path,
     stub: &OwnedFd,
-    beside: &mut Beside,
+    beside: &mut FragmentContext,
     moving: &Moving<'_>,
 ) -> Result<(), ManageError> {
     beside.exchange().map_err(os(path, "put the copy in its place"))?;

@@ -18,7 +18,7 @@ pub enum PacketError {
     #[error("the other side closed the connection")]
     Closed,
     #[error("a packet of more than {MAX_PACKET_BYTES} bytes or with lost descriptors")]
-    Cut,
+    Truncated,
     #[error("a packet that does not fit the protocol: {0}")]
     Malformed(#[from] postcard::Error),
     #[error("socket: {0}")]
@@ -37,7 +37,7 @@ impl From<Errno> for PacketError {
 /// The packet of a message.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, PacketError> {
     let bytes = postcard::to_stdvec(message)?;
-    if bytes.len() > MAX_PACKET_BYTES { Err(PacketError::Cut) } else { Ok(bytes) }
+    if bytes.len() > MAX_PACKET_BYTES { Err(PacketError::Truncated) } else { Ok(bytes) }
 }
 
 /// The message of a packet.
@@ -76,7 +76,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd
         .flatten()
         .collect();
     if flags.contains(ReturnFlags::CTRUNC) {
-        return Err(PacketError::Cut);
+        return Err(PacketError::Truncated);
     }
     Ok((message?, descriptors))
 }
@@ -101,7 +101,7 @@ fn receive_into<T: DeserializeOwned>(
         }
     };
     let message = match received.flags.contains(ReturnFlags::TRUNC) {
-        true => Err(PacketError::Cut),
+        true => Err(PacketError::Truncated),
         false => decode(&bytes[..received.bytes]),
     };
     (message, received.flags)
@@ -128,7 +128,7 @@ mod tests {
         passed.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
         assert_eq!(receive::<(String, u64)>(&b).unwrap().0, ("plain".to_owned(), 8));
-        assert!(matches!(send(&a, &vec![0u8; MAX_PACKET_BYTES + 1], &[]), Err(PacketError::Cut)));
+        assert!(matches!(send(&a, &vec![0u8; MAX_PACKET_BYTES + 1], &[]), Err(PacketError::Truncated)));
         drop(a);
         assert!(matches!(receive::<u8>(&b), Err(PacketError::Closed)));
     }

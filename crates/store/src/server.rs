@@ -201,7 +201,7 @@ pub trait ServerBackend: Send + Sync {
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError>;
 
     /// Cuts an object that is longer; a shorter one stays.
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError>;
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError>;
 
     fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError>;
 
@@ -221,7 +221,7 @@ pub trait ServerBackend: Send + Sync {
     fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError>;
 
     /// Replaces the file's description here, durably.
-    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError>;
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError>;
 
     /// Makes what was appended durable.
     fn sync_description(&self, file: FileId) -> Result<(), ServerError>;

@@ -190,7 +190,7 @@ impl StateDirectory {
                 Err(errno) => return Err(fault(&format!("rmt/{name}"), "open")(errno)),
             }
         }
-        check_copies(&root).map_err(|(name, errno)| fault(&name, "open")(errno))?;
+        check_copied_stubs(&root).map_err(|(name, errno)| fault(&name, "open")(errno))?;
         let run = own_directory(&root, Path::new("run")).map_err(fault("run", "open"))?;
         rustix::fs::fchmod(&run, PASSABLE).map_err(fault("run", "change the mode"))?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
@@ -508,7 +508,7 @@ fn own_directory(parent: impl AsFd, name: &Path) -> rustix::io::Result<OwnedFd> 
 }
 
 /// Copies of the table (`rmt.good/`, `rmt.v3/`) are opened by their paths as well: all in them is this user's own. An error comes with its name.
-fn check_copies(root: &OwnedFd) -> Result<(), (String, Errno)> {
+fn check_copied_stubs(root: &OwnedFd) -> Result<(), (String, Errno)> {
     let names_in = |directory: &OwnedFd| -> rustix::io::Result<Vec<OsString>> {
         let entries = rustix::fs::Dir::read_from(directory)?;
         entries.map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned())).collect()

@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// Copies of stubs that somebody tried to open, while the stubs themselves stand.
-    pub(super) fn check_copies(&self, report: &mut Report) {
+    pub(super) fn check_copied_stubs(&self, report: &mut Report) {
         let copies = guard(&self.copies).clone();
         for (copy, file) in copies {
             let Ok(Some(record)) = self.table.file(file) else { continue };

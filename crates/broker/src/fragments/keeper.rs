@@ -5,7 +5,7 @@
 //! half full of what its disk lacks, or whose last writer has closed the file, is written back all the same.
 
 use super::copy_in::Followed;
-use super::cutting::logs_of;
+use super::truncation::logs_of;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
 use super::{Logs, Work, try_guard};
 use crate::files::{Inner, Managed};
@@ -37,7 +37,7 @@ const COPIES: usize = 64;
 /// Entries written back by one look at a log that is half full of what its disk lacks.
 const PRESSED_ENTRIES: usize = 256;
 /// Files without users whose logs are kept, for those who read them next.
-const MOST_PARKED: usize = 128;
+const MAX_PARKED: usize = 128;
 
 /// Files to look at.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Keeping {
             return None;
         }
         files.parked.push_back(file);
-        (files.parked.len() > MOST_PARKED).then(|| files.parked.pop_front())?
+        (files.parked.len() > MAX_PARKED).then(|| files.parked.pop_front())?
     }
 
     /// The files to look at, after so long; `None`: it is over.
@@ -223,7 +223,7 @@ impl Core {
         if !self.keeping.is_stopping() {
             self.follow(managed, &logs, &mut work, plan);
         }
-        let has_nothing_waiting = work.waiting.is_empty() && work.leavings.is_none();
+        let has_nothing_waiting = work.waiting.is_empty() && work.orphans.is_none();
         drop(work);
         is_busy |= self.top_up(managed, &logs);
         let is_settled = has_nothing_waiting && !logs.table.is_dirtied();

@@ -4,7 +4,7 @@
 //! last; then the control block says that there is a table. Whoever loads the file later keeps a table that is whole and of this boot, since processes may be
 //! using it, and what it holds is newer than the disks. Without one nobody can be: then objects and records are removed.
 
-use super::cutting::drop_entry;
+use super::truncation::drop_entry;
 use super::{Fragments, Logs};
 use crate::files::{Inner, Managed, memory_fault};
 use crate::rmt::{Changes, LogRecord};
@@ -28,7 +28,7 @@ pub(in super::super) const TABLE: &str = "frag";
 pub(in super::super) const HINTS: &str = "hints";
 /// A file gets slots by this part of a disk's room at a time, within limits.
 const CHUNK_PART: u32 = 8;
-const MOST_CHUNK: u32 = 1024;
+const MAX_CHUNK: u32 = 1024;
 
 /// The object of a file's log for `disk`.
 pub(in super::super) fn log_object(file: FileId, disk: ServerId, record: LogRecord) -> ObjectName {
@@ -122,7 +122,7 @@ impl Core {
     /// Slots that a log gets at a time.
     pub(super) fn chunk_slots(&self, logs: &Logs, disk: ServerId) -> u32 {
         let slots = logs.table.log(disk).map_or(0, |log| log.slots);
-        (slots / CHUNK_PART).clamp(1, MOST_CHUNK)
+        (slots / CHUNK_PART).clamp(1, MAX_CHUNK)
     }
 
     /// Grants a log further slots, as far as there is room. Returns how many.
@@ -224,7 +224,7 @@ impl Core {
 
     fn remove_log_object(&self, file: FileId, disk: ServerId, record: LogRecord) -> Result<(), Refusal> {
         let (server, object) = (self.server(record.on)?, log_object(file, disk, record));
-        match server.cut(object, 0) {
+        match server.truncate(object, 0) {
             // Processes may keep descriptors of it, which keep the room.
             Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
             Err(error) => return Err(error.into()),

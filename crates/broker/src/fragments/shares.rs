@@ -4,7 +4,7 @@
 //! was used least recently (iBridge: shares in proportion to the recent mean returns, least recently used within each). All files share the room; where the oldest
 //! entries are mostly those of another file, that one gives up its last slots, whatever lies there, since the end of a log is what can be cut off.
 
-use super::cutting::logs_of;
+use super::truncation::logs_of;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
 use super::{Logs, guard, try_guard};
 use crate::Core;
@@ -181,7 +181,7 @@ impl Core {
         {
             let record = LogRecord { on: log.on, generation: log.generation };
             // What stays there is overwritten when the slots are granted again.
-            let _ = server.cut(super::logs::log_object(file, disk, record), granted_bytes);
+            let _ = server.truncate(super::logs::log_object(file, disk, record), granted_bytes);
         }
         withdrawn
     }

@@ -6,8 +6,8 @@
 //! Where a writer inside does not come out (its process was stopped), the bytes are written all the same: whatever was written by requests that have
 //! ended is on the disk then. The entries stay dirty, since the one inside may yet change their slots.
 
-use super::cutting::logs_of;
 use super::logs::log_object;
+use super::truncation::logs_of;
 use super::{Logs, Work};
 use crate::files::{Inner, Managed, unknown};
 use crate::moves::is_stopped;
@@ -36,9 +36,9 @@ const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 const LIFE_CHECK: Duration = Duration::from_millis(4);
 /// Entries of one pass.
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 /// Bytes of one write.
-const MOST_RUN_BYTES: u64 = 4 << 20;
+const MAX_RUN_BYTES: u64 = 4 << 20;
 
 /// Which file's entries, and under what circumstances.
 pub(super) struct Picked<'a> {
@@ -139,7 +139,7 @@ impl Core {
             logs_of(picked.logs).map(newer_of).filter(|(_, newer)| !newer.is_empty()).collect();
         let write = |(disk, newer): &(ServerId, Vec<Seen>)| {
             let Some(log) = picked.logs.table.log(*disk) else { return Ok(true) };
-            let passes = newer.chunks(MOST_ENTRIES).map(|part| self.pass(picked, *disk, &log, part));
+            let passes = newer.chunks(MAX_ENTRIES).map(|part| self.pass(picked, *disk, &log, part));
             together(passes)
         };
         // Disks at the same time; without a further thread one after the other.
@@ -367,7 +367,7 @@ fn runs<'p, 'a>(pieces: &'p [Piece<'a>]) -> impl Iterator<Item = &'p [Piece<'a>]
     pieces.chunk_by(move |one, next| {
         length += one.seen.range.length;
         let is_next = one.object == next.object && one.seen.range.end() == next.seen.range.offset.0;
-        let goes_on = is_next && length + next.seen.range.length <= MOST_RUN_BYTES;
+        let goes_on = is_next && length + next.seen.range.length <= MAX_RUN_BYTES;
         if !goes_on {
             length = 0;
         }

@@ -8,7 +8,7 @@
 
 use super::super::files::Managed;
 use super::super::{Core, guard};
-use super::moving::{Going, shares};
+use super::moving::{ActiveMove, shares};
 use super::throttle::Ended;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -25,9 +25,9 @@ use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 /// Units of one round under way together.
 const COPIERS: usize = 8;
 /// Bytes of a unit at most.
-const MOST_UNIT_BYTES: u64 = 4 << 20;
+const MAX_UNIT_BYTES: u64 = 4 << 20;
 /// Pieces of memory in one system call.
-const MOST_PIECES: usize = 512;
+const MAX_PIECES: usize = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speed {
@@ -64,7 +64,7 @@ struct Side<'a> {
 pub(super) struct Copier<'a> {
     core: &'a Core,
     managed: &'a Managed,
-    going: &'a Going,
+    active: &'a ActiveMove,
     region_bytes: u64,
     old: Side<'a>,
     new: Vec<Side<'a>>,
@@ -81,11 +81,11 @@ impl<'a> Copier<'a> {
     pub(super) fn open(
         core: &'a Core,
         managed: &'a Managed,
-        going: &'a Going,
+        active: &'a ActiveMove,
         copied_bytes: &'a AtomicU64,
     ) -> Result<Self, Fault> {
         let side = |layout: &'a Layout, generation, writable| -> Result<Side<'a>, ServerError> {
-            let object = ObjectName { file: managed.file, region: going.region, generation };
+            let object = ObjectName { file: managed.file, region: active.region, generation };
             let open =
                 |stripe: &stripewise_layout::Stripe| core.open_as_owner(managed, object, stripe.server, writable);
             let handles = layout.stripes().iter().map(open).collect::<Result<_, _>>()?;
@@ -94,10 +94,10 @@ impl<'a> Copier<'a> {
         Ok(Self {
             core,
             managed,
-            going,
+            active,
             region_bytes: managed.control.region_bytes(),
-            old: side(&going.old.layout, going.old.generation, false)?,
-            new: going.new.iter().map(|new| side(&new.layout, new.generation, true)).collect::<Result<_, _>>()?,
+            old: side(&active.old.layout, active.old.generation, false)?,
+            new: active.new.iter().map(|new| side(&new.layout, new.generation, true)).collect::<Result<_, _>>()?,
             reached: AtomicU64::new(0),
             has_copied: AtomicBool::new(false),
             has_synced_names: AtomicBool::new(false),
@@ -120,7 +120,7 @@ impl<'a> Copier<'a> {
 
     /// Makes the new objects durable, their names too; beside replicas also those of the place.
     pub(super) fn sync(&self) -> Result<(), Fault> {
-        let place = self.going.is_sync.then_some(&self.old);
+        let place = self.active.is_sync.then_some(&self.old);
         for side in self.new.iter().chain(place) {
             for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
                 let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
@@ -198,7 +198,7 @@ impl<'a> Copier<'a> {
         let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
         let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
         let most =
-            (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MOST_UNIT_BYTES.max(chunk)) / chunk;
+            (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MAX_UNIT_BYTES.max(chunk)) / chunk;
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
         let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
         while number < count {
@@ -243,7 +243,7 @@ impl Side<'_> {
             while pieces.peek().is_some() {
                 let mut slices = Vec::new();
                 let mut at = batch_at;
-                for (from, piece) in pieces.by_ref().take(MOST_PIECES) {
+                for (from, piece) in pieces.by_ref().take(MAX_PIECES) {
                     let (_, after) = std::mem::take(&mut rest).split_at_mut((from - cut) as usize);
                     let (slice, after) = after.split_at_mut(piece as usize);
                     slices.push(IoSliceMut::new(slice));
@@ -273,7 +273,7 @@ impl Side<'_> {
             let mut pieces = sub.pieces().peekable();
             while pieces.peek().is_some() {
                 let slice = |(from, length): (u64, u64)| IoSlice::new(&buffer[from as usize..(from + length) as usize]);
-                let mut slices: Vec<IoSlice<'_>> = pieces.by_ref().take(MOST_PIECES).map(slice).collect();
+                let mut slices: Vec<IoSlice<'_>> = pieces.by_ref().take(MAX_PIECES).map(slice).collect();
                 let mut left = slices.as_mut_slice();
                 while !left.is_empty() {
                     let written = server.write_at(handle, ObjectOffset(at), left)?;
@@ -336,13 +336,13 @@ impl Round<'_> {
         let ended = match self.speed {
             Speed::Throttled => {
                 let begun = Instant::now();
-                let shares = shares(copier.going, length);
-                let is_ended = || copier.going.is_ended() || self.stopped.load(SeqCst);
+                let shares = shares(copier.active, length);
+                let is_ended = || copier.active.is_ended() || self.stopped.load(SeqCst);
                 let admitted = copier.core.moves.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
                 self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
                 admitted.is_err()
             }
-            Speed::AtOnce => copier.going.is_ended(),
+            Speed::AtOnce => copier.active.is_ended(),
         };
         if ended {
             self.stop(Fault::Ended);

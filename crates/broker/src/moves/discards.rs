@@ -128,7 +128,7 @@ impl Core {
         let mut first_fault = None;
         for stripe in layout.stripes() {
             let removed = self.server(stripe.server).and_then(|server| {
-                match server.cut(object, 0) {
+                match server.truncate(object, 0) {
                     // Where the mode forbids the cut, the room comes back when the last descriptor is closed.
                     Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
                     Err(error) => return Err(error.into()),
@@ -165,21 +165,21 @@ impl Core {
 
     /// Ends every move of the file: regions stay where they are. To be called before anything takes their objects away.
     pub(in super::super) fn end_moves(&self, managed: &Managed, inner: &Inner, why: &str) {
-        for (region, going) in &inner.moving {
-            going.abandon(why);
-            managed.control.give_up_move(*region, going.slot);
+        for (region, active) in &inner.moving {
+            active.abandon(why);
+            managed.control.give_up_move(*region, active.slot);
         }
     }
 
     /// After bytes beyond `size_bytes` were cut from the regions' objects: moving regions copy what is there again.
-    pub(in super::super) fn mark_cut(&self, managed: &Managed, inner: &Inner, size_bytes: u64) {
+    pub(in super::super) fn mark_truncated(&self, managed: &Managed, inner: &Inner, size_bytes: u64) {
         let geometry = inner.geometry();
         let region_bytes = geometry.region_bytes();
-        for (region, going) in &inner.moving {
+        for (region, active) in &inner.moving {
             let used = geometry.used_bytes(*region, size_bytes);
             if used < region_bytes {
                 let chunks = stripewise_store::shared::marking::chunks_of(region_bytes, used, region_bytes - used);
-                managed.extent.marks(going.slot).mark(chunks);
+                managed.extent.marks(active.slot).mark(chunks);
             }
         }
     }

@@ -46,9 +46,9 @@ const SEAL_DRAIN: Duration = Duration::from_millis(50);
 /// How long a process is waited for that does not run at all, as one that was stopped.
 const STOPPED_DRAIN: Duration = Duration::from_millis(50);
 /// Seals that may be broken because a writer inside did not come out.
-const MOST_SEALS: u32 = 6;
+const MAX_SEALS: u32 = 6;
 /// Rounds of copying before the last one, which is done under the seal whatever is left.
-const MOST_ROUNDS: u32 = 16;
+const MAX_ROUNDS: u32 = 16;
 /// What can be copied in this time is left for the seal.
 const SHORT_SEAL: Duration = Duration::from_millis(4);
 /// What turns out to need more than this under the seal is copied with writers let in, while rounds last.
@@ -59,7 +59,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 const LIFE_CHECK: Duration = Duration::from_millis(4);
 
 /// A move that has begun.
-pub(in super::super) struct Going {
+pub(in super::super) struct ActiveMove {
     pub(in super::super) slot: u8,
     pub(super) region: RegionIndex,
     pub(super) old: RegionRecord,
@@ -68,27 +68,27 @@ pub(in super::super) struct Going {
     pub(super) is_sync: bool,
     ownership: Ownership,
     ended: AtomicBool,
-    why: Mutex<Option<Why>>,
+    why: Mutex<Option<AbortReason>>,
 }
 
-enum Why {
+enum AbortReason {
     Cancelled,
     Abandoned(String),
 }
 
-impl Going {
-    fn end(&self, why: Why) {
+impl ActiveMove {
+    fn end(&self, why: AbortReason) {
         guard(&self.why).get_or_insert(why);
         self.ended.store(true, SeqCst);
     }
 
     pub(super) fn cancel(&self) {
-        self.end(Why::Cancelled);
+        self.end(AbortReason::Cancelled);
     }
 
     /// The move is to be given up, and tried again from the start if it still can be.
     pub(in super::super) fn abandon(&self, why: &str) {
-        self.end(Why::Abandoned(why.to_owned()));
+        self.end(AbortReason::Abandoned(why.to_owned()));
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -97,15 +97,15 @@ impl Going {
 
     fn outcome(&self) -> Outcome {
         match &*guard(&self.why) {
-            Some(Why::Abandoned(why)) => Outcome::PutBack(why.clone()),
-            Some(Why::Cancelled) | None => Outcome::Cancelled,
+            Some(AbortReason::Abandoned(why)) => Outcome::PutBack(why.clone()),
+            Some(AbortReason::Cancelled) | None => Outcome::Cancelled,
         }
     }
 }
 
 /// Why a move does not go on.
 enum Stop {
-    /// Somebody ended it; [`Going`] knows why.
+    /// Somebody ended it; [`ActiveMove`] knows why.
     Ended,
     Failed(String),
     PutBack(String),
@@ -127,15 +127,15 @@ impl From<Fault> for Stop {
 }
 
 /// Why a move did not begin.
-enum NotBegun {
+enum BeginError {
     Over(Outcome),
     /// A server has no room, said in words too.
     Full(Full, String),
 }
 
-impl From<Outcome> for NotBegun {
+impl From<Outcome> for BeginError {
     fn from(outcome: Outcome) -> Self {
-        NotBegun::Over(outcome)
+        BeginError::Over(outcome)
     }
 }
 
@@ -154,51 +154,51 @@ impl Core {
             Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
             Err(refusal) => return Outcome::Failed(refusal.to_string()),
         };
-        let going = match self.begin_move(task, &managed) {
-            Ok(going) => going,
-            Err(NotBegun::Over(outcome)) => return outcome,
+        let active = match self.begin_move(task, &managed) {
+            Ok(active) => active,
+            Err(BeginError::Over(outcome)) => return outcome,
             // What others leave may be enough.
-            Err(NotBegun::Full(full, what)) if self.moves.others_may_make_room() || self.take_back(&full) => {
+            Err(BeginError::Full(full, what)) if self.moves.others_may_make_room() || self.take_back(&full) => {
                 return Outcome::PutBack(what);
             }
-            Err(NotBegun::Full(_, what)) => return failed(Refusal::NoSpace { what }),
+            Err(BeginError::Full(_, what)) => return failed(Refusal::NoSpace { what }),
         };
         let used = guard(&managed.inner).geometry().used_bytes(task.region, managed.extent.size_bytes());
         let mut act = Move {
             core: self,
             managed: &managed,
-            going: &going,
+            active: &active,
             number: task.number,
             dead: HashSet::new(),
             described: false,
             committed: false,
         };
-        if !self.moves.begun(task.number, &going, used) {
-            going.cancel();
+        if !self.moves.begun(task.number, &active, used) {
+            active.cancel();
         }
         match act.run(task) {
             Ok(()) => {
                 act.committed = true;
-                if going.is_sync {
+                if active.is_sync {
                     return Outcome::Moved { bytes: 0, freeing: false };
                 }
                 self.watch_for_idleness(managed.file);
                 Outcome::Moved { bytes: used, freeing: true }
             }
             // What fails after the move was ended fails because it was.
-            Err(_) if going.is_ended() => going.outcome(),
-            Err(Stop::Ended) => going.outcome(),
+            Err(_) if active.is_ended() => active.outcome(),
+            Err(Stop::Ended) => active.outcome(),
             Err(Stop::Failed(why)) => Outcome::Failed(why),
             Err(Stop::PutBack(why)) => Outcome::PutBack(why),
         }
     }
 
     /// Step 1. An error is the outcome: also when nothing is to be moved.
-    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<Going>, NotBegun> {
+    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<ActiveMove>, BeginError> {
         let mut inner = guard(&managed.inner);
         let region = task.region;
         let slot = self.may_begin(&inner, region, task.is_urgent)?;
-        let nothing = |bytes| NotBegun::Over(Outcome::Moved { bytes, freeing: false });
+        let nothing = |bytes| BeginError::Over(Outcome::Moved { bytes, freeing: false });
         let Some(old) = inner.regions.get(&region) else {
             let Some(layout) = &task.to else { return Err(nothing(0)) };
             let placement = with_layout(&inner.placement, region, layout);
@@ -225,14 +225,14 @@ impl Core {
         let old = inner.regions[&region].clone();
         let (ownership, ended, why) = (inner.ownership(), AtomicBool::new(false), Mutex::new(None));
         let is_sync = task.to.is_none();
-        let going = Arc::new(Going { slot, region, old, new, is_sync, ownership, ended, why });
+        let active = Arc::new(ActiveMove { slot, region, old, new, is_sync, ownership, ended, why });
         inner.move_slots |= 1 << slot;
-        inner.moving.insert(region, Arc::clone(&going));
+        inner.moving.insert(region, Arc::clone(&active));
         let chunks = chunks_of(inner.record.region_bytes, 0, inner.record.region_bytes).end() + 1;
         managed.control.begin_move(region, slot, managed.extent.marks(slot), chunks);
         drop(inner);
         self.step("move: begun");
-        Ok(going)
+        Ok(active)
     }
 
     /// The move slot to take; an error if the region cannot move now.
@@ -264,7 +264,7 @@ impl Core {
         inner: &mut Inner,
         region: RegionIndex,
         layout: &Layout,
-    ) -> Result<RegionRecord, NotBegun> {
+    ) -> Result<RegionRecord, BeginError> {
         // Now, since what is committed cannot be taken back.
         managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
         self.promise_room(inner, region, layout)?;
@@ -284,7 +284,7 @@ impl Core {
         if let Err(unmade) = self.make_objects(managed, inner, &[(region, new.clone())]) {
             inner.forgotten.push((region, generation));
             self.moves.freeing.look_at(managed.file);
-            return Err(NotBegun::Over(match unmade.error.into() {
+            return Err(BeginError::Over(match unmade.error.into() {
                 Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
                 refusal => failed(refusal),
             }));
@@ -298,7 +298,7 @@ impl Core {
         managed: &Arc<Managed>,
         inner: &mut Inner,
         region: RegionIndex,
-    ) -> Result<Vec<RegionRecord>, NotBegun> {
+    ) -> Result<Vec<RegionRecord>, BeginError> {
         let wanted = self.wanted_of(inner, region);
         inner.lacking.remove(&region);
         let missing: Vec<&Layout> =
@@ -320,7 +320,7 @@ impl Core {
         for layout in &wanted {
             match self.make_target(managed, inner, region, layout) {
                 Ok(replica) => made.push(replica),
-                Err(NotBegun::Full(_, what) | NotBegun::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
+                Err(BeginError::Full(_, what) | BeginError::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
                     inner.lacking.insert(region, what);
                 }
                 Err(other) => return Err(other),
@@ -329,7 +329,7 @@ impl Core {
         Ok(made)
     }
 
-    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), NotBegun> {
+    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), BeginError> {
         let mut standings = Standings::new(&self.servers);
         standings.check(layout).map_err(failed)?;
         let mut room = guard(&self.room);
@@ -347,7 +347,7 @@ impl Core {
                     ByteCount(full.asked_bytes),
                     inner.record.path
                 );
-                Err(NotBegun::Full(full, what))
+                Err(BeginError::Full(full, what))
             }
         }
     }
@@ -386,7 +386,7 @@ fn failed(refusal: Refusal) -> Outcome {
 struct Move<'a> {
     core: &'a Core,
     managed: &'a Arc<Managed>,
-    going: &'a Arc<Going>,
+    active: &'a Arc<ActiveMove>,
     number: MoveNumber,
     /// Who died inside, and whose writes have been copied since.
     dead: HashSet<(ProcessSlot, Incarnation)>,
@@ -397,59 +397,59 @@ struct Move<'a> {
 
 impl Drop for Move<'_> {
     fn drop(&mut self) {
-        let (managed, going) = (self.managed, self.going);
+        let (managed, active) = (self.managed, self.active);
         let mut inner = guard(&managed.inner);
-        inner.move_slots &= !(1 << going.slot);
+        inner.move_slots &= !(1 << active.slot);
         if self.committed {
             return;
         }
         if self.described
-            && let Some(place) = inner.regions.get(&going.region)
+            && let Some(place) = inner.regions.get(&active.region)
         {
             // Before anybody writes there again.
-            let new_servers = servers_of(going.new.iter().map(|new| &new.layout));
-            if let Err(refusal) = self.core.describe_instead(managed, &inner, (going.region, place), &new_servers) {
+            let new_servers = servers_of(active.new.iter().map(|new| &new.layout));
+            if let Err(refusal) = self.core.describe_instead(managed, &inner, (active.region, place), &new_servers) {
                 self.core.state.note(&format!("{}: {refusal}", inner.record.path));
             }
         }
-        managed.control.give_up_move(going.region, going.slot);
-        inner.moving.remove(&going.region);
+        managed.control.give_up_move(active.region, active.slot);
+        inner.moving.remove(&active.region);
         drop(inner);
         self.core.step("move: given up");
-        for new in &going.new {
-            self.core.throw_away(managed, going.region, new);
+        for new in &active.new {
+            self.core.throw_away(managed, active.region, new);
         }
     }
 }
 
 impl Move<'_> {
     fn run(&mut self, task: &Task) -> Result<(), Stop> {
-        let (core, slots, going) = (self.core, &self.managed.slots, self.going);
+        let (core, slots, active) = (self.core, &self.managed.slots, self.active);
         let mut forgotten = slots.forgotten();
         if let Drained::Stuck(slot) = self.drain(self.writers(), FIRST_DRAIN) {
-            if going.is_ended() {
+            if active.is_ended() {
                 return Err(Stop::Ended);
             }
             return Err(Stop::PutBack(self.stuck(slot)));
         }
         core.step("move: drained");
         // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
-        if !core.clear_region(self.managed, going.region, &|| going.is_ended())? {
-            return Err(if going.is_ended() {
+        if !core.clear_region(self.managed, active.region, &|| active.is_ended())? {
+            return Err(if active.is_ended() {
                 Stop::Ended
             } else {
                 Stop::PutBack("its fragments, which are written all the time".to_owned())
             });
         }
-        let copier = Copier::open(core, self.managed, going, &task.copied_bytes)?;
-        let marks = self.managed.extent.marks(going.slot);
+        let copier = Copier::open(core, self.managed, active, &task.copied_bytes)?;
+        let marks = self.managed.extent.marks(active.slot);
         let (mut rounds, mut seals) = (0, 0);
         let speed = if task.is_urgent { Speed::AtOnce } else { Speed::Throttled };
         loop {
             rounds = self.copy_rounds(&copier, rounds, speed)?;
             copier.sync()?;
             core.step("move: copied and synced");
-            if going.is_ended() || !self.managed.control.seal(going.region, going.slot) {
+            if active.is_ended() || !self.managed.control.seal(active.region, active.slot) {
                 return Err(Stop::Ended);
             }
             core.moves.note(self.number, MoveState::Sealed);
@@ -458,7 +458,7 @@ impl Move<'_> {
                 Drained::Stuck(slot) => {
                     self.unseal()?;
                     seals += 1;
-                    if seals == MOST_SEALS {
+                    if seals == MAX_SEALS {
                         return Err(Stop::PutBack(self.stuck(slot)));
                     }
                     // Those who were held up have their turn.
@@ -472,12 +472,12 @@ impl Move<'_> {
                         marks.mark(0..=usize::MAX);
                         self.unseal()?;
                         // Once for each that died: not counted.
-                        rounds = rounds.min(MOST_ROUNDS - 2);
+                        rounds = rounds.min(MAX_ROUNDS - 2);
                         continue;
                     }
                 }
             }
-            if rounds < MOST_ROUNDS && copier.time_for(marks.count()) > LONG_SEAL {
+            if rounds < MAX_ROUNDS && copier.time_for(marks.count()) > LONG_SEAL {
                 self.unseal()?;
                 continue;
             }
@@ -498,12 +498,12 @@ impl Move<'_> {
 
     /// Step 3; returns the number of rounds so far.
     fn copy_rounds(&self, copier: &Copier<'_>, mut rounds: u32, speed: Speed) -> Result<u32, Stop> {
-        let marks = self.managed.extent.marks(self.going.slot);
+        let marks = self.managed.extent.marks(self.active.slot);
         let mut before = u32::MAX;
         loop {
             let marked = marks.count();
             let is_shrinking = u64::from(marked) * 5 < u64::from(before) * 4;
-            if rounds > 0 && (rounds >= MOST_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
+            if rounds > 0 && (rounds >= MAX_ROUNDS || !is_shrinking || copier.time_for(marked) <= SHORT_SEAL) {
                 return Ok(rounds);
             }
             copier.copy(&marks.take(), speed)?;
@@ -513,7 +513,7 @@ impl Move<'_> {
     }
 
     fn writers(&self) -> Vec<Use> {
-        let mut uses = self.managed.slots.uses(self.going.region, self.going.region);
+        let mut uses = self.managed.slots.uses(self.active.region, self.active.region);
         uses.retain(|lane| lane.what.direction == Direction::Write);
         uses
     }
@@ -523,7 +523,7 @@ impl Move<'_> {
     }
 
     fn unseal(&self) -> Result<(), Stop> {
-        if !self.managed.control.unseal(self.going.region, self.going.slot) {
+        if !self.managed.control.unseal(self.active.region, self.active.slot) {
             return Err(Stop::Ended);
         }
         self.core.moves.note(self.number, MoveState::Copying);
@@ -552,7 +552,7 @@ impl Move<'_> {
                 }
                 continue;
             }
-            if start.elapsed() > patience || self.going.is_ended() {
+            if start.elapsed() > patience || self.active.is_ended() {
                 return Drained::Stuck(uses[0].slot);
             }
             std::thread::sleep(pause);
@@ -562,34 +562,34 @@ impl Move<'_> {
 
     /// Step 5. False: something was cut meanwhile and has to be copied again.
     fn commit(&mut self) -> Result<bool, Stop> {
-        let (core, managed, going) = (self.core, self.managed, self.going);
+        let (core, managed, active) = (self.core, self.managed, self.active);
         let mut guarded = guard(&managed.inner);
         let inner = &mut *guarded;
         let sealed = matches!(
-            managed.control.region(going.region),
-            RegionState::Placed { motion: Motion::Sealed(slot), .. } if slot == going.slot
+            managed.control.region(active.region),
+            RegionState::Placed { motion: Motion::Sealed(slot), .. } if slot == active.slot
         );
-        if inner.freed || going.is_ended() || !sealed {
+        if inner.freed || active.is_ended() || !sealed {
             return Err(Stop::Ended);
         }
-        if managed.extent.marks(going.slot).count() > 0 {
+        if managed.extent.marks(active.slot).count() > 0 {
             return Ok(false);
         }
         self.finish_objects(inner)?;
-        if going.is_sync {
+        if active.is_sync {
             return self.commit_replicas(inner).map(|()| true);
         }
-        let (file, region, new) = (managed.file, going.region, going.new[0].clone());
+        let (file, region, new) = (managed.file, active.region, active.new[0].clone());
         let placement = with_layout(&inner.placement, region, &new.layout);
         let mut changes = Changes::default();
         changes.put_region(file, region, &new);
         changes.remove_discard(file, region, new.generation);
-        changes.put_discard(file, region, going.old.generation, &going.old.layout);
+        changes.put_discard(file, region, active.old.generation, &active.old.layout);
         if placement != inner.placement {
             changes.put_placement(file, &placement);
         }
         self.described = true;
-        let old_servers = servers_of([&going.old.layout]);
+        let old_servers = servers_of([&active.old.layout]);
         core.describe_instead(managed, inner, (region, &new), &old_servers)?;
         core.step("move: before the commit");
         core.table.commit(&changes).map_err(Refusal::from)?;
@@ -599,7 +599,7 @@ impl Move<'_> {
         managed.control.let_writers_go_on();
         inner.placement = placement;
         inner.discards.remove(&(region, new.generation));
-        inner.discards.insert((region, going.old.generation), going.old.layout.clone());
+        inner.discards.insert((region, active.old.generation), active.old.layout.clone());
         inner.regions.insert(region, new);
         inner.moving.remove(&region);
         // Who came in before the word was published may be reading the old place.
@@ -609,8 +609,8 @@ impl Move<'_> {
         core.moves.freeing.add(Discard {
             managed: Arc::clone(managed),
             region,
-            generation: going.old.generation,
-            layout: going.old.layout.clone(),
+            generation: active.old.generation,
+            layout: active.old.layout.clone(),
             uses,
             number: Some(self.number),
         });
@@ -619,13 +619,13 @@ impl Move<'_> {
 
     /// The same of a sync: the replicas count from here on.
     fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
-        let (core, managed, going) = (self.core, self.managed, self.going);
-        let (file, region) = (managed.file, going.region);
-        if let Some(Err(refusal)) = going.new.iter().map(|new| core.check_drained(&new.layout)).find(Result::is_err) {
+        let (core, managed, active) = (self.core, self.managed, self.active);
+        let (file, region) = (managed.file, active.region);
+        if let Some(Err(refusal)) = active.new.iter().map(|new| core.check_drained(&new.layout)).find(Result::is_err) {
             return Err(Stop::PutBack(refusal.to_string()));
         }
         let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
-        let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(going.new.iter().map(replica)).collect();
+        let replicas: BTreeMap<u8, ReplicaRecord> = (0..).zip(active.new.iter().map(replica)).collect();
         let mut changes = Changes::default();
         for (number, replica) in &replicas {
             changes.remove_discard(file, region, replica.generation);
@@ -649,16 +649,21 @@ impl Move<'_> {
 
     /// The new objects get the file's present mode and owner, and end with the file.
     fn finish_objects(&self, inner: &Inner) -> Result<(), Stop> {
-        let (core, going) = (self.core, self.going);
-        let used = inner.geometry().used_bytes(going.region, self.managed.extent.size_bytes());
-        for new in &going.new {
-            let object = ObjectName { file: self.managed.file, region: going.region, generation: new.generation };
+        let (core, active) = (self.core, self.active);
+        let used = inner.geometry().used_bytes(active.region, self.managed.extent.size_bytes());
+        for new in &active.new {
+            let object = ObjectName { file: self.managed.file, region: active.region, generation: new.generation };
             let view = new.layout.view();
             for (turn, stripe) in new.layout.stripes().iter().enumerate() {
                 let server = core.server(stripe.server)?;
-                super::super::truncation::cut_as_owner(server, object, view.object_bytes(turn, used), going.ownership)
-                    .map_err(Refusal::from)?;
-                if inner.ownership() != going.ownership {
+                super::super::truncation::truncate_as_owner(
+                    server,
+                    object,
+                    view.object_bytes(turn, used),
+                    active.ownership,
+                )
+                .map_err(Refusal::from)?;
+                if inner.ownership() != active.ownership {
                     server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
                 }
             }
@@ -678,14 +683,14 @@ pub(in super::super) fn is_stopped(process: u64) -> bool {
 }
 
 /// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
-pub(super) fn shares(going: &Going, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
+pub(super) fn shares(active: &ActiveMove, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
     let of = |direction, layout: &Layout| {
         let cycle = layout.view().cycle_bytes();
         let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
         layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
     };
-    let mut shares = of(Direction::Read, &going.old.layout);
-    shares.extend(going.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
+    let mut shares = of(Direction::Read, &active.old.layout);
+    shares.extend(active.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
     shares
 }
 

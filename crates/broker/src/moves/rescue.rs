@@ -86,7 +86,7 @@ impl Core {
             total_bytes,
             copied_bytes: Arc::clone(&task.copied_bytes),
             state: MoveState::Queued { waits_for: None },
-            going: None,
+            active: None,
             cancelled: false,
             put_back: Duration::ZERO,
         });

@@ -22,7 +22,7 @@ use stripewise_store::server::{Due, ObjectName};
 /// Time over which a device's load is taken together.
 const SAMPLE: Duration = Duration::from_millis(50);
 /// The share of a busy device that movers take all the same.
-const LEAST_SHARE: f64 = 0.06;
+const MIN_SHARE: f64 = 0.06;
 /// Of what the foreground leaves.
 const SHARE_OF_REST: f64 = 0.3;
 /// Below this the foreground counts as absent.
@@ -277,7 +277,7 @@ impl Throttle {
 
 /// Over how much time work of `work_s` is spread where programs take `share` of the device.
 fn spread(work_s: f64, share: f64) -> f64 {
-    if share < QUIET { 0.0 } else { work_s / (LEAST_SHARE + SHARE_OF_REST * (1.0 - share)) }
+    if share < QUIET { 0.0 } else { work_s / (MIN_SHARE + SHARE_OF_REST * (1.0 - share)) }
 }
 
 #[cfg(test)]
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn movers_take_all_of_an_idle_device_and_little_of_a_busy_one() {
         assert_eq!(spread(1.0, 0.0), 0.0);
-        assert!((1.0 / spread(1.0, 1.0) - LEAST_SHARE).abs() < 1e-9);
+        assert!((1.0 / spread(1.0, 1.0) - MIN_SHARE).abs() < 1e-9);
         // Where a program takes all that movers leave, their share settles below a tenth.
         let mut movers = 0.5;
         for _ in 0..50 {

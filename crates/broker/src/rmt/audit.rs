@@ -14,7 +14,7 @@ use std::path::Path;
 use stripewise_layout::FileId;
 
 /// Damages told of one table.
-const MAX_TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// What reading a table from end to end found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,7 +33,7 @@ impl Audit {
     }
 
     fn tell(&mut self, what: String) {
-        if self.damages.len() < MAX_TOLD {
+        if self.damages.len() < MAX_REPORTED {
             self.damages.push(what);
         }
     }

@@ -91,7 +91,7 @@ pub struct FileRecord {
     pub state: FileState,
     /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
     #[n(8)]
-    pub cutting_to_bytes: Option<u64>,
+    pub truncating_to_bytes: Option<u64>,
     /// A server may hold bytes beyond the file's size, since it failed when they were to be cut: again at the next occasion.
     #[cbor(n(9), default)]
     pub has_leftovers: bool,

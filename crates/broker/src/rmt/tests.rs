@@ -19,7 +19,7 @@ pub(super) fn record(path: &str) -> FileRecord {
         generations_reserved: 64,
         generations_synced: 3,
         state: FileState::Live,
-        cutting_to_bytes: None,
+        truncating_to_bytes: None,
         has_leftovers: false,
         mode: 0o640,
         uid: 1,
@@ -302,7 +302,7 @@ fn a_table_of_version_3_is_taken_over_after_a_copy_of_it_was_kept() {
         let state = FileState::Importing { original, temporary: ".in".into(), complete: true };
         let cut = Some(5 << 40);
         let first =
-            FileRecord { state, cutting_to_bytes: cut, has_leftovers: true, mode: 0o4755, ..record("/data/in") };
+            FileRecord { state, truncating_to_bytes: cut, has_leftovers: true, mode: 0o4755, ..record("/data/in") };
         let copy = Inode { device: 7, inode: 10, born_ns: 0 };
         let last = FileRecord { state: FileState::Releasing { copy, temporary: ".out".into() }, ..record("/data/out") };
         let files = [(file, record("/data/old")), (importing, first), (releasing, last)];

@@ -70,7 +70,7 @@ impl Core {
             return;
         };
         let is_done = self.processes.is_truncation_done(slot, incarnation, number);
-        if inner.record.cutting_to_bytes.is_some() {
+        if inner.record.truncating_to_bytes.is_some() {
             self.processes.note_truncation_done(slot, incarnation, number);
         } else if only_extends && !is_done && self.is_alive(slot, incarnation) {
             // Nobody was kept out: whether it took effect is not known, and that it does now harms nobody.
@@ -78,7 +78,7 @@ impl Core {
             self.processes.note_truncation_done(slot, incarnation, number);
         } else if is_done && managed.control.gate_is_shut() {
             if managed.extent.size_bytes() > size_bytes {
-                managed.extent.cut_to(size_bytes);
+                managed.extent.truncate_to(size_bytes);
             } else {
                 managed.extent.extend_to(size_bytes);
             }

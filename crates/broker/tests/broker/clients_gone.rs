@@ -86,7 +86,7 @@ fn a_truncation_that_was_done_is_answered_and_not_done_again() {
     processes.number_truncation(slot);
     truncate(&successor, 5 * REGION).unwrap();
     testbed.client().open(opened.file, &stub).unwrap();
-    opened.extent.cut_to(7);
+    opened.extent.truncate_to(7);
     truncate(&successor, 5 * REGION).unwrap();
     assert_eq!(opened.extent.size_bytes(), 7);
 }

@@ -145,8 +145,8 @@ impl<H: Hook> ServerBackend for Hooked<H> {
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
         self.call(Call::Size(object), |inner, _| inner.size(object))
     }
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.call(Call::Cut(object), |inner, _| inner.cut(object, length))
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        self.call(Call::Cut(object), |inner, _| inner.truncate(object, length))
     }
     fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
         self.call(Call::Sync(handle), |inner, _| inner.sync(handle))
@@ -166,8 +166,8 @@ impl<H: Hook> ServerBackend for Hooked<H> {
     fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
         self.call(Call::Describe(file), |inner, _| inner.describe(file, head, lines))
     }
-    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        self.call(Call::Describe(file), |inner, _| inner.describe_anew(file, text))
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        self.call(Call::Describe(file), |inner, _| inner.describe_again(file, text))
     }
     fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
         self.call(Call::SyncDescription(file), |inner, _| inner.sync_description(file))

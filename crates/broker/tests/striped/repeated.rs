@@ -60,12 +60,12 @@ fn a_truncation_takes_effect_once_whatever_step_its_broker_dies_at() {
                 successor = Some(world.broker_with(holding_broker(&may_go)));
                 // Waits for the gate, which the successor opens; nothing has repeated the truncation yet.
                 write(&seen, 2 * REGION, b"told");
-                let was_cut = read(&seen, 200, 1) != [1];
-                effects[usize::from(was_cut)] += 1;
+                let was_truncated = read(&seen, 200, 1) != [1];
+                effects[usize::from(was_truncated)] += 1;
                 *may_go.0.lock().unwrap() = true;
                 may_go.1.notify_all();
                 cutting.join().unwrap();
-                if was_cut {
+                if was_truncated {
                     assert_eq!(read(&seen, 2 * REGION, 9), b"told", "step {step}: cut twice");
                     assert_eq!(read(&seen, 50, 100), [[1; 50], [0; 50]].concat(), "step {step}");
                 } else {

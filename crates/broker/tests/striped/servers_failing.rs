@@ -22,7 +22,7 @@ use stripewise_store::server::ServerError;
 const WRITERS: u64 = 3;
 const SERVERS: u64 = 4;
 const BLOCK: u64 = 3000;
-const MOST_BLOCKS: u64 = 3 * REGION / BLOCK;
+const MAX_BLOCKS: u64 = 3 * REGION / BLOCK;
 
 /// A server fails as the file `trouble` in the world's root says.
 struct Troubled(PathBuf);
@@ -118,7 +118,7 @@ impl Model {
     }
 
     /// A truncation that was refused or cut off.
-    fn tried_to_cut(&mut self, to: u64, size: u64, context: &str) {
+    fn tried_to_truncate(&mut self, to: u64, size: u64, context: &str) {
         assert!(size == self.size || size == to, "{context}: {size} bytes, neither {} nor {to}", self.size);
         self.resize(size);
     }
@@ -204,21 +204,21 @@ impl Writer {
                 }
             }
             12 => {
-                let to = self.dice_block(MOST_BLOCKS) * BLOCK;
+                let to = self.dice_block(MAX_BLOCKS) * BLOCK;
                 self.note(&format!("cut {to}\n"));
                 let cut = self.file.truncate(to).is_ok();
                 let size = self.file.size_bytes();
                 if cut {
                     assert_eq!(size, to);
                 }
-                self.model.tried_to_cut(to, size, "while it works");
+                self.model.tried_to_truncate(to, size, "while it works");
                 self.note(&format!("is {size}\n"));
             }
             13 => {
                 let _ = self.file.sync(false);
             }
             14 => {
-                let region = self.dice.roll(MOST_BLOCKS * BLOCK / REGION) as u32;
+                let region = self.dice.roll(MAX_BLOCKS * BLOCK / REGION) as u32;
                 let orders = vec![order(self.file.id(), region, region, &any_layout(&mut self.dice, SERVERS))];
                 let _ = self.client.request(&Request::Admin(Admin::Move { orders }), &[]);
             }
@@ -227,7 +227,7 @@ impl Writer {
     }
 
     fn dice_block(&mut self, below: u64) -> u64 {
-        self.dice.roll(below.clamp(1, MOST_BLOCKS))
+        self.dice.roll(below.clamp(1, MAX_BLOCKS))
     }
 
     fn write(&mut self, block: u64) {
@@ -398,7 +398,7 @@ impl Torture {
         let mut pending: Option<Vec<&str>> = None;
         let settle = |model: &mut Model, words: &[&str], size: u64| match words {
             ["write", block, version] => model.tried(number(block), number(version), size, &context),
-            ["cut", to] => model.tried_to_cut(number(to), size, &context),
+            ["cut", to] => model.tried_to_truncate(number(to), size, &context),
             other => panic!("{context}: {other:?}"),
         };
         for line in diary.lines() {

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct Counted;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST_HELD: AtomicUsize = AtomicUsize::new(0);
+static MAX_HELD: AtomicUsize = AtomicUsize::new(0);
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
 fn add(bytes: usize) {
     let held = HELD.fetch_add(bytes, Relaxed) + bytes;
-    MOST_HELD.fetch_max(held, Relaxed);
+    MAX_HELD.fetch_max(held, Relaxed);
     TOTAL.fetch_add(bytes, Relaxed);
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct Cost {
 /// Runs `work` and tells what it cost.
 pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (T, Cost) {
     let (held, total) = (HELD.load(Relaxed), TOTAL.load(Relaxed));
-    MOST_HELD.store(held, Relaxed);
+    MAX_HELD.store(held, Relaxed);
     let result = work();
-    let most_held = MOST_HELD.load(Relaxed).saturating_sub(held);
+    let most_held = MAX_HELD.load(Relaxed).saturating_sub(held);
     (result, Cost { most_held, total: TOTAL.load(Relaxed) - total })
 }

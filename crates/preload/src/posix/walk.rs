@@ -67,7 +67,7 @@ pub(crate) struct Walk {
 ///
 /// # Safety
 /// `path` is a string.
-unsafe fn look_again(
+unsafe fn recheck_again(
     answer: &mut libc::stat,
     directory: c_int,
     path: *const c_char,
@@ -97,7 +97,7 @@ unsafe fn correct(entry: &mut Entry, directory: c_int, path: *const c_char, foll
     // SAFETY: of a regular file it was filled in.
     let status = unsafe { &mut *entry.status };
     // SAFETY: the caller's promise.
-    if let Err(errno) = unsafe { look_again(status, directory, path, follow) } {
+    if let Err(errno) = unsafe { recheck_again(status, directory, path, follow) } {
         (entry.info, entry.error) = (FTS_NS, errno);
         // SAFETY: plain memory. What could not be looked at has no size.
         *status = unsafe { std::mem::zeroed() };
@@ -165,7 +165,7 @@ unsafe fn seen(path: *const c_char, follow: bool, answer: *const libc::stat, kin
         return (answer, kind);
     }
     // SAFETY: the caller's promise.
-    match unsafe { look_again(&mut answer, AT_FDCWD, path, follow) } {
+    match unsafe { recheck_again(&mut answer, AT_FDCWD, path, follow) } {
         Ok(()) => (answer, kind),
         // SAFETY: plain memory. What could not be looked at has no size.
         Err(_) => (unsafe { std::mem::zeroed() }, FTW_NS),

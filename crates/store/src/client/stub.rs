@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Descriptors that another thread may close or replace while they are used, one after the other.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 pub(crate) struct KeptStub {
     handle: Descriptor,
@@ -49,7 +49,7 @@ impl KeptStub {
 
     /// Does `action`, which may be repeated, with a descriptor of the stub that permits what the open of the file does.
     pub(crate) fn with_open<T>(&self, action: impl Fn(BorrowedFd<'_>) -> T) -> Result<T, Errno> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let Some(number) = self.find()? else { break };
             // SAFETY: the process's own; if it is closed or replaced meanwhile, the look afterwards says so.
             let result = action(unsafe { BorrowedFd::borrow_raw(number) });

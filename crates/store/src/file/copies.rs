@@ -14,7 +14,7 @@
 use super::StripedFile;
 use super::buffers::Buffers;
 use super::fragments::Part;
-use super::transfer::{Obstacle, Stopped, from_first_byte};
+use super::transfer::{RetryReason, Stopped, from_first_byte};
 use crate::client::Core;
 use crate::server::{Due, ObjectName, Predicted};
 use crate::shared::control::RegionState;
@@ -171,7 +171,7 @@ impl StripedFile {
             let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut waiting, None);
             let moved = moved.and_then(|()| self.finish_waiting(&mut waiting, buffers));
             match moved {
-                Err(stop) if matches!(stop.obstacle, Obstacle::Fault(_)) => {
+                Err(stop) if matches!(stop.reason, RetryReason::Fault(_)) => {
                     first_fault.get_or_insert(stop);
                 }
                 result => return result,

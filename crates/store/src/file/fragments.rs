@@ -6,13 +6,13 @@
 //!
 //! Admitted is what has a positive *return*, of its own or by its class: what it adds to the mean service time of its disk ([`Hints`]). A part on the slowest of the disks that serve
 //! the request adds to that how much slower this one is than the next, times the parts: all of them wait for it. Emulated servers tell the time a
-//! sub-request takes; of others it is measured, and what took no longer than memory does is not the disk's ([`LEAST_DISK_NS`]).
+//! sub-request takes; of others it is measured, and what took no longer than memory does is not the disk's ([`MIN_DISK_NS`]).
 //!
 //! On a file that has logs, emulated time is reserved part by part, as each is found to be served by its disk or by an SSD.
 
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
-use super::transfer::{Obstacle, SubMove};
+use super::transfer::{RetryReason, SubMove};
 use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
@@ -32,7 +32,7 @@ use stripewise_layout::{
 
 /// No disk comes to a place, nor waits for half a revolution, in less: shorter times of real servers are those of the page cache, and say
 /// nothing of the disk.
-const LEAST_DISK_NS: u64 = 200_000;
+const MIN_DISK_NS: u64 = 200_000;
 
 /// The shared memory of a file's fragments.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct FragmentMemory {
 }
 
 /// What one request's parts need to know to be served beside logs.
-pub(super) struct Beside<'a> {
+pub(super) struct FragmentContext<'a> {
     memory: &'a FragmentMemory,
     is_adding: bool,
     threshold_bytes: u64,
@@ -87,12 +87,16 @@ fn small_class(request_bytes: u64, threshold_bytes: u64, part: &Part<'_>, sub: &
 
 /// What a real server took, if that can have been its disk.
 pub(super) fn disk_time_since(begun: Duration) -> Option<u64> {
-    Some((now() - begun).as_nanos() as u64).filter(|ns| *ns >= LEAST_DISK_NS)
+    Some((now() - begun).as_nanos() as u64).filter(|ns| *ns >= MIN_DISK_NS)
 }
 
 impl StripedFile {
-    /// The logs that a request has to look at; `None`: the file has none. The obstacle: this process does not know them yet.
-    pub(super) fn beside(&self, offset: FileOffset, request_bytes: u64) -> Result<Option<Beside<'_>>, Obstacle> {
+    /// The logs that a request has to look at; `None`: the file has none. The reason: this process does not know them yet.
+    pub(super) fn beside(
+        &self,
+        offset: FileOffset,
+        request_bytes: u64,
+    ) -> Result<Option<FragmentContext<'_>>, RetryReason> {
         let control = &self.shared.control;
         let mode = control.fragments();
         let threshold_bytes = control.fragment_threshold_bytes();
@@ -105,14 +109,14 @@ impl StripedFile {
             FragmentMode::On | FragmentMode::Leaving => true,
         };
         match self.shared.fragments.get() {
-            Some(memory) => Ok(Some(Beside {
+            Some(memory) => Ok(Some(FragmentContext {
                 memory,
                 is_adding: mode == FragmentMode::On,
                 threshold_bytes,
                 request_bytes,
                 due: None,
             })),
-            None if is_needed => Err(Obstacle::Fragments),
+            None if is_needed => Err(RetryReason::Fragments),
             None => Ok(None),
         }
     }
@@ -184,9 +188,9 @@ impl StripedFile {
         direction: Direction,
         moving: &mut SubMove<'_>,
         part: &Part<'_>,
-        beside: &mut Beside<'_>,
+        beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<bool, Obstacle> {
+    ) -> Result<bool, RetryReason> {
         let sub = moving.sub;
         let Some(log) = beside.memory.table.log(sub.server) else {
             self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, beside)?;
@@ -216,23 +220,23 @@ impl StripedFile {
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        beside: &mut Beside<'_>,
+        beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<bool, Obstacle> {
+    ) -> Result<bool, RetryReason> {
         let (sub, hints) = (moving.sub, &beside.memory.hints);
         let mut is_slot_readable = true;
         loop {
             moving.moved = 0;
             let plan = log.sets.plan_read(&weigh.range);
             if plan != ReadPlan::Disk(Vec::new()) && !self.lies_still_at(&moving.key.object) {
-                return Err(Obstacle::Again);
+                return Err(RetryReason::Again);
             }
             let newer = match plan {
                 ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
                     match self.move_slot(Direction::Read, moving, log, &seen, beside, buffers) {
                         Ok(_) if !log.sets.still_holds(&seen) => continue,
                         // Another's by now, or nobody's: a log that gives slots up is cut.
-                        Err(Obstacle::Fault(_)) if !log.sets.still_holds(&seen) => continue,
+                        Err(RetryReason::Fault(_)) if !log.sets.still_holds(&seen) => continue,
                         Ok(bytes) => {
                             moving.moved = sub.length;
                             hints.touch(weigh.disk, &seen, tick());
@@ -241,11 +245,11 @@ impl StripedFile {
                             return Ok(true);
                         }
                         // The disk has it too.
-                        Err(Obstacle::Fault(_)) if seen.state() == State::Clean => {
+                        Err(RetryReason::Fault(_)) if seen.state() == State::Clean => {
                             is_slot_readable = false;
                             continue;
                         }
-                        Err(obstacle) => return Err(obstacle),
+                        Err(reason) => return Err(reason),
                     }
                 }
                 ReadPlan::Slot(_) => Vec::new(),
@@ -277,13 +281,13 @@ impl StripedFile {
                     return Ok(true);
                 }
                 Ok(()) => {}
-                Err(Obstacle::Fault(_)) if !holds => {}
-                Err(obstacle) => {
+                Err(RetryReason::Fault(_)) if !holds => {}
+                Err(reason) => {
                     // What the disk gave counts for nothing without the newer bytes over it.
                     if !newer.is_empty() {
                         moving.moved = 0;
                     }
-                    return Err(obstacle);
+                    return Err(reason);
                 }
             }
         }
@@ -316,9 +320,9 @@ impl StripedFile {
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        beside: &mut Beside<'_>,
+        beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), RetryReason> {
         let (table, hints) = (&beside.memory.table, &beside.memory.hints);
         let Weigh { disk, range, class, .. } = weigh;
         let mut choice = match part.motion {
@@ -341,20 +345,20 @@ impl StripedFile {
                     match moved {
                         Ok(_) => seen,
                         // The disk has what was there before, and takes this.
-                        Err(Obstacle::Fault(_)) if log.sets.forsake(&seen) => {
+                        Err(RetryReason::Fault(_)) if log.sets.forsake(&seen) => {
                             choice = WriteChoice::Present;
                             continue;
                         }
-                        Err(obstacle) => return Err(obstacle),
+                        Err(reason) => return Err(reason),
                     }
                 }
                 WritePlan::Fill(seen) => {
-                    if let Err(obstacle) = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers) {
+                    if let Err(reason) = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers) {
                         log.sets.take_back(&seen);
                         // A full or broken SSD is no reason to fail: the disk takes the bytes.
-                        match obstacle {
-                            Obstacle::Fault(_) => choice = WriteChoice::Present,
-                            obstacle => return Err(obstacle),
+                        match reason {
+                            RetryReason::Fault(_) => choice = WriteChoice::Present,
+                            reason => return Err(reason),
                         }
                         continue;
                     }
@@ -402,9 +406,9 @@ impl StripedFile {
         log: &Log<'_>,
         weigh: &Weigh,
         newer: &[Seen],
-        beside: &mut Beside<'_>,
+        beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), RetryReason> {
         let (disk, range, hints) = (weigh.disk, weigh.range, &beside.memory.hints);
         let object = moving.key.object;
         for seen in newer {
@@ -430,8 +434,8 @@ impl StripedFile {
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-        beside: &mut Beside<'_>,
-    ) -> Result<Option<u64>, Obstacle> {
+        beside: &mut FragmentContext<'_>,
+    ) -> Result<Option<u64>, RetryReason> {
         if self.core.stations.is_none() {
             return Ok(None);
         }
@@ -448,9 +452,9 @@ impl StripedFile {
         moving: &SubMove<'_>,
         log: &Log<'_>,
         seen: &Seen,
-        beside: &mut Beside<'_>,
+        beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<u64, Obstacle> {
+    ) -> Result<u64, RetryReason> {
         let sub = &moving.sub;
         let first = seen.range.offset.0.max(sub.offset.0);
         let end = seen.range.end().min(sub.offset.0 + sub.length);
@@ -485,7 +489,7 @@ impl StripedFile {
         log: rustix::fd::BorrowedFd<'_>,
         at: u64,
         batch: &mut Batch<'_>,
-    ) -> Result<u64, Obstacle> {
+    ) -> Result<u64, RetryReason> {
         let mut moved = 0;
         while batch.bytes() > 0 {
             let offset = ObjectOffset(at + moved);

@@ -3,7 +3,7 @@
 //! What was written lies in the page caches of the servers' file systems, so a sync takes as long as its slowest device, if all are asked together. The
 //! objects of all regions that were written are synced by groups of calls under way at once, whatever region they belong to.
 
-use super::transfer::Obstacle;
+use super::transfer::RetryReason;
 use super::{FileError, StripedFile};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
@@ -73,15 +73,15 @@ impl StripedFile {
         while !regions.is_empty() {
             match self.sync_next(regions, &mut begun) {
                 Ok(done) => regions = &regions[done..],
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(reason) => self.resolve(reason)?,
             }
         }
         Ok(())
     }
 
     /// Syncs the next objects, as many as are asked for together. Returns how many regions that ends; of the one behind them, `begun` says what is done:
-    /// that is not done again after an obstacle.
-    fn sync_next(&self, regions: &[RegionIndex], begun: &mut Begun) -> Result<usize, Obstacle> {
+    /// that is not done again after an reason.
+    fn sync_next(&self, regions: &[RegionIndex], begun: &mut Begun) -> Result<usize, RetryReason> {
         let mut objects = Vec::new();
         let (mut done, mut next) = (0, Begun::default());
         'regions: for region in regions {
@@ -93,10 +93,10 @@ impl StripedFile {
             for (number, stripe) in view.stripes().iter().enumerate().skip(before) {
                 let key = self.key(*region, generation, stripe.server);
                 // No more, so that not too many descriptors are held at a time.
-                let pin = if objects.len() < GROUP { self.pin(&key) } else { Err(Obstacle::Again) };
+                let pin = if objects.len() < GROUP { self.pin(&key) } else { Err(RetryReason::Again) };
                 match pin {
                     Ok(pin) => objects.push((key, pin)),
-                    Err(obstacle) if objects.is_empty() => return Err(obstacle),
+                    Err(reason) if objects.is_empty() => return Err(reason),
                     // Met again when those before it are synced.
                     Err(_) => {
                         next = Begun { generation, objects: number };
@@ -115,7 +115,7 @@ impl StripedFile {
     }
 
     /// An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
-    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), Obstacle> {
+    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), RetryReason> {
         if rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0) {
             return Ok(());
         }
@@ -125,14 +125,14 @@ impl StripedFile {
                 // What is opened from now on is looked for by name.
                 self.core.objects.close_file(file);
                 let server = self.core.server_name(key.server);
-                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
+                Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))
             }
-            _ => Err(Obstacle::Again),
+            _ => Err(RetryReason::Again),
         }
     }
 
     /// Syncs objects, at once where they are plain descriptors of stores that wait.
-    pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), Obstacle> {
+    pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), RetryReason> {
         let mut results = vec![None; objects.len()];
         if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
             let calls: Vec<Call<'_>> =

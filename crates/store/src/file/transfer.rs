@@ -11,7 +11,7 @@
 
 use super::buffers::{Batch, Buffers, Cursor};
 use super::copies::Choice;
-use super::fragments::{Beside, Part, Weigh};
+use super::fragments::{FragmentContext, Part, Weigh};
 use super::{FileError, StripedFile};
 use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Pin};
@@ -41,7 +41,7 @@ pub(super) enum Start {
 }
 
 /// Why a request must leave its lane before it can go on.
-pub(super) enum Obstacle {
+pub(super) enum RetryReason {
     /// What it saw has changed meanwhile.
     Again,
     /// Regions without objects.
@@ -74,7 +74,7 @@ pub(super) enum Obstacle {
 struct Done {
     bytes: u64,
     due: Due,
-    obstacle: Option<Obstacle>,
+    reason: Option<RetryReason>,
 }
 
 /// What all passes of a request moved.
@@ -109,19 +109,19 @@ impl StripedFile {
             let (at, wanted) = (FileOffset(offset.0 + total.bytes), wanted - total.bytes);
             let lane = self.enter(self.in_flight(Direction::Read, at, wanted))?;
             let outcome = self.read_inside(at, wanted, &buffers.after(total.bytes));
-            if let Ok(Done { bytes, obstacle: None, .. }) = &outcome {
+            if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.note(&lane, Direction::Read, offset, total.bytes + bytes);
             }
             drop(lane);
-            let obstacle = match outcome {
+            let reason = match outcome {
                 Ok(done) => {
                     total.add(&done);
-                    let Some(obstacle) = done.obstacle else { return Ok(self.finish(&total)) };
-                    obstacle
+                    let Some(reason) = done.reason else { return Ok(self.finish(&total)) };
+                    reason
                 }
-                Err(obstacle) => obstacle,
+                Err(reason) => reason,
             };
-            match self.overcome(obstacle) {
+            match self.resolve(reason) {
                 Err(_) if total.bytes > 0 => return Ok(self.finish(&total)),
                 result => result?,
             }
@@ -161,18 +161,18 @@ impl StripedFile {
             let lane = self.enter(self.in_flight(Direction::Write, at, wanted))?;
             let outcome = match start {
                 // The end moved between the look and the lane.
-                Start::End if self.size_bytes() != at.0 => Err(Obstacle::Again),
+                Start::End if self.size_bytes() != at.0 => Err(RetryReason::Again),
                 _ => self.write_inside(at, wanted, &buffers.after(total.bytes)),
             };
-            if let Ok(Done { bytes, obstacle: None, .. }) = &outcome {
+            if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.note(&lane, Direction::Write, begin, total.bytes + bytes);
             }
             drop(lane);
-            let is_fault = matches!(outcome, Err(Obstacle::Fault(_) | Obstacle::Full { .. }));
-            let overcome = match outcome {
+            let is_fault = matches!(outcome, Err(RetryReason::Fault(_) | RetryReason::Full { .. }));
+            let resolve = match outcome {
                 Ok(done) => {
                     total.add(&done);
-                    let Some(obstacle) = done.obstacle else {
+                    let Some(reason) = done.reason else {
                         if done.bytes < wanted {
                             self.tidy_behind(at.0 + wanted);
                         }
@@ -180,14 +180,14 @@ impl StripedFile {
                     };
                     start = Start::At(FileOffset(at.0 + done.bytes));
                     wanted -= done.bytes;
-                    self.overcome_counted(obstacle, &mut rescues)
+                    self.resolve_counted(reason, &mut rescues)
                 }
-                Err(Obstacle::Place { first, last }) => {
+                Err(RetryReason::Place { first, last }) => {
                     self.place_or_shorten(at, wanted, first, last).map(|possible| wanted = possible)
                 }
-                Err(obstacle) => self.overcome_counted(obstacle, &mut rescues),
+                Err(reason) => self.resolve_counted(reason, &mut rescues),
             };
-            if let Err(error) = overcome {
+            if let Err(error) = resolve {
                 if is_fault || total.bytes > 0 {
                     self.tidy_behind(at.0 + wanted);
                 }
@@ -196,16 +196,16 @@ impl StripedFile {
         }
     }
 
-    /// As [`Self::overcome`]; of full servers at most as many as there are, or two that fill up in turn would keep the write for ever.
+    /// As [`Self::resolve`]; of full servers at most as many as there are, or two that fill up in turn would keep the write for ever.
     #[cold]
-    fn overcome_counted(&self, obstacle: Obstacle, rescues: &mut usize) -> Result<(), FileError> {
-        match obstacle {
-            Obstacle::Full { error, .. } if *rescues >= self.core.server_count() => Err(error),
-            Obstacle::Full { .. } => {
+    fn resolve_counted(&self, reason: RetryReason, rescues: &mut usize) -> Result<(), FileError> {
+        match reason {
+            RetryReason::Full { error, .. } if *rescues >= self.core.server_count() => Err(error),
+            RetryReason::Full { .. } => {
                 *rescues += 1;
-                self.overcome(obstacle)
+                self.resolve(reason)
             }
-            obstacle => self.overcome(obstacle),
+            reason => self.resolve(reason),
         }
     }
 
@@ -240,11 +240,11 @@ impl StripedFile {
     }
 
     #[inline]
-    fn read_inside(&self, offset: FileOffset, wanted: u64, buffers: &Buffers<'_>) -> Result<Done, Obstacle> {
+    fn read_inside(&self, offset: FileOffset, wanted: u64, buffers: &Buffers<'_>) -> Result<Done, RetryReason> {
         let size = self.size_bytes();
         let bytes = wanted.min(size.saturating_sub(offset.0));
         if bytes == 0 {
-            return Ok(Done { bytes: 0, due: None, obstacle: None });
+            return Ok(Done { bytes: 0, due: None, reason: None });
         }
         if let Some((start, target)) = self.whole(offset, bytes, buffers)?
             && target.motion != Motion::Replicated
@@ -259,18 +259,18 @@ impl StripedFile {
                 drop(pin);
                 return self.move_range(Direction::Read, offset, bytes, buffers);
             }
-            return Ok(Done { bytes, due: None, obstacle: None });
+            return Ok(Done { bytes, due: None, reason: None });
         }
         self.move_range(Direction::Read, offset, bytes, buffers)
     }
 
     #[inline]
-    fn write_inside(&self, offset: FileOffset, bytes: u64, buffers: &Buffers<'_>) -> Result<Done, Obstacle> {
+    fn write_inside(&self, offset: FileOffset, bytes: u64, buffers: &Buffers<'_>) -> Result<Done, RetryReason> {
         let extent = &self.shared.extent;
         if offset.0 > extent.size_bytes() && self.shared.control.has_leftovers() {
-            return Err(Obstacle::Leftovers);
+            return Err(RetryReason::Leftovers);
         }
-        let mut done = Done { bytes, due: None, obstacle: None };
+        let mut done = Done { bytes, due: None, reason: None };
         match self.whole(offset, bytes, buffers)? {
             Some((start, target)) if target.motion == Motion::Still => {
                 // SAFETY: `bytes` bytes of one buffer that the caller lent for reading.
@@ -286,7 +286,7 @@ impl StripedFile {
                 };
             }
             _ => {
-                self.find_obstacle(offset, bytes)?;
+                self.find_retry_reason(offset, bytes)?;
                 done = self.move_range(Direction::Write, offset, bytes, buffers)?;
             }
         }
@@ -303,7 +303,7 @@ impl StripedFile {
         offset: FileOffset,
         bytes: u64,
         buffers: &Buffers<'_>,
-    ) -> Result<Option<(*mut u8, Target<'_>)>, Obstacle> {
+    ) -> Result<Option<(*mut u8, Target<'_>)>, RetryReason> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
         if self.core.stations.is_some() || self.shared.control.fragments() != FragmentMode::Off {
             return Ok(None);
@@ -322,16 +322,16 @@ impl StripedFile {
         Ok(Some((start, Target { key, server, offset: place.offset, motion })))
     }
 
-    /// Every region of a write has objects, or the obstacle names them all, to be placed by one request; and none is sealed, as far as can be told
+    /// Every region of a write has objects, or the reason names them all, to be placed by one request; and none is sealed, as far as can be told
     /// before the devices' time is taken.
-    fn find_obstacle(&self, offset: FileOffset, bytes: u64) -> Result<(), Obstacle> {
+    fn find_retry_reason(&self, offset: FileOffset, bytes: u64) -> Result<(), RetryReason> {
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(offset.0 + bytes - 1)).0);
         for region in (first.0..=last.0).map(RegionIndex) {
             match self.shared.control.region(region) {
-                RegionState::Absent => return Err(Obstacle::Place { first: region, last }),
-                RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(Obstacle::Sealed(region)),
+                RegionState::Absent => return Err(RetryReason::Place { first: region, last }),
+                RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(RetryReason::Sealed(region)),
                 RegionState::Placed { motion: Motion::Replicated, .. } => {
-                    return Err(Obstacle::Pin { first: region, last });
+                    return Err(RetryReason::Pin { first: region, last });
                 }
                 RegionState::Placed { .. } => {}
             }
@@ -350,7 +350,7 @@ impl StripedFile {
         last: RegionIndex,
     ) -> Result<u64, FileError> {
         let before = self.geometry.start_of(first).0.saturating_sub(offset.0);
-        match self.overcome(Obstacle::Place { first, last }) {
+        match self.resolve(RetryReason::Place { first, last }) {
             Err(FileError::Broker { source: ClientError::Refused(Refusal::NoSpace { .. }), .. }) if before > 0 => {
                 Ok(before)
             }
@@ -358,14 +358,14 @@ impl StripedFile {
         }
     }
 
-    /// The general way: any number of regions, servers and buffers. Stops at the first fault or obstacle and returns what lies before it.
+    /// The general way: any number of regions, servers and buffers. Stops at the first fault or reason and returns what lies before it.
     fn move_range<'a>(
         &'a self,
         direction: Direction,
         offset: FileOffset,
         length: u64,
         buffers: &Buffers<'_>,
-    ) -> Result<Done, Obstacle> {
+    ) -> Result<Done, RetryReason> {
         let mut chosen = Vec::new();
         let mut beside = self.beside(offset, length)?;
         let reserves = self.core.stations.is_some() && beside.is_none();
@@ -379,7 +379,7 @@ impl StripedFile {
                     Ok(())
                 }
                 // Placed a moment ago, and retracted since.
-                RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Again }),
+                RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Again }),
                 RegionState::Placed { generation, view, motion: Motion::Replicated } => match direction {
                     Direction::Read => {
                         let reserved = chosen.iter().position(|chosen: &Choice<'_>| chosen.region == piece.region);
@@ -387,8 +387,8 @@ impl StripedFile {
                         self.read_copies(&piece, (generation, view), reserved, buffers, &mut due)
                     }
                     Direction::Write => {
-                        let obstacle = Obstacle::Pin { first: piece.region, last: piece.region };
-                        Err(Stopped { bytes: piece.buffer_offset, obstacle })
+                        let reason = RetryReason::Pin { first: piece.region, last: piece.region };
+                        Err(Stopped { bytes: piece.buffer_offset, reason })
                     }
                 },
                 RegionState::Placed { generation, view, motion } => {
@@ -402,7 +402,7 @@ impl StripedFile {
                             self.shared.extent.marks(slot).write(chunks, act)
                         }
                         Motion::Sealed(_) if direction == Direction::Write => {
-                            Err(Stopped { bytes: piece.buffer_offset, obstacle: Obstacle::Sealed(piece.region) })
+                            Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Sealed(piece.region) })
                         }
                         _ => act(),
                     }
@@ -418,11 +418,11 @@ impl StripedFile {
         }
         due = due.max(beside.and_then(|beside| beside.due));
         match stopped {
-            None => Ok(Done { bytes: length, due, obstacle: None }),
-            Some(Stopped { bytes: 0, obstacle }) => Err(obstacle),
-            Some(Stopped { bytes, obstacle: Obstacle::Fault(_) }) => Ok(Done { bytes, due, obstacle: None }),
+            None => Ok(Done { bytes: length, due, reason: None }),
+            Some(Stopped { bytes: 0, reason }) => Err(reason),
+            Some(Stopped { bytes, reason: RetryReason::Fault(_) }) => Ok(Done { bytes, due, reason: None }),
             // Where it stands is where the request goes on: begun anew, one that needs more objects than the cache holds would never end.
-            Some(Stopped { bytes, obstacle }) => Ok(Done { bytes, due, obstacle: Some(obstacle) }),
+            Some(Stopped { bytes, reason }) => Ok(Done { bytes, due, reason: Some(reason) }),
         }
     }
 
@@ -434,7 +434,7 @@ impl StripedFile {
         generation: Generation,
         buffers: &Buffers<'_>,
         waiting: &mut Vec<SubMove<'a>>,
-        mut beside: Option<&mut Beside<'_>>,
+        mut beside: Option<&mut FragmentContext<'_>>,
     ) -> Result<(), Stopped> {
         let (piece, view) = (&part.piece, part.view);
         if direction == Direction::Write {
@@ -458,13 +458,13 @@ impl StripedFile {
                 }
                 (None, None) => self.move_sub_request(direction, &mut moving, buffers).map(|()| true),
                 // Not begun: the request is done at most up to this one's first byte.
-                (Some(_), _) => Err(Obstacle::Again),
+                (Some(_), _) => Err(RetryReason::Again),
             };
             match result {
                 Ok(true) => {}
                 Ok(false) => waiting.push(moving),
-                Err(obstacle) => {
-                    stopped = Stopped::first(stopped, Err(Stopped::new(&moving, obstacle)));
+                Err(reason) => {
+                    stopped = Stopped::first(stopped, Err(Stopped::new(&moving, reason)));
                 }
             }
         }
@@ -480,7 +480,7 @@ impl StripedFile {
         direction: Direction,
         moving: &mut SubMove<'_>,
         buffers: &Buffers<'_>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), RetryReason> {
         let server = self.core.server(moving.sub.server).map_err(|error| self.fault(error))?;
         let pin = self.pin(&moving.key)?;
         let sub = moving.sub;
@@ -519,7 +519,7 @@ impl StripedFile {
     }
 
     #[inline]
-    pub(super) fn pin(&self, key: &ObjectKey) -> Result<Pin<'_>, Obstacle> {
+    pub(super) fn pin(&self, key: &ObjectKey) -> Result<Pin<'_>, RetryReason> {
         match self.core.objects.find(key) {
             Some(pin) => Ok(pin),
             None => self.open_object(key),
@@ -527,7 +527,7 @@ impl StripedFile {
     }
 
     #[cold]
-    fn open_object(&self, key: &ObjectKey) -> Result<Pin<'_>, Obstacle> {
+    fn open_object(&self, key: &ObjectKey) -> Result<Pin<'_>, RetryReason> {
         let core: &Core = &self.core;
         let server = core.server(key.server).map_err(|error| self.fault(error))?;
         let open = || server.open(key.object, key.writable);
@@ -542,14 +542,14 @@ impl StripedFile {
                 core.note_medium(key.server, descriptor.as_fd());
                 Ok(core.objects.insert(key, descriptor))
             }
-            Err(ServerError::Denied { .. }) => Err(Obstacle::Object(*key)),
+            Err(ServerError::Denied { .. }) => Err(RetryReason::Object(*key)),
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
                 let is_log = region.0 >= MAX_REGIONS;
                 if !is_log && !self.shared.control.shows(region, generation) {
-                    return Err(Obstacle::Again);
+                    return Err(RetryReason::Again);
                 }
-                Err(Obstacle::Fault(FileError::ObjectMissing { file, region, generation, server }))
+                Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))
             }
             Err(error) => Err(self.fault(error)),
         }
@@ -557,55 +557,55 @@ impl StripedFile {
 
     /// Removes what stood in the way, outside the lane.
     #[cold]
-    pub(super) fn overcome(&self, obstacle: Obstacle) -> Result<(), FileError> {
+    pub(super) fn resolve(&self, reason: RetryReason) -> Result<(), FileError> {
         let file = self.file;
-        match obstacle {
-            Obstacle::Again => Ok(()),
-            Obstacle::Sealed(region) => self.wait_while_sealed(region),
-            Obstacle::Pin { first, last } => {
+        match reason {
+            RetryReason::Again => Ok(()),
+            RetryReason::Sealed(region) => self.wait_while_sealed(region),
+            RetryReason::Pin { first, last } => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Pin { file, first, last }, &[]).map_err(|source| self.broker(source))?;
                 self.check_not_replaced()
             }
-            Obstacle::Leftovers => {
+            RetryReason::Leftovers => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
             }
-            Obstacle::Place { first, last } => {
+            RetryReason::Place { first, last } => {
                 self.check_not_replaced()?;
                 self.core.done(&Request::Place { file, first, last }, &[]).map_err(|source| self.broker(source))?;
                 self.check_not_replaced()
             }
-            Obstacle::Object(key) => {
+            RetryReason::Object(key) => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::OpenObject { file, region, generation, server: key.server.0 };
                 let object = self.core.object_from_broker(&request).map_err(|source| self.broker(source))?;
                 drop(self.core.objects.insert(&key, object));
                 Ok(())
             }
-            Obstacle::Fragments => self.look_for_fragments(),
-            Obstacle::Full { key, error } => {
+            RetryReason::Fragments => self.look_for_fragments(),
+            RetryReason::Full { key, error } => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::Rescue { file, region, generation, server: key.server.0 };
                 // Whatever keeps the region where it is, the program's error is that the server is full.
                 self.core.done(&request, &[]).map_err(|_| error)?;
                 self.check_not_replaced()
             }
-            Obstacle::Fault(error) => Err(error),
+            RetryReason::Fault(error) => Err(error),
         }
     }
 
     #[cold]
-    pub(super) fn fault(&self, error: ServerError) -> Obstacle {
-        Obstacle::Fault(self.server(error))
+    pub(super) fn fault(&self, error: ServerError) -> RetryReason {
+        RetryReason::Fault(self.server(error))
     }
 
     /// Of a write to an object of a region's place, or of a log.
     #[cold]
-    fn write_fault(&self, key: &ObjectKey, error: ServerError) -> Obstacle {
+    fn write_fault(&self, key: &ObjectKey, error: ServerError) -> RetryReason {
         let is_full = matches!(error, ServerError::NoSpace { .. }) && key.object.region.0 < MAX_REGIONS;
         let error = self.server(error);
-        if is_full { Obstacle::Full { key: *key, error } } else { Obstacle::Fault(error) }
+        if is_full { RetryReason::Full { key: *key, error } } else { RetryReason::Fault(error) }
     }
 
     #[cold]
@@ -668,23 +668,23 @@ impl SubMove<'_> {
     }
 }
 
-/// Where a request stopped: `bytes` of it are done, and no more, because of `obstacle`.
+/// Where a request stopped: `bytes` of it are done, and no more, because of `reason`.
 pub(super) struct Stopped {
     bytes: u64,
-    pub(super) obstacle: Obstacle,
+    pub(super) reason: RetryReason,
 }
 
 impl Stopped {
-    pub(super) fn new(moving: &SubMove<'_>, obstacle: Obstacle) -> Self {
-        Self { bytes: moving.buffer_position(), obstacle }
+    pub(super) fn new(moving: &SubMove<'_>, reason: RetryReason) -> Self {
+        Self { bytes: moving.buffer_position(), reason }
     }
 
-    /// The smaller number of bytes, and the obstacle that was met first.
+    /// The smaller number of bytes, and the reason that was met first.
     pub(super) fn first(before: Option<Self>, result: Result<(), Self>) -> Option<Self> {
         match (before, result) {
             (before, Ok(())) => before,
             (None, Err(stop)) => Some(stop),
-            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), obstacle: before.obstacle }),
+            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), reason: before.reason }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is done to a file as a whole: its size, its space, its status.
 
-use super::transfer::Obstacle;
+use super::transfer::RetryReason;
 use super::{FileError, StripedFile};
 use crate::protocol::Request;
 use crate::shared::control::RegionState;
@@ -47,7 +47,7 @@ impl StripedFile {
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(end - 1)).0);
         let absent = |region: u32| self.shared.control.region(RegionIndex(region)) == RegionState::Absent;
         if (first.0..=last.0).any(absent) {
-            self.overcome(Obstacle::Place { first, last })?;
+            self.resolve(RetryReason::Place { first, last })?;
         }
         if !keep_size && end > self.size_bytes() {
             // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.

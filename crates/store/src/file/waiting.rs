@@ -8,7 +8,7 @@
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
 use super::fragments::disk_time_since;
-use super::transfer::{Gather, Obstacle, Stopped, SubMove};
+use super::transfer::{Gather, RetryReason, Stopped, SubMove};
 use crate::client::now;
 use crate::client::rings::{Call, GROUP};
 use rustix::fd::{AsFd, AsRawFd};
@@ -17,7 +17,7 @@ use stripewise_layout::Direction;
 
 impl StripedFile {
     /// Takes what the page cache has; true when that was all.
-    pub(super) fn read_from_cache(&self, moving: &mut SubMove<'_>, buffers: &Buffers<'_>) -> Result<bool, Obstacle> {
+    pub(super) fn read_from_cache(&self, moving: &mut SubMove<'_>, buffers: &Buffers<'_>) -> Result<bool, RetryReason> {
         let pin = self.pin(&moving.key)?;
         let sub = moving.sub;
         let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), Batch::new());
@@ -52,13 +52,13 @@ impl StripedFile {
                 None if moving.moved == moving.sub.length => Ok(()),
                 None => self.move_sub_request(Direction::Read, moving, buffers),
                 Some(_) if moving.moved == moving.sub.length => Ok(()),
-                Some(_) => Err(Obstacle::Again),
+                Some(_) => Err(RetryReason::Again),
             };
             // Asked for together, they are taken to have ended together.
             if let (Ok(()), Some(weigh), Some(took_ns)) = (&result, moving.weigh, disk_time_since(begun)) {
                 self.served_by_disk(&weigh, took_ns);
             }
-            let result = result.map_err(|obstacle| Stopped::new(moving, obstacle));
+            let result = result.map_err(|reason| Stopped::new(moving, reason));
             stopped = Stopped::first(stopped, result);
         }
         stopped.map_or(Ok(()), Err)

@@ -11,7 +11,7 @@ use std::path::Path;
 use stripewise_layout::FileId;
 
 /// Nameless at first where the file system can have that, so that a crash before the broker knows of it leaves nothing.
-pub(super) struct Beside {
+pub(super) struct FragmentContext {
     target: DirectoryEntry,
     temporary: DirectoryEntry,
     descriptor: OwnedFd,
@@ -21,7 +21,7 @@ pub(super) struct Beside {
     is_exchanged: bool,
 }
 
-impl Beside {
+impl FragmentContext {
     /// For the file at `target`; empty, readable by the owner only.
     pub(super) fn new(target: &DirectoryEntry) -> Result<Self, ManageError> {
         let path = target.path();

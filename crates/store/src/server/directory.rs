@@ -383,7 +383,7 @@ impl ServerBackend for DirectoryServer {
         Ok(ObjectSize { end_bytes: found.st_size as u64, occupied_bytes: found.st_blocks as u64 * 512 })
     }
 
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
         if self.size(object)?.end_bytes <= length {
             return Ok(());
         }
@@ -464,7 +464,7 @@ impl ServerBackend for DirectoryServer {
         self.with_objects(append)?.map_err(|errno| self.fault("describing a file", errno))
     }
 
-    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
         let replace = |objects: BorrowedFd<'_>| descriptions::replace(objects, file, text);
         self.with_objects(replace)?.map_err(|errno| self.fault("describing a file", errno))
     }

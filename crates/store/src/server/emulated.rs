@@ -178,8 +178,8 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.inner.size(object)
     }
 
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.inner.cut(object, length)
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        self.inner.truncate(object, length)
     }
 
     fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
@@ -206,8 +206,8 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         self.inner.describe(file, head, lines)
     }
 
-    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        self.inner.describe_anew(file, text)
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+        self.inner.describe_again(file, text)
     }
 
     fn sync_description(&self, file: FileId) -> Result<(), ServerError> {

@@ -344,8 +344,8 @@ impl ServerBackend for WatchedServer {
         self.quick(move |server| server.size(object))
     }
 
-    fn cut(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.call(self.patience.call, Some(object.file), move |server| server.cut(object, length))
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
+        self.call(self.patience.call, Some(object.file), move |server| server.truncate(object, length))
     }
 
     fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
@@ -375,9 +375,9 @@ impl ServerBackend for WatchedServer {
         self.quick(move |server| server.describe(file, &head, &lines))
     }
 
-    fn describe_anew(&self, file: FileId, text: &str) -> Result<(), ServerError> {
+    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
         let text = text.to_owned();
-        self.quick(move |server| server.describe_anew(file, &text))
+        self.quick(move |server| server.describe_again(file, &text))
     }
 
     fn sync_description(&self, file: FileId) -> Result<(), ServerError> {

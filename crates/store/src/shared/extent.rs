@@ -73,7 +73,7 @@ impl Extent {
     }
 
     /// Sets the size to less; only with the gate shut and the slots drained.
-    pub fn cut_to(&self, size_bytes: u64) {
+    pub fn truncate_to(&self, size_bytes: u64) {
         self.map.word(SIZE_AT).store(size_bytes, SeqCst);
     }
 

@@ -47,7 +47,7 @@ pub const WAYS: usize = 8;
 /// Words of an entry: state, place, length and slot.
 pub const ENTRY_WORDS: usize = 3;
 /// Times that a writer tries to add an entry that others remove.
-const MOST_TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 
 const STATE: u64 = 0xff;
 const ONE_VERSION: u64 = 1 << 8;
@@ -513,7 +513,7 @@ impl<'a, W: Word> Sets<'a, W> {
                 tries += 1;
                 match self.publish(range, class) {
                     Some(own) if self.alone(&own) => return WritePlan::Fill(own),
-                    Some(_) if tries < MOST_TRIES => {}
+                    Some(_) if tries < MAX_TRIES => {}
                     _ => choice = WriteChoice::Present,
                 }
                 continue;

@@ -24,7 +24,7 @@ pub const RING_WORDS: usize = 128;
 const FIRST_AT: usize = 2;
 const ENTRY_WORDS: usize = 2;
 /// Requests of one lane between two looks that are believed.
-const MOST_BETWEEN: u64 = 1 << 40;
+const MAX_BETWEEN: u64 = 1 << 40;
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Requests that a ring holds. The oldest of them may be just being overwritten, so one fewer can be read.
@@ -148,7 +148,7 @@ impl<'a, W: RingWord, const WORDS: usize> Recent<'a, W, WORDS> {
     pub fn read(&self, from: u64, mut see: impl FnMut(Noted)) -> (u64, u64) {
         let end = self.count();
         // Nothing new, or nonsense: nobody makes so many between two looks.
-        if end <= from || end - from > MOST_BETWEEN {
+        if end <= from || end - from > MAX_BETWEEN {
             return (end, 0);
         }
         let first = from.max(end.saturating_add(1).saturating_sub(Self::KEPT));
@@ -190,7 +190,7 @@ mod tests {
 
     /// A writer and a reader under the model checker, which knows sequential consistency only; without its second look at the number, the reader hands
     /// over what was overwritten under it.
-    fn scenario(looks_again: bool) {
+    fn scenario(rechecks: bool) {
         const ALL: u64 = 9;
         let words: Arc<Vec<CheckedU64>> = Arc::new((0..SHORT).map(|_| CheckedU64::new(0)).collect());
         let written = Arc::clone(&words);
@@ -202,7 +202,7 @@ mod tests {
         let (mut from, mut seen) = (0, 0);
         let mut look = || {
             let mut expected = None;
-            let (next, missed) = if looks_again {
+            let (next, missed) = if rechecks {
                 recent.read(from, |request| {
                     let number = request.offset.0 >> 20;
                     assert!(

@@ -34,8 +34,8 @@ fn objects_hold_their_bytes_and_are_made_once() {
         9
     );
     assert_eq!(server.size(object(0, 1)).unwrap().end_bytes, 109);
-    server.cut(object(0, 1), 105).unwrap();
-    server.cut(object(0, 1), 107).unwrap();
+    server.truncate(object(0, 1), 105).unwrap();
+    server.truncate(object(0, 1), 107).unwrap();
     let (mut first, mut second) = ([0; 2], [7; 9]);
     let mut buffers = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
     assert_eq!(server.read_at(handle.descriptor.as_fd(), at, &mut buffers).unwrap(), 5);

@@ -39,7 +39,7 @@ const GRANTED: usize = 24;
 const ENTRIES: usize = 32;
 const AREA: usize = 40;
 /// Most servers of a cluster that a table has room for.
-const MOST_SERVERS: u64 = 1 << 16;
+const MAX_SERVERS: u64 = 1 << 16;
 
 /// A log that a table is built with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,7 +154,7 @@ impl FragmentTable {
         let (servers, slot_bytes) = (map.word(SERVERS_AT).load(Relaxed), map.word(SLOT_BYTES_AT).load(Relaxed));
         let is_ours = map.word(0).load(Acquire) == MAGIC && map.word(FILE_AT).load(Relaxed) == file.0;
         if !is_ours
-            || servers > MOST_SERVERS
+            || servers > MAX_SERVERS
             || !slot_bytes.is_power_of_two()
             || slot_bytes > 1 << 20
             || LOGS_AT + servers as usize * LOG_BYTES > length

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-const MOST_CELLS: u64 = 8;
+const MAX_CELLS: u64 = 8;
 
 /// What a write leaves in a cell.
 pub(super) fn value(write: u64, cell: u64) -> u64 {
-    write * MOST_CELLS + cell
+    write * MAX_CELLS + cell
 }
 
 /// A write and the reads of its value.

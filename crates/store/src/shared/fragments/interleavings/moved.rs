@@ -13,13 +13,13 @@ struct Moved {
     /// 0: the old place counts, which is the world's disk.
     generation: Mortal,
     new_disk: Vec<Mortal>,
-    looks_again: bool,
+    rechecks: bool,
 }
 
 impl Moved {
-    fn new(looks_again: bool) -> Self {
+    fn new(rechecks: bool) -> Self {
         let new_disk = (0..CELLS).rev().map(|cell| Mortal::new(history::value(0, cell))).collect();
-        Self { world: World::new(LeftOut::Nothing), generation: Mortal::new(0), new_disk, looks_again }
+        Self { world: World::new(LeftOut::Nothing), generation: Mortal::new(0), new_disk, rechecks }
     }
 
     /// The mover's last step, and what anybody writes after it.
@@ -62,7 +62,7 @@ impl Moved {
             };
             take_long();
             let (from, mut found) = world.look(disk, &place);
-            let is_of_this_place = from.is_empty() || !self.looks_again || self.generation.load() == generation;
+            let is_of_this_place = from.is_empty() || !self.rechecks || self.generation.load() == generation;
             if !is_of_this_place || !from.iter().all(|seen| world.sets().still_holds(seen)) {
                 continue;
             }
@@ -77,8 +77,8 @@ impl Moved {
     }
 }
 
-fn scenario(looks_again: bool) {
-    let moved = Arc::new(Moved::new(looks_again));
+fn scenario(rechecks: bool) {
+    let moved = Arc::new(Moved::new(rechecks));
     let reading = Arc::clone(&moved);
     let reader = thread::spawn(move || (0..2).for_each(|_| reading.read(&any(&mut thread_rng()))));
     moved.publish_and_write();

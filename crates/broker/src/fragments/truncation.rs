@@ -11,7 +11,7 @@ use stripewise_store::shared::fragments::table::Log;
 use stripewise_store::shared::fragments::{DiskRange, Seen, State};
 
 /// Times that a region's entries are written back while programs write them.
-const MOST_PASSES: u32 = 64;
+const MAX_PASSES: u32 = 64;
 
 /// Where a range lies, seen from the end of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Drops every entry that reaches beyond the end; what lies across it is written back first. Nothing is in flight.
-    pub(in super::super) fn cut_entries(
+    pub(in super::super) fn truncate_entries(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -86,7 +86,7 @@ impl Core {
         let mut work = managed.fragments.hold();
         let picked = Picked { managed, logs: &logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced: true };
         let begun = Instant::now();
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             // A writer that does not come out must not keep the file's other work waiting for long.
             if is_ended() || begun.elapsed() > WRITE_BACK_PATIENCE {
                 return Ok(false);
