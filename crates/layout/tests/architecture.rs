@@ -75,11 +75,11 @@ const MAX_PRELOAD_CRATES: usize = 40;
 const NOT_IN_PRELOAD: [&str; 9] =
     ["arrow-array", "arrow-schema", "csv", "heed", "lmdb-master-sys", "parquet", "rand", "rayon", "stripewise-broker"];
 
-#[test]
-fn the_preload_library_links_nothing_heavy() {
+/// Names of all crates that `package` links, build scripts included where `and_builds` is set, when cargo is run with `arguments`.
+fn closure(package: &str, arguments: &[&str], and_builds: bool) -> BTreeSet<String> {
     let host = Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
     let host = String::from_utf8(host.stdout).unwrap();
-    let metadata = metadata(&["--filter-platform", host.trim()]);
+    let metadata = metadata(&[&["--filter-platform", host.trim()], arguments].concat());
     let nodes: BTreeMap<&str, &serde_json::Value> = metadata["resolve"]["nodes"]
         .as_array()
         .unwrap()
@@ -92,24 +92,43 @@ fn the_preload_library_links_nothing_heavy() {
         .iter()
         .map(|package| (package["id"].as_str().unwrap(), package["name"].as_str().unwrap()))
         .collect();
-    let start = *names.iter().find(|(_, name)| **name == "stripewise-preload").unwrap().0;
+    let start = *names.iter().find(|(_, name)| **name == package).unwrap().0;
     let mut closure = BTreeSet::from([start]);
     let mut waiting = vec![start];
     while let Some(id) = waiting.pop() {
         for dependency in nodes[id]["deps"].as_array().unwrap() {
-            let kinds = dependency["dep_kinds"].as_array().unwrap();
+            let mut kinds = dependency["dep_kinds"].as_array().unwrap().iter().map(|kind| &kind["kind"]);
             let id = dependency["pkg"].as_str().unwrap();
-            if kinds.iter().any(|kind| kind["kind"].is_null()) && closure.insert(id) {
+            if kinds.any(|kind| kind.is_null() || and_builds && kind == "build") && closure.insert(id) {
                 waiting.push(id);
             }
         }
     }
-    let closure: BTreeSet<&str> = closure.into_iter().map(|id| names[id]).collect();
-    let heavy: Vec<_> = NOT_IN_PRELOAD.iter().filter(|name| closure.contains(*name)).collect();
+    closure.into_iter().map(|id| names[id].to_owned()).collect()
+}
+
+#[test]
+fn the_preload_library_links_nothing_heavy() {
+    let closure = closure("stripewise-preload", &[], false);
+    let heavy: Vec<_> = NOT_IN_PRELOAD.iter().filter(|name| closure.contains(**name)).collect();
     assert!(heavy.is_empty(), "the preload library links {heavy:?}");
     assert!(
         closure.len() <= MAX_PRELOAD_CRATES,
         "the preload library links {} crates, {MAX_PRELOAD_CRATES} are allowed: {closure:?}",
         closure.len()
     );
+}
+
+/// `make demo` builds from nothing on small machines, so what it does not run is not built for it.
+#[test]
+fn the_demo_is_built_without_arrow_and_parquet() {
+    let makefile = std::fs::read_to_string(root().join("Makefile")).unwrap();
+    let build = makefile.lines().find(|line| line.contains("cargo build --profile demo")).unwrap();
+    assert!(build.contains("--package stripewise-cli") && build.contains("--no-default-features"), "{build}");
+    let heavy = |arguments: &[&str]| -> Vec<String> {
+        let is_heavy = |name: &String| ["arrow", "parquet", "zstd"].iter().any(|heavy| name.starts_with(heavy));
+        closure("stripewise-cli", arguments, true).into_iter().filter(is_heavy).collect()
+    };
+    assert!(!heavy(&[]).is_empty(), "the command links Parquet by default");
+    assert_eq!(heavy(&["--no-default-features"]), [""; 0]);
 }

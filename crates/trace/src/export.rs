@@ -1,8 +1,5 @@
-//! Traces for other tools: CSV, which `stripewise` also reads back, and Parquet.
-//!
-//! Both have a row per call with the same columns, and are written as they go: memory holds one row group.
-
-mod parquet;
+//! Traces for other tools: a row per call with the same columns in every format. CSV is written here, and read back by
+//! [`crate::reader`]; Parquet is written by the crate `columnar`.
 
 use crate::trace::{Event, Trace, TraceTime};
 use std::io::Write;
@@ -50,42 +47,48 @@ pub enum ExportError {
     Io(#[from] std::io::Error),
     #[error("writing CSV failed: {0}")]
     Csv(#[from] csv::Error),
-    #[error("writing Parquet failed: {0}")]
-    Parquet(#[from] ::parquet::errors::ParquetError),
-    #[error("making a Parquet row group failed: {0}")]
-    Arrow(#[from] arrow_schema::ArrowError),
 }
 
-/// The fields of an event that need its process or file looked up.
-struct Looked<'a> {
-    node: &'a str,
-    pid: u32,
-    mpi_rank: Option<u32>,
-    mpi_size: Option<u32>,
-    communicator: Option<u64>,
-    path: Option<&'a str>,
-    renamed_to: Option<&'a str>,
-    offset: Option<u64>,
-    start_ns: u64,
-    end_ns: u64,
+/// The columns of a call that need its process or file looked up; [`Event`] has the others. `None` is an empty field.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    pub node: &'a str,
+    pub pid: u32,
+    pub mpi_rank: Option<u32>,
+    pub mpi_size: Option<u32>,
+    /// Hash of the communicator, equal in all its processes.
+    pub communicator: Option<u64>,
+    pub path: Option<&'a str>,
+    pub renamed_to: Option<&'a str>,
+    /// First byte of the file, or the new length for truncations.
+    pub offset: Option<u64>,
+    /// Since 1970-01-01 UTC.
+    pub start_ns: u64,
+    /// Since 1970-01-01 UTC, never before `start_ns`.
+    pub end_ns: u64,
 }
 
-fn look_up<'a>(trace: &'a Trace, event: &Event) -> Looked<'a> {
-    let process = trace.process(event.process);
-    let renamed_to = process.renamed_to(event);
-    // A damaged record may tell any times, also an end before its start; readers take what has a sign bit to spare and goes forward.
-    let unix_ns = |time: TraceTime| trace.origin_unix_ns().saturating_add(time.0).min(i64::MAX as u64);
-    Looked {
-        node: &trace.nodes[process.node.0 as usize],
-        pid: process.pid,
-        mpi_rank: process.mpi_rank,
-        mpi_size: Some(process.mpi_size).filter(|size| *size > 0),
-        communicator: process.communicators.get(&event.communicator).map(|communicator| communicator.hash),
-        path: event.file.map(|file| trace.file(file).path.as_str()),
-        renamed_to: renamed_to.map(|file| trace.file(file).path.as_str()),
-        offset: Some(event.offset).filter(|offset| *offset != NO_OFFSET && renamed_to.is_none()).map(|offset| offset.0),
-        start_ns: unix_ns(event.start),
-        end_ns: unix_ns(event.end).max(unix_ns(event.start)),
+impl<'a> Row<'a> {
+    /// The row of `event`, which has to be one of `trace`.
+    pub fn of(trace: &'a Trace, event: &Event) -> Row<'a> {
+        let process = trace.process(event.process);
+        let renamed_to = process.renamed_to(event);
+        // A damaged record may hold any times, also an end before its start; readers take what has a sign bit to spare and goes forward.
+        let unix_ns = |time: TraceTime| trace.origin_unix_ns().saturating_add(time.0).min(i64::MAX as u64);
+        Row {
+            node: &trace.nodes[process.node.0 as usize],
+            pid: process.pid,
+            mpi_rank: process.mpi_rank,
+            mpi_size: Some(process.mpi_size).filter(|size| *size > 0),
+            communicator: process.communicators.get(&event.communicator).map(|communicator| communicator.hash),
+            path: event.file.map(|file| trace.file(file).path.as_str()),
+            renamed_to: renamed_to.map(|file| trace.file(file).path.as_str()),
+            offset: Some(event.offset)
+                .filter(|offset| *offset != NO_OFFSET && renamed_to.is_none())
+                .map(|offset| offset.0),
+            start_ns: unix_ns(event.start),
+            end_ns: unix_ns(event.end).max(unix_ns(event.start)),
+        }
     }
 }
 
@@ -100,36 +103,25 @@ pub fn write_csv(trace: &Trace, target: impl Write) -> Result<(), ExportError> {
     let mut writer = csv::Writer::from_writer(target);
     writer.write_record(COLUMNS)?;
     for event in trace.events() {
-        let looked = look_up(trace, &event);
+        let row = Row::of(trace, &event);
         writer.write_record([
-            looked.node,
-            &looked.pid.to_string(),
-            &text(looked.mpi_rank),
-            &text(looked.mpi_size),
+            row.node,
+            &row.pid.to_string(),
+            &text(row.mpi_rank),
+            &text(row.mpi_size),
             event.call.level().name(),
             event.operation().name(),
             event.call.name(),
-            &looked.communicator.map_or_else(String::new, |hash| format!("{hash:016x}")),
-            looked.path.unwrap_or(""),
-            looked.renamed_to.unwrap_or(""),
-            &text(looked.offset),
+            &row.communicator.map_or_else(String::new, |hash| format!("{hash:016x}")),
+            row.path.unwrap_or(""),
+            row.renamed_to.unwrap_or(""),
+            &text(row.offset),
             &event.bytes.to_string(),
             &text(Some(event.errno).filter(|errno| *errno != 0)),
-            &looked.start_ns.to_string(),
-            &looked.end_ns.to_string(),
+            &row.start_ns.to_string(),
+            &row.end_ns.to_string(),
         ])?;
     }
     writer.flush()?;
     Ok(())
 }
-
-/// Writes all calls, process after process, as Parquet with [`COLUMNS`]: numbers as unsigned integers, names dictionary-encoded, Zstandard.
-///
-/// # Errors
-/// When `target` cannot be written to.
-pub fn write_parquet(trace: &Trace, target: impl Write + Send) -> Result<(), ExportError> {
-    parquet::write(trace, target)
-}
-
-#[cfg(test)]
-mod tests;

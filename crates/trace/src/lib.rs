@@ -16,7 +16,7 @@ pub mod workload;
 
 pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
 pub use counts::{CountError, CountOptions, Counted, count, count_and_tell};
-pub use export::{ExportError, write_csv, write_parquet};
+pub use export::{ExportError, write_csv};
 pub use live::{LiveFile, LiveOptions, LiveRequest};
 pub use manifest::{Manifest, ManifestError};
 pub use merging::{MergeError, count_together};

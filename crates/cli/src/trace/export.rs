@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use stripewise_layout::output;
-use stripewise_trace::{Trace, write_csv, write_parquet};
+use stripewise_trace::{Trace, write_csv};
 
 /// Write a trace as CSV or Parquet
 #[derive(Args, Debug)]
@@ -48,6 +48,10 @@ struct Exported<'a> {
 pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
     let to_output = arguments.target.csv.as_deref() == Some(Path::new("-"));
     ensure!(!(to_output && context.json), "--csv - and --json both want standard output; name a file for one");
+    ensure!(
+        arguments.target.parquet.is_none() || cfg!(feature = "columnar"),
+        "--parquet needs the feature `columnar`, without which this stripewise was built: use --csv, or build with default features"
+    );
     let trace = Trace::open(&arguments.trace)?;
     let _waiting = Waiting::start("exporting");
     if let Some(path) = &arguments.target.csv {
@@ -57,8 +61,9 @@ pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
             whole(path, |file| Ok(write_csv(&trace, BufWriter::new(file))?))?;
         }
     }
+    #[cfg(feature = "columnar")]
     if let Some(path) = &arguments.target.parquet {
-        whole(path, |file| Ok(write_parquet(&trace, BufWriter::new(file))?))?;
+        whole(path, |file| Ok(stripewise_columnar::write_parquet(&trace, BufWriter::new(file))?))?;
     }
     if context.json {
         let (csv, parquet) = (arguments.target.csv.as_deref(), arguments.target.parquet.as_deref());

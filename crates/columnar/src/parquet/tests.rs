@@ -1,9 +1,10 @@
 use super::*;
-use crate::workload::{Pattern, TraceShape, Workload, write_trace};
 use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, UInt32Type, UInt64Type};
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::{ByteCount, Direction};
+use stripewise_trace::{Pattern, TraceShape, Workload, write_trace};
 
 #[test]
 fn parquet_holds_all_of_a_trace_in_row_groups() {

@@ -1,17 +1,26 @@
 //! Parquet: batches of rows become row groups, one after the other.
 
-use super::{COLUMNS, ExportError, Looked, look_up};
-use crate::trace::{Event, Trace};
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::file::metadata::KeyValue;
+use ::parquet::file::properties::WriterProperties;
 use arrow_array::builder::{StringDictionaryBuilder, UInt32Builder, UInt64Builder};
 use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 use std::io::Write;
 use std::sync::Arc;
+use stripewise_trace::export::{COLUMNS, Row};
+use stripewise_trace::{Event, Trace};
+
+/// Why a trace was not written as a columnar file.
+#[derive(Debug, thiserror::Error)]
+pub enum ColumnarError {
+    #[error("writing Parquet failed: {0}")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+    #[error("making a Parquet row group failed: {0}")]
+    Arrow(#[from] arrow_schema::ArrowError),
+}
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 1 << 18;
@@ -52,27 +61,27 @@ struct Rows {
 }
 
 impl Rows {
-    fn push(&mut self, event: &Event, looked: &Looked<'_>) {
-        self.node.append_value(looked.node);
-        self.pid.append_value(looked.pid);
-        self.mpi_rank.append_option(looked.mpi_rank);
-        self.mpi_size.append_option(looked.mpi_size);
+    fn push(&mut self, event: &Event, row: &Row<'_>) {
+        self.node.append_value(row.node);
+        self.pid.append_value(row.pid);
+        self.mpi_rank.append_option(row.mpi_rank);
+        self.mpi_size.append_option(row.mpi_size);
         self.level.append_value(event.call.level().name());
         self.operation.append_value(event.operation().name());
         self.call.append_value(event.call.name());
-        self.communicator.append_option(looked.communicator);
-        self.path.append_option(looked.path);
-        self.renamed_to.append_option(looked.renamed_to);
-        self.offset.append_option(looked.offset);
+        self.communicator.append_option(row.communicator);
+        self.path.append_option(row.path);
+        self.renamed_to.append_option(row.renamed_to);
+        self.offset.append_option(row.offset);
         self.bytes.append_value(event.bytes);
         self.errno.append_option(Some(event.errno).filter(|errno| *errno != 0));
-        self.start_ns.append_value(looked.start_ns);
-        self.end_ns.append_value(looked.end_ns);
+        self.start_ns.append_value(row.start_ns);
+        self.end_ns.append_value(row.end_ns);
         self.count += 1;
     }
 
     /// The rows in the order of [`COLUMNS`]; none are left.
-    fn batch(&mut self, schema: &Arc<Schema>) -> Result<RecordBatch, ExportError> {
+    fn batch(&mut self, schema: &Arc<Schema>) -> Result<RecordBatch, ColumnarError> {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.node.finish()),
             Arc::new(self.pid.finish()),
@@ -95,7 +104,12 @@ impl Rows {
     }
 }
 
-pub(super) fn write(trace: &Trace, target: impl Write + Send) -> Result<(), ExportError> {
+/// Writes all calls, process after process, as Parquet with the columns [`COLUMNS`]: numbers as unsigned integers, names dictionary-encoded,
+/// compressed by Zstandard. Memory holds one row group.
+///
+/// # Errors
+/// When `target` cannot be written to.
+pub fn write_parquet(trace: &Trace, target: impl Write + Send) -> Result<(), ColumnarError> {
     let schema = Arc::new(schema());
     let version = KeyValue::new("stripewise".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let properties = WriterProperties::builder()
@@ -106,7 +120,7 @@ pub(super) fn write(trace: &Trace, target: impl Write + Send) -> Result<(), Expo
     let mut writer = ArrowWriter::try_new(target, Arc::clone(&schema), Some(properties))?;
     let mut rows = Rows::default();
     for event in trace.events() {
-        rows.push(&event, &look_up(trace, &event));
+        rows.push(&event, &Row::of(trace, &event));
         if rows.count == GROUP_ROWS {
             writer.write(&rows.batch(&schema)?)?;
         }
@@ -117,3 +131,6 @@ pub(super) fn write(trace: &Trace, target: impl Write + Send) -> Result<(), Expo
     writer.close()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

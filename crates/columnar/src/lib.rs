@@ -1,0 +1,6 @@
+//! Traces as columnar files. A crate of its own, because Arrow and Parquet take longer to build than all else that the command links.
+#![forbid(unsafe_code)]
+
+mod parquet;
+
+pub use crate::parquet::{ColumnarError, write_parquet};
