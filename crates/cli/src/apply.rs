@@ -4,7 +4,6 @@ mod room;
 
 use crate::applied;
 use crate::context::Context;
-use crate::figures::{bytes, counted, grouped};
 use crate::launch::signals::Interrupt;
 use crate::ls::real;
 use crate::output::{Verdict, shown};
@@ -18,6 +17,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
+use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::manage::{self, ManageError, Moving};
 use stripewise_store::protocol::{Admin, ExpectedFile};

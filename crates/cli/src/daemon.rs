@@ -26,7 +26,6 @@ pub(crate) mod socket;
 mod watch;
 
 use crate::context::{Context, Voice};
-use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::moves::{list, totals};
 use crate::output::{Verdict, chain};
@@ -44,6 +43,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_planner::{Online as Decay, PolicyName};
 use stripewise_store::client::Client;

@@ -12,7 +12,6 @@ pub(crate) mod testbed;
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::results::{LiveResult, RESULTS_VERSION, Results, RunResult};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -20,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Direction, output};
 use stripewise_planner::{Plan, PolicyName, Prediction};
+use stripewise_report::results::{LiveResult, RESULTS_VERSION, Results, RunResult};
 use table::Measured;
 use testbed::Testbed;
 
@@ -256,14 +256,14 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_results_json_without_its_version() {
-        let run = crate::results::tests::run("def", Direction::Read, 65536, 100.0);
+        let run = stripewise_report::results::samples::run("def", Direction::Read, 65536, 100.0);
         let results = Results {
             version: RESULTS_VERSION,
             emulated: true,
             runs: vec![run],
             profile: serde_json::json!({"a": 1}),
             cluster: serde_json::json!({}),
-            live: Some(crate::results::tests::live()),
+            live: Some(stripewise_report::results::samples::live()),
         };
         let mut written = serde_json::to_value(&results).unwrap();
         assert!(written.as_object_mut().unwrap().remove("version").is_some());

@@ -1,7 +1,6 @@
 //! `stripewise devices`: the devices and links that `init --emulated` knows by name.
 
 use crate::context::Context;
-use crate::figures::bytes;
 use crate::output::Verdict;
 use crate::table::Table;
 use anyhow::Result;
@@ -9,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use stripewise_device::{DEVICES, DISKS, DRIVES, DiskSpec, FlashSpec, LINKS, Service};
 use stripewise_layout::Direction;
+use stripewise_layout::figures::bytes;
 
 /// List the devices and links that emulated servers can have
 #[derive(Args, Debug)]

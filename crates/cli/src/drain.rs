@@ -1,7 +1,6 @@
 //! `stripewise drain`: empty a server while programs run.
 
 use crate::context::{Context, Voice};
-use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::layouts;
 use crate::moves::{Batch, Outcome, Stayed, list, orders, room};
@@ -11,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
+use stripewise_layout::figures::counted;
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, RegionInfo, WhichMoves};
 

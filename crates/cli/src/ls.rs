@@ -1,7 +1,6 @@
 //! `stripewise ls`: the managed files.
 
 use crate::context::{Context, absolute};
-use crate::figures::bytes;
 use crate::output::Verdict;
 use crate::store::Store;
 use crate::table::Table;
@@ -10,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileId;
+use stripewise_layout::figures::bytes;
 
 /// List managed files, all or those at and below some paths
 #[derive(Args, Debug)]

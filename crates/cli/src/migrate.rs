@@ -3,7 +3,6 @@
 use crate::context::Context;
 use crate::daemon::online::{OnlineStatus, share};
 use crate::daemon::socket;
-use crate::figures::{bytes, counted, duration};
 use crate::launch::signals::Interrupt;
 use crate::moves::{list, state_words, tell_pause, totals};
 use crate::output::Verdict;
@@ -15,6 +14,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use stripewise_layout::figures::{bytes, counted, duration};
 use stripewise_layout::{Cluster, Layout, ServerId};
 use stripewise_planner::layout_text;
 use stripewise_store::protocol::{

@@ -5,7 +5,6 @@
 pub(crate) mod room;
 
 use crate::context::Voice;
-use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::progress::ByteProgress;
 use crate::store::Store;
@@ -13,6 +12,7 @@ use anyhow::{Result, bail};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+use stripewise_layout::figures::counted;
 use stripewise_layout::{Cluster, FileId, Layout, Placement, RegionIndex, ServerClass, ServerId};
 use stripewise_store::protocol::{
     Admin, MAX_PACKET_BYTES, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, RegionInfo, Reply,

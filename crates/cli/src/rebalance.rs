@@ -1,7 +1,6 @@
 //! `stripewise rebalance`: lay files over servers that were added.
 
 use crate::context::Context;
-use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::layouts;
 use crate::moves::{Batch, Stayed, orders, placement_of, room};
@@ -12,6 +11,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use stripewise_layout::figures::counted;
 use stripewise_layout::{Cluster, FileId, Layout, Placement, ServerClass, ServerId};
 use stripewise_planner::Plan;
 use stripewise_store::protocol::{Admin, FileInfo, MoveOrder};

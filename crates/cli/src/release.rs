@@ -1,7 +1,6 @@
 //! `stripewise release`: managed files become ordinary ones again.
 
 use crate::context::Context;
-use crate::figures::bytes;
 use crate::launch::signals::Interrupt;
 use crate::output::Verdict;
 use crate::progress::ByteProgress;
@@ -10,6 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
+use stripewise_layout::figures::bytes;
 use stripewise_store::manage::{self, Moving};
 
 /// Turn managed files back into ordinary ones

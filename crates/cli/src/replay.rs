@@ -9,7 +9,6 @@ mod source;
 mod target;
 
 use crate::context::{Context, absolute};
-use crate::figures::{bytes, counted, duration, number};
 use crate::output::Verdict;
 use crate::programs::{self, Compiler};
 use crate::progress::Waiting;
@@ -26,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use stripewise_layout::ServerUrl;
+use stripewise_layout::figures::{bytes, counted, duration, number};
 use stripewise_trace::{FileShape, Pacing, Program, RecordedOptions};
 use target::Wishes;
 use tempfile::TempDir;

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::daemon::socket;
-use crate::figures::{bytes, counted};
 use crate::launch::signals::Interrupt;
 use crate::layouts;
 use crate::ls::real;
@@ -14,6 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{ByteCount, FileId, Placement, RegionIndex};
 use stripewise_planner::{Plan, nearest};
 use stripewise_store::protocol::{Admin, MoveOrder};

@@ -1,11 +1,9 @@
 //! `stripewise simulate`: a recorded trace or a benchmark on modelled servers, under any plan or policy.
 
-pub(crate) mod file;
 mod machines;
 mod show;
 
 use crate::context::Context;
-use crate::figures::counted;
 use crate::init::emulated::EmulatedServers;
 use crate::output::Verdict;
 use crate::progress::ByteProgress;
@@ -14,14 +12,15 @@ use crate::reproduce::lab::Lab;
 use crate::seconds;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use file::{SIMULATION_VERSION, SimulatedRun, Simulation};
 use machines::Machines;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use stripewise_device::DiskOrder;
 use stripewise_layout::ByteCount;
+use stripewise_layout::figures::counted;
 use stripewise_planner::{NameMatch, Plan, PlanOptions, PlannedFile, PolicyName};
+use stripewise_report::simulation::{Printed, SIMULATION_VERSION, SimulatedRun, Simulation};
 use stripewise_sim::{
     Borders, FilePlacements, Migration, Outcome, PlacedWindow, Scenario, SimOptions, StationOrder, simulate,
 };
@@ -278,7 +277,7 @@ fn finish(context: &Context, simulation: &Simulation, output: Option<&Path>) -> 
         simulation.save(path)?;
     }
     if context.json {
-        return context.object(&file::Printed { simulation });
+        return context.object(&Printed { simulation });
     }
     context.line(show::text(simulation).trim_end())?;
     if let Some(path) = output {

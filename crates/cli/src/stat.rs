@@ -3,7 +3,6 @@
 mod fragments;
 
 use crate::context::Context;
-use crate::figures::{bytes, grouped, utc};
 use crate::output::{Verdict, printable};
 use crate::store::{Managed, Store};
 use crate::table::Table;
@@ -13,6 +12,7 @@ use fragments::FragmentsShown;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use stripewise_layout::figures::{bytes, grouped, utc};
 use stripewise_layout::{FileId, Layout, RegionGeometry, Server, ServerId};
 use stripewise_planner::layout_text;
 use stripewise_store::protocol::{RegionInfo, ReplicaInfo};

@@ -1,7 +1,6 @@
 //! `stripewise sync`: make the replicas of managed files anew where they are not what the file holds.
 
 use crate::context::Context;
-use crate::figures::counted;
 use crate::launch::signals::Interrupt;
 use crate::moves::{tell_pause, totals};
 use crate::output::Verdict;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stripewise_layout::FileId;
+use stripewise_layout::figures::counted;
 use stripewise_planner::Replica;
 use stripewise_store::protocol::{Admin, Reply, WantedReplicas};
 

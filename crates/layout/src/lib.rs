@@ -2,12 +2,13 @@
 //! sub-requests that servers see, and back.
 //!
 //! The arithmetic is pure: no I/O, no clock, no randomness. How all crates read ([`input`]) and write ([`output`]) the files that a person
-//! names stands here too, below everything that does. A file is cut into regions of one fixed size; every region has one
+//! names, and how they write numbers for people ([`figures`]), stands here too, below everything that does. A file is cut into regions of one fixed size; every region has one
 //! [`Layout`], a cycle of (server, stripe size) pairs repeated round-robin; what one server stores of a region is one object.
 //! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod figures;
 pub mod input;
 mod layout;
 pub mod output;

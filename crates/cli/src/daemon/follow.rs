@@ -5,7 +5,6 @@
 
 use super::Windows;
 use crate::context::Voice;
-use crate::figures::{counted, duration};
 use crate::moves::{Batch, list, orders, placement_of};
 use crate::output::chain;
 use crate::store::{Store, read_stub};
@@ -15,6 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::{counted, duration};
 use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, MoveStatus, WhichMoves};

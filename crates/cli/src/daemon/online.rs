@@ -10,7 +10,6 @@ use super::OnlineArgs;
 use super::watch::{Seen, Watch};
 use crate::calibrate::PROFILE_FILE;
 use crate::context::{Context, Voice};
-use crate::figures::counted;
 use crate::moves::{Batch, layout_of, list, orders, placement_of};
 use crate::output::chain;
 use crate::store::Store;
@@ -19,6 +18,7 @@ use room::with_room_for;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_model::Profile;
 use stripewise_planner::{

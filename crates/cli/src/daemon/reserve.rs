@@ -7,7 +7,6 @@
 
 use super::guide::Guide;
 use crate::context::Voice;
-use crate::figures::{bytes, counted};
 use crate::moves::{Batch, layout_of, placement_of, totals};
 use crate::store::Store;
 use anyhow::Result;
@@ -15,6 +14,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex, Server, ServerClass, ServerId};
 use stripewise_store::protocol::{FileInfo, MoveOrder, ServerUsage};
 

@@ -12,10 +12,8 @@
 use super::DemoArgs;
 use super::testbed::{SSD_SHARE, Testbed};
 use crate::context::Context;
-use crate::figures::{bytes, duration, number, signed_percent};
 use crate::moves;
 use crate::replay::{Measured, Player, Ranks};
-use crate::results::{LiveHalf, LiveResult, LiveRun};
 use crate::store::Store;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,9 +21,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use stripewise_layout::figures::{bytes, duration, number, signed_percent};
 use stripewise_layout::{ByteCount, Direction, ServerClass};
 use stripewise_model::Concurrency;
 use stripewise_planner::{Plan, PlanKey, PlanOptions, PlanRequest, PolicyName, Sources};
+use stripewise_report::results::{LiveHalf, LiveResult, LiveRun};
 use stripewise_trace::{Benchmark, FileAccess, Program, ProgramCountOptions, count_program};
 
 const POLICY: PolicyName = PolicyName::H2dp;
@@ -392,7 +392,7 @@ pub(crate) fn moving_s(live: &LiveResult) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::tests::live;
+    use stripewise_report::results::samples::live;
 
     #[test]
     fn copied_bytes_grow_evenly_between_looks_and_are_all_counted_once() {

@@ -1,9 +1,9 @@
 //! What the demo's program printed, and the tables of all runs.
 
-use crate::results::RunResult;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use stripewise_layout::{ByteCount, Direction};
+use stripewise_report::results::RunResult;
 
 /// What the program printed of one operation.
 pub(super) struct Measured {
@@ -146,7 +146,7 @@ mod tests {
             for (place, policy) in policies.iter().enumerate() {
                 for op in [Direction::Read, Direction::Write] {
                     let rate = 40.25 * (1 << (2 * at)) as f64 * (1.0 + place as f64 / 2.0);
-                    runs.push(crate::results::tests::run(policy, op, *size, rate));
+                    runs.push(stripewise_report::results::samples::run(policy, op, *size, rate));
                 }
             }
         }

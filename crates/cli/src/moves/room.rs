@@ -4,11 +4,11 @@
 //! what comes, and one region at a time lies in both places.
 
 use super::layout_of;
-use crate::figures::bytes;
 use crate::store::Store;
 use anyhow::{Result, bail};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::{FileInfo, MoveOrder, RegionInfo};
 

@@ -1,12 +1,7 @@
 //! The page as a whole, made from a generated workload with real plans, and looked at by a browser.
 
-use super::page::{Material, render};
-use super::summary::TraceSummary;
 use crate::replay::Source;
 use crate::reproduce::lab::{Lab, placements};
-use crate::results::Results;
-use crate::results::tests::run;
-use crate::simulate::file::{SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
@@ -16,6 +11,10 @@ use stripewise_device::{lookup_device, lookup_link};
 use stripewise_layout::{ByteCount, Cluster, Direction, ServerClass};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare};
+use stripewise_report::results::Results;
+use stripewise_report::results::samples::run;
+use stripewise_report::simulation::{SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
+use stripewise_report::{Material, TraceSummary, render};
 use stripewise_sim::{Borders, Migration, SimOptions};
 use stripewise_trace::{CountOptions, Pattern, RecordedOptions, Trace, Workload, count};
 
@@ -130,7 +129,7 @@ fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
         }
     }
     let profile = serde_json::to_value(profile).unwrap();
-    let live = Some(crate::results::tests::live());
+    let live = Some(stripewise_report::results::samples::live());
     Results { version: 2, emulated: true, runs, profile, cluster: serde_json::Value::Null, live }
 }
 
@@ -260,7 +259,7 @@ fn plans_without_runs_show_predictions_as_such() {
 fn the_bound_stands_where_runs_can_be_compared_with_it() {
     let mut material = everything();
     let bound_s = material.plans.iter().find_map(|plan| plan.optimum.as_ref()).unwrap().bound_s;
-    let label = |mb_s: f64| format!(">bound of the layout set {}", crate::figures::number(mb_s.round()));
+    let label = |mb_s: f64| format!(">bound of the layout set {}", stripewise_layout::figures::number(mb_s.round()));
     let total = material.plans[0].predicted.total;
     let html = render(&material).unwrap();
     assert!(!html.contains(">bound of the layout set "), "requests of four sizes are none of the measured ones");

@@ -1,9 +1,9 @@
 //! The picture of an experiment: its panels one below the other, as an SVG file that needs nothing else.
 
 use super::experiment::Panel;
-use crate::figures::number;
-use crate::report::scale::Scale;
-use crate::report::svg::{Anchor, Svg};
+use stripewise_layout::figures::number;
+use stripewise_report::scale::Scale;
+use stripewise_report::svg::{Anchor, Svg};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 62.0;

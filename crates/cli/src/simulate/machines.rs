@@ -1,6 +1,5 @@
 //! The servers that are simulated: groups of named devices, or the emulated servers of a cluster file.
 
-use super::file::SimulatedServer;
 use super::{Disks, SimulateArgs, Ssds};
 use crate::context::Context;
 use crate::init::emulated;
@@ -11,6 +10,7 @@ use stripewise_device::{
     DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec, lookup_device, lookup_disk, lookup_flash, lookup_link,
 };
 use stripewise_layout::{ByteCount, Cluster, ServerUrl};
+use stripewise_report::simulation::SimulatedServer;
 use stripewise_sim::{ServerDetail, SimOptions};
 
 pub(super) struct Machines {

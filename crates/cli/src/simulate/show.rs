@@ -1,10 +1,10 @@
 //! Simulated runs as text: one table, the busiest servers, the time line in bars.
 
-use super::file::{SimulatedRun, Simulation};
-use crate::figures::{bytes, counted, duration, number};
 use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use stripewise_layout::figures::{bytes, counted, duration, number};
+use stripewise_report::simulation::{SimulatedRun, Simulation};
 
 /// Columns of a time line.
 const COLUMNS: usize = 60;

@@ -1,12 +1,12 @@
 //! What `stat` shows of a file's fragments: where they go, how many, and what they were worth.
 
 use crate::context::Context;
-use crate::figures::{bytes, grouped, number};
 use crate::fragments::{FileFragments, fragments_of};
 use crate::store::Store;
 use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
+use stripewise_layout::figures::{bytes, grouped, number};
 use stripewise_layout::{Cluster, FileId, ServerId};
 use stripewise_store::protocol::FragmentStatus;
 use stripewise_store::shared::fragments::Class;

@@ -2,7 +2,6 @@
 
 use crate::context::{Context, absolute};
 use crate::doctor;
-use crate::figures::counted;
 use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
@@ -14,6 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use stripewise_capture::format;
+use stripewise_layout::figures::counted;
 use stripewise_trace::manifest::MANIFEST_NAME;
 use stripewise_trace::{Manifest, Trace, Warning};
 

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::data_files::is_data;
-use crate::figures::{bytes, counted, duration, grouped, number};
 use crate::output::Verdict;
 use crate::progress::Waiting;
 use crate::seconds;
@@ -13,6 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
+use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_trace::statistics::{AccessPattern, SIZES_APART};
 use stripewise_trace::{Alignment, CountOptions, FileStatistics, SMALL_REQUEST, Trace, alignment, statistics};

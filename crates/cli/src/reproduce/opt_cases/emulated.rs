@@ -7,11 +7,11 @@ use super::case::{Disk, HDDS, Pattern, SIZES, SSDS};
 use super::{CaseResult, mean_and_spread};
 use crate::demo::emulated_runs;
 use crate::reproduce::experiment::{Setting, TestbedKind};
-use crate::results::RunResult;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use stripewise_layout::ByteCount;
 use stripewise_planner::PolicyName;
+use stripewise_report::results::RunResult;
 
 const PROCESSES: u32 = 32;
 

@@ -5,8 +5,8 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use crate::figures::{duration, number};
 use crate::results::{LiveResult, LiveRun};
+use stripewise_layout::figures::{duration, number};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 96.0;
@@ -183,7 +183,7 @@ fn time_axis(svg: &mut Svg, axes: &Axes, base: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::tests::live;
+    use crate::results::samples::live;
 
     #[test]
     fn lines_go_through_the_middles_of_slices_and_end_with_their_names() {

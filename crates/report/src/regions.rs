@@ -2,8 +2,8 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use crate::figures::bytes;
 use std::collections::BTreeMap;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Layout, Placement, RegionGeometry, RegionIndex, ServerClass};
 use stripewise_planner::PlannedServer;
 

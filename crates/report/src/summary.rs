@@ -1,13 +1,15 @@
 //! What the report says of a trace: files with their heat, request sizes, who ran what when.
 
 use super::heat::{COLUMNS, Heat, ROWS};
-use super::page::{FILES_SHOWN, LEAST_SHARE};
-use crate::figures::utc;
-use anyhow::Result;
+use stripewise_layout::figures::utc;
 use stripewise_layout::{ByteCount, RegionGeometry};
 use stripewise_trace::statistics::SizeCount;
-use stripewise_trace::{CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
+use stripewise_trace::{CountError, CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
 
+/// Files whose pictures are shown; the others are counted.
+pub(super) const FILES_SHOWN: usize = 3;
+/// A file with less than one part in this many of the largest one's bytes is not worth a picture.
+pub(super) const LEAST_SHARE: u64 = 50;
 /// Columns of the finest map that is cut.
 const MOST_COLUMNS: usize = 20_000;
 /// Request sizes that are told for each file.
@@ -15,8 +17,9 @@ const SIZES: usize = 8;
 
 /// A traced run in the report's terms.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct TraceSummary {
-    pub(super) command: String,
+pub struct TraceSummary {
+    /// The command that was traced, with its arguments; empty where the trace does not tell.
+    pub command: String,
     pub(super) host: String,
     pub(super) started: String,
     pub(super) duration_s: f64,
@@ -24,7 +27,8 @@ pub(super) struct TraceSummary {
     pub(super) mpi_size: u32,
     pub(super) nodes: usize,
     pub(super) records: u64,
-    pub(super) warnings: Vec<String>,
+    /// What was wrong with the trace.
+    pub warnings: Vec<String>,
     /// Files with reads or writes, those with the most bytes first.
     pub(super) files: Vec<FileSummary>,
 }
@@ -48,7 +52,11 @@ pub(super) struct FileSummary {
 }
 
 impl TraceSummary {
-    pub(super) fn of(trace: &Trace, region_size: ByteCount) -> Result<Self> {
+    /// The summary of `trace`, its heat by regions of `region_size`.
+    ///
+    /// # Errors
+    /// When the trace's requests cannot be counted.
+    pub fn of(trace: &Trace, region_size: ByteCount) -> Result<Self, CountError> {
         // One window: the heat of a region is that of the whole run.
         let whole_s = trace.duration().seconds().max(1.0) * 2.0;
         let options = CountOptions { window_s: whole_s, region_size, ..CountOptions::default() };

@@ -1,7 +1,7 @@
 //! The profile's lines: time of one request over its size, for every server, direction and order.
 
 use super::svg::{Anchor, Path, Svg};
-use crate::figures::{bytes, duration};
+use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Direction, Order, ServerClass};
 use stripewise_model::Profile;
 

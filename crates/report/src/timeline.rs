@@ -2,8 +2,8 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use crate::figures::{bytes, duration, number};
-use crate::simulate::file::{SimulatedRun, SimulatedServer};
+use crate::simulation::{SimulatedRun, SimulatedServer};
+use stripewise_layout::figures::{bytes, duration, number};
 use stripewise_sim::TimeSlice;
 
 /// The axes that all runs of a file share, so that their pictures can be compared.

@@ -1,9 +1,9 @@
 //! The section on what limits the optimum: bound, gap, dual prices.
 
-use super::super::prices;
-use crate::figures::{duration, number};
+use crate::prices;
 use serde::Serialize;
 use stripewise_layout::ServerClass;
+use stripewise_layout::figures::{duration, number};
 use stripewise_planner::{Optimum, Plan};
 
 #[derive(Serialize)]

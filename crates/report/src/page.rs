@@ -7,26 +7,15 @@ mod plans;
 mod simulated;
 
 use super::heat;
-use super::summary::{FileSummary, TraceSummary};
-use crate::figures::{bytes, counted, duration, grouped, signed_percent};
+use crate::material::Material;
 use crate::results::{LiveResult, Results};
-use crate::simulate::file::Simulation;
-use anyhow::{Context as _, Result};
+use crate::summary::FileSummary;
 use serde::Serialize;
 use std::path::Path;
+use stripewise_layout::figures::{bytes, counted, duration, grouped, signed_percent};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_model::Profile;
-use stripewise_planner::Plan;
-
-/// All that a report can be made from; each part may be missing.
-#[derive(Clone, Default)]
-pub(super) struct Material {
-    pub(super) trace: Option<TraceSummary>,
-    pub(super) plans: Vec<Plan>,
-    pub(super) profile: Option<Profile>,
-    pub(super) results: Option<Results>,
-    pub(super) simulation: Option<Simulation>,
-}
+use thiserror::Error;
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -66,17 +55,28 @@ struct FileHeat {
     sizes: Vec<Vec<String>>,
 }
 
-/// Files whose pictures are shown; the others are counted.
-pub(super) const FILES_SHOWN: usize = 3;
-/// A file with less than one part in this many of the largest one's bytes is not worth a picture.
-pub(super) const LEAST_SHARE: u64 = 50;
+/// Why the page could not be made.
+#[derive(Debug, Error)]
+pub enum RenderError {
+    /// The template itself.
+    #[error("the report's template")]
+    Template { source: minijinja::Error },
+    /// The template with these values.
+    #[error("writing the report")]
+    Render { source: minijinja::Error },
+}
 
-/// The whole page.
-pub(super) fn render(material: &Material) -> Result<String> {
+/// The whole page as HTML.
+///
+/// # Errors
+/// When the template does not fit the values, which is an error of this crate.
+pub fn render(material: &Material) -> Result<String, RenderError> {
+    let template_error = |source| RenderError::Template { source };
     let mut environment = minijinja::Environment::new();
-    environment.add_template("page.html", include_str!("page.html")).context("the report's template")?;
-    let template = environment.get_template("page.html").context("the report's template")?;
-    template.render(minijinja::value::Serde(page(material))).context("writing the report")
+    environment.add_template("page.html", include_str!("page.html")).map_err(template_error)?;
+    let template = environment.get_template("page.html").map_err(template_error)?;
+    let page = minijinja::value::Serde(page(material));
+    template.render(page).map_err(|source| RenderError::Render { source })
 }
 
 fn page(material: &Material) -> Page<'_> {

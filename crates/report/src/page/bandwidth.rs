@@ -1,11 +1,11 @@
 //! The section on bandwidth: what each policy reached or would reach, beside the bound where one is known.
 
-use super::super::bars::{self, Bar, Bound, Operation};
-use super::Material;
-use crate::figures::{bytes, number, signed_percent};
+use crate::bars::{self, Bar, Bound, Operation};
+use crate::material::Material;
 use crate::results::Results;
 use serde::Serialize;
 use stripewise_layout::Direction;
+use stripewise_layout::figures::{bytes, number, signed_percent};
 use stripewise_planner::{Plan, Prediction};
 
 #[derive(Serialize)]

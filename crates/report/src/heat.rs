@@ -3,8 +3,8 @@
 use super::bars::direction_name;
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use crate::figures::{bytes, duration};
 use stripewise_layout::Direction;
+use stripewise_layout::figures::{bytes, duration};
 use stripewise_trace::HeatMap;
 
 /// Cells along the time axis and along the offsets.
@@ -173,7 +173,7 @@ fn edges(svg: &mut Svg, grid: &Grid<'_>, plot_top: f64, heat: &Heat) {
     svg.path(&time, &class);
     svg.path(&offset, &class);
     let rate = most_time / ((heat.end_s - heat.start_s) / grid.columns as f64) / 1e6;
-    let rate = format!("peak {} MB/s", crate::figures::number(rate));
+    let rate = format!("peak {} MB/s", stripewise_layout::figures::number(rate));
     svg.text((LEFT + MAIN, plot_top - MARGIN_TOP - 12.0), Anchor::End, "note", rate);
     svg.text((SIDE_LEFT, plot_top - 8.0), Anchor::Start, "note", "by offset");
 }

@@ -1,11 +1,11 @@
 //! The section on a simulated run: bandwidth of each plan, the time line, latency.
 
-use super::super::bars::{self, Bar, Operation};
-use super::super::{latency, timeline};
-use crate::figures::{bytes, counted, duration, grouped, number};
-use crate::simulate::file::{SimulatedRun, Simulation};
+use crate::bars::{self, Bar, Operation};
+use crate::simulation::{SimulatedRun, Simulation};
+use crate::{latency, timeline};
 use serde::Serialize;
 use stripewise_layout::Direction;
+use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
 use stripewise_sim::{DirectionOutcome, Latency};
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ pub(super) fn section(simulation: &Simulation) -> SimulatedSection {
 fn servers(simulation: &Simulation) -> String {
     let kinds = bars::distinct(simulation.servers.iter().map(|server| (&server.device, &server.model, &server.link)));
     let words = kinds.into_iter().map(|(device, model, link)| {
-        let is_same = |server: &&crate::simulate::file::SimulatedServer| {
+        let is_same = |server: &&crate::simulation::SimulatedServer| {
             (&server.device, &server.model, &server.link) == (device, model, link)
         };
         let count = simulation.servers.iter().filter(is_same).count();

@@ -2,7 +2,7 @@
 
 use super::bars::{distinct, policy_class};
 use super::svg::{Anchor, Svg};
-use crate::figures::duration;
+use stripewise_layout::figures::duration;
 use stripewise_sim::Latency;
 
 /// The requests of one direction of a run.

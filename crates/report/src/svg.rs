@@ -3,21 +3,21 @@
 use std::fmt::{Display, Write};
 
 /// A picture under construction; lengths are in CSS pixels at full width.
-pub(crate) struct Svg {
+pub struct Svg {
     width: f64,
     height: f64,
     body: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Anchor {
+pub enum Anchor {
     Start,
     Middle,
     End,
 }
 
 impl Svg {
-    pub(crate) fn new(width: f64, height: f64) -> Self {
+    pub fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new() }
     }
 
@@ -26,7 +26,7 @@ impl Svg {
     }
 
     /// A filled rectangle; `title` appears when the pointer rests on it.
-    pub(crate) fn rect(&mut self, [x, y, width, height]: [f64; 4], class: &str, title: &str) {
+    pub fn rect(&mut self, [x, y, width, height]: [f64; 4], class: &str, title: &str) {
         let (x, y, width, height) = (Short(x), Short(y), Short(width.max(0.0)), Short(height.max(0.0)));
         if title.is_empty() {
             self.push(format_args!(r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}"/>"#));
@@ -38,7 +38,7 @@ impl Svg {
         }
     }
 
-    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         self.push(format_args!(
             r#"<line class="{class}" x1="{}" y1="{}" x2="{}" y2="{}"/>"#,
             Short(from.0),
@@ -48,7 +48,7 @@ impl Svg {
         ));
     }
 
-    pub(crate) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: impl Display) {
+    pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: impl Display) {
         let anchor = match anchor {
             Anchor::Start => "",
             Anchor::Middle => r#" text-anchor="middle""#,
@@ -63,14 +63,14 @@ impl Svg {
     }
 
     /// A path of which `attributes` say how it is painted.
-    pub(crate) fn path(&mut self, path: &Path, attributes: &str) {
+    pub fn path(&mut self, path: &Path, attributes: &str) {
         if !path.0.is_empty() {
             self.push(format_args!(r#"<path {attributes} d="{}"/>"#, path.0));
         }
     }
 
     /// As [`Self::finish`] with a style sheet of its own: a file that stands alone.
-    pub(crate) fn finish_alone(self, label: &str, style: &str) -> String {
+    pub fn finish_alone(self, label: &str, style: &str) -> String {
         let element = self.finish(label);
         // The style stands inside the element, after its opening tag.
         let opening = element.find('>').map_or(0, |at| at + 1);
@@ -78,7 +78,7 @@ impl Svg {
     }
 
     /// The element; `label` says in words what the picture shows.
-    pub(crate) fn finish(self, label: &str) -> String {
+    pub fn finish(self, label: &str) -> String {
         format!(
             r#"<svg role="img" aria-label="{}" viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg">{}</svg>"#,
             Escaped(label),
@@ -91,27 +91,27 @@ impl Svg {
 
 /// The outline of many shapes in one element: thousands of cells cost a few bytes each.
 #[derive(Default)]
-pub(crate) struct Path(String);
+pub struct Path(String);
 
 impl Path {
-    pub(crate) fn rect(&mut self, [x, y, width, height]: [f64; 4]) {
+    pub fn rect(&mut self, [x, y, width, height]: [f64; 4]) {
         let (x, y, width, height) = (Short(x), Short(y), Short(width), Short(height));
         write!(self.0, "M{x} {y}h{width}v{height}h-{width}z").expect("writing to a String cannot fail");
     }
 
-    pub(crate) fn polyline(&mut self, points: impl IntoIterator<Item = (f64, f64)>) {
+    pub fn polyline(&mut self, points: impl IntoIterator<Item = (f64, f64)>) {
         for (number, (x, y)) in points.into_iter().enumerate() {
             let command = if number == 0 { 'M' } else { 'L' };
             write!(self.0, "{command}{} {}", Short(x), Short(y)).expect("writing to a String cannot fail");
         }
     }
 
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.0.push('z');
     }
 
     /// Goes on from the end of the last polyline rather than starting another.
-    pub(crate) fn extend_line(&mut self, points: impl IntoIterator<Item = (f64, f64)>) {
+    pub fn extend_line(&mut self, points: impl IntoIterator<Item = (f64, f64)>) {
         for (x, y) in points {
             write!(self.0, "L{} {}", Short(x), Short(y)).expect("writing to a String cannot fail");
         }

@@ -1,17 +1,17 @@
 //! Axes with round tick values.
 
-use crate::figures::unit_of_time;
+use stripewise_layout::figures::unit_of_time;
 
 /// A linear axis from 0 that ends at a round value.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Scale {
-    pub(crate) top: f64,
-    pub(crate) step: f64,
+pub struct Scale {
+    pub top: f64,
+    pub step: f64,
 }
 
 impl Scale {
     /// Covers `0..=max` in about `ticks` steps of 1, 2, 2.5 or 5 times a power of ten.
-    pub(crate) fn decimal(max: f64, ticks: f64) -> Self {
+    pub fn decimal(max: f64, ticks: f64) -> Self {
         let max = if max > 0.0 && max.is_finite() { max } else { 1.0 };
         let raw = max / ticks;
         let power = 10f64.powf(raw.log10().floor());
@@ -22,25 +22,25 @@ impl Scale {
     }
 
     /// As [`Self::decimal`] for bytes: steps are powers of two, and the axis ends where the data do.
-    pub(crate) fn bytes(max: u64, ticks: f64) -> Self {
+    pub fn bytes(max: u64, ticks: f64) -> Self {
         let raw = (max.max(1) as f64 / ticks).max(1.0);
         Self { top: max.max(1) as f64, step: 2f64.powf(raw.log2().ceil()) }
     }
 
     /// As [`Self::decimal`] for seconds: steps are round in the unit that [`duration`] prints.
-    pub(crate) fn time(max_s: f64, ticks: f64) -> Self {
+    pub fn time(max_s: f64, ticks: f64) -> Self {
         let unit = unit_of_time(max_s).0;
         let scale = Self::decimal(max_s / unit, ticks);
         Self { top: scale.top * unit, step: scale.step * unit }
     }
 
-    pub(crate) fn ticks(self) -> impl Iterator<Item = f64> {
+    pub fn ticks(self) -> impl Iterator<Item = f64> {
         let last = (self.top / self.step + 1e-9).floor() as u32;
         (0..=last).map(move |number| f64::from(number) * self.step)
     }
 
     /// Position of `value` on an axis of `length`.
-    pub(crate) fn at(self, value: f64, length: f64) -> f64 {
+    pub fn at(self, value: f64, length: f64) -> f64 {
         value / self.top * length
     }
 }

@@ -1,10 +1,10 @@
 //! The section on the live part of a demonstration: a hot set that changes, without and with moves.
 
-use super::super::live;
-use crate::figures::{bytes, counted, duration, number, signed_percent};
+use crate::live;
 use crate::results::{LiveHalf, LiveResult, LiveRun};
 use serde::Serialize;
 use stripewise_layout::Direction;
+use stripewise_layout::figures::{bytes, counted, duration, number, signed_percent};
 
 #[derive(Serialize)]
 pub(super) struct LiveSection {

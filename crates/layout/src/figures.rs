@@ -1,7 +1,7 @@
 //! Numbers as people read them: counts, bytes, shares, spans of time.
 
 /// Whole numbers with a thin gap between thousands, small ones with as many decimals as tell them apart.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 100.0 || magnitude == 0.0 {
         return grouped(value.round() as i64);
@@ -19,7 +19,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-pub(crate) fn grouped(value: i64) -> String {
+pub fn grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {
@@ -32,7 +32,7 @@ pub(crate) fn grouped(value: i64) -> String {
 }
 
 /// A share as a signed percentage.
-pub(crate) fn signed_percent(share: f64) -> String {
+pub fn signed_percent(share: f64) -> String {
     let percent = (share * 100.0).round();
     if percent < 0.0 {
         format!("\u{2212}{} %", grouped(-percent as i64))
@@ -42,7 +42,7 @@ pub(crate) fn signed_percent(share: f64) -> String {
 }
 
 /// Bytes in the largest binary unit that leaves a number of at least 1, one decimal at most.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [(&str, u32); 5] = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match UNITS.iter().find(|(_, shift)| count >> shift > 0) {
         None => format!("{count} B"),
@@ -55,7 +55,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A span of time in the unit that suits it.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     if seconds == 0.0 {
         return "0 s".to_owned();
     }
@@ -64,7 +64,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 /// The unit for a span of time: its length in seconds, its name.
-pub(crate) fn unit_of_time(seconds: f64) -> (f64, &'static str) {
+pub fn unit_of_time(seconds: f64) -> (f64, &'static str) {
     match seconds.abs() {
         s if s >= 7200.0 => (3600.0, "h"),
         s if s >= 120.0 => (60.0, "min"),
@@ -75,12 +75,12 @@ pub(crate) fn unit_of_time(seconds: f64) -> (f64, &'static str) {
 }
 
 /// `1 process`, `1,200 processes`.
-pub(crate) fn counted(number: usize, one: &str, many: &str) -> String {
+pub fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number as i64), if number == 1 { one } else { many })
 }
 
 /// Seconds since 1970 as `2024-02-29 12:34 UTC`; empty for 0.
-pub(crate) fn utc(unix_s: u64) -> String {
+pub fn utc(unix_s: u64) -> String {
     if unix_s == 0 {
         return String::new();
     }

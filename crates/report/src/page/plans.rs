@@ -1,9 +1,10 @@
 //! The sections on plans and profile: regions, load, fits, verdicts.
 
-use super::super::{bars, fits, load, regions};
-use super::{FILES_SHOWN, LEAST_SHARE, Material};
-use crate::figures::{bytes, duration, grouped, number, signed_percent};
+use crate::material::Material;
+use crate::summary::{FILES_SHOWN, LEAST_SHARE};
+use crate::{bars, fits, load, regions};
 use serde::Serialize;
+use stripewise_layout::figures::{bytes, duration, grouped, number, signed_percent};
 use stripewise_layout::{Direction, Order};
 use stripewise_model::{Line, NetworkSource, Profile};
 use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, Throughput};

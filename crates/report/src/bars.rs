@@ -4,9 +4,9 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
-use crate::figures::{bytes, number};
 use crate::results::{Results, RunResult};
 use stripewise_layout::Direction;
+use stripewise_layout::figures::{bytes, number};
 
 /// What a bandwidth is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -278,7 +278,7 @@ impl Panel<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::tests::run;
+    use crate::results::samples::run;
     use stripewise_planner::PolicyName;
 
     fn bar(policy: &str, found_mb_s: Option<f64>, host_bound: bool) -> Bar {

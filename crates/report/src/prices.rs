@@ -2,8 +2,8 @@
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
-use crate::figures::{duration, number};
 use stripewise_layout::ServerClass;
+use stripewise_layout::figures::{duration, number};
 use stripewise_planner::{PlannedServer, ServerPrices};
 
 /// Neighbouring servers of one class with the same prices.

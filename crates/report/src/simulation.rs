@@ -1,60 +1,76 @@
 //! `sim.json`: what `stripewise simulate` found, for the report and for other programs.
 
-use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ServerClass, output};
 use stripewise_sim::{Outcome, TimeSlice};
+use thiserror::Error;
 
 /// The version that is written and read.
-pub(crate) const SIMULATION_VERSION: u32 = 1;
+pub const SIMULATION_VERSION: u32 = 1;
 
 /// Slices of a time line that are kept, at most.
 const SLICES: usize = 120;
 
+/// Why a simulation could not be written or read.
+#[derive(Debug, Error)]
+pub enum SimulationError {
+    /// It could not be put into words.
+    #[error("writing JSON")]
+    Form { source: serde_json::Error },
+    /// Its file could not be written.
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    /// The file is of another kind, or damaged.
+    #[error("{} is not what `stripewise simulate` writes", path.display())]
+    NotASimulation { path: PathBuf, source: serde_json::Error },
+    /// The file is of another version.
+    #[error(
+        "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
+        path.display()
+    )]
+    Version { path: PathBuf, version: u32 },
+}
+
+/// What was simulated, on which servers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Simulation {
-    pub(crate) version: u32,
-    pub(crate) simulated: bool,
-    pub(crate) workload: String,
-    pub(crate) processes: u32,
-    pub(crate) nodes: u32,
-    pub(crate) servers: Vec<SimulatedServer>,
+pub struct Simulation {
+    pub version: u32,
+    pub simulated: bool,
+    pub workload: String,
+    pub processes: u32,
+    pub nodes: u32,
+    pub servers: Vec<SimulatedServer>,
     /// [`stripewise_sim::SimOptions`], for people: nothing reads them again.
-    pub(crate) options: serde_json::Value,
-    pub(crate) runs: Vec<SimulatedRun>,
+    pub options: serde_json::Value,
+    pub runs: Vec<SimulatedRun>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct SimulatedServer {
-    pub(crate) name: String,
-    pub(crate) class: ServerClass,
-    pub(crate) device: String,
-    pub(crate) model: String,
-    pub(crate) link: Option<String>,
+pub struct SimulatedServer {
+    pub name: String,
+    pub class: ServerClass,
+    pub device: String,
+    pub model: String,
+    pub link: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct SimulatedRun {
-    pub(crate) name: String,
-    pub(crate) plan: Option<PathBuf>,
-    pub(crate) predicted_mb_per_s: Option<f64>,
-    pub(crate) outcome: Outcome,
+pub struct SimulatedRun {
+    pub name: String,
+    pub plan: Option<PathBuf>,
+    pub predicted_mb_per_s: Option<f64>,
+    pub outcome: Outcome,
 }
 
 /// For `--json`, whose envelope has a version of its own.
 #[derive(Serialize)]
-pub(crate) struct Printed<'a> {
-    pub(crate) simulation: &'a Simulation,
+pub struct Printed<'a> {
+    pub simulation: &'a Simulation,
 }
 
 impl SimulatedRun {
-    pub(crate) fn new(
-        name: String,
-        plan: Option<PathBuf>,
-        predicted_mb_per_s: Option<f64>,
-        mut outcome: Outcome,
-    ) -> Self {
+    pub fn new(name: String, plan: Option<PathBuf>, predicted_mb_per_s: Option<f64>, mut outcome: Outcome) -> Self {
         while outcome.timeline.len() > SLICES {
             outcome.timeline = halved(&outcome.timeline, outcome.time_s);
         }
@@ -63,29 +79,30 @@ impl SimulatedRun {
 }
 
 impl Simulation {
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).context("writing JSON")?;
-        output::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    /// Replaces the file at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), SimulationError> {
+        let text = serde_json::to_string_pretty(self).map_err(|source| SimulationError::Form { source })?;
+        output::write(path, text + "\n").map_err(|source| SimulationError::Write { path: path.to_owned(), source })
     }
 
     /// What a file says; `path` is for messages.
     ///
     /// # Errors
     /// When it is of another version, which is named, or not of this form.
-    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, SimulationError> {
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
         }
-        let what = || format!("{} is not what `stripewise simulate` writes", path.display());
-        let Versioned { version } = serde_json::from_str(text).with_context(what)?;
+        let not_one = |source| SimulationError::NotASimulation { path: path.to_owned(), source };
+        let Versioned { version } = serde_json::from_str(text).map_err(not_one)?;
         if version != SIMULATION_VERSION {
-            bail!(
-                "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
-                path.display()
-            );
+            return Err(SimulationError::Version { path: path.to_owned(), version });
         }
-        serde_json::from_str(text).with_context(what)
+        serde_json::from_str(text).map_err(not_one)
     }
 }
 

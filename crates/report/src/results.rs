@@ -6,22 +6,22 @@ use stripewise_layout::Direction;
 
 /// What `stripewise demo` measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Results {
+pub struct Results {
     /// Absent in the first files, which are as version 1.
     #[serde(default = "version_1")]
-    pub(crate) version: u32,
-    pub(crate) emulated: bool,
-    pub(crate) runs: Vec<RunResult>,
+    pub version: u32,
+    pub emulated: bool,
+    pub runs: Vec<RunResult>,
     /// The profile and the cluster that the runs were made with, as in their own files.
-    pub(crate) profile: serde_json::Value,
-    pub(crate) cluster: serde_json::Value,
+    pub profile: serde_json::Value,
+    pub cluster: serde_json::Value,
     /// Absent in files of version 1, and where it was left out.
     #[serde(default)]
-    pub(crate) live: Option<LiveResult>,
+    pub live: Option<LiveResult>,
 }
 
 /// The version that is written; version 1, without the live part, is read too.
-pub(crate) const RESULTS_VERSION: u32 = 2;
+pub const RESULTS_VERSION: u32 = 2;
 
 fn version_1() -> u32 {
     1
@@ -29,71 +29,71 @@ fn version_1() -> u32 {
 
 /// One run, or one direction of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct RunResult {
-    pub(crate) policy: String,
-    pub(crate) op: Direction,
-    pub(crate) request_bytes: u64,
-    pub(crate) ranks: u32,
-    pub(crate) bandwidth_mb_s: f64,
+pub struct RunResult {
+    pub policy: String,
+    pub op: Direction,
+    pub request_bytes: u64,
+    pub ranks: u32,
+    pub bandwidth_mb_s: f64,
     #[serde(default)]
-    pub(crate) predicted_mb_s: Option<f64>,
-    pub(crate) bytes: u64,
+    pub predicted_mb_s: Option<f64>,
+    pub bytes: u64,
     /// Every byte that was read was compared with what it had to be.
-    pub(crate) verified: bool,
+    pub verified: bool,
     /// The machine and not the emulated devices was the bottleneck.
     #[serde(default)]
-    pub(crate) host_bound: bool,
+    pub host_bound: bool,
 }
 
 /// A program whose hot set changes at half time, on regions that stay where they lie and on regions that are moved meanwhile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct LiveResult {
+pub struct LiveResult {
     /// Whose plan says where regions lie in each half.
-    pub(crate) policy: String,
+    pub policy: String,
     /// As `stripewise replay` takes it.
-    pub(crate) workload: String,
-    pub(crate) op: Direction,
-    pub(crate) request_bytes: u64,
-    pub(crate) ranks: u32,
-    pub(crate) file_bytes: u64,
+    pub workload: String,
+    pub op: Direction,
+    pub request_bytes: u64,
+    pub ranks: u32,
+    pub file_bytes: u64,
     /// Length of a slice of time.
-    pub(crate) slice_s: f64,
+    pub slice_s: f64,
     /// Without moves, with moves.
-    pub(crate) runs: Vec<LiveRun>,
+    pub runs: Vec<LiveRun>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct LiveRun {
-    pub(crate) migrate: bool,
+pub struct LiveRun {
+    pub migrate: bool,
     /// Before the change of the hot set, after it.
-    pub(crate) halves: Vec<LiveHalf>,
+    pub halves: Vec<LiveHalf>,
     /// Of the requests that ended in each slice of time.
-    pub(crate) slice_bytes: Vec<u64>,
+    pub slice_bytes: Vec<u64>,
     /// What movers wrote in each slice of time, as the broker told.
-    pub(crate) slice_copied_bytes: Vec<u64>,
+    pub slice_copied_bytes: Vec<u64>,
     /// Of regions that were moved before the program ended.
-    pub(crate) moved_bytes: u64,
+    pub moved_bytes: u64,
     /// Moves that were ordered and not done by then; their regions stay.
-    pub(crate) unfinished_moves: u64,
-    pub(crate) failed_moves: u64,
+    pub unfinished_moves: u64,
+    pub failed_moves: u64,
     /// Every byte that was read was compared with what it had to be.
-    pub(crate) verified: bool,
+    pub verified: bool,
     /// The machine and not the emulated devices was the bottleneck.
-    pub(crate) host_bound: bool,
+    pub host_bound: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct LiveHalf {
+pub struct LiveHalf {
     /// When the first request began, since the run's start.
-    pub(crate) start_s: f64,
+    pub start_s: f64,
     /// From the first request to the last.
-    pub(crate) seconds: f64,
-    pub(crate) bytes: u64,
+    pub seconds: f64,
+    pub bytes: u64,
 }
 
 impl LiveHalf {
     /// Million bytes per second.
-    pub(crate) fn mb_s(&self) -> Option<f64> {
+    pub fn mb_s(&self) -> Option<f64> {
         let mb_s = self.bytes as f64 / 1e6 / self.seconds;
         (self.seconds > 0.0 && mb_s.is_finite()).then_some(mb_s)
     }
@@ -101,34 +101,34 @@ impl LiveHalf {
 
 impl LiveRun {
     /// Bandwidth before the change and after it, unless the machine set the pace.
-    pub(crate) fn mb_s(&self) -> [Option<f64>; 2] {
+    pub fn mb_s(&self) -> [Option<f64>; 2] {
         [0, 1].map(|half| self.halves.get(half).filter(|_| !self.host_bound)?.mb_s())
     }
 
     /// When the hot set changed, since the start.
-    pub(crate) fn changed_s(&self) -> Option<f64> {
+    pub fn changed_s(&self) -> Option<f64> {
         self.halves.get(1).map(|half| half.start_s)
     }
 
     /// Until the last request ended.
-    pub(crate) fn end_s(&self) -> f64 {
+    pub fn end_s(&self) -> f64 {
         self.halves.iter().map(|half| half.start_s + half.seconds).fold(0.0, f64::max)
     }
 }
 
 impl LiveResult {
-    pub(crate) fn run(&self, migrate: bool) -> Option<&LiveRun> {
+    pub fn run(&self, migrate: bool) -> Option<&LiveRun> {
         self.runs.iter().find(|run| run.migrate == migrate)
     }
 
     /// What moves brought after the change, as a share of the bandwidth without them.
-    pub(crate) fn gain(&self) -> Option<f64> {
+    pub fn gain(&self) -> Option<f64> {
         let after = |migrate| self.run(migrate)?.mb_s()[1];
         Some(after(true)? / after(false)? - 1.0)
     }
 
     /// Bytes that were moved as a share of the file's.
-    pub(crate) fn moved_share(&self) -> Option<f64> {
+    pub fn moved_share(&self) -> Option<f64> {
         let run = self.run(true)?;
         (self.file_bytes > 0).then(|| run.moved_bytes as f64 / self.file_bytes as f64)
     }
@@ -136,7 +136,7 @@ impl LiveResult {
 
 impl Results {
     /// Mean gain of `policy` over `def`, as the geometric mean of the ratios of bandwidth over all sizes and operations that both have.
-    pub(crate) fn gain(&self, policy: &str) -> Option<f64> {
+    pub fn gain(&self, policy: &str) -> Option<f64> {
         let valid = |run: &&RunResult| !run.host_bound && run.bandwidth_mb_s > 0.0;
         let ratios: Vec<f64> = self
             .runs
@@ -156,7 +156,7 @@ impl Results {
     }
 
     /// The policy with the highest [`Self::gain`], and that gain; none when only `def` ran.
-    pub(crate) fn best(&self) -> Option<(&str, f64)> {
+    pub fn best(&self) -> Option<(&str, f64)> {
         let mut policies: Vec<&str> = self.runs.iter().map(|run| run.policy.as_str()).collect();
         policies.sort_unstable();
         policies.dedup();
@@ -168,13 +168,13 @@ impl Results {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
+/// Invented results for tests of what reads them.
+#[doc(hidden)]
+pub mod samples {
+    use super::{LiveHalf, LiveResult, LiveRun, RunResult};
+    use stripewise_layout::Direction;
 
-    pub(crate) fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
+    pub fn run(policy: &str, op: Direction, request_bytes: u64, bandwidth_mb_s: f64) -> RunResult {
         RunResult {
             policy: policy.into(),
             op,
@@ -189,7 +189,7 @@ pub(crate) mod tests {
     }
 
     /// 40 MB/s in the first half, then half as much where regions stay; with moves three quarters at first, and as before from the second second on.
-    pub(crate) fn live() -> LiveResult {
+    pub fn live() -> LiveResult {
         let half = |start_s, seconds| LiveHalf { start_s, seconds, bytes: 160_000_000 };
         let run = |migrate, seconds, after: Vec<u64>, copied: Vec<u64>| LiveRun {
             migrate,
@@ -221,6 +221,14 @@ pub(crate) mod tests {
             ],
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{live, run};
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
 
     #[test]
     fn what_moves_bring_is_told_of_the_half_after_the_change_only() {
@@ -321,14 +329,15 @@ pub(crate) mod tests {
         let path = directory.path().join("results.json");
         let show = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            crate::report::from_files(std::slice::from_ref(&path))
+            let material = crate::Material::read(std::slice::from_ref(&path))?;
+            Ok::<_, Box<dyn std::error::Error>>(crate::render(&material)?)
         };
         show(text.as_bytes()).unwrap();
         let mut shown = 0;
         for seed in 0..400 {
             match show(&damage(&text, &mut SmallRng::seed_from_u64(seed))) {
                 Ok(page) => shown += u32::from(page.contains("</html>")),
-                Err(error) => assert!(format!("{error:#}").contains("results.json"), "seed {seed}: {error:#}"),
+                Err(error) => assert!(error.to_string().contains("results.json"), "seed {seed}: {error}"),
             }
         }
         // Mutants that are all refused test little.

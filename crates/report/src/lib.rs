@@ -1,0 +1,26 @@
+//! One self-contained HTML file of what was traced, planned, measured and simulated; the types of the measured and simulated results that it shows.
+//!
+//! Pictures are SVG that the modules below write, coloured by the page's style sheet for light, dark and print; the page is a
+//! template. The file loads nothing from anywhere and says so to the browser.
+#![forbid(unsafe_code)]
+
+mod bars;
+mod fits;
+mod heat;
+mod latency;
+mod live;
+mod load;
+mod material;
+mod page;
+mod prices;
+mod regions;
+pub mod results;
+pub mod scale;
+pub mod simulation;
+mod summary;
+pub mod svg;
+mod timeline;
+
+pub use material::{Material, ReportError};
+pub use page::{RenderError, render};
+pub use summary::TraceSummary;
