@@ -23,11 +23,13 @@ const KNEE: f64 = 1.0 / 3.0;
 /// What a data sheet says of a disk.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct DiskSpec {
+    /// Turns of the spindle, 120 at 7,200 rpm.
     pub revolutions_per_s: f64,
     /// Seeks before a read, in seconds.
     pub track_to_track_s: f64,
     /// Mean over random pairs of tracks.
     pub average_seek_s: f64,
+    /// From the outermost to the innermost track.
     pub full_stroke_s: f64,
     /// What a seek before a write takes longer.
     pub write_settle_s: f64,
@@ -35,12 +37,15 @@ pub struct DiskSpec {
     pub command_s: f64,
     /// Sustained rates at the edges.
     pub outer_bytes_per_s: f64,
+    /// As `outer_bytes_per_s`, on the innermost track.
     pub inner_bytes_per_s: f64,
     /// Of the interface, for what the cache holds.
     pub interface_bytes_per_s: f64,
+    /// Bytes that can be addressed; the rate falls evenly over them.
     pub capacity_bytes: u64,
     /// Segments of the cache, at least 1.
     pub segments: usize,
+    /// Bytes that one segment holds.
     pub segment_bytes: u64,
     /// Read beyond a read that continues a segment, before the head leaves.
     pub ahead_bytes: u64,
@@ -49,7 +54,9 @@ pub struct DiskSpec {
 /// When an access is done, and when the disk can begin the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskService {
+    /// When the requested bytes are with the drive's controller.
     pub done: Nanos,
+    /// When the head has read ahead what it stays for; not before `done`.
     pub free: Nanos,
 }
 
@@ -107,6 +114,7 @@ impl Disk {
         }
     }
 
+    /// What the disk was made from.
     #[must_use]
     pub fn spec(&self) -> &DiskSpec {
         &self.spec

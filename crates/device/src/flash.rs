@@ -16,23 +16,35 @@ use stripewise_layout::Direction;
 /// What data sheets say of a drive and of its flash.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct FlashSpec {
+    /// Channels between the controller and the dies, each serving one transfer at a time.
     pub channels: usize,
+    /// Dies that share a channel; pages go to all dies in turn.
     pub dies_per_channel: usize,
     /// Pages that a die programs at once.
     pub planes: usize,
+    /// Least unit that a die reads.
     pub page_bytes: u64,
+    /// Pages erased together.
     pub pages_per_block: u64,
+    /// From the cells into the die's register, without the transfer over the channel.
     pub read_page_s: f64,
+    /// From the register into the cells, for all planes together.
     pub program_page_s: f64,
+    /// Erasing one block.
     pub erase_block_s: f64,
+    /// Rate of one channel.
     pub channel_bytes_per_s: f64,
     /// Time of the controller for each command; commands follow one another at this distance, while the flash works beside it.
     pub read_command_s: f64,
+    /// As `read_command_s`, for writes.
     pub write_command_s: f64,
+    /// Rate at which read bytes leave the drive.
     pub read_interface_bytes_per_s: f64,
+    /// Rate at which written bytes enter the drive's buffer.
     pub write_interface_bytes_per_s: f64,
     /// Written bytes that the drive holds back.
     pub buffer_bytes: u64,
+    /// Bytes that can be addressed.
     pub capacity_bytes: u64,
     /// With the room for garbage collection.
     pub physical_bytes: u64,
@@ -41,6 +53,7 @@ pub struct FlashSpec {
 /// When an access is done, and how long it kept the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashService {
+    /// When the bytes are with the host, or in the drive's buffer.
     pub done: Nanos,
     /// Time on all dies together.
     pub dies: Nanos,
@@ -65,6 +78,7 @@ pub struct Flash {
 }
 
 impl Flash {
+    /// An empty drive; `seed` decides where a full one has its live pages.
     #[must_use]
     pub fn new(spec: FlashSpec, seed: u64) -> Self {
         Self {
@@ -86,6 +100,7 @@ impl Flash {
         self.ftl.forget_counts();
     }
 
+    /// Dies on all channels.
     #[must_use]
     pub fn dies(&self) -> usize {
         self.dies.len()

@@ -13,6 +13,7 @@
 //! Beside these means stand models in more detail, for the simulator alone: a disk by its mechanics ([`Disk`]), an SSD by its dies
 //! ([`Flash`]) and a server's page cache ([`PageCache`]). They too are pure state: times go in, times come out.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod disk;
 mod flash;
@@ -46,11 +47,13 @@ impl Nanos {
         Self((seconds * 1e9).round() as u64)
     }
 
+    /// As seconds, exact up to 2^53 ns (104 days).
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
+    /// The span from `earlier` to here; 0 if `earlier` is later.
     #[must_use]
     pub fn saturating_sub(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -11,7 +11,15 @@ pub enum DeviceModel {
     #[default]
     Mean,
     /// By the mechanics of a disk.
-    Disk { spec: DiskSpec, order: DiskOrder },
+    Disk {
+        /// Mechanics, seeks and cache.
+        spec: DiskSpec,
+        /// Which waiting request the disk serves next.
+        order: DiskOrder,
+    },
     /// By the parts of an SSD.
-    Flash { spec: FlashSpec },
+    Flash {
+        /// Dies, channels and buffer.
+        spec: FlashSpec,
+    },
 }

@@ -7,17 +7,21 @@ use crate::spec::{DeviceSpec, HddSpec, LinkSpec, Service, SsdSpec};
 /// A device or link that has a name.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Named<T: 'static> {
+    /// As in `?device=` or `?link=` of a server's URL.
     pub name: &'static str,
     /// What it is, in a few words.
     pub what: &'static str,
+    /// Its parameters.
     pub spec: T,
 }
 
+/// A name that is in none of the tables here.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown {kind} `{name}`; known: {known}")]
 pub struct UnknownName {
     /// "device", "link", …
     pub kind: &'static str,
+    /// The name as it was given.
     pub name: String,
     /// All names of that kind.
     pub known: String,
@@ -128,6 +132,8 @@ const fn link(message_us: f64, megabytes_per_s: f64) -> LinkSpec {
     LinkSpec { message_s: message_us / 1e6, transfer_s_per_byte: 1.0 / (megabytes_per_s * 1e6) }
 }
 
+/// Links of servers and client nodes (time of a message in microseconds, transfer in 10^6 bytes per
+/// second).
 pub const LINKS: &[Named<LinkSpec>] = &[
     // Cost-intelligent layout, table 4, Ethernet column: e 0.3 ms, v 1/120 MB.
     Named {
@@ -207,21 +213,37 @@ pub const DRIVES: &[Named<FlashSpec>] = &[
 ];
 
 /// The mechanics of the disk named `name`, or an error that lists the disks that have them.
+///
+/// # Errors
+///
+/// [`UnknownName`] if `name` is not in [`DISKS`].
 pub fn lookup_disk(name: &str) -> Result<DiskSpec, UnknownName> {
     lookup("disk with mechanics", DISKS, name)
 }
 
 /// The parts of the SSD named `name`, or an error that lists the SSDs that have them.
+///
+/// # Errors
+///
+/// [`UnknownName`] if `name` is not in [`DRIVES`].
 pub fn lookup_flash(name: &str) -> Result<FlashSpec, UnknownName> {
     lookup("SSD with parts", DRIVES, name)
 }
 
 /// The parameters of the device named `name`, or an error that lists the known names.
+///
+/// # Errors
+///
+/// [`UnknownName`] if `name` is not in [`DEVICES`].
 pub fn lookup_device(name: &str) -> Result<DeviceSpec, UnknownName> {
     lookup("device", DEVICES, name)
 }
 
 /// The parameters of the link named `name`, or an error that lists the known names.
+///
+/// # Errors
+///
+/// [`UnknownName`] if `name` is not in [`LINKS`].
 pub fn lookup_link(name: &str) -> Result<LinkSpec, UnknownName> {
     lookup("link", LINKS, name)
 }

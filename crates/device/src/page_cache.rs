@@ -13,14 +13,18 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 /// Recent reads that may be continued.
 const STREAMS: usize = 32;
 
+/// Size and limits of a server's page cache.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct PageCacheSpec {
+    /// Memory for pages.
     pub size_bytes: u64,
+    /// Bytes of a group, the unit of caching.
     pub group_bytes: u64,
     /// Share of the size above which writes wait.
     pub dirty_share: f64,
     /// Share of the size above which dirty groups are written back.
     pub background_share: f64,
+    /// Fetched beyond a read that continues one of the last 32.
     pub read_ahead_bytes: u64,
     /// From and to memory.
     pub copy_bytes_per_s: f64,
@@ -50,7 +54,9 @@ impl PageCacheSpec {
 /// A contiguous range of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
+    /// First byte on the device.
     pub address: u64,
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -72,6 +78,7 @@ struct Group {
     dirty_bytes: u64,
 }
 
+/// The groups that a server holds in memory, which of them are dirty, and the recent reads.
 #[derive(Clone, Debug)]
 pub struct PageCache {
     spec: PageCacheSpec,
@@ -87,6 +94,7 @@ pub struct PageCache {
 }
 
 impl PageCache {
+    /// An empty cache.
     #[must_use]
     pub fn new(spec: PageCacheSpec) -> Self {
         Self {
@@ -101,11 +109,13 @@ impl PageCache {
         }
     }
 
+    /// What the cache was made from.
     #[must_use]
     pub fn spec(&self) -> &PageCacheSpec {
         &self.spec
     }
 
+    /// Bytes that are written and not yet written back.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes

@@ -40,7 +40,9 @@ impl Service {
 /// One head assembly: a single serial stage.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct HddSpec {
+    /// Startup and transfer of reads.
     pub read: Service,
+    /// Startup and transfer of writes.
     pub write: Service,
     /// Recent streams that the disk follows, 1 to [`crate::MAX_STREAMS`].
     pub streams: usize,
@@ -54,16 +56,21 @@ pub struct HddSpec {
 /// serves min(channels / startup, interface speed).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct SsdSpec {
+    /// Startup and transfer of reads.
     pub read: Service,
+    /// Startup and transfer of writes.
     pub write: Service,
     /// 1 to [`MAX_CHANNELS`].
     pub channels: usize,
 }
 
+/// Parameters of a device, by the stages that it has.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceSpec {
+    /// Startup and transfer in one serial stage; startup depends on the order of accesses.
     Hdd(HddSpec),
+    /// Startup on parallel channels, transfer in a serial stage; order does not matter.
     Ssd(SsdSpec),
 }
 
@@ -83,18 +90,23 @@ pub struct ExtentId(pub u64);
 /// Where an access starts on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskPlace {
+    /// The object, or whatever else lies contiguously, that holds the bytes.
     pub extent: ExtentId,
     /// The extent that lies just before this one, if any: the start of `extent` continues a stream that was in it. For objects: the
     /// previous region of the same file.
     pub after: Option<ExtentId>,
+    /// Byte within `extent`.
     pub offset: ObjectOffset,
 }
 
 /// One access to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
+    /// Whether the device reads or writes.
     pub direction: Direction,
+    /// Its first byte.
     pub place: DiskPlace,
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -108,6 +120,7 @@ pub struct Demand {
 }
 
 impl DeviceSpec {
+    /// Startup and transfer in `direction`.
     #[must_use]
     pub fn service(&self, direction: Direction) -> &Service {
         match (self, direction) {

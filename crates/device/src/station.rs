@@ -5,6 +5,7 @@ use crate::{Access, DeviceSpec, LinkSpec, MAX_CHANNELS, Nanos, RecentStreams};
 /// When an access leaves the device and the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
+    /// When the device's serial stage is free of it: the access takes the link from then on.
     pub device_end: Nanos,
     /// When the access is done.
     pub end: Nanos,

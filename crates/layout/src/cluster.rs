@@ -21,6 +21,7 @@ pub const CLUSTER_VERSION: u32 = 1;
 /// 64 MiB, as H2DP section 3.3.
 pub const DEFAULT_REGION_BYTES: u64 = 64 << 20;
 
+/// What stores a server's bytes, and so which of the papers' two kinds of server it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerClass {
@@ -43,12 +44,25 @@ impl fmt::Display for ServerClass {
 #[derive(Clone, PartialEq, Debug)]
 pub enum ServerUrl {
     /// `file:///dir`: a directory on any mount.
-    File { directory: PathBuf },
+    File {
+        /// Absolute once the cluster is loaded.
+        directory: PathBuf,
+    },
     /// `emulated:///dir?device=NAME[&link=NAME][&time_scale=F]`: real bytes in a directory, the time of a named device and link.
-    Emulated { directory: PathBuf, device: String, link: Option<String>, time_scale: f64 },
+    Emulated {
+        /// Absolute once the cluster is loaded.
+        directory: PathBuf,
+        /// A name of `stripewise_device::DEVICES`; not checked here.
+        device: String,
+        /// A name of `stripewise_device::LINKS`; `None` for a server without a link of its own.
+        link: Option<String>,
+        /// Factor on every service time, more than 0; 1 for the device's own speed.
+        time_scale: f64,
+    },
 }
 
 impl ServerUrl {
+    /// The directory that holds the server's objects.
     #[must_use]
     pub fn directory(&self) -> &Path {
         match self {
@@ -62,6 +76,7 @@ impl ServerUrl {
         }
     }
 
+    /// Whether the server's times are those of a named device instead of the host's own.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         matches!(self, ServerUrl::Emulated { .. })
@@ -140,11 +155,15 @@ impl<'de> Deserialize<'de> for ServerUrl {
     }
 }
 
+/// One `[[server]]` of the cluster file. Its number, a [`ServerId`], is its position in the file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
+    /// Unique in the cluster: ASCII letters, digits, `-`, `_` and `.`.
     pub name: String,
+    /// Decides which of a layout's stripe sizes the server takes: h of an HServer, s of an SServer.
     pub class: ServerClass,
+    /// No two servers share a directory.
     pub url: ServerUrl,
     /// Most bytes that managed files may occupy here; without it, what the file system has free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,14 +192,18 @@ impl Server {
     }
 }
 
+/// The cluster file, checked. Everything that names a server by number means a position in
+/// `servers`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
+    /// [`CLUSTER_VERSION`]; files of any other version are refused.
     pub version: u32,
     /// Random name given by `init`; server directories, stubs, profiles and plans carry it.
     pub id: String,
     /// Where the mapping table, control blocks and the broker's socket live.
     pub state: PathBuf,
+    /// Bytes of a region of every file, a multiple of 4 KiB; 64 MiB where the file does not say.
     #[serde(default = "default_region", rename = "region")]
     pub region_size: ByteCount,
     /// Whether fragments of files that are not switched themselves go to SServers.
@@ -192,6 +215,7 @@ pub struct Cluster {
     /// Bytes set aside on an SServer for fragments of every HServer that does not say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragment_room: Option<ByteCount>,
+    /// 1 to [`crate::MAX_SERVERS_PER_LAYOUT`] servers, in file order.
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
 }
@@ -200,16 +224,42 @@ fn default_region() -> ByteCount {
     ByteCount(DEFAULT_REGION_BYTES)
 }
 
+/// Why a cluster file cannot be used. Each variant names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
+    /// The file cannot be opened or read, is no regular file, or exceeds
+    /// [`input::MAX_CLUSTER_BYTES`].
     #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause by the operating system or by [`input`].
+        source: std::io::Error,
+    },
+    /// The text is not UTF-8, not TOML, or has an unknown, missing or mistyped key.
     #[error("{}: {message}", path.display())]
-    Syntax { path: PathBuf, message: String },
+    Syntax {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause with line and column, by the TOML parser.
+        message: String,
+    },
+    /// The file was written for another version of the format.
     #[error("{}: version {found} is not supported, this stripewise reads version {CLUSTER_VERSION}: use the stripewise that wrote it. The cluster and its files are as they were", path.display())]
-    Version { path: PathBuf, found: u32 },
+    Version {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// `version` as it stands in the file.
+        found: u32,
+    },
+    /// A value is out of range or contradicts another one.
     #[error("{}: {message}", path.display())]
-    Invalid { path: PathBuf, message: String },
+    Invalid {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Line, value and remedy.
+        message: String,
+    },
 }
 
 /// What is wrong with a value, and where it stands.
@@ -270,12 +320,20 @@ impl Cluster {
     }
 
     /// Reads and checks `path`; relative directories become absolute, from the directory of `path`.
+    ///
+    /// # Errors
+    ///
+    /// Every variant of [`ClusterError`]; the file must be a regular one.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
         let read = |source| ClusterError::Read { path: path.to_owned(), source };
         Self::load_from(input::open_regular(path).map_err(read)?, path)
     }
 
     /// As [`Self::load`], from the file that was opened at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Every variant of [`ClusterError`].
     pub fn load_from(file: std::fs::File, path: &Path) -> Result<Self, ClusterError> {
         let bytes = input::read_from(file, input::MAX_CLUSTER_BYTES)
             .map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
@@ -285,6 +343,11 @@ impl Cluster {
     }
 
     /// As [`Self::load`], from text that stands at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Syntax`], [`ClusterError::Version`] or [`ClusterError::Invalid`], which name
+    /// `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ClusterError> {
         let mut cluster: Cluster = toml::from_str(text)
             .map_err(|error| ClusterError::Syntax { path: path.to_owned(), message: error.to_string() })?;
@@ -311,6 +374,10 @@ impl Cluster {
     }
 
     /// What is wrong with the values, in words, with the remedy.
+    ///
+    /// # Errors
+    ///
+    /// The first fault found, without the line: name, value and remedy.
     pub fn check(&self) -> Result<(), String> {
         self.find_fault().map_err(|fault| fault.message)
     }
@@ -418,6 +485,7 @@ impl Cluster {
         (0..self.servers.len()).map(|number| ServerId(number as u16))
     }
 
+    /// The server with number `id`; `None` past the last one.
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&Server> {
         self.servers.get(usize::from(id.0))

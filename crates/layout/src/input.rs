@@ -29,6 +29,10 @@ const CHUNK_BYTES: usize = 64 << 10;
 const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Opens `path`, which must be a regular file.
+///
+/// # Errors
+///
+/// `InvalidInput` if `path` is anything but a regular file, otherwise the error of opening it.
 pub fn open_regular(path: &Path) -> Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
@@ -38,12 +42,21 @@ pub fn open_regular(path: &Path) -> Result<File> {
 }
 
 /// The text at `path`, a regular file or a pipe, of at most `max` bytes.
+///
+/// # Errors
+///
+/// As [`read`], and `InvalidData` if the bytes are not UTF-8.
 pub fn read_text(path: &Path, max: ByteCount) -> Result<String> {
     let text = String::from_utf8(read(path, max)?);
     text.map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// The bytes at `path`, a regular file or a pipe, at most `max` of them.
+///
+/// # Errors
+///
+/// `FileTooLarge` beyond `max`, `InvalidInput` if `path` is neither a regular file nor a pipe,
+/// `OutOfMemory` instead of an abort, otherwise the error of opening or reading.
 pub fn read(path: &Path, max: ByteCount) -> Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
     let found = file.metadata()?;
@@ -58,6 +71,10 @@ pub fn read(path: &Path, max: ByteCount) -> Result<Vec<u8>> {
 }
 
 /// What `file` has from here on, at most `max` bytes.
+///
+/// # Errors
+///
+/// `FileTooLarge` beyond `max`, `OutOfMemory` instead of an abort, otherwise the error of reading.
 pub fn read_from(mut file: File, max: ByteCount) -> Result<Vec<u8>> {
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
     loop {

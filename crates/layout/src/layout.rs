@@ -14,27 +14,41 @@ pub const MAX_SERVERS_PER_LAYOUT: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Stripe {
+    /// Where the stripe lies.
     pub server: ServerId,
     #[serde(skip)]
     reserved: u16,
+    /// Stripe size in bytes; more than 0 in a [`Layout`].
     pub size_bytes: u32,
 }
 
 impl Stripe {
+    /// A stripe of `size_bytes` on `server`, whatever the size; [`Layout::new`] leaves out those of
+    /// 0 bytes.
     #[must_use]
     pub const fn new(server: ServerId, size_bytes: u32) -> Self {
         Self { server, reserved: 0, size_bytes }
     }
 }
 
+/// Why a list of (server, stripe size) pairs is no layout.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LayoutError {
+    /// No pair has a stripe size above 0.
     #[error("a layout needs at least one server with a stripe larger than 0")]
     Empty,
+    /// More than [`MAX_SERVERS_PER_LAYOUT`] pairs have a stripe size above 0.
     #[error("a layout names {count} servers; at most {MAX_SERVERS_PER_LAYOUT} are supported")]
-    TooManyServers { count: usize },
+    TooManyServers {
+        /// Pairs with a stripe size above 0.
+        count: usize,
+    },
+    /// Two pairs name the same server.
     #[error("a layout names server {server} twice; give it one larger stripe instead")]
-    ServerTwice { server: ServerId },
+    ServerTwice {
+        /// The first such server by number.
+        server: ServerId,
+    },
 }
 
 /// An owned layout: at least one stripe, none of size 0, no server twice.
@@ -59,6 +73,11 @@ impl From<Layout> for Vec<(ServerId, u32)> {
 
 impl Layout {
     /// Pairs with stripe size 0 are left out: a server that stores nothing of a region takes no part in it.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Empty`] if no pair is left, [`LayoutError::TooManyServers`] or
+    /// [`LayoutError::ServerTwice`].
     pub fn new(pairs: impl IntoIterator<Item = (ServerId, u32)>) -> Result<Self, LayoutError> {
         let stripes: Vec<Stripe> =
             pairs.into_iter().filter(|(_, size)| *size > 0).map(|(server, size)| Stripe::new(server, size)).collect();
@@ -76,11 +95,13 @@ impl Layout {
         Ok(Self { stripes })
     }
 
+    /// The layout borrowed, with its cycle length summed once.
     #[must_use]
     pub fn view(&self) -> StripeView<'_> {
         StripeView::new(&self.stripes)
     }
 
+    /// The stripes in the order of their turns.
     #[must_use]
     pub fn stripes(&self) -> &[Stripe] {
         &self.stripes
@@ -99,7 +120,9 @@ pub struct StripeView<'a> {
 pub struct Place {
     /// Position in the cycle, from 0.
     pub turn: usize,
+    /// The server of that turn.
     pub server: ServerId,
+    /// Position in the object that `server` stores of the region.
     pub offset: ObjectOffset,
     /// Bytes from here to the end of this stripe.
     pub contiguous_bytes: u64,
@@ -112,8 +135,11 @@ pub struct SubRequest<'a> {
     start: u64,
     /// Position in the cycle, from 0.
     pub turn: usize,
+    /// The server of that turn.
     pub server: ServerId,
+    /// Where the range starts in the object that `server` stores of the region.
     pub offset: ObjectOffset,
+    /// Bytes of the range, more than 0.
     pub length: u64,
 }
 
@@ -133,11 +159,14 @@ impl<'a> StripeView<'a> {
         Self { stripes, cycle_bytes }
     }
 
+    /// The stripes in the order of their turns.
     #[must_use]
     pub fn stripes(self) -> &'a [Stripe] {
         self.stripes
     }
 
+    /// Sum of all stripe sizes: after so many bytes of the region the first server has its turn
+    /// again.
     #[must_use]
     pub fn cycle_bytes(self) -> u64 {
         self.cycle_bytes

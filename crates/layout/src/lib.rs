@@ -6,6 +6,7 @@
 //! [`Layout`], a cycle of (server, stripe size) pairs repeated round-robin; what one server stores of a region is one object.
 //! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod cluster;
 pub mod figures;
@@ -98,7 +99,9 @@ impl<'de> Deserialize<'de> for FileId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
+    /// From servers to the program.
     Read,
+    /// From the program to servers.
     Write,
 }
 
@@ -106,6 +109,8 @@ pub enum Direction {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
+    /// The request starts where a recent one ended.
     Sequential,
+    /// The request starts anywhere else; a disk seeks for it.
     Random,
 }

@@ -26,11 +26,21 @@ const OTHERS_WRITE: u32 = 0o022;
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 
 /// Replaces the file at `path` by `bytes`.
+///
+/// # Errors
+///
+/// As [`write_with`].
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     write_with(path, |mut file| file.write_all(bytes.as_ref()))
 }
 
 /// Replaces the file at `path` by what `fill` writes, unless that fails.
+///
+/// # Errors
+///
+/// The error of `fill`, after which the old file stands, or that of making, syncing or renaming the
+/// new one. `PermissionDenied` if `path` or a link on its way belongs to another user in a sticky
+/// directory.
 pub fn write_with<E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&File) -> std::result::Result<(), E>,
@@ -42,6 +52,11 @@ pub fn write_with<E: From<Error>>(
 }
 
 /// Makes the file `path`, where nothing may stand yet; it appears complete.
+///
+/// # Errors
+///
+/// `AlreadyExists` if anything stands at `path`, otherwise the error of making, writing or syncing
+/// the file.
 pub fn create(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     let mut temporary = beside(path)?;
     temporary.write_all(bytes.as_ref())?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
+    /// Bytes of a region, a multiple of 4 KiB; equals the cluster's.
     pub region_size: ByteCount,
     /// The distinct layouts; runs, `beyond` and `fallback` give positions in this list.
     pub layouts: Vec<Layout>,
@@ -22,7 +23,9 @@ pub struct Placement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
+    /// How many regions, at least 1.
     pub regions: u32,
+    /// Position in [`Placement::layouts`].
     pub layout: u32,
 }
 
@@ -66,6 +69,7 @@ impl Placement {
         Self { region_size, layouts, runs, beyond, fallback }
     }
 
+    /// The layout planned for `region`; that of `beyond` past the planned end.
     #[must_use]
     pub fn layout_of(&self, region: RegionIndex) -> &Layout {
         let mut first = 0;
@@ -78,6 +82,7 @@ impl Placement {
         &self.layouts[self.beyond as usize]
     }
 
+    /// The layout of regions whose own one no longer fits its servers.
     #[must_use]
     pub fn fallback_layout(&self) -> &Layout {
         &self.layouts[self.fallback as usize]
@@ -90,6 +95,12 @@ impl Placement {
     }
 
     /// What is wrong with the numbers, in words; a placement read from a file must pass before it is used.
+    ///
+    /// # Errors
+    ///
+    /// The first number that is out of range, in words: a region size that is no multiple of 4 KiB,
+    /// a layout or server that does not exist (`servers` is the cluster's count), an empty run, or
+    /// more than `u32::MAX` regions.
     pub fn check(&self, servers: usize) -> Result<(), String> {
         if self.region_size.0 < 4096 || !self.region_size.0.is_multiple_of(4096) {
             return Err(format!("region size {} is not a multiple of 4KiB", self.region_size));

@@ -11,8 +11,11 @@ pub struct RegionGeometry {
 /// The part of a byte range that falls into one region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionPiece {
+    /// The region that holds the piece.
     pub region: RegionIndex,
+    /// Where the piece starts in its region.
     pub offset: RegionOffset,
+    /// Bytes, more than 0.
     pub length: u64,
     /// Where this piece starts within the whole range, in bytes.
     pub buffer_offset: u64,
@@ -26,6 +29,7 @@ impl RegionGeometry {
         Self { region_bytes }
     }
 
+    /// Bytes of every region, more than 0.
     #[must_use]
     pub const fn region_bytes(self) -> u64 {
         self.region_bytes

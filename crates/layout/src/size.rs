@@ -8,9 +8,12 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ByteCount(pub u64);
 
+/// A text that is no [`ByteCount`]: no number, an unknown unit, a fraction of a byte, or more than
+/// 64 bits hold.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{text}` is not a size; write a number and a unit, as in 65536, 64KiB, 1.5MiB, 100GiB (or kB, MB, GB)")]
 pub struct ParseSizeError {
+    /// The text as it was given.
     pub text: String,
 }
 

@@ -43,18 +43,25 @@ pub struct DiskQueue {
 /// A request that its turn has come for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chosen {
+    /// The caller's, as given to [`DiskQueue::push`].
     pub number: u32,
+    /// Whether it reads or writes the medium.
     pub direction: Direction,
+    /// First byte on the disk.
     pub address: u64,
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl DiskQueue {
+    /// An empty queue that serves in `order`.
     #[must_use]
     pub fn new(order: DiskOrder) -> Self {
         Self { order, by_arrival: VecDeque::new(), by_address: BTreeMap::new(), arrivals: 0 }
     }
 
+    /// Adds a request of `bytes` at byte `address`; `number` comes back with it from
+    /// [`Self::next`].
     pub fn push(&mut self, number: u32, direction: Direction, address: u64, bytes: u64) {
         let waiting = Waiting { number, direction, address, bytes };
         self.arrivals += 1;
