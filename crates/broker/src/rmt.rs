@@ -1,8 +1,9 @@
-//! The region mapping table: the durable map from file id and region to generation and layout, and what else the broker must not
-//! forget.
+//! The region mapping table: the durable map from file id and region to generation and layout, together with all other durable
+//! state of the broker. Only the broker opens it.
 //!
-//! [`MappingStore`] is the seam: ordered keys and values, and batches that take effect whole and durably, or, if an expectation does
-//! not hold, not at all. [`lmdb`] is the embedded one. [`Table`] gives the keys and values their meaning:
+//! [`MappingStore`] is the interface to the database: ordered keys and values, and batches that take effect durably and as a whole,
+//! or, if an expectation does not hold, not at all. [`lmdb`] implements it with an LMDB database named `rmt` in the directory
+//! `rmt/`. [`Table`] gives the keys and values their meaning:
 //!
 //! | key | value |
 //! |---|---|
@@ -21,14 +22,35 @@
 //! | `m` directory | [`Placement`] of new files below a managed directory |
 //! | `e` path | [`Placement`] of a file that a plan expects |
 //! | `x` path | list of [`WantedReplicas`] of such a file |
-//!
 //! | `h` | [`HeadRecord`]: how many records there are and their digest, replaced with every transaction |
 //!
-//! Version 2 added `o`, `s`, `w` and `x`, version 3 `l` and `g`, version 4 `h`, numbered fields and checksums; a table of an earlier version is rewritten as a whole
-//! ([`version_3`]). A kind of key that is not in this list is a later one's: it is kept and counts in the digest. A replica that no longer equals its region's place
-//! has no record: it became an `o` before the write that made it so.
+//! Numbers in keys are big-endian (`keys`). A value is a record (`records`) followed by a checksum of 8 bytes (`sealed`).
 //!
-//! Only the broker opens the table. What stands in the store is a record ([`records`]) and its checksum ([`sealed`]).
+//! # Integrity
+//!
+//! - The checksum covers key and record. It shows a record that is damaged or that is stored at another key.
+//! - The head `h` holds the number of all other records and the sum of their digests. Every transaction replaces it, so a lost or
+//!   stale record shows.
+//! - The file `committed` next to the database holds the number of the last transaction (`witness`). It shows a table that was
+//!   replaced by an older one as a whole.
+//! - `rmt.good/` is a copy in LMDB's compact form with a `committed` of its own. A broker makes it after it has read the table and
+//!   found it intact, and again when it stops, unless the copy would be the same.
+//!
+//! # Compatibility
+//!
+//! [`TABLE_VERSION`] is raised when an earlier stripewise could misread a key or a value. An added field is optional or has a
+//! default and needs no new version (`records`). A key of an unknown kind belongs to a later version: it is kept, and it counts
+//! in the digest.
+//!
+//! Version 2 added `o`, `s`, `w` and `x`; version 3 added `l` and `g`; version 4 added `h`, numbered fields and checksums. The
+//! first broker of a new version keeps a copy of the old table in `rmt.vN/` and rewrites all records in one transaction
+//! (`version_3`). The record of `v` is the bare number, as it was in versions 1 to 3, so a stripewise of those versions refuses
+//! the table and names its version.
+//!
+//! # Invariant
+//!
+//! A replica that no longer equals its region's place has no `s` record: the record became an `o` before the write that made the
+//! two differ.
 
 mod audit;
 mod fragments;

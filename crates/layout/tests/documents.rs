@@ -1,11 +1,11 @@
-//! The documents say what is so: the tests that they name exist, every sentence of `docs/semantics.md` names one, links lead somewhere, and the
-//! tables of `docs/formats.md` are those of the sources.
+//! The documents agree with the sources: the tests that they name exist, every rule of `docs/semantics.md` names one, links have a
+//! target, and the tables of `docs/formats.md` match the code.
 //!
-//! In `docs/formats.md` a comment before a table says what the table must agree with:
+//! A comment before a table of `docs/formats.md` names the source of the table:
 //!
-//! - `fields of FILE STRUCT`: first column, the fields in order, by the names that are written;
-//! - `variants of FILE ENUM`: first and second column, the variants in order and the fields of each;
-//! - `table of FILE`: the rows that stand in the module's own description;
+//! - `versions`: constant, value and file of every format's version; every version constant of the sources is in the table;
+//! - `fields of FILE STRUCT`: the first column lists the fields in order, under the names that serde writes;
+//! - `table of FILE`: the rows are those of the module's own documentation;
 //! - `constants of FILE`: name and value of each constant.
 
 use std::collections::BTreeSet;
@@ -178,13 +178,12 @@ fn links_lead_somewhere() {
     assert!(links > 10, "only {links} links");
 }
 
-/// What is declared at the first level inside `struct NAME` or `enum NAME`, by the names that serde writes.
+/// The fields of `struct NAME`, under the names that serde writes.
 fn members(source: &str, name: &str) -> Vec<String> {
     let text = read(source);
     let declares = |line: &&str| {
         let line = line.strip_prefix("pub").map_or(*line, |rest| rest.split_once(' ').map_or("", |(_, after)| after));
-        let after = line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "));
-        after.is_some_and(|after| after.split([' ', '<']).next() == Some(name))
+        line.strip_prefix("struct ").is_some_and(|after| after.split([' ', '<']).next() == Some(name))
     };
     let mut lines = text.lines().skip_while(|line| !declares(line));
     assert!(lines.next().is_some(), "{source} has no {name}");
@@ -209,23 +208,51 @@ fn members(source: &str, name: &str) -> Vec<String> {
     found
 }
 
-/// The names of the fields of every variant of an enum.
-fn fields_of_variants(source: &str, name: &str) -> Vec<Vec<String>> {
-    let text = read(source);
-    let start = format!("enum {name} {{");
-    let inside =
-        text.lines().skip_while(|line| !line.ends_with(&start)).skip(1).take_while(|line| !line.starts_with('}'));
-    let mut variants: Vec<Vec<String>> = Vec::new();
-    for line in inside.filter(|line| !line.trim().starts_with(['/', '#'])) {
-        if line.strip_prefix("    ").is_some_and(|line| line.starts_with(char::is_uppercase)) {
-            variants.push(Vec::new());
-        }
-        let names = line.split([',', '{', '}']).filter_map(|part| part.trim().split_once(": ")).map(|(name, _)| name);
-        if let Some(fields) = variants.last_mut() {
-            fields.extend(names.map(str::to_owned));
+/// Whether `text` declares the constant `name` with this value.
+fn declares(text: &str, name: &str, value: &str) -> bool {
+    text.lines()
+        .filter_map(|line| line.split_once("const "))
+        .any(|(_, declared)| declared.starts_with(&format!("{name}:")) && declared.ends_with(&format!("= {value};")))
+}
+
+/// `FILE CONSTANT` of every constant of the product that is the version of a format: `..._VERSION: u32`, and the magic numbers of
+/// shared memory, whose last byte is the version.
+fn version_constants() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for package in std::fs::read_dir(root().join("crates")).unwrap() {
+        let mut sources = Vec::new();
+        files_below(&package.unwrap().path().join("src"), "rs", &mut sources);
+        for source in sources {
+            let text = std::fs::read_to_string(&source).unwrap();
+            for (_, declared) in text.lines().filter_map(|line| line.split_once("const ")) {
+                let name = declared.split(':').next().unwrap_or_default();
+                let is_number = name.ends_with("_VERSION") && declared.contains(": u32 = ");
+                if is_number || (name == "MAGIC" && declared.contains("(*b\"SW")) {
+                    let source = source.strip_prefix(root()).unwrap().display();
+                    found.insert(format!("{source} {name}"));
+                }
+            }
         }
     }
-    variants
+    // The version of LMDB's own pages, and the oldest version of a plan that is read.
+    found.remove("crates/broker/src/rmt/pages.rs DATA_VERSION");
+    found.remove("crates/planner/src/plan.rs OLDEST_PLAN_VERSION");
+    found
+}
+
+/// What is wrong with the table of versions: rows of constant, value and file in the columns 1 to 3.
+fn faults_of_versions(rows: &[Vec<&str>]) -> Vec<String> {
+    let (mut wrong, mut listed) = (Vec::new(), BTreeSet::new());
+    for row in rows {
+        let [name, value, source] = [row[1], row[2], row[3]].map(|cell| cell.trim_matches('`'));
+        listed.insert(format!("{source} {name}"));
+        if !declares(&read(source), name, value) {
+            wrong.push(format!("{source} has no {name} = {value}"));
+        }
+    }
+    let missing = version_constants().into_iter().filter(|constant| !listed.contains(constant));
+    wrong.extend(missing.map(|constant| format!("the table of versions lacks {constant}")));
+    wrong
 }
 
 /// The rows of the tables in a module's description. Links of rustdoc stand for their words.
@@ -251,17 +278,11 @@ fn the_formats_are_those_of_the_sources() {
         checked += 1;
         let words: Vec<&str> = comment.split(' ').collect();
         match words[..] {
-            ["fields" | "variants", "of", source, name] => {
+            ["versions"] => wrong.extend(faults_of_versions(&rows[1..])),
+            ["fields", "of", source, name] => {
                 let expected = members(source, name);
                 if first_column != expected {
                     wrong.push(format!("{comment}: {expected:?}, the document has {first_column:?}"));
-                }
-                let is_enum = words[0] == "variants";
-                let listed = rows.iter().skip(1).map(|row| quoted(row[1]).map(str::to_owned).collect());
-                let (listed, fields): (Vec<Vec<String>>, _) = (listed.collect(), fields_of_variants(source, name));
-                if is_enum && listed != fields {
-                    let differs = listed.iter().zip(&fields).find(|(listed, fields)| listed != fields);
-                    wrong.push(format!("{comment}: fields (document, source) {differs:?}"));
                 }
             }
             ["table", "of", source] => {
@@ -276,12 +297,7 @@ fn the_formats_are_those_of_the_sources() {
                 let text = read(source);
                 for row in rows.iter().skip(1) {
                     let (name, value) = (row[0].trim_matches('`'), row[1].trim_matches('`'));
-                    let is_so = |line: &str| {
-                        line.split_once("const ").is_some_and(|(_, rest)| {
-                            rest.starts_with(&format!("{name}:")) && rest.ends_with(&format!("= {value};"))
-                        })
-                    };
-                    if !text.lines().any(is_so) {
+                    if !declares(&text, name, value) {
                         wrong.push(format!("{source} has no {name} = {value}"));
                     }
                 }

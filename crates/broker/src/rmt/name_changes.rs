@@ -1,4 +1,4 @@
-//! Calls that change names of managed files, noted before they are made: unlink, rename, exchange.
+//! Calls that change names of managed files (unlink, rename, exchange). Each is recorded before it is made.
 
 use super::records::{encode, file as file_id};
 use super::{Changes, Inode, RmtError, SCAN, Table, decode};
@@ -6,14 +6,17 @@ use minicbor::{Decode, Encode};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::NameCall;
 
-/// A name: where its directory stood, that directory, and the name in it.
+/// A name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct Place {
+    /// Path of the directory when the call was made.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub path: Vec<u8>,
+    /// Inode of the directory.
     #[n(1)]
     pub directory: Inode,
+    /// Name in the directory.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub name: Vec<u8>,
 }
@@ -22,8 +25,10 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct Victim {
+    /// The managed file.
     #[cbor(n(0), with = "file_id")]
     pub file: FileId,
+    /// Inode of its stub.
     #[n(1)]
     pub stub: Inode,
     /// Names that it had before the call.
@@ -35,10 +40,14 @@ pub struct Victim {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct Mover {
+    /// Inode of the ordinary file or of the stub.
     #[n(0)]
     pub inode: Inode,
+    /// File id, if the file is managed.
     #[n(1)]
     managed: Option<u64>,
+    /// Whether the caller is yet to give the file the source's name. If the file is ordinary, that name is removed when the caller
+    /// dies.
     #[n(2)]
     nameless: Option<bool>,
 }
@@ -70,29 +79,38 @@ impl Mover {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct Caller {
+    /// Its process slot.
     #[n(0)]
     pub slot: u16,
+    /// Incarnation of the slot.
     #[n(1)]
     pub incarnation: u64,
 }
 
-/// A call that was about to change names. It is settled by what became of it, and then forgotten.
+/// A call that was about to change names. The client draws the number under which the record is stored. The record is durable
+/// before the call is made, and it is removed when the call's outcome is known.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct NameChange {
+    /// Stored as 0 `Remove`, 1 `Rename` or 2 `Exchange`.
     #[cbor(n(0), with = "name_call")]
     pub call: NameCall,
     /// Known by its slot, in that boot.
     #[n(1)]
     pub caller: Option<Caller>,
+    /// Boot of the host when the call was about to be made.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub boot: [u8; 16],
+    /// The name that is removed or given.
     #[n(3)]
     pub target: Place,
+    /// The name that is given up.
     #[n(4)]
     pub source: Option<Place>,
+    /// The managed file at the target.
     #[n(5)]
     pub victim: Option<Victim>,
+    /// The file at the source.
     #[n(6)]
     pub mover: Option<Mover>,
 }

@@ -1,8 +1,13 @@
-//! What the values of the table say: maps with numbered fields in [CBOR](https://www.rfc-editor.org/rfc/rfc8949).
+//! The values of the table: maps with numbered fields in [CBOR](https://www.rfc-editor.org/rfc/rfc8949).
 //!
-//! A field keeps its number for ever. A new one gets a number that was never used and is optional or has a default, so that it needs no
-//! version of the table: earlier records are read without it, and a stripewise that does not know it drops it when it writes the record
-//! again. Where that would lose something, the head's `needs` names the feature, and such a stripewise refuses the table.
+//! A field keeps its number for ever. A new field gets a number that was never used, and it is optional or has a default, so that
+//! the version of the table stays: earlier records are read without the field, and a stripewise that does not know the field drops
+//! it when it rewrites the record. Where this would lose something, [`HeadRecord::needs`] names the feature, and a stripewise that
+//! does not know the feature refuses the table.
+//!
+//! A layout is an array of server numbers and stripe sizes in turn. An enumeration is an array of the variant's number, from 0,
+//! and a map of the variant's fields. A value that is not a record of its own is a map with the single field 0: the layout of an
+//! `o`, the list of a `w` or an `x`, the file id of an `i`, and the boolean of a `g`.
 
 use super::RmtError;
 use super::keys::describe;
@@ -14,8 +19,10 @@ use stripewise_store::protocol::WantedReplicas;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct Inode {
+    /// Device number. It may differ after the next boot of the host.
     #[n(0)]
     pub device: u64,
+    /// Inode number.
     #[n(1)]
     pub inode: u64,
     /// Time of birth in ns since 1970; 0 where the file system does not say. An inode number is used again, with another birth.
@@ -39,6 +46,7 @@ pub enum FileState {
     /// The stub has no name yet.
     #[n(0)]
     Creating,
+    /// The stub has a name.
     #[n(1)]
     Live,
     /// `apply` copies an ordinary file in; `temporary` is the stub's name meanwhile. `complete` once the data is in place and synced.
@@ -71,11 +79,13 @@ pub struct FileRecord {
     /// Where the stub stood when last heard of: a hint.
     #[n(0)]
     pub path: String,
+    /// The inode that is the stub.
     #[n(1)]
     pub stub: Inode,
     /// Boot of the host when `stub.device` was seen: device numbers may differ after the next one.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub boot: [u8; 16],
+    /// Size of the file's regions in bytes.
     #[n(3)]
     pub region_bytes: u64,
     /// The durable size; while processes use the file, the shared extent knows more.
@@ -87,24 +97,29 @@ pub struct FileRecord {
     /// Objects of generations up to this have durable names. A later one that a power failure took held nothing that was ever synced.
     #[n(6)]
     pub generations_synced: u32,
+    /// The phase of the file's life.
     #[n(7)]
     pub state: FileState,
-    /// A truncation that is not known to be finished: the file is to be cut to this size before anything else happens.
+    /// A truncation that may be unfinished: the file must be truncated to this size before anything else happens to it.
     #[n(8)]
     pub truncating_to_bytes: Option<u64>,
-    /// A server may hold bytes beyond the file's size, since it failed when they were to be cut: again at the next occasion.
+    /// A server may hold bytes beyond the file's size because it failed during a truncation. The broker tries again at the next
+    /// occasion.
     #[cbor(n(9), default)]
     pub has_leftovers: bool,
-    /// As last applied to the objects.
+    /// Mode of stub and objects, as last applied to the objects.
     #[n(10)]
     pub mode: u32,
+    /// Owner of stub and objects, as last applied to the objects.
     #[n(11)]
     pub uid: u32,
+    /// Group of stub and objects, as last applied to the objects.
     #[n(12)]
     pub gid: u32,
+    /// Time of creation in ns since 1970.
     #[n(13)]
     pub created_ns: u64,
-    /// Room for the number of the file's owner among several brokers; 0 while there is one.
+    /// Reserved for the number of the file's owner among several brokers; 0 while there is one broker.
     #[cbor(n(14), default)]
     pub epoch: u64,
     /// Directory that the stub's name was last seen in.
@@ -116,7 +131,7 @@ pub struct FileRecord {
     /// Servers hold descriptions of all its regions. Those of files of earlier versions are written when the file is first loaded.
     #[cbor(n(17), default)]
     pub is_described: bool,
-    /// Directories above that one, the nearest first.
+    /// Directories above `parent`, the nearest first, at most 64.
     #[cbor(n(18), default)]
     pub above: Vec<Inode>,
 }
@@ -125,33 +140,40 @@ pub struct FileRecord {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct RegionRecord {
+    /// Generation of the objects that hold the region's data.
     #[cbor(n(0), with = "generation")]
     pub generation: Generation,
+    /// Server numbers and stripe sizes in bytes.
     #[cbor(n(1), with = "layout")]
     pub layout: Layout,
-    /// Its own layout had no room.
+    /// The planned layout had not enough free space, so the fallback layout was used.
     #[cbor(n(2), default)]
     pub fell_back: bool,
 }
 
-/// One more copy of a region, equal to its place.
+/// A replica of a region that equals the region's place. Before the region is written, the record becomes an `o`.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct ReplicaRecord {
+    /// Generation of the replica's objects.
     #[cbor(n(0), with = "generation")]
     pub generation: Generation,
+    /// Server numbers and stripe sizes in bytes.
     #[cbor(n(1), with = "layout")]
     pub layout: Layout,
 }
 
-/// The object that takes small parts of a file's requests to one disk. It may hold what the disk has not: as long as the file's table of fragments
-/// is of this boot. Otherwise it is worth nothing.
+/// The log of a file's fragments on one disk: an object on an SSD, named as if it belonged to region 2^20 + number of the disk.
+///
+/// The record is durable before the object is made. The log may hold bytes that are newer than the disk. It is valid only together
+/// with the file's table of fragments of the same boot (`stripewise_store::shared::fragments`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct LogRecord {
     /// Server that holds it.
     #[cbor(n(0), with = "server")]
     pub on: ServerId,
+    /// Generation of the log's object.
     #[cbor(n(1), with = "generation")]
     pub generation: Generation,
 }
@@ -160,8 +182,10 @@ pub struct LogRecord {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 #[cbor(map)]
 pub struct ClusterRecord {
+    /// `id` of `cluster.toml`.
     #[n(0)]
     pub id: String,
+    /// Names of the servers, in order.
     #[n(1)]
     pub servers: Vec<String>,
 }
@@ -184,6 +208,7 @@ pub struct HeadRecord {
     pub needs: Vec<String>,
 }
 
+/// A `Placement` of crate `layout`, with its fields in the same order.
 #[derive(Encode, Decode)]
 #[cbor(map)]
 pub(super) struct PlacementRecord {
@@ -243,10 +268,13 @@ pub(super) struct WantedRecord {
 #[derive(Encode, Decode)]
 #[cbor(map)]
 struct ReplicasRecord {
+    /// First of the regions.
     #[cbor(n(0), with = "region")]
     first: RegionIndex,
+    /// Number of regions.
     #[n(1)]
     regions: u32,
+    /// Layout of the replica of each region.
     #[cbor(n(2), with = "layout")]
     layout: Layout,
 }

@@ -1,7 +1,10 @@
-//! A value as it is stored: the record and behind it a checksum over key and record; and what all records add up to.
+//! A value as it is stored: the record followed by a checksum; and the digest of all records.
 //!
-//! The checksum shows a record that is damaged, the digest one that is lost, old or at another's place. It is a sum, so that a transaction changes it by the records that
-//! it changes alone, in whatever order they stand.
+//! Both hash the length of the key (4 bytes, little-endian), the key and the record. The checksum is XXH3-64, little-endian. The
+//! digest is the sum modulo 2^128 of the XXH3-128 hashes of all records but the head.
+//!
+//! The checksum shows a record that is damaged or stored at another key. The digest shows a record that is lost or stale. The
+//! digest is a sum, so a transaction updates it from the records that it changes alone, in any order.
 
 use super::RmtError;
 use super::keys::describe;

@@ -1,8 +1,10 @@
-//! The number of the last transaction, kept beside the table.
+//! The number of the last transaction, kept next to the table in the file `committed`: the head's `transactions` and its XXH3-64
+//! hash, 8 bytes each, little-endian. A table without the file is not checked.
 //!
-//! LMDB keeps the last but one transaction's tree until the next: when the newer of its two meta pages is damaged in the right place, or a whole older file is put back, what is found is whole
-//! and old. This file shows it. It is written after each transaction took effect and not synced: it never tells of a transaction that is
-//! not durable, and what a power failure takes of it makes it tell of an earlier one, which is no contradiction.
+//! LMDB keeps the tree of the last but one transaction until the next. If the newer of its two meta pages is damaged in the right
+//! place, or if somebody restores an older file, the table is intact but stale. This file shows that. It is written after each
+//! transaction has taken effect, and it is not synced: it never names a transaction that is not durable, and after a power failure
+//! it may name an earlier one, which is no contradiction.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

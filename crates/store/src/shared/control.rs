@@ -22,9 +22,16 @@
 //! | 4096 + 1 MiB | 8 each | region words: generation (32 bits), layout's word number (24), state (8) |
 //! | 4096 + 9 MiB | 24 each | replica words of a region, three: as region words, with state 0 none, 1 equal to the region's place |
 //!
-//! A region word is published by one store, so a reader sees a generation together with its layout and with the state: 0 absent, 1 placed, 2 placed
-//! with replicas, 64 + s moving in move slot s, 128 + s sealed there (`super::marking`). Replica words are looked at only by who sees 2. Layouts are
-//! only ever added.
+//! A region word is published by one store, so a reader sees a generation together with its layout and with the state:
+//!
+//! - 0: absent;
+//! - 1: placed;
+//! - 2: placed with replicas. A writer has the broker forget them first. Replica words are valid in this state only;
+//! - 64 + s: moving in move slot s (`super::marking`);
+//! - 128 + s: sealed in move slot s; writers of the region wait.
+//!
+//! While a region moves, generation and layout are those of the place that it comes from. A generation that a move made has bit 31
+//! set. Layouts are only ever added.
 //!
 //! The file is sparse. Layouts and words get room before they are published ([`ControlBlock::learn`], [`ControlBlock::reserve_replicas`]), so that
 //! publishing cannot fail; a region whose word has no room yet is absent.

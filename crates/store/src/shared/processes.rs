@@ -1,10 +1,20 @@
 //! Process slots of a cluster: which processes live, by kernel locks.
 //!
-//! The file has one 64-byte entry for each slot: incarnation (8 bytes), process id (8, for messages), whether it has counted reads since it was claimed
-//! (8), numbers of the truncation that it asked for last (8) and of the one that was done for it last (8). Behind the entries reads under way are counted (`super::loads`). Slot n is held by a POSIX
-//! record lock on byte 2^40 + n. POSIX locks end with the process and are not inherited by a forked child; they also end when
-//! the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A process never conflicts with its own locks; what it
-//! has claimed itself it therefore notes in its own memory.
+//! The file has one 64-byte entry for each slot:
+//!
+//! | offset in an entry | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | incarnation, raised by every claim and every release |
+//! | 8 | 8 | process id, for messages |
+//! | 16 | 8 | 1: the process has counted reads since it claimed the slot |
+//! | 24 | 8 | number of the truncation that the process asked for last |
+//! | 32 | 8 | number of the truncation that was done for it last |
+//!
+//! The counts of reads in flight follow the entries, if the file is that long (`super::loads`).
+//!
+//! A process holds slot n by a POSIX record lock on byte 2^40 + n. POSIX locks end with the process, and a forked child does not
+//! inherit them. They also end when the process closes *any* descriptor of this inode, so a process opens it once and keeps it. A
+//! process never conflicts with its own locks, so it records the slots that it has claimed in its own memory.
 
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};

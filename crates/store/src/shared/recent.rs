@@ -1,7 +1,8 @@
 //! The most recent requests of a lane, for whoever watches what programs access.
 //!
-//! A ring of 1 KiB behind the table of lanes: how many requests were noted so far (8 bytes), the number of the observation (16 bits) with how many had
-//! been noted before it (48), then the last 63 of them, 16 bytes each:
+//! A ring takes 1 KiB. Its first word counts the requests noted so far. Its second word holds the number of the observation
+//! (16 bits) and the count before that observation (48 bits). The last 63 requests follow, 16 bytes each; request n is entry n
+//! modulo 63:
 //!
 //! | bits | what |
 //! |---|---|

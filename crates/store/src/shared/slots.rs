@@ -1,19 +1,24 @@
 //! Who has a managed file open, and which I/O is in flight on it.
 //!
-//! A table of 128-byte entries, one for each process slot: incarnation (8 bytes), number of opens (8), then 14 lanes of 8 bytes.
+//! The file begins with a table of 4096 entries of 128 bytes, one for each process slot:
+//!
+//! | offset in an entry | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | incarnation of the process slot |
+//! | 8 | 8 | opens of the file by that process |
+//! | 16 | 14 x 8 | lanes, one for each I/O in flight: bits 62 and 63 direction (0 free, 1 read, 2 write), bits 40 to 61 number of the lane's uses, bits 20 to 39 first region, bits 0 to 19 last region |
+//!
 //! A thread takes a free lane for the time of one read or write. Whoever shuts the gate waits until every lane of every living
-//! process is free; entries of dead incarnations count as free.
+//! process is free; entries of dead incarnations count as free. A free lane keeps the number of its uses, so that no two uses of a
+//! lane look alike to a process that waits for the first of them to end.
 //!
-//! A lane holds direction (2 bits), the number of its uses (22) and first and last region (20 each); a free one keeps the number of uses. So no two
-//! uses of a lane look alike to one who waits for the first of them to end.
+//! Two words of 8 bytes follow the table. The first counts the *forgotten* write lanes: a dead process left them, and the next
+//! process with its slot cleared them. The count is raised before they are cleared; movers need it (`super::marking`). The second
+//! word is the number of entries that were ever used, counted from the first entry. Processes take the lowest numbers, so only few
+//! pages of the table are allocated.
 //!
-//! Behind the table stands a count of write lanes that were *forgotten*: left by a dead process and cleared by the next one with its number. It is
-//! raised before they are cleared; movers need to know of them (`super::marking`).
-//!
-//! Beside it stands how many entries were ever used. Processes take the lowest numbers, so few pages of the table do, and only those get room.
-//!
-//! Behind that stands a ring for every lane with its most recent requests (`super::recent`), written only while the control block says that
-//! somebody watches.
+//! From the next page on follow 14 rings of 1 KiB for each process slot, one for each lane, with its most recent requests
+//! (`super::recent`). They are written only while the control block says that requests are observed.
 //!
 //! The order that makes this safe: the I/O stores its lane, then reads the gate; the other side shuts the gate, then reads the
 //! lanes; both with sequentially consistent operations, so at least one sees the other.

@@ -11,8 +11,16 @@
 //! | 4096 | 64 each | by server: number of the log's server + 1 (0: no log), its generation, slots, slots granted, entries, offset of its area |
 //! | areas | | free bits, 8 bytes for 64 slots; then entries of 24 bytes, see `super` |
 //!
-//! Made by the broker when a program first has use for it; mapped writable by those who may write the file. There are twice as many entries as slots, so that
-//! few sets are full before the log is.
+//! An entry is three words:
+//!
+//! - state: occupancy (32 bits, raised when a range enters or leaves), version (24, raised at every change), state (8: 0 empty,
+//!   1 claimed, 2 pending, 3 clean, 4 dirty, 5 flushing);
+//! - place: region (20 bits) and offset in its object on the disk (44);
+//! - rest: class (1 bit), slot (32), length (21).
+//!
+//! The broker makes the file when a program first needs it. Those who may write the managed file map it writable. It outlives every
+//! process and is valid in one boot of the host only, because `fsync` writes to the disks all that must survive a boot. There are
+//! twice as many entries as slots, so that few sets are full before the log is.
 
 use super::{Dirtied, ENTRY_WORDS, Sets, WAYS};
 use crate::shared::control::MAX_REGIONS;
