@@ -6,7 +6,9 @@
 /// Which interface the program called. MPI-IO records lie above the POSIX records of the calls that the MPI library made for them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
+    /// The C library: descriptors, streams, asynchronous I/O.
     Posix,
+    /// `MPI_File_*`.
     MpiIo,
 }
 
@@ -24,18 +26,32 @@ impl Level {
 /// What a call does to its file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Operation {
+    /// Opens a file that is there; also one whose making is not known.
     Open,
+    /// Opens a file and makes it: an open whose record has
+    /// [`RawEvent::created`](crate::RawEvent::created).
     Create,
+    /// Closes a descriptor, a stream or an MPI file.
     Close,
+    /// Moves bytes of the file to the program.
     Read,
+    /// Moves bytes of the program to the file.
     Write,
+    /// Asks that what was written be durable, or, of a stream's buffer, handed to the kernel.
     Sync,
+    /// Sets the length.
     Truncate,
+    /// Reserves space.
     Allocate,
+    /// Removes a name.
     Unlink,
+    /// Gives the file another name.
     Rename,
+    /// Maps the file into memory; the accesses through it leave no records.
     Map,
+    /// Sets the file pointer.
     Seek,
+    /// Sets the view of an MPI file: which of its bytes a process sees.
     View,
 }
 
@@ -97,6 +113,7 @@ macro_rules! calls {
                 }
             }
 
+            /// The interface that the call belongs to.
             #[must_use]
             pub const fn level(self) -> Level {
                 match self {

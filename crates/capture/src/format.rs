@@ -21,10 +21,15 @@ pub const EXTENSION: &str = "swt";
 
 /// First bytes of slots that are not records.
 pub mod tag {
+    /// A slot that was claimed and never finished, or never used.
     pub const EMPTY: u8 = 0;
+    /// The first slot of a file's definition.
     pub const DEFINE_FILE: u8 = 0xF0;
+    /// The first slot of a communicator's definition.
     pub const DEFINE_COMMUNICATOR: u8 = 0xF1;
+    /// Size and duration, in 64 bits, of the record in the slot before.
     pub const EXTENSION: u8 = 0xFD;
+    /// Part of the name of the definition before.
     pub const CONTINUATION: u8 = 0xFE;
 }
 
@@ -55,17 +60,21 @@ pub const NO_OFFSET: FileOffset = FileOffset(u64::MAX);
 /// One call of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawEvent {
+    /// What was called; tells interface and operation.
     pub call: Call,
     /// The open made the file.
     pub created: bool,
     /// 0 for a call that succeeded, otherwise errno (POSIX) or the MPI error class.
     pub errno: u32,
+    /// On whose behalf an MPI file was opened; 0 at other calls.
     pub communicator: CommunicatorKey,
+    /// 0 where the call's file is not known.
     pub file: FileKey,
     /// First byte read or written; the new length for truncations; the [`FileKey`] of the new name for renames; else [`NO_OFFSET`].
     pub offset: FileOffset,
     /// Bytes that moved; 0 for failed calls.
     pub bytes: u64,
+    /// When the call was entered.
     pub start: Ticks,
     /// Not before `start`.
     pub end: Ticks,
@@ -183,11 +192,34 @@ pub const fn definition_slots(name_bytes: usize) -> usize {
 /// The first slot of a definition: what follows the tag, and the length of the name that its continuations hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Definition {
-    File { key: FileKey, device: u64, inode: u64, name_bytes: u16 },
-    Communicator { key: CommunicatorKey, hash: u64, size: u32, rank: u32, name_bytes: u16 },
+    /// A file, named before its first record.
+    File {
+        /// Number by which records refer to it.
+        key: FileKey,
+        /// `st_dev`; 0 when unknown.
+        device: u64,
+        /// `st_ino`; 0 when unknown.
+        inode: u64,
+        /// Length of its path, at most [`NAME_LIMIT`].
+        name_bytes: u16,
+    },
+    /// A communicator, named before its first record.
+    Communicator {
+        /// Number by which records refer to it.
+        key: CommunicatorKey,
+        /// The same in all its processes, so that their traces can be joined.
+        hash: u64,
+        /// Processes in it.
+        size: u32,
+        /// Rank of this process in it.
+        rank: u32,
+        /// Length of its name, at most [`NAME_LIMIT`].
+        name_bytes: u16,
+    },
 }
 
 impl Definition {
+    /// The slot; the name goes into those after it ([`continuation`]).
     #[must_use]
     pub const fn encode(&self) -> Slot {
         match *self {
@@ -221,6 +253,7 @@ impl Definition {
         }
     }
 
+    /// Length of the name that the continuations hold.
     #[must_use]
     pub const fn name_bytes(&self) -> usize {
         match *self {
@@ -244,28 +277,47 @@ pub fn continuation(name: &[u8], index: usize) -> Slot {
 
 /// Where the fields of the header page stand.
 pub mod at {
+    /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
+    /// u32: [`FORMAT_VERSION`](super::FORMAT_VERSION).
     pub const VERSION: usize = 8;
+    /// u32: [`super::HEADER_BYTES`].
     pub const HEADER_BYTES: usize = 12;
+    /// u32: [`super::SLOT_BYTES`].
     pub const SLOT_BYTES: usize = 16;
+    /// u32: [`Clock`](super::Clock) of the records.
     pub const CLOCK: usize = 20;
+    /// u32.
     pub const PID: usize = 24;
+    /// u32: 0 when unknown.
     pub const PARENT_PID: usize = 28;
     /// Rank in the low, size in the high 32 bits, so that both change at once.
     pub const MPI: usize = 32;
+    /// u64: `CLOCK_REALTIME` when the recorder started.
     pub const START_WALL_NS: usize = 40;
+    /// u64: `CLOCK_MONOTONIC` when the recorder started.
     pub const START_MONOTONIC_NS: usize = 48;
+    /// u64: the trace clock when the recorder started.
     pub const START_TICKS: usize = 56;
+    /// u64: 0 when unknown.
     pub const TICKS_PER_SECOND: usize = 64;
+    /// u64: records that could not be written.
     pub const LOST: usize = 72;
+    /// u64: bits, so far only [`HEADER_FINISHED`](super::HEADER_FINISHED).
     pub const FLAGS: usize = 80;
+    /// u64: length of the file when it was finished; 0 before.
     pub const USED_BYTES: usize = 88;
     /// Two pairs of (sequence number, ticks, monotonic ns), written in turn.
     pub const PAIRS: usize = 96;
+    /// Length of one pair.
     pub const PAIR_BYTES: usize = 24;
+    /// Name of the machine, ended by 0.
     pub const NODE: usize = 144;
+    /// Length of that field, the 0 included.
     pub const NODE_BYTES: usize = 128;
+    /// Path of the program, ended by 0.
     pub const PROGRAM: usize = 272;
+    /// Length of that field, the 0 included.
     pub const PROGRAM_BYTES: usize = 3072;
 }
 
@@ -279,31 +331,44 @@ pub const NO_RANK: u32 = u32::MAX;
 pub struct ClockPair {
     /// 0: never written. The larger of the two is the later one.
     pub sequence: u64,
+    /// The trace clock.
     pub ticks: u64,
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
     pub monotonic_ns: u64,
 }
 
 /// The header page of a process file; names borrow, so that it can be written without allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header<'a> {
+    /// What the ticks of records are.
     pub clock: Clock,
+    /// The traced process.
     pub pid: u32,
+    /// Its parent when tracing started; 0 when unknown.
     pub parent_pid: u32,
+    /// Rank in `MPI_COMM_WORLD`; `None` outside MPI.
     pub mpi_rank: Option<u32>,
     /// 0 when unknown.
     pub mpi_size: u32,
+    /// Nanoseconds since 1970-01-01 UTC when tracing started.
     pub start_wall_ns: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC` at the same instant.
     pub start_monotonic_ns: u64,
+    /// The trace clock at the same instant.
     pub start_ticks: u64,
     /// 0 when unknown.
     pub ticks_per_second: u64,
     /// Records that could not be written.
     pub lost: u64,
+    /// The process ended its trace itself; false when it was killed or still runs.
     pub finished: bool,
     /// Length of the file when it was finished; 0 before.
     pub used_bytes: u64,
+    /// Written in turn as the file grows, so that one is whole whenever the process dies.
     pub pairs: [ClockPair; 2],
+    /// Name of the machine; at most 127 bytes are kept.
     pub node: &'a [u8],
+    /// Path of the program; at most 3,071 bytes are kept.
     pub program: &'a [u8],
 }
 

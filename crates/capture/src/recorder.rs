@@ -37,6 +37,7 @@ pub struct Meta<'a> {
     pub node: &'a [u8],
     /// Empty: what `/proc/self/exe` points to.
     pub program: &'a [u8],
+    /// Rank in `MPI_COMM_WORLD`; `None` outside MPI or when not yet known ([`Recorder::set_mpi`]).
     pub mpi_rank: Option<u32>,
     /// 0 when unknown.
     pub mpi_size: u32,
@@ -55,12 +56,16 @@ impl<'a> Meta<'a> {
 /// Why a recorder did not start. Records are then dropped and counted ([`Recorder::lost`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {
+    /// The directory is not absolute, or its path leaves no space for the file's name.
     #[error("the trace directory must be an absolute path of at most {} bytes", growth::PATH_BYTES - 320)]
     Directory,
+    /// No file could be made in the directory.
     #[error("creating the trace file failed ({0}); is the directory there and writable?")]
     Create(Errno),
+    /// The file could not be allocated or mapped.
     #[error("the trace file got no room ({0}); is the disk full?")]
     Room(Errno),
+    /// [`Recorder::start`] was called before; the recorder goes on as it was.
     #[error("the recorder has been started already, or is being started by another thread")]
     Started,
 }
@@ -135,6 +140,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
+    /// A recorder that has not started: all bytes zero.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -153,6 +159,7 @@ impl Recorder {
         }
     }
 
+    /// Where the recorder is in its life at this instant; other threads may change it.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match self.state.load(Ordering::Acquire) {

@@ -16,7 +16,10 @@ pub enum ProcessLayout {
     /// On one.
     OneDv,
     /// Over one of `groups` groups of servers; held between 1 and n.
-    TwoD { groups: u32 },
+    TwoD {
+        /// g.
+        groups: u32,
+    },
 }
 
 /// Which form of the last case of 2-D in table 2.

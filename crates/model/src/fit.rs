@@ -10,21 +10,35 @@ use crate::profile::Line;
 /// One measured request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sample {
+    /// Size of the request.
     pub bytes: u64,
+    /// Time it took, above 0.
     pub seconds: f64,
 }
 
+/// Why no line can be put through samples.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum FitError {
+    /// All samples have one size, or there are none: alpha and beta cannot be told apart.
     #[error("{sizes} request size(s) measured; a line needs at least two")]
-    TooFewSizes { sizes: usize },
+    TooFewSizes {
+        /// Distinct sizes among the samples.
+        sizes: usize,
+    },
+    /// A sample's time is 0, negative or not a number.
     #[error("a request of {bytes} bytes took {seconds} s; a time must be positive and finite")]
-    BadTime { bytes: u64, seconds: f64 },
+    BadTime {
+        /// Size of that sample.
+        bytes: u64,
+        /// Its time.
+        seconds: f64,
+    },
 }
 
 /// A fitted line, and how many samples it leaves out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fit {
+    /// alpha, beta and how well they fit.
     pub line: Line,
     /// Samples so far off the line that they do not count.
     pub outliers: u32,
@@ -40,6 +54,11 @@ const ROUNDS: usize = 50;
 
 /// The robust line through `samples`. Neither alpha nor beta is negative; where the data asks for it, it is 0. R2 is that
 /// of the relative fit over the samples that count, spread the median relative deviation of all.
+///
+/// # Errors
+///
+/// [`FitError::BadTime`] for the first sample whose time is not positive and finite,
+/// [`FitError::TooFewSizes`] below two distinct sizes.
 pub fn fit(samples: &[Sample]) -> Result<Fit, FitError> {
     if let Some(bad) = samples.iter().find(|sample| !(sample.seconds.is_finite() && sample.seconds > 0.0)) {
         return Err(FitError::BadTime { bytes: bad.bytes, seconds: bad.seconds });

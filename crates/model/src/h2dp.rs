@@ -76,6 +76,7 @@ struct SizeCost {
 }
 
 impl ClassCosts {
+    /// Costs of `classes`, which [`Self::write_costs`] returns in the same order.
     #[must_use]
     pub fn new(parameters: &ClassParameters, classes: &[AccessClass]) -> Self {
         let mut numbers = std::collections::HashMap::new();

@@ -14,6 +14,7 @@ pub struct PadpPattern {
     pub sservers: u32,
     /// r.
     pub request_bytes: f64,
+    /// p and c.
     pub concurrency: Concurrency,
     /// alpha_h, beta_h.
     pub hdd: Coefficients,

@@ -26,11 +26,14 @@ impl Concurrency {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StripePair {
+    /// h: stripe size on each HServer, 0 when regions use none.
     pub h_bytes: u64,
+    /// s: stripe size on each SServer, 0 when regions use none.
     pub s_bytes: u64,
 }
 
 impl StripePair {
+    /// `<h, s>`, in bytes.
     #[must_use]
     pub const fn new(h_bytes: u64, s_bytes: u64) -> Self {
         Self { h_bytes, s_bytes }
@@ -110,6 +113,7 @@ fn slot(direction: Direction, order: Order) -> usize {
 }
 
 impl ClassParameters {
+    /// Of all servers of the profile.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         Self::of_servers(profile, |_| true)
@@ -174,11 +178,13 @@ pub struct RequestCost {
 }
 
 impl RequestCost {
+    /// T of PADP equation 2: the sum of the parts, in seconds.
     #[must_use]
     pub fn total_s(self) -> f64 {
         self.establish_s + self.transfer_s + self.storage_s
     }
 
+    /// As [`Self::total_s`], rounded to whole picoseconds.
     #[must_use]
     pub fn total(self) -> Picoseconds {
         Picoseconds::from_seconds(self.total_s())
@@ -208,6 +214,7 @@ impl Picoseconds {
         whole.saturating_add(u64::from(ps - whole as f64 >= 0.5))
     }
 
+    /// As seconds, rounded to the nearest number of 53 bits.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e12

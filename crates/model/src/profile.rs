@@ -38,15 +38,22 @@ impl Line {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerProfile {
+    /// As in the cluster file.
     pub name: String,
+    /// As in the cluster file; a profile of another class is refused.
     pub class: ServerClass,
+    /// Reads, each where the one before ended.
     pub read_sequential: Line,
+    /// Reads at random offsets.
     pub read_random: Line,
+    /// Writes, each where the one before ended.
     pub write_sequential: Line,
+    /// Writes at random offsets.
     pub write_random: Line,
 }
 
 impl ServerProfile {
+    /// alpha and beta of one direction and order.
     #[must_use]
     pub fn line(&self, direction: Direction, order: Order) -> &Line {
         match (direction, order) {
@@ -70,6 +77,7 @@ pub enum NetworkSource {
     Local,
 }
 
+/// The network between client nodes and servers, one for all of them as in the papers.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkProfile {
@@ -77,12 +85,15 @@ pub struct NetworkProfile {
     pub e_s: f64,
     /// Seconds per byte: t of the papers.
     pub t_s_per_byte: f64,
+    /// Whether the two figures were measured at all.
     pub source: NetworkSource,
 }
 
+/// A profile file: what calibration found of a cluster, from which every cost is worked out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
+    /// [`PROFILE_VERSION`]; files of any other version are refused.
     pub version: u32,
     /// Id of the cluster that was measured.
     pub cluster: String,
@@ -92,28 +103,70 @@ pub struct Profile {
     pub measured_at: String,
     /// In the order of the cluster's servers.
     pub servers: Vec<ServerProfile>,
+    /// Both figures are 0 where all servers are directories of this host.
     pub network: NetworkProfile,
 }
 
 /// Why a profile is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
+    /// The file is missing, unreadable, not UTF-8 or longer than [`input::MAX_PROFILE_BYTES`].
     #[error("cannot read the profile {}: {source} (run `stripewise calibrate` to make one)", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause by the operating system or by [`input`].
+        source: std::io::Error,
+    },
+    /// The file could not be replaced; an older one stands as it was.
     #[error("cannot write the profile {}: {source}", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause by the operating system or by [`output`].
+        source: std::io::Error,
+    },
+    /// The text is not JSON, or has an unknown, missing or mistyped key.
     #[error("{}: not a profile: {message} (run `stripewise calibrate` anew)", path.display())]
-    Syntax { path: PathBuf, message: String },
+    Syntax {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause with line and column, by the JSON parser.
+        message: String,
+    },
+    /// The file was written for another version of the format.
     #[error("{}: profile version {found} is not supported; this stripewise reads version {PROFILE_VERSION} (run `stripewise calibrate` anew)", path.display())]
-    Version { path: PathBuf, found: u64 },
+    Version {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// `version` as it stands in the file.
+        found: u64,
+    },
+    /// The profile belongs to another cluster, or servers were added, removed, renamed or changed
+    /// class since.
     #[error("{}: {message} (run `stripewise calibrate` for this cluster)", path.display())]
-    OtherCluster { path: PathBuf, message: String },
+    OtherCluster {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// The first difference.
+        message: String,
+    },
+    /// A figure is negative or not finite.
     #[error("{}: {message} (run `stripewise calibrate` anew)", path.display())]
-    Value { path: PathBuf, message: String },
+    Value {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Server, field and value.
+        message: String,
+    },
 }
 
 impl Profile {
     /// Reads `path` strictly: unknown keys, another version and figures that no device can have are errors.
+    ///
+    /// # Errors
+    ///
+    /// [`ProfileError::Read`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let text = input::read_text(path, input::MAX_PROFILE_BYTES)
             .map_err(|source| ProfileError::Read { path: path.to_owned(), source })?;
@@ -121,6 +174,11 @@ impl Profile {
     }
 
     /// As [`Self::load`], from text that stands at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProfileError::Syntax`], [`ProfileError::Version`] or [`ProfileError::Value`], which name
+    /// `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ProfileError> {
         let syntax =
             |error: serde_json::Error| ProfileError::Syntax { path: path.to_owned(), message: error.to_string() };
@@ -143,12 +201,21 @@ impl Profile {
     }
 
     /// Writes `path` as a whole: a reader sees the old file or the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`ProfileError::Write`], after which an older file stands as it was.
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         let failed = |source| ProfileError::Write { path: path.to_owned(), source };
         output::write(path, self.to_json()).map_err(failed)
     }
 
     /// Refuses a profile that was measured on another cluster, or before its servers changed. `path` is named in the error.
+    ///
+    /// # Errors
+    ///
+    /// [`ProfileError::OtherCluster`] with the first difference in id, names, classes or number of
+    /// servers.
     pub fn check(&self, cluster: &Cluster, path: &Path) -> Result<(), ProfileError> {
         let other = |message| Err(ProfileError::OtherCluster { path: path.to_owned(), message });
         if self.cluster != cluster.id {

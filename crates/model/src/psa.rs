@@ -10,6 +10,7 @@ pub struct PsaExtent {
     pub requests: u64,
     /// r in bytes, at least 1.
     pub request_bytes: u64,
+    /// Bytes of the file that requests touch; what repeats is known from it.
     pub file_bytes: u64,
     /// C_s: room on each SServer for this file, in bytes.
     pub room_bytes: u64,

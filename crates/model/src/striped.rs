@@ -14,6 +14,7 @@ pub const EXACT_OFFSETS: u64 = 256;
 /// The cost of a request and the relative spread of its slowest line.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SpreadCost {
+    /// The four parts, in seconds.
     pub cost: RequestCost,
     /// [`crate::Line::spread`] of the server that decided `storage_s`.
     pub storage_spread: f64,

@@ -24,6 +24,7 @@ pub struct Progress {
     pub time_s: f64,
     /// Completed, as the bytes.
     pub requests: u64,
+    /// Bytes of those requests.
     pub bytes: u64,
 }
 

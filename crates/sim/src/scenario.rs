@@ -8,7 +8,9 @@ use stripewise_trace::Program;
 /// One storage server.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ServerModel {
+    /// For people; layouts name servers by their position.
     pub name: String,
+    /// Mean service times, and which kind of stages the device has.
     pub device: DeviceSpec,
     /// Its own link; `None` where no network lies between.
     pub link: Option<LinkSpec>,
@@ -38,12 +40,14 @@ pub enum Borders {
 pub struct PlacedWindow {
     /// Seconds from the start of the run; not looked at with [`Borders::Phase`].
     pub start_s: f64,
+    /// Layouts of all regions of the file.
     pub placement: Placement,
 }
 
 /// The placements of one file, in order; at least one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FilePlacements {
+    /// By ascending `start_s`; each holds until the next begins.
     pub windows: Vec<PlacedWindow>,
 }
 
@@ -89,8 +93,11 @@ pub enum StationOrder {
 /// What of a server is modelled beyond its device's mean service times.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct ServerDetail {
+    /// How the device behaves; its mean service times by default.
     pub device: DeviceModel,
+    /// The server's page cache; `None` when every request goes to the device.
     pub cache: Option<PageCacheSpec>,
+    /// Where its fragments are; `None` when they stay on its own device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragments: Option<FragmentService>,
 }
@@ -103,6 +110,7 @@ pub struct ServerDetail {
 pub struct FragmentService {
     /// The server of the system that stands for the SSD; no layout should name it.
     pub on: ServerId,
+    /// Length in bytes that no fragment reaches.
     pub below: ByteCount,
     /// Whether requests that are shorter than `below` as a whole lie there too.
     pub small_requests: bool,
@@ -116,14 +124,19 @@ impl FragmentService {
     }
 }
 
+/// How a run is simulated. The default has no time line, free migration and servers of mean service
+/// times.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SimOptions {
     /// Of all random draws.
     pub seed: u64,
     /// Seconds of one slice of the time line; 0 for none. A run of more than 512 slices gets longer ones.
     pub slice_s: f64,
+    /// What begins the next of a file's windows.
     pub borders: Borders,
+    /// How data gets from one window's placement to the next one's.
     pub migration: Migration,
+    /// Which stations a sub-request passes, in which order.
     pub order: StationOrder,
     /// In the order of the servers; empty when no server is modelled in more detail than its means.
     pub detail: Vec<ServerDetail>,
@@ -142,32 +155,77 @@ impl Default for SimOptions {
     }
 }
 
+/// All that [`crate::simulate`] needs; equal scenarios have equal outcomes.
 pub struct Scenario<'a> {
+    /// Servers and client links.
     pub system: &'a System,
+    /// The processes and their requests.
     pub program: &'a dyn Program,
     /// One for each of the program's files, in their order.
     pub files: &'a [FilePlacements],
+    /// Seed, windows, migration and detail.
     pub options: SimOptions,
 }
 
+/// Why a scenario cannot be simulated.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum SimError {
+    /// Files and placements are not paired.
     #[error("the program has {files} files but {placements} placements are given; give one for each file")]
-    Files { files: usize, placements: usize },
+    Files {
+        /// Files of the program.
+        files: usize,
+        /// Placements of the scenario.
+        placements: usize,
+    },
+    /// A placement fails [`Placement::check`] for the system's servers.
     #[error("{path}: {message}; plan the file for this cluster")]
-    Placement { path: String, message: String },
+    Placement {
+        /// File of the program.
+        path: String,
+        /// What is wrong with the placement.
+        message: String,
+    },
+    /// A file has no window at all.
     #[error("{path}: no placement; give at least one")]
-    NoPlacement { path: String },
+    NoPlacement {
+        /// File of the program.
+        path: String,
+    },
+    /// The system is empty.
     #[error("the system has no servers; give at least one")]
     NoServers,
+    /// [`SimOptions::detail`] is neither empty nor as long as the list of servers.
     #[error("{servers} servers but details of {detail}; give one for each server, or none")]
-    Detail { servers: usize, detail: usize },
+    Detail {
+        /// Servers of the system.
+        servers: usize,
+        /// Entries of the list.
+        detail: usize,
+    },
+    /// A server's fragments lie on a server that does not exist.
     #[error("server {server} has its fragments on server {on}, but there are only {servers}; name one of them")]
-    Fragments { server: usize, on: ServerId, servers: usize },
+    Fragments {
+        /// The server whose detail is wrong, by position.
+        server: usize,
+        /// The server that it names.
+        on: ServerId,
+        /// Servers of the system.
+        servers: usize,
+    },
+    /// [`Migration::Copied`] has empty chunks, or a bandwidth that is not above 0.
     #[error("migration needs chunks of at least 1 byte and a bandwidth above 0")]
     Migration,
+    /// The windows of a file disagree on the size of a region.
     #[error(
         "{path}: regions of {first} in one window and of {other} in another; plan all windows with one region size"
     )]
-    RegionSize { path: String, first: ByteCount, other: ByteCount },
+    RegionSize {
+        /// File of the program.
+        path: String,
+        /// Region size of its first window.
+        first: ByteCount,
+        /// Region size of the first window that differs.
+        other: ByteCount,
+    },
 }

@@ -60,8 +60,11 @@ impl ServerDemand {
 /// One sub-request: mean seconds on the server's device and on its link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Part {
+    /// Position in the profile's servers.
     pub server: usize,
+    /// Mean seconds of the device: alpha + b beta.
     pub device_s: f64,
+    /// Mean seconds of the link: e + b t.
     pub link_s: f64,
 }
 

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 /// The two stations of a server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Station {
+    /// What stores the bytes; all its stages count as one station.
     Device,
+    /// The server's own link.
     Link,
 }
 
@@ -27,6 +29,7 @@ impl Station {
 pub struct Bottleneck {
     /// Position in the profile's servers.
     pub server: usize,
+    /// Which of the server's two.
     pub station: Station,
     /// Seconds of its time per request of the mix: D_max.
     pub demand_s: f64,
