@@ -66,7 +66,7 @@ pub struct RawEvent {
     pub created: bool,
     /// 0 for a call that succeeded, otherwise errno (POSIX) or the MPI error class.
     pub errno: u32,
-    /// On whose behalf an MPI file was opened; 0 at other calls.
+    /// The communicator that the MPI file was opened with; 0 at POSIX calls.
     pub communicator: CommunicatorKey,
     /// 0 where the call's file is not known.
     pub file: FileKey,

@@ -17,24 +17,34 @@ use stripewise_trace::FileAccess;
 /// The plans of several policies for one request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
+    /// In the order of the policies that were asked for.
     pub plans: Vec<Plan>,
 }
 
 /// One line of the table of policies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ComparisonRow {
+    /// Whose plan it is.
     pub policy: PolicyName,
     /// Million bytes per second; `None` without requests in that direction.
     pub read_mb_per_s: Option<f64>,
+    /// As `read_mb_per_s`, of writes.
     pub write_mb_per_s: Option<f64>,
+    /// Seconds that all requests are predicted to take.
     pub time_s: f64,
+    /// Against the plan of `def`.
     pub gain: Gains,
     /// Bytes on all SServers together.
     pub ssd_bytes: u64,
+    /// Whether the plan is worth its move.
     pub verdict: Verdict,
 }
 
 /// Plans with every policy of `policies`, in order.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`]; no policy has run then.
 pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Comparison, RequestError> {
     request.check()?;
     let room = request.room();
@@ -46,6 +56,7 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
 }
 
 impl Comparison {
+    /// One row for each plan, in their order.
     #[must_use]
     pub fn rows(&self) -> Vec<ComparisonRow> {
         let row = |plan: &Plan| ComparisonRow {

@@ -27,16 +27,32 @@ const REGIONS_SHOWN: usize = 10;
 /// Times nearer to each other than this share are equal: what one region changes may be lost in the estimate.
 const SAME_TIME: f64 = 1e-6;
 
+/// Why a plan cannot be explained from the inputs given.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ExplainError {
+    /// The request itself is refused.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// Plan and request do not list the same files in the same order.
     #[error(
         "the plan is for {planned}, but the trace has {found} in its place; give the trace that the plan was made from"
     )]
-    OtherFiles { planned: String, found: String },
+    OtherFiles {
+        /// The first file of the plan that differs, or `no file`.
+        planned: String,
+        /// The file of the request in its place, or `no file`.
+        found: String,
+    },
+    /// The file ends before the region.
     #[error("{path} has regions 0 to {last}, not {region}")]
-    Region { path: String, region: RegionIndex, last: u32 },
+    Region {
+        /// File of the plan.
+        path: String,
+        /// The region that was asked for.
+        region: RegionIndex,
+        /// The last region that the file has.
+        last: u32,
+    },
 }
 
 /// A plan beside what it was made from.
@@ -48,6 +64,7 @@ pub struct Explainer<'a> {
 /// Which station sets the pace of a window.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pace {
+    /// Name of the server.
     pub server: String,
     /// `device` or `link`.
     pub station: &'static str,
@@ -58,20 +75,28 @@ pub struct Pace {
 /// One window of the run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WindowPace {
+    /// Seconds from the start of the run.
     pub start_s: f64,
+    /// Seconds from the start of the run.
     pub end_s: f64,
     /// Predicted for its requests.
     pub time_s: f64,
+    /// `None` for a window without requests.
     pub pace: Option<Pace>,
 }
 
 /// A region by the service time that its requests take.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct HeavyRegion {
+    /// Path as the plan has it.
     pub file: String,
+    /// Number of the region within that file.
     pub region: RegionIndex,
+    /// In all windows.
     pub requests: u64,
+    /// Bytes of those requests.
     pub bytes: u64,
+    /// As [`layout_text`] writes it, in the first window.
     pub layout: String,
     /// Service seconds of all its requests on all servers, devices and links.
     pub service_s: f64,
@@ -92,14 +117,19 @@ pub struct RoomPrice {
     pub is_dual: bool,
 }
 
+/// What [`Explainer::overview`] finds: where the time of a plan goes and what keeps it from being
+/// less.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Overview {
+    /// Whose plan it is.
     pub policy: PolicyName,
     /// Predicted for the run.
     pub time_s: f64,
     /// How far the plan is from what is possible at all, of policies that know.
     pub optimum: Option<Optimum>,
+    /// True when any server is emulated: times are those of device models.
     pub emulated: bool,
+    /// In order of time.
     pub windows: Vec<WindowPace>,
     /// Servers whose room does not take another region whole.
     pub full: Vec<String>,
@@ -112,8 +142,10 @@ pub struct Overview {
 /// The requests of one class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Asked {
+    /// Size, direction and order of each.
     #[serde(flatten)]
     pub class: AccessClass,
+    /// How many, in the window explained.
     pub requests: u64,
 }
 
@@ -122,7 +154,9 @@ pub struct Asked {
 pub struct Alternative {
     /// Whose it is: policies, or a description.
     pub names: Vec<String>,
+    /// As [`layout_text`] writes it.
     pub layout: String,
+    /// Whether the plan has chosen it.
     pub is_planned: bool,
     /// Predicted for the window with this layout and everything else in place.
     pub time_s: f64,
@@ -134,23 +168,35 @@ pub struct Alternative {
     pub lacking: Vec<Lack>,
 }
 
+/// A server on which an alternative does not fit.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Lack {
+    /// Name of the server.
     pub server: String,
+    /// Bytes that it lacks.
     pub bytes: u64,
 }
 
+/// What [`Explainer::region`] finds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RegionExplanation {
+    /// Path as the plan has it.
     pub file: String,
+    /// Number of the region within that file.
     pub region: RegionIndex,
+    /// Bytes of the file that lie in the region; less than its size in the last one.
     pub region_bytes: u64,
+    /// Whose plan it is.
     pub policy: PolicyName,
+    /// The planned layout in `window`, as [`layout_text`] writes it.
     pub layout: String,
+    /// True when any server is emulated: times are those of device models.
     pub emulated: bool,
     /// The window in which the region is asked for most.
     pub window: WindowPace,
+    /// Requests to the region in `window`, by class.
     pub asked: Vec<Asked>,
+    /// Processes that access the region in `window`; 0 if none does.
     pub processes: u32,
     /// By time, the planned one among them.
     pub alternatives: Vec<Alternative>,
@@ -162,6 +208,11 @@ pub struct RegionExplanation {
 
 impl<'a> Explainer<'a> {
     /// `request` must be what `plan` was made from, with the plan's options.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError::Request`] if the request is refused, [`ExplainError::OtherFiles`] if plan
+    /// and request differ in their files.
     pub fn new(plan: &'a Plan, request: &'a PlanRequest<'a>) -> Result<Self, ExplainError> {
         request.check()?;
         let found = |number: usize| request.files.get(number).map_or("no file", |file| file.path.as_str());
@@ -176,6 +227,10 @@ impl<'a> Explainer<'a> {
     }
 
     /// The plan as a whole. Makes a second plan, with more room, where the plan has no dual prices.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError::Request`] if the second plan is refused.
     pub fn overview(&self) -> Result<Overview, ExplainError> {
         let windows = self.request.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
         let region_size = self.request.cluster.region_size.0;
@@ -195,6 +250,13 @@ impl<'a> Explainer<'a> {
     }
 
     /// One region of the file at position `file` of the plan.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError::Region`] past the last region, [`ExplainError::Request`] if another policy's
+    /// plan is refused.
+    /// || # Panics
+    /// || If the plan has no file of that position.
     pub fn region(&self, file: usize, region: RegionIndex) -> Result<RegionExplanation, ExplainError> {
         let (access, planned) = (&self.request.files[file], &self.plan.files[file]);
         let last = region_count(access).saturating_sub(1);

@@ -6,7 +6,9 @@ use stripewise_layout::{ByteCount, Cluster, Layout, Placement, RegionIndex};
 /// Consecutive regions with one layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegionSpan {
+    /// The first region of the span.
     pub first: RegionIndex,
+    /// How many regions, at least 1.
     pub regions: u32,
     /// As [`layout_text`] writes it.
     pub layout: String,

@@ -24,31 +24,41 @@ pub const PLAN_VERSION: u32 = 2;
 /// The oldest version that is read.
 pub(crate) const OLDEST_PLAN_VERSION: u32 = 1;
 
+/// A plan file: placements, moves and replicas of a run's files, and what they are predicted to
+/// bring.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
+    /// [`PLAN_VERSION`], whichever version was read.
     pub version: u32,
     /// Id of the cluster it was made for.
     pub cluster: String,
+    /// Hashes and places of the inputs.
     pub made_from: Sources,
+    /// The runs that the plan is for.
     pub key: PlanKey,
+    /// Who chose the layouts.
     pub policy: PolicyName,
+    /// What the user asked for when the plan was made.
     pub options: PlanOptions,
     /// p and c that costs were multiplied by, the most of any window.
     pub concurrency: Concurrency,
     /// True when any server is emulated.
     pub emulated: bool,
+    /// Whether applying it is worth its move.
     pub verdict: Verdict,
     /// Of the whole run, all files together.
     pub predicted: Prediction,
     /// The same run on the `def` placement.
     pub default: Prediction,
+    /// `default` over `predicted`.
     pub gain: Gains,
     /// How far the plan is from what is possible at all; of policies that know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimum: Option<Optimum>,
     /// In cluster order.
     pub servers: Vec<PlannedServer>,
+    /// In the order of the request's files.
     pub files: Vec<PlannedFile>,
     /// What the reader should know besides, one sentence each.
     pub notes: Vec<String>,
@@ -95,8 +105,11 @@ pub struct ServerPrices {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sources {
+    /// Of the cluster file.
     pub cluster_sha256: String,
+    /// Of the profile.
     pub profile_sha256: String,
+    /// Of the traces, one after the other.
     pub trace_sha256: String,
     /// Where they were, for `stripewise explain`; not in older plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +136,10 @@ impl Sources {
     }
 
     /// As [`Self::hash`], for what is too large to hold.
+    ///
+    /// # Errors
+    ///
+    /// The error of reading.
     pub fn hash_reader(reader: &mut impl std::io::Read) -> std::io::Result<String> {
         let mut hasher = Sha256::new();
         std::io::copy(reader, &mut hasher)?;
@@ -140,6 +157,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 pub struct PlanKey {
     /// Name of the program, without its directory.
     pub application: String,
+    /// Client processes of the traced run, on all nodes.
     pub processes: u32,
     /// The programs that run beside it on the same servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,7 +168,9 @@ pub struct PlanKey {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProgram {
+    /// Name of the program, without its directory.
     pub application: String,
+    /// Its client processes, on all nodes.
     pub processes: u32,
 }
 
@@ -190,12 +210,15 @@ impl PlanKey {
     }
 }
 
+/// A file that the plan places.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFile {
+    /// Absolute path in the traced run.
     pub path: String,
     /// The path with `*` for every run of digits in the file name: names of other runs and ranks that this plan also fits.
     pub pattern: String,
+    /// Largest size during the traced run.
     pub size_bytes: u64,
     /// At least one, in order of time. Windows of the trace without moves at their start are part of the one before.
     pub windows: Vec<PlannedWindow>,
@@ -216,14 +239,17 @@ impl PlannedFile {
     }
 }
 
+/// An interval of the run during which one placement of a file holds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedWindow {
     /// Seconds from the start of the run.
     pub start_s: f64,
+    /// Seconds from the start of the run; not after the next window's `start_s`.
     pub end_s: f64,
     /// From the placement of the window before to this one, to be done in this order at the border; none in the first window.
     pub moves: Vec<Move>,
+    /// Layouts of all regions of the file.
     pub placement: Placement,
     /// Further copies of regions, laid out differently, that reads may be served from; ascending by first region (from version 2 on).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -234,8 +260,11 @@ pub struct PlannedWindow {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replica {
+    /// The first of the regions.
     pub first: RegionIndex,
+    /// How many regions, at least 1, all of them planned.
     pub regions: u32,
+    /// Layout of the further copy.
     pub layout: Layout,
 }
 
@@ -243,7 +272,9 @@ pub struct Replica {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Move {
+    /// Region of the window's file.
     pub region: RegionIndex,
+    /// Which way it goes, and so when.
     pub kind: MoveKind,
     /// Bytes to copy.
     pub bytes: u64,
@@ -261,10 +292,13 @@ pub enum MoveKind {
     Incoming,
 }
 
+/// A server of the cluster as it was when the plan was made.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedServer {
+    /// As in the cluster file.
     pub name: String,
+    /// As in the cluster file; a plan for another class is refused.
     pub class: ServerClass,
     /// Bytes that may be filled, if known.
     pub room_bytes: Option<u64>,
@@ -276,15 +310,21 @@ pub struct PlannedServer {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gain {
+    /// With both predictions off by their spread to the plan's disadvantage.
     pub low: f64,
+    /// Time of `def` over time of the plan, less 1; negative for a loss.
     pub expected: f64,
+    /// With both predictions off by their spread to the plan's advantage.
     pub high: f64,
 }
 
+/// Gains by direction.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gains {
+    /// Of the time of reads; `None` without reads.
     pub read: Option<Gain>,
+    /// Of the time of writes; `None` without writes.
     pub write: Option<Gain>,
     /// Of the time of all requests.
     pub total: Gain,
@@ -294,14 +334,18 @@ pub struct Gains {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
+    /// True when a gain beyond the prediction's spread wins the placing back within
+    /// [`PlanOptions::worth_runs`] runs.
     pub apply: bool,
     /// One sentence.
     pub reason: String,
     /// Bytes to place before the first run.
     pub place_bytes: u64,
+    /// Seconds that placing them takes, all servers at once.
     pub place_s: f64,
     /// Bytes moved between windows in every run.
     pub move_bytes: u64,
+    /// Seconds that those moves take.
     pub move_s: f64,
     /// Seconds that one run saves against `def`, before its moves; negative when it loses.
     pub saved_s: f64,

@@ -78,6 +78,7 @@ impl PolicyName {
         PolicyName::Opt,
     ];
 
+    /// As the command, plan files and reports spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,9 +137,11 @@ impl fmt::Display for PolicyName {
     }
 }
 
+/// A name that is no policy's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{name}` is not a policy; use one of {}", PolicyName::ALL.map(PolicyName::name).join(", "))]
 pub struct UnknownPolicy {
+    /// The name as it was given.
     pub name: String,
 }
 
@@ -154,6 +157,10 @@ impl std::str::FromStr for PolicyName {
 }
 
 /// Makes the plan of one policy.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`]; the policy has not run then.
 pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, RequestError> {
     request.check()?;
     let room = request.room();

@@ -29,8 +29,11 @@ pub const MODEL_SPREAD: f64 = 0.12;
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throughput {
+    /// Requests in the windows predicted.
     pub requests: u64,
+    /// Bytes of those requests.
     pub bytes: u64,
+    /// Seconds that they take, the windows' times added up.
     pub time_s: f64,
     /// Million bytes per second.
     pub mb_per_s: f64,
@@ -38,11 +41,15 @@ pub struct Throughput {
     pub spread: f64,
 }
 
+/// What a run is predicted to do under a placement, in one window or in all of them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
+    /// `None` without reads.
     pub read: Option<Throughput>,
+    /// `None` without writes.
     pub write: Option<Throughput>,
+    /// All requests; reads and writes are taken to follow each other.
     pub total: Throughput,
     /// Service seconds of each server's device, in cluster order.
     pub server_load_s: Vec<f64>,

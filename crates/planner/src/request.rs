@@ -106,12 +106,17 @@ impl Default for PlanOptions {
 /// All that planning needs.
 #[derive(Clone, Debug)]
 pub struct PlanRequest<'a> {
+    /// Servers and region size.
     pub cluster: &'a Cluster,
+    /// Measured on that cluster; [`Self::check`] refuses any other.
     pub profile: &'a Profile,
     /// Files that share the servers and their room; windows of equal number must be the same interval in all of them.
     pub files: &'a [FileAccess],
+    /// The runs that the plan shall be for.
     pub key: PlanKey,
+    /// Hashes of the inputs, copied into the plan.
     pub sources: Sources,
+    /// The user's choices, copied into the plan.
     pub options: PlanOptions,
     /// Bytes free on each server's file system, in cluster order; used where the cluster file gives no capacity. May be empty.
     pub free_bytes: &'a [Option<u64>],
@@ -119,56 +124,155 @@ pub struct PlanRequest<'a> {
     pub concurrency: Option<Concurrency>,
 }
 
+/// Why a request is not planned. Each variant names value and remedy.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum RequestError {
+    /// A file's accesses are counted in regions of another size than the cluster's.
     #[error(
         "{path}: its accesses are counted in regions of {found}, but the cluster has regions of {expected}; summarise the trace with region size {expected}"
     )]
-    RegionSize { path: String, found: ByteCount, expected: ByteCount },
+    RegionSize {
+        /// File of the request.
+        path: String,
+        /// Region size of the counts.
+        found: ByteCount,
+        /// Region size of the cluster.
+        expected: ByteCount,
+    },
+    /// A region of a file counts requests of a class that the file does not list.
     #[error("{path}: a region counts class {class}, but the file has {known} classes; summarise the trace anew")]
-    Class { path: String, class: u16, known: usize },
+    Class {
+        /// File of the request.
+        path: String,
+        /// The class's number.
+        class: u16,
+        /// Classes that the file lists.
+        known: usize,
+    },
+    /// A class has requests of 0 bytes, or larger than a region.
     #[error(
         "{path}: class {class} has requests of {bytes} bytes, which no region of {region} holds; summarise the trace anew"
     )]
-    RequestSize { path: String, class: usize, bytes: u64, region: ByteCount },
+    RequestSize {
+        /// File of the request.
+        path: String,
+        /// The class's number.
+        class: usize,
+        /// Size of its requests.
+        bytes: u64,
+        /// Size of a region.
+        region: ByteCount,
+    },
+    /// The files' windows do not begin at the same times.
     #[error(
         "{path}: window {window} starts at {found} s, but at {expected} s in {other}; summarise all files with the same windows"
     )]
-    Windows { path: String, window: usize, found: f64, expected: f64, other: String },
+    Windows {
+        /// File of the request.
+        path: String,
+        /// The first window that differs, from 0.
+        window: usize,
+        /// Its start in that file, in seconds.
+        found: f64,
+        /// Its start in `other`, in seconds.
+        expected: f64,
+        /// The file with the most windows.
+        other: String,
+    },
+    /// A window lists its regions out of order, or one of them twice.
     #[error("{path}: regions of window {window} are not in ascending order; summarise the trace anew")]
-    Regions { path: String, window: usize },
+    Regions {
+        /// File of the request.
+        path: String,
+        /// The window, from 0.
+        window: usize,
+    },
+    /// A file has more regions than [`MAX_REGIONS`].
     #[error(
         "{path}: {regions} regions of {region} are more than the {MAX_REGIONS} that can be planned; use larger regions, or remove records with wrong offsets from the trace"
     )]
-    TooManyRegions { path: String, regions: u64, region: ByteCount },
+    TooManyRegions {
+        /// File of the request.
+        path: String,
+        /// Regions up to its end or its last access.
+        regions: u64,
+        /// Size of a region.
+        region: ByteCount,
+    },
+    /// The request has one path twice.
     #[error("two files of the plan are named {path}; give each file once")]
-    FileTwice { path: String },
+    FileTwice {
+        /// That path.
+        path: String,
+    },
+    /// [`PlanOptions::step`] is out of range.
     #[error("step {step} is not a multiple of 512 bytes between 512 bytes and 1GiB; use for example 4KiB")]
-    Step { step: ByteCount },
+    Step {
+        /// The step asked for.
+        step: ByteCount,
+    },
+    /// [`PlanOptions::exclude`] names no server of the cluster.
     #[error("`{name}` is not a server of this cluster, so it cannot be excluded; its servers are {known}")]
-    Exclude { name: String, known: String },
+    Exclude {
+        /// The name asked for.
+        name: String,
+        /// Names of the cluster's servers.
+        known: String,
+    },
+    /// No server is left that may take anything.
     #[error("no server may take anything: all are excluded or have capacity 0; leave at least one with room")]
     NoServers,
+    /// The files are larger than all free space together, so that no policy could place them.
     #[error(
         "the files hold {needed} bytes, but the servers have room for {room} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
     )]
-    Room { needed: u128, room: u128 },
+    Room {
+        /// Bytes of all files.
+        needed: u128,
+        /// Bytes that regions may fill, on all servers.
+        room: u128,
+    },
+    /// [`PlanOptions::pair`] is out of range.
     #[error(
         "the pair <{},{}> gives no server a stripe, or one of more than 4294967295 bytes; use for example 64KiB,64KiB", pair.h_bytes, pair.s_bytes
     )]
-    Pair { pair: StripePair },
+    Pair {
+        /// The pair asked for.
+        pair: StripePair,
+    },
+    /// [`PlanOptions::group_servers`] is 0.
     #[error("groups of {servers} servers cannot be made; use a number from 1 on")]
-    GroupServers { servers: u32 },
+    GroupServers {
+        /// The number asked for.
+        servers: u32,
+    },
+    /// [`PlanOptions::imbalance`] is negative or not finite.
     #[error("an imbalance of {imbalance} cannot be kept; use a number from 0 on, for example 0.2")]
-    Imbalance { imbalance: f64 },
+    Imbalance {
+        /// The imbalance asked for.
+        imbalance: f64,
+    },
+    /// [`PlanOptions::time_limit_s`] is not above 0 or not finite.
     #[error("a time limit of {seconds} s leaves no time to plan; use a positive number, for example 60")]
-    TimeLimit { seconds: f64 },
+    TimeLimit {
+        /// The limit asked for.
+        seconds: f64,
+    },
+    /// [`Online::decay`] is not within 0 to 1.
     #[error("a decay of {decay} is not a weight; use a number from 0 to 1, for example 0.5")]
-    Decay { decay: f64 },
+    Decay {
+        /// The decay asked for.
+        decay: f64,
+    },
+    /// No file has any request.
     #[error("no accesses to plan for; trace a run that reads or writes files")]
     Nothing,
+    /// The profile was not measured on this cluster.
     #[error("profile and cluster do not belong together: {message} (run `stripewise calibrate` for this cluster)")]
-    Profile { message: String },
+    Profile {
+        /// The first difference ([`stripewise_model::ProfileError::OtherCluster`]).
+        message: String,
+    },
 }
 
 impl PlanRequest<'_> {
@@ -209,6 +313,10 @@ impl PlanRequest<'_> {
     }
 
     /// What is wrong with the input, if anything.
+    ///
+    /// # Errors
+    ///
+    /// The first fault found, in the order of options, profile, files and room.
     pub fn check(&self) -> Result<(), RequestError> {
         let PlanOptions { step, .. } = self.options;
         if step.0 < 512 || !step.0.is_multiple_of(512) || step.0 > 1 << 30 {

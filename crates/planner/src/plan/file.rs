@@ -8,18 +8,54 @@ use stripewise_layout::{ByteCount, Cluster, input, output};
 /// Why a plan is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
+    /// The file is missing, unreadable, not UTF-8 or longer than [`input::MAX_PLAN_BYTES`].
     #[error("cannot read the plan {}: {source} (run `stripewise plan` to make one)", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause by the operating system or by [`input`].
+        source: std::io::Error,
+    },
+    /// The file could not be replaced; an older one stands as it was.
     #[error("cannot write the plan {}: {source}", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause by the operating system or by [`output`].
+        source: std::io::Error,
+    },
+    /// The text is not JSON, or has an unknown, missing or mistyped key.
     #[error("{}: not a plan: {message} (run `stripewise plan` anew)", path.display())]
-    Syntax { path: PathBuf, message: String },
+    Syntax {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// Cause with line and column, by the JSON parser.
+        message: String,
+    },
+    /// The file was written for a version of the format that is not read.
     #[error("{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` anew)", path.display())]
-    Version { path: PathBuf, found: u64 },
+    Version {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// `version` as it stands in the file.
+        found: u64,
+    },
+    /// Cluster, servers or region size are not those that the plan was made for.
     #[error("{}: the plan is for other servers: {message} (run `stripewise plan` for this cluster)", path.display())]
-    OtherServers { path: PathBuf, message: String },
+    OtherServers {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// The first difference.
+        message: String,
+    },
+    /// Windows, placements, moves or replicas contradict one another or the list of servers.
     #[error("{}: {message} (run `stripewise plan` anew)", path.display())]
-    Value { path: PathBuf, message: String },
+    Value {
+        /// The file as the caller named it.
+        path: PathBuf,
+        /// File, window and value.
+        message: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -30,6 +66,10 @@ struct VersionOnly {
 impl Plan {
     /// Reads `path` strictly: unknown keys, unknown versions and layouts that cannot be are errors. What an older version lacks is filled in,
     /// so a plan in memory is always of [`PLAN_VERSION`].
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Read`], and those of [`Self::parse`].
     pub fn load(path: &Path) -> Result<Self, PlanError> {
         let text = input::read_text(path, input::MAX_PLAN_BYTES)
             .map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
@@ -37,6 +77,10 @@ impl Plan {
     }
 
     /// As [`Self::load`], from text that stands at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Syntax`], [`PlanError::Version`] or [`PlanError::Value`], which name `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, PlanError> {
         let syntax = |error: serde_json::Error| PlanError::Syntax { path: path.to_owned(), message: error.to_string() };
         // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
@@ -59,12 +103,20 @@ impl Plan {
     }
 
     /// Writes `path` as a whole: a reader sees the old file or the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Write`], after which an older file stands as it was.
     pub fn save(&self, path: &Path) -> Result<(), PlanError> {
         let failed = |source| PlanError::Write { path: path.to_owned(), source };
         output::write(path, self.to_json()).map_err(failed)
     }
 
     /// Refuses a plan that was made for other servers, naming the first difference. `path` is named in the error.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::OtherServers`] with the first difference in cluster id, servers or region size.
     pub fn check(&self, cluster: &Cluster, path: &Path) -> Result<(), PlanError> {
         self.difference_from(cluster)
             .map_or(Ok(()), |message| Err(PlanError::OtherServers { path: path.to_owned(), message }))

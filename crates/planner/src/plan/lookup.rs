@@ -20,14 +20,18 @@ pub enum NameMatch {
 /// A planned file and how it differs from what was asked for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Match<'a> {
+    /// The plan that has the file.
     pub plan: &'a Plan,
+    /// Where its data lies, by windows.
     pub file: &'a PlannedFile,
+    /// How near its name is.
     pub name: NameMatch,
     /// One sentence per difference, empty when all is as planned.
     pub differences: Vec<String>,
 }
 
 impl Match<'_> {
+    /// Whether name, application and process count are those of the plan.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.differences.is_empty()

@@ -73,8 +73,11 @@ fn pattern_of(task: &Task<'_>, file: &FileAccess) -> PadpPattern {
 /// An optimum of the linear programs: real stripe sizes in bytes and F in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Optimum {
+    /// h: stripe size on each HServer, at least 0 and any real number.
     pub h_bytes: f64,
+    /// s: stripe size on each SServer, at least 0 and any real number.
     pub s_bytes: f64,
+    /// F of equation 5 with p h t, in seconds ([`PadpPattern::objective_s`]).
     pub objective_s: f64,
 }
 

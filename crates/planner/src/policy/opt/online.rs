@@ -303,6 +303,8 @@ fn overlap(a: &Weights, b: &Weights) -> f64 {
 /// What [`online_step`] says of one file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OnlineWindow {
+    /// Layouts at the end of the window; where there was no time for a move, the one that the
+    /// region has now.
     pub placement: Placement,
     /// From where the data is, to be done in this order.
     pub moves: Vec<Move>,
@@ -321,6 +323,10 @@ pub struct OnlineStep {
 }
 
 /// As [`online_step_by`], by `opt` and whatever the gain.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`].
 pub fn online_step(
     request: &PlanRequest<'_>,
     windows: f64,
@@ -341,6 +347,10 @@ pub fn online_step(
 /// `opt` weighs the moves itself. What any other policy chooses, which knows nothing of moves, is a proposal: of all its moves, or of the hottest half, quarter
 /// and so on, those are taken with which the accesses and the moves together take the least time. Nothing is moved that saves less than
 /// [`LEAST_GAIN`] of the time.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`].
 pub fn online_step_by(
     request: &PlanRequest<'_>,
     how: &OnlineStep,
