@@ -77,13 +77,28 @@ fn program_cases() -> BTreeSet<String> {
     names
 }
 
+/// The lines of a document, with every item of a list as one line.
+fn with_items_joined(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match lines.last_mut() {
+            Some(item) if item.starts_with("- ") && line.starts_with("  ") => {
+                item.push(' ');
+                item.push_str(line.trim());
+            }
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    lines
+}
+
 /// The tests that the promises of a document name. What promises something and names none, or one that does not exist, is an error.
 fn tests_of_promises(document: &str, promises: &str) -> BTreeSet<String> {
     const NO_PROMISE: &str = "*No promise*";
     let known: BTreeSet<String> = rust_tests().union(&program_cases()).cloned().collect();
     let kinds: BTreeSet<&str> = known.iter().filter_map(|name| name.split([':', '/']).next()).collect();
     let (mut wrong, mut named) = (Vec::new(), BTreeSet::new());
-    for line in promises.lines() {
+    for line in &with_items_joined(promises) {
         let is_reference = |word: &&str| {
             kinds.contains(word.split([':', '/']).next().unwrap_or_default()) && word.contains(['/', ':'])
         };
