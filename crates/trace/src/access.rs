@@ -10,8 +10,11 @@ use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 /// One kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct AccessClass {
+    /// Whether it reads or writes.
     pub direction: Direction,
+    /// r: bytes of each request, more than 0, at most a region.
     pub request_bytes: u64,
+    /// Whether a process's requests of the class follow each other in the file.
     pub order: Order,
 }
 
@@ -27,7 +30,9 @@ pub struct FileAccess {
     pub path: String,
     /// The largest size seen.
     pub size_bytes: u64,
+    /// Bytes of a region, as counted; the numbers of regions depend on it.
     pub region_size: ByteCount,
+    /// What [`ClassIndex`] points into; at most as many as the counting allowed.
     pub classes: Vec<AccessClass>,
     /// In order of time, without gaps; a window without accesses has no regions.
     pub windows: Vec<WindowAccess>,
@@ -36,7 +41,9 @@ pub struct FileAccess {
 /// The accesses of one interval of time, in seconds from the first record of the trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct WindowAccess {
+    /// Seconds from the first record of the trace.
     pub start_s: f64,
+    /// Seconds from the first record of the trace; the next window's `start_s`.
     pub end_s: f64,
     /// How the file's requests that were in flight at the same time lay to each other.
     #[serde(default)]
@@ -56,6 +63,7 @@ pub const SLICES: u32 = 64;
 pub struct Slices(pub u64);
 
 impl Slices {
+    /// Every slice: what is not known to keep apart.
     pub const ALL: Slices = Slices(u64::MAX);
 }
 
@@ -121,6 +129,7 @@ impl Company {
 /// The accesses of one region in one window.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RegionAccess {
+    /// Number of the region within its file.
     pub region: RegionIndex,
     /// Classes that occur, ascending, with the number of requests (at least 1).
     pub counts: Vec<(ClassIndex, u64)>,
@@ -134,6 +143,9 @@ pub struct RegionAccess {
 }
 
 impl FileAccess {
+    /// The class that `index` stands for.
+    /// || # Panics
+    /// || If the file has no such class.
     #[must_use]
     pub fn class(&self, index: ClassIndex) -> AccessClass {
         self.classes[usize::from(index.0)]

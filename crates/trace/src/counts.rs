@@ -52,14 +52,24 @@ impl Default for CountOptions {
     }
 }
 
+/// An option of counting that makes no sense.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum CountError {
+    /// [`CountOptions::window_s`] is out of range.
     #[error("a window of {window_s} s cannot be; give at least 0.000001 and at most 1000000000")]
-    Window { window_s: f64 },
+    Window {
+        /// The seconds asked for.
+        window_s: f64,
+    },
+    /// [`CountOptions::region_size`] is 0.
     #[error("a region of 0 bytes cannot be; 64MiB is usual")]
     Region,
+    /// [`CountOptions::class_limit`] cannot keep directions and orders apart.
     #[error("at most {class_limit} classes are too few; give at least 4")]
-    Classes { class_limit: u16 },
+    Classes {
+        /// The limit asked for.
+        class_limit: u16,
+    },
 }
 
 /// Windows beyond this number count as the last one: a damaged record must not make millions of empty windows.

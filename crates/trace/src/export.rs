@@ -43,8 +43,10 @@ pub const COLUMNS: [&str; 15] = [
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
+    /// The target refused the bytes.
     #[error("writing the export failed: {0}")]
     Io(#[from] std::io::Error),
+    /// The target refused the bytes while a row was formatted.
     #[error("writing CSV failed: {0}")]
     Csv(#[from] csv::Error),
 }
@@ -52,13 +54,19 @@ pub enum ExportError {
 /// The columns of a call that need its process or file looked up; [`Event`] has the others. `None` is an empty field.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
+    /// Name of the machine.
     pub node: &'a str,
+    /// Process on that machine.
     pub pid: u32,
+    /// Rank in `MPI_COMM_WORLD`; `None` outside MPI.
     pub mpi_rank: Option<u32>,
+    /// Processes of `MPI_COMM_WORLD`; `None` where it is not known.
     pub mpi_size: Option<u32>,
     /// Hash of the communicator, equal in all its processes.
     pub communicator: Option<u64>,
+    /// Absolute path of the file; `None` for a call whose file is not known.
     pub path: Option<&'a str>,
+    /// The file's new path; `None` for everything but renames.
     pub renamed_to: Option<&'a str>,
     /// First byte of the file, or the new length for truncations.
     pub offset: Option<u64>,

@@ -45,8 +45,11 @@ impl Default for LiveOptions {
 /// One request that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveRequest {
+    /// Whether it read or wrote.
     pub direction: Direction,
+    /// First byte of the file.
     pub offset: FileOffset,
+    /// Bytes that moved.
     pub bytes: u64,
     /// When it ended, on a clock that all processes share, modulo 2^32.
     pub time_ms: u32,
@@ -89,6 +92,7 @@ struct Busy {
 }
 
 impl LiveFile {
+    /// No requests yet, in the first window.
     #[must_use]
     pub fn new(options: LiveOptions) -> Self {
         let geometry = RegionGeometry::new(options.region_size.0.max(1));

@@ -29,23 +29,50 @@ pub struct Manifest {
     pub ticks_per_second: Option<u64>,
 }
 
+/// Why a manifest is not written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
+    /// The operating system refused, or the file is longer than
+    /// [`MAX_LIST_BYTES`](stripewise_layout::input::MAX_LIST_BYTES).
     #[error("{path}: cannot be read or written: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// The manifest.
+        path: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
+    /// The text is not JSON, or has an unknown, missing or mistyped key.
     #[error(
         "{path}: not the manifest of a Stripewise trace ({source}); was the directory written by `stripewise trace`?"
     )]
-    Syntax { path: PathBuf, source: serde_json::Error },
+    Syntax {
+        /// The manifest.
+        path: PathBuf,
+        /// Line, column and cause.
+        source: serde_json::Error,
+    },
+    /// The file is some other program's.
     #[error("{path}: format `{found}`, expected `{FORMAT}`")]
-    Format { path: PathBuf, found: String },
+    Format {
+        /// The manifest.
+        path: PathBuf,
+        /// `format` as it stands in the file.
+        found: String,
+    },
+    /// The manifest was written for another version.
     #[error(
         "{path}: manifest version {found}; this Stripewise reads version {MANIFEST_VERSION}: trace again, or use the Stripewise that wrote it"
     )]
-    Version { path: PathBuf, found: u32 },
+    Version {
+        /// The manifest.
+        path: PathBuf,
+        /// `version` as it stands in the file.
+        found: u32,
+    },
 }
 
 impl Manifest {
+    /// Of a run that `command` began on `host`, outside MPI and with a clock of unknown rate.
     #[must_use]
     pub fn new(host: String, command: Vec<String>, start_unix_ns: u64) -> Self {
         Self {

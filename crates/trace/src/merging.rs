@@ -13,16 +13,41 @@ use stripewise_layout::{Direction, Order};
 /// Why accesses cannot be added up.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MergeError {
+    /// No parts were given.
     #[error("nothing to merge: give at least one file's accesses")]
     Nothing,
+    /// Parts are of different files.
     #[error("{path} and {other} are different files")]
-    Files { path: String, other: String },
+    Files {
+        /// Path of the first part that differs.
+        path: String,
+        /// Path of the first part.
+        other: String,
+    },
+    /// Parts were counted in regions of different sizes.
     #[error("{path}: counted in regions of {found} and of {expected} bytes; count all with the same region size")]
-    Regions { path: String, found: u64, expected: u64 },
+    Regions {
+        /// Path of the file.
+        path: String,
+        /// Region size in bytes of the first part that differs.
+        found: u64,
+        /// Region size in bytes of the first part.
+        expected: u64,
+    },
+    /// Parts were counted with different windows.
     #[error(
         "{path}: window {window} lies from {found} s on in one count and from {expected} s on in another; count all with the same windows"
     )]
-    Windows { path: String, window: usize, found: f64, expected: f64 },
+    Windows {
+        /// Path of the file.
+        path: String,
+        /// The first window that differs, from 0.
+        window: usize,
+        /// Its start in one part, in seconds.
+        found: f64,
+        /// Its start in the part with the most windows, in seconds.
+        expected: f64,
+    },
 }
 
 /// Counts traces of programs that run at the same time, from their starts on: the files of all, in order of path, all with the same

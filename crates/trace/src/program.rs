@@ -27,8 +27,11 @@ pub struct FileShape {
 /// One read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoRequest {
+    /// The file accessed.
     pub file: ProgramFile,
+    /// Whether it reads or writes.
     pub direction: Direction,
+    /// First byte of the file.
     pub offset: FileOffset,
     /// At least 1.
     pub bytes: u64,
@@ -40,9 +43,15 @@ pub enum Step {
     /// Waits until the request is done.
     Access(IoRequest),
     /// Computes for so many nanoseconds.
-    Think { nanoseconds: u64 },
+    Think {
+        /// Computing time, of the run and not of the host.
+        nanoseconds: u64,
+    },
     /// Goes on no earlier than so many nanoseconds after the start of the run: a trace's own times.
-    Until { nanoseconds: u64 },
+    Until {
+        /// Time since the start of the run.
+        nanoseconds: u64,
+    },
     /// Goes on when all processes have come here.
     Barrier,
     /// A barrier at which the program enters its next phase, counted from 1; phase 0 needs no mark. Plans may place every phase anew.

@@ -18,64 +18,173 @@ use std::path::{Path, PathBuf};
 /// Why a trace is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The operating system refused, or `path` is neither a directory nor a regular file.
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
+    /// The trace directory's manifest is refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// Nothing there is of a known format.
     #[error(
         "{path}: no trace; expected a directory that holds *.swt or *_trace_rank-N.out files, a .swt file, a .csv file that `stripewise` exported, or an IOSIG .out file"
     )]
-    Foreign { path: PathBuf },
+    Foreign {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// A process file is of another version of the format.
     #[error(
         "{path}: trace format version {found}; this Stripewise reads version {}: trace again, or use the Stripewise that wrote it",
         stripewise_capture::format::FORMAT_VERSION
     )]
-    Version { path: PathBuf, found: u32 },
+    Version {
+        /// The process file.
+        path: PathBuf,
+        /// Version in its header.
+        found: u32,
+    },
+    /// A process file's header has a value that cannot be.
     #[error("{path}: damaged header: {field} is {value}")]
-    Header { path: PathBuf, field: &'static str, value: u64 },
+    Header {
+        /// The process file.
+        path: PathBuf,
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// The first line of a CSV file does not name the columns of an export.
     #[error("{path}: the first line must name the columns {}; found {found}", crate::export::COLUMNS.join(","))]
-    Columns { path: PathBuf, found: String },
+    Columns {
+        /// The CSV file.
+        path: PathBuf,
+        /// Its first line.
+        found: String,
+    },
+    /// A line of a text format is refused.
     #[error("{path}, line {line}: {fault}")]
-    Line { path: PathBuf, line: u64, fault: LineFault },
+    Line {
+        /// The text file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        fault: LineFault,
+    },
 }
 
 /// What is wrong with a line of a text format.
 #[derive(Debug, thiserror::Error)]
 pub enum LineFault {
+    /// The line has another number of fields, or is not UTF-8, or is too long.
     #[error("{text}")]
-    Syntax { text: String },
+    Syntax {
+        /// The CSV reader's words.
+        text: String,
+    },
+    /// A field that every line has is not there.
     #[error("{field} is missing")]
-    Missing { field: &'static str },
+    Missing {
+        /// Name of the field.
+        field: &'static str,
+    },
+    /// A field is no number, or one beyond what the format can hold.
     #[error("{field} is `{text}`, expected a number in range")]
-    Number { field: &'static str, text: String },
+    Number {
+        /// Name of the field.
+        field: &'static str,
+        /// The field as it stands.
+        text: String,
+    },
+    /// The called function is not known.
     #[error("`{text}` is no call that Stripewise knows")]
-    Call { text: String },
+    Call {
+        /// Its name as it stands.
+        text: String,
+    },
+    /// The operation contradicts the called function.
     #[error("operation `{text}` is not what `{call}` does")]
-    Operation { text: String, call: &'static str },
+    Operation {
+        /// The operation as it stands.
+        text: String,
+        /// The called function.
+        call: &'static str,
+    },
+    /// Bytes moved in a call that failed.
     #[error("a call that failed (errno {errno}) cannot have moved {bytes} bytes")]
-    Bytes { bytes: u64, errno: u32 },
+    Bytes {
+        /// Bytes as they stand.
+        bytes: u64,
+        /// The call's error number.
+        errno: u32,
+    },
+    /// The call ended before it began.
     #[error("ends at {end}, before its start at {start}")]
-    Times { start: String, end: String },
+    Times {
+        /// The start as it stands.
+        start: String,
+        /// The end as it stands.
+        end: String,
+    },
 }
 
 /// What was odd in a trace that was read all the same.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Warning {
+    /// A process was killed, or the disk filled, before its header was whole.
     #[error("{path}: cut off within its header after {bytes} bytes; the process is left out")]
-    CutInHeader { path: PathBuf, bytes: u64 },
+    CutInHeader {
+        /// The process file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A process file is shorter than it was when it was finished, or ends within a record.
     #[error(
         "{path}: cut off after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
         expected_bytes.saturating_sub(*bytes).div_ceil(stripewise_capture::format::SLOT_BYTES as u64)
     )]
-    Cut { path: PathBuf, bytes: u64, expected_bytes: u64 },
+    Cut {
+        /// The process file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The length that it should have.
+        expected_bytes: u64,
+    },
+    /// A process never said that its trace is complete.
     #[error(
         "{path}: process {pid} did not finish its trace: it was killed, or is still running; read up to its last record"
     )]
-    Unfinished { path: PathBuf, pid: u32 },
+    Unfinished {
+        /// The process file.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// A process dropped records, for want of disk or memory.
     #[error("{path}: process {pid} could not write {records} records (no room); they are missing")]
-    Lost { path: PathBuf, pid: u32, records: u64 },
+    Lost {
+        /// The process file.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+        /// How many it dropped.
+        records: u64,
+    },
+    /// A file has slots that are of no known kind, or not as their kind has to be.
     #[error("{path}: {slots} damaged or unknown records skipped")]
-    Skipped { path: PathBuf, slots: u64 },
+    Skipped {
+        /// The process file.
+        path: PathBuf,
+        /// How many such slots.
+        slots: u64,
+    },
 }
 
 impl Trace {

@@ -31,23 +31,30 @@ pub enum AccessPattern {
     Sequential,
     /// Four of five requests begin this far from where the last one began, in bytes.
     Strided {
+        /// Negative where the process goes backward.
         stride_bytes: i64,
     },
+    /// None of the others.
     Random,
 }
 
 /// Requests of one direction and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeCount {
+    /// Whether they read or write.
     pub direction: Direction,
+    /// Size of each; rounded down where [`FileStatistics::are_sizes_rounded`].
     pub request_bytes: u64,
+    /// How many.
     pub requests: u64,
 }
 
 /// The most accessed regions of a window.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HotRegions {
+    /// Seconds from the first record of the trace.
     pub start_s: f64,
+    /// Seconds from the first record of the trace.
     pub end_s: f64,
     /// All requests of the window to the file, pieces at region borders counted each.
     pub requests: u64,
@@ -60,13 +67,19 @@ pub struct HotRegions {
 /// One file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FileStatistics {
+    /// Which file of the trace.
     pub file: FileIndex,
+    /// Absolute path.
     pub path: String,
     /// Whose requests are told here; none when there were none.
     pub level: Option<Level>,
+    /// Reads that succeeded, at `level`.
     pub read_requests: u64,
+    /// Writes that succeeded, at `level`.
     pub write_requests: u64,
+    /// Bytes of those reads.
     pub read_bytes: u64,
+    /// Bytes of those writes.
     pub write_bytes: u64,
     /// Data requests that failed.
     pub failed_requests: u64,
@@ -86,13 +99,16 @@ pub struct FileStatistics {
     pub nodes: u32,
     /// Start of the first and end of the last data request.
     pub first: TraceTime,
+    /// As `first`; equal to it without data requests.
     pub last: TraceTime,
     /// Sum of the durations of data requests, over all processes, in seconds.
     pub busy_s: f64,
+    /// One for each window; empty where no request could be counted.
     pub hot: Vec<HotRegions>,
 }
 
 impl FileStatistics {
+    /// Reads and writes that succeeded.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.read_requests + self.write_requests
@@ -109,9 +125,13 @@ impl FileStatistics {
 /// A whole trace.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TraceStatistics {
+    /// Calls of all processes, failed ones too.
     pub events: u64,
+    /// Processes that left records.
     pub processes: u32,
+    /// Machines that they ran on.
     pub nodes: u32,
+    /// From the start of the first call to the end of the last.
     pub duration_s: f64,
     /// Records that processes could not write.
     pub lost: u64,

@@ -38,6 +38,7 @@ pub struct NodeIndex(pub u32);
 pub struct TraceTime(pub u64);
 
 impl TraceTime {
+    /// As seconds.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 * 1e-9
@@ -47,18 +48,25 @@ impl TraceTime {
 /// One call, placed in its trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
+    /// Who called.
     pub process: ProcessIndex,
+    /// What was called; tells interface and operation.
     pub call: Call,
+    /// The open made the file.
     pub created: bool,
     /// 0 for success.
     pub errno: u32,
+    /// The communicator of an MPI file, as the process numbers it; 0 at POSIX calls.
     pub communicator: CommunicatorKey,
     /// None for calls without a file, or on one whose definition is missing.
     pub file: Option<FileIndex>,
     /// See [`RawEvent::offset`]; a rename's new name is not resolved here.
     pub offset: FileOffset,
+    /// Bytes that moved; 0 for failed calls.
     pub bytes: u64,
+    /// When the call was entered.
     pub start: TraceTime,
+    /// When it returned; before `start` in a damaged record only.
     pub end: TraceTime,
 }
 
@@ -78,7 +86,9 @@ impl Event {
 pub struct TracedFile {
     /// Bytes that are not UTF-8 stand as `\xNN`.
     pub path: String,
+    /// `st_dev` where the trace knows it; 0 otherwise.
     pub device: u64,
+    /// `st_ino` where the trace knows it; 0 otherwise.
     pub inode: u64,
     has_posix_data: bool,
     has_mpi_data: bool,
@@ -100,9 +110,11 @@ impl TracedFile {
 /// A communicator as one process knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Communicator {
+    /// As `MPI_Comm_get_name` gave it; may be empty.
     pub name: String,
     /// Equal in all its processes.
     pub hash: u64,
+    /// Processes in it.
     pub size: u32,
     /// Of the process in it.
     pub rank: u32,
@@ -113,10 +125,15 @@ pub struct Communicator {
 pub struct Process {
     /// The file it was read from.
     pub source: PathBuf,
+    /// On its machine.
     pub pid: u32,
+    /// On its machine; 0 when unknown.
     pub parent_pid: u32,
+    /// The machine that it ran on.
     pub node: NodeIndex,
+    /// Path of the program.
     pub program: String,
+    /// Rank in `MPI_COMM_WORLD`; `None` outside MPI.
     pub mpi_rank: Option<u32>,
     /// 0 when unknown.
     pub mpi_size: u32,
@@ -137,12 +154,15 @@ pub struct Process {
 /// A captured run.
 #[derive(Debug)]
 pub struct Trace {
+    /// `None` for formats that have no manifest, and where the directory has lost it.
     pub manifest: Option<Manifest>,
+    /// In the order of their files' names, or of their first lines in a text format.
     pub processes: Vec<Process>,
     /// In order of path.
     pub files: Vec<TracedFile>,
     /// Names, in order.
     pub nodes: Vec<String>,
+    /// What was odd and read all the same.
     pub warnings: Vec<Warning>,
     origin_unix_ns: u64,
     duration: TraceTime,
@@ -276,11 +296,17 @@ impl Trace {
         said.unwrap_or_else(|| self.processes.iter().map(|process| process.mpi_size).max().unwrap_or(0))
     }
 
+    /// The file of that index.
+    /// || # Panics
+    /// || If the index is another trace's and out of range.
     #[must_use]
     pub fn file(&self, index: FileIndex) -> &TracedFile {
         &self.files[index.0 as usize]
     }
 
+    /// The process of that index.
+    /// || # Panics
+    /// || If the index is another trace's and out of range.
     #[must_use]
     pub fn process(&self, index: ProcessIndex) -> &Process {
         &self.processes[index.0 as usize]

@@ -35,17 +35,16 @@ mod tile;
 mod zipf;
 
 pub use benchmark::{Benchmark, help, reference};
-pub use btio::{Btio, BtioClass, BtioSubtype};
+pub use btio::Btio;
 pub use checkpoint::Checkpoint;
 pub use chombo::Chombo;
-pub use hpio::{Hpio, IoMethod, Noncontig};
-pub use ior::{Ior, IorOperation, IorPattern};
+pub use hpio::Hpio;
+pub use ior::Ior;
 pub use mpi_io_test::MpiIoTest;
 pub use parameters::ParseBenchmarkError;
 pub use sequence::{Generator, Pattern, Request, Workload};
-pub use stages::{Passes, Run};
 pub use synthetic::{TraceShape, write_trace};
-pub use tile::{TileIo, TileMethod};
+pub use tile::TileIo;
 
 use crate::manifest::ManifestError;
 use std::path::PathBuf;
@@ -54,20 +53,54 @@ use stripewise_layout::ByteCount;
 #[cfg(doc)]
 use crate::program::Program;
 
+/// Why a workload cannot be made or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
+    /// A request is empty, or larger than what it has to lie in.
     #[error(
         "requests of {request_size} do not fit {place} of {place_size}; make requests smaller (at least 1 byte) or {place} larger"
     )]
-    Request { request_size: ByteCount, place: &'static str, place_size: ByteCount },
+    Request {
+        /// Size of the request, or of the region that does not fit.
+        request_size: ByteCount,
+        /// What it does not fit, with its article.
+        place: &'static str,
+        /// Size of that.
+        place_size: ByteCount,
+    },
+    /// [`Pattern::Zipf`]'s exponent is out of range.
     #[error("a Zipf exponent of {exponent} cannot be; give 0 (uniform) to 100, 0.8 is H2DP's")]
-    Exponent { exponent: f64 },
+    Exponent {
+        /// The exponent asked for.
+        exponent: f64,
+    },
+    /// [`Workload::ranks`] is 0.
     #[error("{ranks} ranks cannot be; give at least 1")]
-    Ranks { ranks: u32 },
+    Ranks {
+        /// The ranks asked for.
+        ranks: u32,
+    },
+    /// A benchmark's parameter is out of range, or contradicts another one.
     #[error("{benchmark}: {key}={value} cannot be; want {want}")]
-    Parameter { benchmark: &'static str, key: &'static str, value: String, want: String },
+    Parameter {
+        /// Name of the benchmark.
+        benchmark: &'static str,
+        /// The parameter's key in the text form.
+        key: &'static str,
+        /// Its value, in the text form.
+        value: String,
+        /// What it may be, to follow "want".
+        want: String,
+    },
+    /// A file of the trace could not be written.
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// That file.
+        path: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
+    /// The manifest of the trace could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
 }

@@ -17,6 +17,7 @@ use stripewise_layout::{ByteCount, Direction, RegionGeometry};
 /// How a program is counted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProgramCountOptions {
+    /// Bytes of a region, more than 0; 64 MiB unless told otherwise.
     pub region_size: ByteCount,
     /// Nominal seconds of a phase.
     pub window_s: f64,

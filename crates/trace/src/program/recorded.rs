@@ -16,9 +16,15 @@ use stripewise_layout::Direction;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pacing {
     /// No earlier than in the trace, counted from its begin, all times multiplied by the scale.
-    OwnTimes { scale: f64 },
+    OwnTimes {
+        /// 0 to 10^6; 1 keeps the trace's times.
+        scale: f64,
+    },
     /// When the one before is done and as much time has passed as lay between the two in the trace, multiplied by the scale.
-    Gaps { scale: f64 },
+    Gaps {
+        /// 0 to 10^6; 1 keeps the trace's gaps.
+        scale: f64,
+    },
     /// As soon as the one before is done.
     AtOnce,
 }
@@ -26,6 +32,7 @@ pub enum Pacing {
 /// How a trace becomes a program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedOptions {
+    /// When requests are made.
     pub pacing: Pacing,
     /// Seconds of the trace that are a phase, as [`CountOptions::window_s`](crate::CountOptions::window_s); None: all is one phase.
     pub window_s: Option<f64>,
@@ -39,16 +46,29 @@ impl Default for RecordedOptions {
     }
 }
 
+/// Why a trace is no program.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum RecordedError {
+    /// None of the wanted files has a request that counts.
     #[error(
         "the trace has no read or write of {of}; trace a run that does I/O, or see what it holds with `stripewise trace show`"
     )]
-    NoRequests { of: String },
+    NoRequests {
+        /// The files that were wanted, for people.
+        of: String,
+    },
+    /// The scale of [`Pacing`] is out of range.
     #[error("times cannot be multiplied by {scale}; give at least 0 and at most 1000000")]
-    Scale { scale: f64 },
+    Scale {
+        /// The scale asked for.
+        scale: f64,
+    },
+    /// [`RecordedOptions::window_s`] is out of range.
     #[error("a window of {window_s} s cannot be; give at least 0.000001 and at most 1000000000")]
-    Window { window_s: f64 },
+    Window {
+        /// The seconds asked for.
+        window_s: f64,
+    },
 }
 
 /// No more than so many phases, as when counting.

@@ -7,7 +7,9 @@ use stripewise_layout::Direction;
 /// Requests and bytes per cell; row 0 is the file's begin, column 0 the trace's. Cells lie row after row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HeatMap {
+    /// Cells side by side, over time; at least 1.
     pub columns: usize,
+    /// Cells one above the other, over offsets; at least 1.
     pub rows: usize,
     /// Of the whole width.
     pub duration_s: f64,
@@ -15,9 +17,11 @@ pub struct HeatMap {
     pub size_bytes: u64,
     /// Requests by the cell of their first byte.
     pub read_requests: Vec<u64>,
+    /// As `read_requests`, of writes.
     pub write_requests: Vec<u64>,
     /// Bytes by the cells they lie in, in the column of the request's start.
     pub read_bytes: Vec<u64>,
+    /// As `read_bytes`, of writes.
     pub write_bytes: Vec<u64>,
 }
 

@@ -28,6 +28,7 @@ macro_rules! benchmarks {
             /// Every benchmark's name, in the order of `docs/workloads.md`.
             pub const NAMES: &'static [&'static str] = &[$(<$kind as Described>::NAME),+];
 
+            /// What stands before the colon of the text form.
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => <$kind as Described>::NAME),+ }

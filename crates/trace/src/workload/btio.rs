@@ -50,17 +50,18 @@ words! {
     BtioSubtype { Simple = "simple", Full = "full" }
 }
 
+/// BT-IO of the NAS Parallel Benchmarks; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Btio {
-    pub class: BtioClass,
-    pub subtype: BtioSubtype,
-    pub time_steps: Option<u32>,
-    pub write_interval: u32,
+    pub(super) class: BtioClass,
+    pub(super) subtype: BtioSubtype,
+    pub(super) time_steps: Option<u32>,
+    pub(super) write_interval: u32,
     /// Between two outputs.
-    pub compute: Duration,
-    pub buffer: ByteCount,
-    pub op: Passes,
-    pub run: Run,
+    pub(super) compute: Duration,
+    pub(super) buffer: ByteCount,
+    pub(super) op: Passes,
+    pub(super) run: Run,
 }
 
 impl Default for Btio {

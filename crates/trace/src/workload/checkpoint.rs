@@ -8,17 +8,18 @@ use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
 use std::time::Duration;
 use stripewise_layout::{ByteCount, Direction, FileOffset};
 
+/// Checkpoints of a simulation; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
-    pub checkpoints: u32,
+    pub(super) checkpoints: u32,
     /// Of each process.
-    pub state: ByteCount,
-    pub transfer: ByteCount,
-    pub compute: Duration,
-    pub keep: u32,
-    pub file_per_process: bool,
-    pub restart: bool,
-    pub run: Run,
+    pub(super) state: ByteCount,
+    pub(super) transfer: ByteCount,
+    pub(super) compute: Duration,
+    pub(super) keep: u32,
+    pub(super) file_per_process: bool,
+    pub(super) restart: bool,
+    pub(super) run: Run,
 }
 
 impl Default for Checkpoint {

@@ -14,19 +14,20 @@ use super::{WorkloadError, largest_file};
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
 use stripewise_layout::FileOffset;
 
+/// Output of an adaptive mesh; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chombo {
-    pub levels: u32,
+    pub(super) levels: u32,
     /// On the coarsest level.
-    pub boxes: u64,
+    pub(super) boxes: u64,
     /// Boxes of a level for each of the next coarser one.
-    pub growth: f64,
+    pub(super) growth: f64,
     /// Cells along a side.
-    pub max_box: u64,
-    pub block_factor: u64,
-    pub components: u64,
-    pub op: Passes,
-    pub run: Run,
+    pub(super) max_box: u64,
+    pub(super) block_factor: u64,
+    pub(super) components: u64,
+    pub(super) op: Passes,
+    pub(super) run: Run,
 }
 
 impl Default for Chombo {

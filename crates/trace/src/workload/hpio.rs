@@ -30,17 +30,18 @@ words! {
     }
 }
 
+/// HPIO; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hpio {
     /// Of each process.
-    pub region_count: u64,
-    pub region_size: ByteCount,
-    pub region_spacing: ByteCount,
-    pub noncontig: Noncontig,
-    pub method: IoMethod,
-    pub buffer: ByteCount,
-    pub op: Passes,
-    pub run: Run,
+    pub(super) region_count: u64,
+    pub(super) region_size: ByteCount,
+    pub(super) region_spacing: ByteCount,
+    pub(super) noncontig: Noncontig,
+    pub(super) method: IoMethod,
+    pub(super) buffer: ByteCount,
+    pub(super) op: Passes,
+    pub(super) run: Run,
 }
 
 impl Default for Hpio {

@@ -46,26 +46,26 @@ words! {
 /// IOR and its modification with Zipf's law.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ior {
-    pub pattern: IorPattern,
+    pub(super) pattern: IorPattern,
     /// Zipf's exponent.
-    pub a: f64,
+    pub(super) a: f64,
     /// The unit of popularity.
-    pub region: ByteCount,
+    pub(super) region: ByteCount,
     /// Phases in each of which other regions are popular.
-    pub phases: u32,
+    pub(super) phases: u32,
     /// All files together.
-    pub size: Option<ByteCount>,
-    pub block: Option<ByteCount>,
-    pub segments: Option<u64>,
-    pub transfer: ByteCount,
+    pub(super) size: Option<ByteCount>,
+    pub(super) block: Option<ByteCount>,
+    pub(super) segments: Option<u64>,
+    pub(super) transfer: ByteCount,
     /// Of each process in each pass and phase.
-    pub requests: Option<u64>,
-    pub file_per_process: bool,
-    pub reorder: bool,
-    pub op: IorOperation,
+    pub(super) requests: Option<u64>,
+    pub(super) file_per_process: bool,
+    pub(super) reorder: bool,
+    pub(super) op: IorOperation,
     /// Share of reads of [`IorOperation::Mixed`].
-    pub reads: f64,
-    pub run: Run,
+    pub(super) reads: f64,
+    pub(super) run: Run,
 }
 
 impl Default for Ior {

@@ -11,17 +11,18 @@ use super::{WorkloadError, largest_file};
 use crate::program::{FileShape, IoRequest, Program, Step};
 use stripewise_layout::ByteCount;
 
+/// mpi-io-test of PVFS; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MpiIoTest {
-    pub block: ByteCount,
-    pub iterations: Option<u32>,
-    pub size: Option<ByteCount>,
+    pub(super) block: ByteCount,
+    pub(super) iterations: Option<u32>,
+    pub(super) size: Option<ByteCount>,
     /// Before the first block.
-    pub offset: ByteCount,
+    pub(super) offset: ByteCount,
     /// Before each iteration.
-    pub barrier: bool,
-    pub op: Passes,
-    pub run: Run,
+    pub(super) barrier: bool,
+    pub(super) op: Passes,
+    pub(super) run: Run,
 }
 
 impl Default for MpiIoTest {

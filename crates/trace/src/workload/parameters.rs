@@ -161,7 +161,7 @@ macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+        pub(super) enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $crate::workload::parameters::Value for $name {
             fn read(text: &str) -> Result<Self, String> {
@@ -181,16 +181,60 @@ pub(super) use words;
 /// A text that names no benchmark.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseBenchmarkError {
+    /// What stands before the colon is no benchmark's name.
     #[error("`{name}` is not a benchmark; known: {known}")]
-    Benchmark { name: String, known: String },
+    Benchmark {
+        /// The text before the colon.
+        name: String,
+        /// The names of all benchmarks.
+        known: String,
+    },
+    /// A part between commas has no equals sign.
     #[error("{benchmark}: `{part}` is not key=value; known keys: {known}")]
-    Form { benchmark: &'static str, part: String, known: String },
+    Form {
+        /// Name of the benchmark.
+        benchmark: &'static str,
+        /// The part as it stands.
+        part: String,
+        /// The benchmark's keys.
+        known: String,
+    },
+    /// The benchmark has no such parameter.
     #[error("{benchmark}: `{key}` (= {value}) is not one of its parameters; known: {known}")]
-    Key { benchmark: &'static str, key: String, value: String, known: String },
+    Key {
+        /// Name of the benchmark.
+        benchmark: &'static str,
+        /// The key as it stands.
+        key: String,
+        /// What was to be its value.
+        value: String,
+        /// The benchmark's keys.
+        known: String,
+    },
+    /// The parameter cannot have that value.
     #[error("{benchmark}: {key}={value}: want {want} (keys of {benchmark}: {known})")]
-    Value { benchmark: &'static str, key: &'static str, value: String, want: String, known: String },
+    Value {
+        /// Name of the benchmark.
+        benchmark: &'static str,
+        /// The parameter's key.
+        key: &'static str,
+        /// The value as it stands.
+        value: String,
+        /// What it may be, to follow "want".
+        want: String,
+        /// The benchmark's keys.
+        known: String,
+    },
+    /// A parameter is given a second time.
     #[error("{benchmark}: {key} is given twice, the second time as {value}; give it once")]
-    Twice { benchmark: &'static str, key: &'static str, value: String },
+    Twice {
+        /// Name of the benchmark.
+        benchmark: &'static str,
+        /// The parameter's key.
+        key: &'static str,
+        /// The second value.
+        value: String,
+    },
 }
 
 fn known<B>(table: &[Parameter<B>]) -> String {

@@ -10,7 +10,12 @@ use stripewise_layout::{ByteCount, Direction, FileOffset};
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pattern {
     /// Regions by Zipf's law with that exponent, the place within a region uniform and aligned to the request.
-    Zipf { exponent: f64, region_size: ByteCount },
+    Zipf {
+        /// a of the weights 1 / (k + 1)^a: 0 (uniform) to 100; 0.8 in H2DP.
+        exponent: f64,
+        /// The unit of popularity; at most the file's size.
+        region_size: ByteCount,
+    },
     /// Every rank goes through its own contiguous share of the file, again from its start when through (IOR "segmented").
     Sequential,
     /// Request i of rank r is request i x ranks + r of the file, again from the file's start when through (IOR "interleaved").
@@ -20,19 +25,28 @@ pub enum Pattern {
 /// A synthetic program on one shared file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
+    /// Where requests lie.
     pub pattern: Pattern,
+    /// Size of the shared file.
     pub file_size: ByteCount,
+    /// Bytes of every request, more than 0.
     pub request_size: ByteCount,
+    /// Whether all read or all write.
     pub direction: Direction,
+    /// Processes, at least 1.
     pub ranks: u32,
+    /// Requests that each rank makes.
     pub requests_per_rank: u64,
+    /// Of the order of regions and of all draws.
     pub seed: u64,
 }
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
+    /// First byte of the file.
     pub offset: FileOffset,
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -99,6 +113,7 @@ impl Workload {
 }
 
 impl Generator {
+    /// What the tables were made from.
     #[must_use]
     pub fn workload(&self) -> &Workload {
         &self.workload

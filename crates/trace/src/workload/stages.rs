@@ -35,18 +35,18 @@ impl Passes {
 
 /// What all benchmarks have.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Run {
-    pub processes: u32,
+pub(super) struct Run {
+    pub(super) processes: u32,
     /// Client nodes; the processes are spread over them in blocks. None: 8, or as many as processes.
-    pub nodes: Option<u32>,
-    pub repetitions: u32,
+    pub(super) nodes: Option<u32>,
+    pub(super) repetitions: u32,
     /// Computing after each request.
-    pub think: Duration,
+    pub(super) think: Duration,
     /// Every think time is changed by up to this share of it, upward or downward.
-    pub jitter: f64,
-    pub seed: u64,
+    pub(super) jitter: f64,
+    pub(super) seed: u64,
     /// The path of the file; with a file per process its number follows.
-    pub file: String,
+    pub(super) file: String,
 }
 
 impl Default for Run {

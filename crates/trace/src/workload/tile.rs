@@ -20,24 +20,25 @@ words! {
     }
 }
 
+/// MPI-Tile-IO; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TileIo {
-    pub nr_tiles_x: u32,
-    pub nr_tiles_y: u32,
+    pub(super) nr_tiles_x: u32,
+    pub(super) nr_tiles_y: u32,
     /// Elements.
-    pub sz_tile_x: u64,
-    pub sz_tile_y: u64,
-    pub sz_element: ByteCount,
+    pub(super) sz_tile_x: u64,
+    pub(super) sz_tile_y: u64,
+    pub(super) sz_element: ByteCount,
     /// Elements that a tile shares with its neighbour.
-    pub overlap_x: u64,
-    pub overlap_y: u64,
-    pub header_bytes: ByteCount,
-    pub method: TileMethod,
-    pub sieve_buffer: ByteCount,
-    pub buffer: ByteCount,
-    pub op: Passes,
+    pub(super) overlap_x: u64,
+    pub(super) overlap_y: u64,
+    pub(super) header_bytes: ByteCount,
+    pub(super) method: TileMethod,
+    pub(super) sieve_buffer: ByteCount,
+    pub(super) buffer: ByteCount,
+    pub(super) op: Passes,
     /// Its number of processes is that of the tiles.
-    pub run: Run,
+    pub(super) run: Run,
 }
 
 /// ROMIO's default of `ind_rd_buffer_size`.
