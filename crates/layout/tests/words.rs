@@ -1,0 +1,315 @@
+//! Identifiers, messages and documents use the field's words. `REPLACED` lists the words that they replace.
+//!
+//! - *Identifiers* are the names in `crates/*/src` outside of comments, strings and tests. They are compared word by word, so `room` is found in
+//!   `ssd_room` and in `RoomLeft`.
+//! - *Messages* are the string literals of the same files, without what stands in `{}`. A name with `_` or `-`, as the key `fragment_room` or the
+//!   option `--ssd-room`, is one word, so public names are not found.
+//! - *Documents* are the Markdown files and the help text of all commands, compared as messages are.
+//!
+//! `words.txt` lists the occurrences that are left, by file and with a reason. The test fails when there are more than that list says, and names file,
+//! line and replacement. Occurrences that move from file to file are no error. After words were replaced,
+//! `STRIPEWISE_UPDATE_WORDS=1 cargo test --workspace --test words` writes the list again with the counts of now; reasons stay.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Group, TokenStream, TokenTree};
+
+/// Words, and what stands in their place.
+struct Replaced {
+    /// In identifiers: a word, or in capitals a word of constants only.
+    identifiers: &'static [&'static str],
+    /// In messages and documents: a word, or several in a row.
+    texts: &'static [&'static str],
+    instead: &'static str,
+}
+
+const REPLACED: [Replaced; 13] = [
+    Replaced {
+        identifiers: &["room", "rooms", "roomy"],
+        texts: &["room", "rooms"],
+        instead: "capacity, free space (the room of a thing: reserved space)",
+    },
+    Replaced {
+        identifiers: &["cut", "cuts", "cutting"],
+        texts: &["cut", "cuts", "cutting"],
+        instead: "truncate, split",
+    },
+    Replaced {
+        identifiers: &["beside"],
+        texts: &["beside", "besides"],
+        instead: "alongside, next to; a noun such as FragmentContext",
+    },
+    Replaced { identifiers: &["leavings"], texts: &["leavings"], instead: "orphans" },
+    Replaced { identifiers: &["doubtful", "doubt"], texts: &["doubtful"], instead: "recheck" },
+    Replaced { identifiers: &["going"], texts: &[], instead: "active, ActiveMove" },
+    Replaced { identifiers: &["overcome"], texts: &["overcome"], instead: "resolve" },
+    Replaced { identifiers: &["obstacle", "obstacles"], texts: &[], instead: "reason, RetryReason" },
+    Replaced { identifiers: &["anew"], texts: &["anew"], instead: "reset, again, a new one" },
+    Replaced { identifiers: &["MOST", "LEAST"], texts: &[], instead: "MAX, MIN" },
+    Replaced {
+        identifiers: &["tell", "tells", "told", "telling"],
+        texts: &["tell", "tells", "told", "telling"],
+        instead: "report, return, say",
+    },
+    Replaced { identifiers: &["look", "looks", "looked", "looking"], texts: &[], instead: "lookup, check, read" },
+    Replaced {
+        identifiers: &[],
+        texts: &["further copy", "further copies", "more copy", "more copies"],
+        instead: "replica, replicas",
+    },
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Identifier,
+    Message,
+    Document,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Identifier, Kind::Message, Kind::Document];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Identifier => "identifier",
+            Kind::Message => "message",
+            Kind::Document => "document",
+        }
+    }
+}
+
+/// Kind, word, and file relative to the repository.
+type Place = (Kind, &'static str, String);
+
+/// The lines at which each word stands in each file.
+type Found = BTreeMap<Place, Vec<usize>>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, extension, found);
+        } else if path.extension().is_some_and(|found| found == extension) && !path.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The words of an identifier, as they are written: `SSD_ROOM` and `ssdRoom` have two each.
+fn words_of(identifier: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut is_after_lower = false;
+    for letter in identifier.chars() {
+        if letter == '_' || (letter.is_uppercase() && is_after_lower) {
+            words.push(String::new());
+        }
+        if letter != '_' {
+            words.last_mut().unwrap().push(letter);
+        }
+        is_after_lower = letter.is_lowercase();
+    }
+    words
+}
+
+fn note_identifier(identifier: &str, mut note: impl FnMut(&'static str)) {
+    for word in words_of(identifier) {
+        let is_meant = |old: &&&str| match old.chars().all(char::is_uppercase) {
+            true => word == ***old,
+            false => word.to_lowercase() == ***old,
+        };
+        let old = REPLACED.iter().flat_map(|replaced| replaced.identifiers).find(is_meant);
+        old.into_iter().for_each(|old| note(old));
+    }
+}
+
+/// Notes every replaced word of a text, with the number of its line from 0 on.
+fn note_text(text: &str, mut note: impl FnMut(&'static str, usize)) {
+    for (line, text) in text.lines().enumerate() {
+        let is_between = |letter: char| !(letter.is_alphanumeric() || matches!(letter, '_' | '-' | '\''));
+        let words: Vec<String> =
+            text.split(is_between).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+        for old in REPLACED.iter().flat_map(|replaced| replaced.texts) {
+            let phrase: Vec<&str> = old.split(' ').collect();
+            let times = words.windows(phrase.len()).filter(|window| **window == phrase[..]).count();
+            (0..times).for_each(|_| note(old, line));
+        }
+    }
+}
+
+/// A message without its placeholders.
+fn without_placeholders(literal: &str) -> String {
+    let mut depth = 0_usize;
+    let mut kept = String::new();
+    for letter in literal.chars() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => kept.push(letter),
+            _ => {}
+        }
+    }
+    kept
+}
+
+/// Whether the group is that of a documentation comment.
+fn is_doc(group: &Group) -> bool {
+    group.stream().into_iter().next().is_some_and(|first| first.to_string() == "doc")
+}
+
+fn is_cfg_test(group: &Group) -> bool {
+    group.stream().to_string().replace(' ', "") == "cfg(test)"
+}
+
+/// Notes identifiers and string literals; passes over documentation, and over the item after `#[cfg(test)]`.
+fn note_tokens(tokens: TokenStream, note: &mut impl FnMut(Kind, &'static str, usize)) {
+    let mut is_test = false;
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) if is_cfg_test(&group) => is_test = true,
+            TokenTree::Group(group) if is_test => is_test = group.delimiter() != proc_macro2::Delimiter::Brace,
+            TokenTree::Group(group) if is_doc(&group) => {}
+            TokenTree::Group(group) => note_tokens(group.stream(), note),
+            TokenTree::Punct(punct) => is_test &= punct.as_char() != ';',
+            _ if is_test => {}
+            TokenTree::Ident(identifier) => {
+                let line = identifier.span().start().line;
+                note_identifier(&identifier.to_string(), |old| note(Kind::Identifier, old, line));
+            }
+            TokenTree::Literal(literal) => {
+                let line = literal.span().start().line;
+                let text = literal.to_string();
+                if text.starts_with(['"', 'r']) {
+                    note_text(&without_placeholders(&text), |old, below| note(Kind::Message, old, line + below));
+                }
+            }
+        }
+    }
+}
+
+fn find() -> Found {
+    let mut found = Found::new();
+    let root = root();
+    let mut sources = Vec::new();
+    for package in std::fs::read_dir(root.join("crates")).unwrap() {
+        files_below(&package.unwrap().path().join("src"), "rs", &mut sources);
+    }
+    let relative = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    for source in &sources {
+        let text = std::fs::read_to_string(source).unwrap();
+        let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        note_tokens(tokens, &mut |kind, old, line| {
+            found.entry((kind, old, relative(source))).or_default().push(line);
+        });
+    }
+    let mut documents = vec![root.join("crates/cli/tests/help.txt")];
+    files_below(&root.join("docs"), "md", &mut documents);
+    let top = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path());
+    documents.extend(top.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    for document in documents.iter().filter(|path| path.exists()) {
+        let text = std::fs::read_to_string(document).unwrap();
+        note_text(&text, |old, line| {
+            found.entry((Kind::Document, old, relative(document))).or_default().push(line + 1);
+        });
+    }
+    found
+}
+
+/// What `words.txt` allows: how many, and why.
+fn allowed() -> BTreeMap<Place, (usize, String)> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/words.txt")).unwrap();
+    let known: Vec<&'static str> =
+        REPLACED.iter().flat_map(|replaced| replaced.identifiers.iter().chain(replaced.texts)).copied().collect();
+    let mut allowed = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let cells: Vec<&str> = line.splitn(5, " | ").collect();
+        let [kind, word, file, count, reason] = cells[..] else { panic!("words.txt: no five columns: {line}") };
+        let kind = *Kind::ALL.iter().find(|known| known.name() == kind).expect("a kind");
+        // A word that is no longer replaced allows nothing.
+        if let Some(word) = known.iter().find(|known| **known == word) {
+            allowed.insert((kind, *word, file.to_owned()), (count.parse().unwrap(), reason.to_owned()));
+        }
+    }
+    allowed
+}
+
+fn instead_of(word: &str) -> &'static str {
+    let replaced =
+        REPLACED.iter().find(|replaced| replaced.identifiers.iter().chain(replaced.texts).any(|old| *old == word));
+    replaced.map_or("", |replaced| replaced.instead)
+}
+
+fn write_list(found: &Found) {
+    let allowed = allowed();
+    let mut text = "# Replaced words that are left: kind | word | file | how many | reason. See words.rs.\n".to_owned();
+    for (place, lines) in found {
+        let reason = allowed.get(place).map_or("not replaced yet", |(_, reason)| reason);
+        let (kind, word, file) = place;
+        writeln!(text, "{} | {word} | {file} | {} | {reason}", kind.name(), lines.len()).unwrap();
+    }
+    std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/words.txt"), text).unwrap();
+}
+
+#[test]
+fn replaced_words_do_not_come_back() {
+    let found = find();
+    if std::env::var_os("STRIPEWISE_UPDATE_WORDS").is_some() {
+        return write_list(&found);
+    }
+    let allowed = allowed();
+    let mut totals: BTreeMap<(Kind, &str), (usize, usize)> = BTreeMap::new();
+    for ((kind, word, _), lines) in &found {
+        totals.entry((*kind, word)).or_default().0 += lines.len();
+    }
+    for ((kind, word, _), (count, _)) in &allowed {
+        totals.entry((*kind, word)).or_default().1 += count;
+    }
+    let mut wrong = String::new();
+    for ((kind, word), (now, listed)) in totals.into_iter().filter(|(_, (now, listed))| now > listed) {
+        writeln!(wrong, "{} `{word}`: {now} times, {listed} allowed; write: {}", kind.name(), instead_of(word))
+            .unwrap();
+        for (place, lines) in found.iter().filter(|((found, old, _), _)| *found == kind && *old == word) {
+            let count = allowed.get(place).map_or(0, |(count, _)| *count);
+            if lines.len() > count {
+                let at: Vec<String> = lines.iter().map(|line| format!("{}:{line}", place.2)).collect();
+                writeln!(wrong, "  {count} of these {}: {}", lines.len(), at.join(" ")).unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "replaced words (crates/layout/tests/words.txt lists those allowed):\n{wrong}");
+}
+
+#[test]
+fn replaced_words_are_found_wherever_they_stand() {
+    let source = r#"
+        /// No room in a comment, // nor here.
+        fn ssd_room(RoomLeft: u8) { println!("no room: {room} in `fragment_room`, or --ssd-room, made
+            anew"); }
+        const MOST_FILES: u8 = 1; // room
+        let almost = mushroom;
+        #[cfg(test)]
+        mod tests { fn a_table_is_made_anew() { "told" } }
+        #[cfg(test)]
+        mod beside;
+        fn leavings() {}
+    "#;
+    let mut noted = Vec::new();
+    note_tokens(source.parse().unwrap(), &mut |kind, old, line| noted.push((kind.name(), old, line)));
+    let expected = [
+        ("identifier", "room", 3),
+        ("identifier", "room", 3),
+        ("message", "room", 3),
+        ("message", "anew", 4),
+        ("identifier", "MOST", 5),
+        ("identifier", "leavings", 11),
+    ];
+    assert_eq!(noted, expected);
+    let mut lines = Vec::new();
+    note_text("Further copies of it.\nBeside\nthat, told a_file_is_made_anew", |old, line| lines.push((old, line)));
+    assert_eq!(lines, [("further copies", 0), ("beside", 1), ("told", 2)]);
+}
