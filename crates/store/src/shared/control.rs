@@ -77,10 +77,14 @@ pub const MAX_REPLICAS: usize = 3;
 const REPLICAS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 const LENGTH: usize = REPLICAS_AT + MAX_REGIONS as usize * MAX_REPLICAS * 8;
 
+/// How far the file is from its making to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
+    /// Its stub has no name yet; an open waits or fails.
     Making,
+    /// Open to everybody who may open its stub.
     Live,
+    /// Objects are freed, or belong to an ordinary file again: open the path anew.
     Gone,
 }
 
@@ -90,13 +94,21 @@ pub enum RegionState<'a> {
     /// Never placed: no object exists, all zeros.
     Absent,
     /// While it moves, this is where it lies until the move is published.
-    Placed { generation: Generation, view: StripeView<'a>, motion: Motion },
+    Placed {
+        /// Of the objects at the place; replicas have generations of their own.
+        generation: Generation,
+        /// Layout of the place, borrowed from the mapping.
+        view: StripeView<'a>,
+        /// Whether it moves, and whether there are replicas.
+        motion: Motion,
+    },
 }
 
 /// What the control block says of a file's fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum FragmentMode {
+    /// No sub-request goes to an SSD for being small.
     Off = 0,
     /// Whoever has a small sub-request asks the broker for the table.
     Wanted = 1,
@@ -109,28 +121,54 @@ pub enum FragmentMode {
 /// A truncation under way, for a successor of its broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Truncating {
+    /// Process slot of who asked for it.
     pub slot: ProcessSlot,
+    /// Which holder of that slot.
     pub incarnation: Incarnation,
+    /// The asker's number of it, by which a repetition is known ([`super::processes`]).
     pub number: u64,
+    /// The size to be.
     pub size_bytes: u64,
     /// The file is extended, and not held for that.
     pub only_extends: bool,
 }
 
+/// Why a control block cannot be used or take a layout in.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
+    /// Distinct layouts of a file fill the words that a block has for them.
     #[error(
         "the layouts of file {file} need more than {LAYOUT_WORDS} words; use fewer distinct layouts or larger regions"
     )]
-    LayoutsFull { file: FileId },
+    LayoutsFull {
+        /// The file.
+        file: FileId,
+    },
+    /// The region's number is [`MAX_REGIONS`] or more.
     #[error(
         "file {file} would need region {region}; a file has at most {MAX_REGIONS} regions (use a larger region size)"
     )]
-    TooManyRegions { file: FileId, region: RegionIndex },
+    TooManyRegions {
+        /// The file.
+        file: FileId,
+        /// The region asked for.
+        region: RegionIndex,
+    },
+    /// The descriptor's file has other magic bytes, or is the block of another file.
     #[error("not a control block of this file")]
     NotAControlBlock,
+    /// Another version of stripewise built the block; it is taken over when nobody uses it any
+    /// more.
     #[error("the control block of file {file} is of another version ({found}) of stripewise")]
-    OtherVersion { file: FileId, found: u8, boot: [u8; 16] },
+    OtherVersion {
+        /// The file.
+        file: FileId,
+        /// Version in the block's magic.
+        found: u8,
+        /// Boot of the host in which it was built.
+        boot: [u8; 16],
+    },
+    /// The kernel refused; `NOSPC`: the state directory is full.
     #[error("control block: {0}")]
     Os(#[from] rustix::io::Errno),
 }
@@ -143,6 +181,10 @@ pub struct ControlBlock {
 
 impl ControlBlock {
     /// Broker only: sizes an empty file and writes the header. The life is [`Life::Making`].
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Os`]; `NOSPC` when the state directory has no space for the header.
     pub fn build(descriptor: &OwnedFd, file: FileId, boot: [u8; 16], region_bytes: u64) -> Result<Self, ControlError> {
         let map = map::make(descriptor, LENGTH, LAYOUTS_AT)?;
         map.word(FILE_AT).store(file.0, Relaxed);
@@ -155,6 +197,11 @@ impl ControlBlock {
     }
 
     /// Maps an existing block; `writable` is the broker's.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::NotAControlBlock`], [`ControlError::OtherVersion`], or [`ControlError::Os`]
+    /// when it cannot be mapped.
     pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> Result<Self, ControlError> {
         let map = SharedMap::new(descriptor, LENGTH, writable)?;
         let (magic, expected) = (map.word(0).load(Acquire).to_le_bytes(), MAGIC.to_le_bytes());
@@ -169,6 +216,10 @@ impl ControlBlock {
     }
 
     /// The boot id in whatever once was a control block; it has stood at the same place from the first version on.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Os`] when it cannot be mapped, as `INVAL` when it is shorter than a block.
     pub fn boot_id_of_any(descriptor: impl AsFd) -> Result<[u8; 16], ControlError> {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? }.boot_id())
     }
@@ -218,6 +269,10 @@ impl ControlBlock {
 
     /// Broker only: clears the words of all regions from number `count` on, of which the mapping table knows none. What [`Self::find_damage`] has not
     /// looked at must not be believed when the file grows. Returns how many there were; `descriptor` is the block's file.
+    ///
+    /// # Errors
+    ///
+    /// The error of searching or reading `descriptor`; words that were found before it are cleared.
     pub fn clear_from(&self, descriptor: impl AsFd, count: u32) -> rustix::io::Result<u32> {
         let (mut at, mut cleared) = (Self::word_at(RegionIndex(count.min(MAX_REGIONS))) as u64, 0);
         let mut words = vec![0; 64 << 10];
@@ -245,6 +300,7 @@ impl ControlBlock {
         Ok(cleared)
     }
 
+    /// Boot of the host in which the block was built; it is valid in that one only.
     #[must_use]
     pub fn boot_id(&self) -> [u8; 16] {
         let mut boot = [0; 16];
@@ -253,11 +309,13 @@ impl ControlBlock {
         boot
     }
 
+    /// Bytes of a region of this file.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.map.word(REGION_BYTES_AT).load(Relaxed)
     }
 
+    /// Whether the file is being made, there, or gone.
     #[must_use]
     pub fn life(&self) -> Life {
         match self.map.half(LIFE_AT).load(SeqCst) {
@@ -267,6 +325,7 @@ impl ControlBlock {
         }
     }
 
+    /// Broker only.
     pub fn set_life(&self, life: Life) {
         self.map.half(LIFE_AT).store(life as u32, SeqCst);
     }
@@ -277,10 +336,12 @@ impl ControlBlock {
         self.map.half(GATE_AT).load(SeqCst) & 1 == 1
     }
 
+    /// Broker only: no I/O begins from here on; those under way are in the slots' lanes.
     pub fn shut_gate(&self) {
         self.map.half(GATE_AT).fetch_or(1, SeqCst);
     }
 
+    /// Broker only: I/O may begin again, and whoever waits on [`Self::gate_word`] is woken.
     pub fn open_gate(&self) {
         // The value changes with every opening, so that a waiter on it cannot miss one.
         let gate = self.map.half(GATE_AT);
@@ -339,6 +400,7 @@ impl ControlBlock {
         }
     }
 
+    /// Whether the file's small sub-requests go to SSDs, and whether there is a table of them.
     #[must_use]
     #[inline]
     pub fn fragments(&self) -> FragmentMode {
@@ -362,11 +424,13 @@ impl ControlBlock {
         self.map.half(FRAGMENTS_AT).store(mode as u32, SeqCst);
     }
 
+    /// The size that the mapping table has; the size itself is the extent's.
     #[must_use]
     pub fn durable_size_bytes(&self) -> u64 {
         self.map.word(DURABLE_SIZE_AT).load(Acquire)
     }
 
+    /// Broker only, after the transaction that made it durable.
     pub fn set_durable_size_bytes(&self, size: u64) {
         self.map.word(DURABLE_SIZE_AT).store(size, Release);
     }
@@ -462,6 +526,11 @@ impl ControlBlock {
     }
 
     /// Broker only: a placed region has these replicas, by their numbers, and no others. Not while it moves, but from the seal on.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::LayoutsFull`], or [`ControlError::Os`] with `NOSPC`; never after
+    /// [`Self::learn`] and [`Self::reserve_replicas`].
     pub fn show_replicas<'b>(
         &self,
         file: FileId,
@@ -494,6 +563,10 @@ impl ControlBlock {
     }
 
     /// Broker only: gives the replica words of a region room, so that [`Self::show_replicas`] with layouts that were learnt cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Os`]; `NOSPC` when the state directory is full.
     pub fn reserve_replicas(&self, region: RegionIndex) -> Result<(), ControlError> {
         let region = region.0.min(MAX_REGIONS - 1) as usize;
         Ok(self.map.reach(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS * 8)?)
@@ -525,6 +598,7 @@ impl ControlBlock {
         marking::seal(self.word(region), slot)
     }
 
+    /// A sealed region moves again, and its writers go on; false if it was not sealed in this slot.
     #[must_use]
     pub fn unseal(&self, region: RegionIndex, slot: u8) -> bool {
         let unsealed = marking::unseal(self.word(region), slot);
@@ -553,6 +627,11 @@ impl ControlBlock {
     }
 
     /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of room.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::TooManyRegions`], [`ControlError::LayoutsFull`], or [`ControlError::Os`]
+    /// with `NOSPC` when the state directory is full.
     pub fn learn(&self, file: FileId, region: RegionIndex, layout: &Layout) -> Result<(), ControlError> {
         if region.0 >= MAX_REGIONS {
             return Err(ControlError::TooManyRegions { file, region });
@@ -562,6 +641,10 @@ impl ControlBlock {
     }
 
     /// Broker only: publishes a placement whose objects exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::learn`]; none if that went well before.
     pub fn publish(
         &self,
         file: FileId,

@@ -28,6 +28,7 @@ const REGIONS_AT: usize = 4096;
 const MARKS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 const LENGTH: usize = MARKS_AT + MOVE_SLOTS as usize * MARK_WORDS * 8;
 
+/// A mapped extent.
 #[derive(Debug)]
 pub struct Extent {
     map: SharedMap,
@@ -35,6 +36,10 @@ pub struct Extent {
 
 impl Extent {
     /// Broker only. Regions are counted as never synced when `dirty_regions` says so (a rebuilt block counts all as dirty).
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd, size_bytes: u64, dirty_regions: u32) -> rustix::io::Result<Self> {
         let dirty_regions = dirty_regions.min(MAX_REGIONS);
         let map = map::make(descriptor, LENGTH, REGIONS_AT + dirty_regions as usize * 8)?;
@@ -46,6 +51,11 @@ impl Extent {
         Ok(Self { map })
     }
 
+    /// Maps an existing extent; `writable` is of those who may write the file.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is no extent of this version, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd, writable: bool) -> rustix::io::Result<Self> {
         let map = SharedMap::new(descriptor, LENGTH, writable)?;
         if map.word(0).load(Acquire) != MAGIC {
@@ -54,11 +64,13 @@ impl Extent {
         Ok(Self { map })
     }
 
+    /// Whether the mapping permits writes.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.map.is_writable()
     }
 
+    /// The logical size, as every process sees it at once.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.map.word(SIZE_AT).load(SeqCst)
@@ -88,17 +100,26 @@ impl Extent {
         self.map.word(MODIFIED_AT).store(modified.unwrap_or(0), Relaxed);
     }
 
+    /// The word by which writers with `O_APPEND` take turns ([`super::robust`]).
     #[must_use]
     pub fn append_lock(&self) -> &AtomicU64 {
         self.map.word(APPEND_AT)
     }
 
     /// Broker only, before the region is published: gives its counters room.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full.
     pub fn reserve(&self, region: RegionIndex) -> rustix::io::Result<()> {
         self.map.reach(Self::region_at(region), 8)
     }
 
     /// Broker only, before a region's move in this slot is published: gives its marks room.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full.
     pub fn reserve_marks(&self, slot: u8) -> rustix::io::Result<()> {
         self.map.reach(Self::marks_at(slot), MARK_WORDS * 8)
     }
@@ -127,6 +148,7 @@ impl Extent {
         self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
     }
 
+    /// Call after the data of a write was written, or failed.
     #[inline]
     pub fn end_write(&self, region: RegionIndex) {
         self.map.half(Self::region_at(region)).fetch_add(1, AcqRel);
@@ -143,6 +165,7 @@ impl Extent {
         (written != synced).then_some(written)
     }
 
+    /// What [`Self::unsynced`] returned as `written` is durable; an older number changes nothing.
     pub fn mark_synced(&self, region: RegionIndex, written: u32) {
         let synced = self.map.half(Self::region_at(region) + 4);
         let mut before = synced.load(Acquire);
@@ -162,6 +185,10 @@ impl Extent {
     }
 
     /// The size in an extent of whatever version; it has stood at the same place from the first on.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file never was an extent, otherwise the error of mapping it.
     pub fn size_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<u64> {
         let map = SharedMap::new(descriptor, REGIONS_AT, false)?;
         if map.word(0).load(Acquire).to_le_bytes()[..7] != MAGIC.to_le_bytes()[..7] {

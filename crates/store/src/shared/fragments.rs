@@ -54,14 +54,21 @@ const ONE_VERSION: u64 = 1 << 8;
 const VERSIONS: u64 = 0xff_ffff << 8;
 const ONE_OCCUPANCY: u64 = 1 << 32;
 
+/// What is in an entry's slot, and who may lead it out of that state; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
+    /// Nothing: the entry may be claimed.
     Empty = 0,
+    /// Being prepared by its owner.
     Claimed = 1,
+    /// Published and being filled; nobody reads it.
     Pending = 2,
+    /// The disk's bytes.
     Clean = 3,
+    /// Bytes newer than the disk's.
     Dirty = 4,
+    /// As dirty, while the broker writes them back.
     Flushing = 5,
 }
 
@@ -104,6 +111,7 @@ pub enum Class {
 }
 
 impl Class {
+    /// In the order of their numbers.
     pub const ALL: [Class; 2] = [Class::Fragment, Class::Random];
 
     fn of_bit(bit: u64) -> Self {
@@ -114,6 +122,7 @@ impl Class {
 /// A range of a region's object on one disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DiskRange {
+    /// The region whose object it is in.
     pub region: RegionIndex,
     /// Below 2^44.
     pub offset: ObjectOffset,
@@ -122,18 +131,21 @@ pub struct DiskRange {
 }
 
 impl DiskRange {
+    /// The first byte behind the range.
     #[must_use]
     #[inline]
     pub fn end(&self) -> u64 {
         self.offset.0 + self.length
     }
 
+    /// Whether both have a byte of one region in common.
     #[must_use]
     #[inline]
     pub fn overlaps(&self, other: &DiskRange) -> bool {
         self.region == other.region && self.offset.0 < other.end() && other.offset.0 < self.end()
     }
 
+    /// Whether every byte of `other` is in this range.
     #[must_use]
     #[inline]
     pub fn covers(&self, other: &DiskRange) -> bool {
@@ -152,8 +164,11 @@ pub struct Seen {
     word: u64,
     /// Before it was changed by who saw it.
     before: State,
+    /// What the entry's slot holds, or is to hold.
     pub range: DiskRange,
+    /// Number of the slot in its log.
     pub slot: u32,
+    /// Why it is there.
     pub class: Class,
 }
 
@@ -168,6 +183,7 @@ impl PartialEq for Seen {
 impl Eq for Seen {}
 
 impl Seen {
+    /// The entry's state when it was seen, or after it was changed by who holds this.
     #[must_use]
     #[inline]
     pub fn state(&self) -> State {
@@ -229,11 +245,13 @@ impl<'a, W: Word> Sets<'a, W> {
         Self { entries, free, slot_bytes }
     }
 
+    /// Entries, used or not.
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.len() / ENTRY_WORDS
     }
 
+    /// Length of a slot, a power of two.
     #[must_use]
     pub fn slot_bytes(&self) -> u64 {
         self.slot_bytes
@@ -396,10 +414,12 @@ impl<'a, W: Word> Sets<'a, W> {
         }
     }
 
+    /// The slot may be taken by anybody from here on.
     pub fn free_slot(&self, slot: u32) {
         self.free[slot as usize / 64].fetch_or(1 << (slot % 64));
     }
 
+    /// Slots that are granted and free.
     #[must_use]
     pub fn free_slots(&self) -> u32 {
         self.free.iter().map(|word| word.load().count_ones()).sum()
@@ -584,6 +604,7 @@ const NOTED: u64 = 1;
 const BEING_FLUSHED: u64 = 2;
 
 impl<W: Word> Dirtied<'_, W> {
+    /// To be called after an entry was made dirty and before its write returns.
     #[inline]
     pub fn note(&self) {
         if self.0.load() != NOTED {
@@ -591,6 +612,7 @@ impl<W: Word> Dirtied<'_, W> {
         }
     }
 
+    /// Whether a sync of the file has to flush first.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         self.0.load() != 0

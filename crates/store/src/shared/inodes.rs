@@ -28,6 +28,7 @@ const NEVER: u64 = 0;
 const GONE: u64 = 1;
 const FEWEST_PLACES: usize = 4096;
 
+/// The mapped table of stubs' inodes.
 #[derive(Debug)]
 pub struct Inodes {
     map: SharedMap,
@@ -46,6 +47,10 @@ fn hash((device, inode): (u64, u64)) -> u64 {
 
 impl Inodes {
     /// Broker only: an empty table, with room for `count` inodes and as many again.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(file: impl AsFd, count: usize) -> rustix::io::Result<Self> {
         let places = (count * 4).next_power_of_two().max(FEWEST_PLACES);
         let length = HEAD_BYTES + places * 8;
@@ -56,6 +61,10 @@ impl Inodes {
     }
 
     /// `INVAL`: the file is no such table.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` as said, otherwise the error of mapping it.
     pub fn open(file: impl AsFd, writable: bool) -> rustix::io::Result<Self> {
         let length = rustix::fs::fstat(&file)?.st_size as usize;
         if length < HEAD_BYTES {

@@ -15,6 +15,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Makes a file `length` bytes long and maps it for writing, with room for the first `allocated` bytes. `NOSPC`: there is no room for them.
+///
+/// # Errors
+///
+/// `NOSPC` as said, otherwise the error of sizing or mapping the file.
 pub fn make(file: impl AsFd, length: usize, allocated: usize) -> rustix::io::Result<SharedMap> {
     rustix::fs::ftruncate(&file, length as u64)?;
     match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, allocated as u64)) {
@@ -45,6 +49,10 @@ unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
     /// Maps the first `length` bytes of `file`; a shorter file is refused, since touching a mapping beyond its file's end kills the process.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is shorter than `length`, otherwise the error of mapping it.
     pub fn new(file: impl AsFd, length: usize, writable: bool) -> rustix::io::Result<Self> {
         if (rustix::fs::fstat(&file)?.st_size as u64) < length as u64 {
             return Err(Errno::INVAL);
@@ -60,6 +68,10 @@ impl SharedMap {
 
     /// Makes sure that `bytes` bytes at `offset` may be touched. In a writable mapping that gives them room; otherwise a page without room is all zeros,
     /// and stays so until somebody with a writable mapping reaches it. `NOSPC`: there is no room.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` as said, otherwise the kernel's error.
     #[inline]
     pub fn reach(&self, offset: usize, bytes: usize) -> rustix::io::Result<()> {
         for page in offset / self.page_bytes..(offset + bytes).div_ceil(self.page_bytes) {
@@ -98,6 +110,7 @@ impl SharedMap {
         Ok(())
     }
 
+    /// Whether the mapping permits writes.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable

@@ -28,11 +28,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// 64 bits that processes share. All operations but [`Word::peek`] are sequentially consistent.
 pub trait Word {
+    /// The present value.
     fn load(&self) -> u64;
     /// A load that decides nothing by itself.
     fn peek(&self) -> u64;
+    /// Sets the value.
     fn store(&self, value: u64);
+    /// Sets these bits too; returns the value before.
     fn fetch_or(&self, bits: u64) -> u64;
+    /// Sets the value; returns the one before.
     fn swap(&self, value: u64) -> u64;
     /// Replaces `current` by `new` if it stands there; says whether it did.
     fn compare_exchange(&self, current: u64, new: u64) -> bool;
@@ -96,6 +100,7 @@ pub fn occupy<W: Word>(lane: &W, what: u64) -> Option<u64> {
 /// What the state byte of a region word says of moving. Of an absent region too: it is still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Motion {
+    /// It does not move, and has no replicas.
     Still,
     /// Still, and there are replicas that equal the place: readers may choose, writers have the replicas forgotten first.
     Replicated,
@@ -106,6 +111,7 @@ pub enum Motion {
 }
 
 impl Motion {
+    /// What the state byte of `word` says; unknown bytes below 64 are still.
     #[must_use]
     #[inline]
     pub fn of(word: u64) -> Self {

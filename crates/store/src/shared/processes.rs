@@ -80,6 +80,8 @@ unsafe impl Sync for Claims {}
 // SAFETY: as above.
 unsafe impl Send for Claims {}
 
+/// Number of a process's place in the table, below [`MAX_PROCESSES`]; free for others once the
+/// process is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcessSlot(pub u16);
 
@@ -87,6 +89,7 @@ pub struct ProcessSlot(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Incarnation(pub u64);
 
+/// The mapped table of process slots.
 #[derive(Debug)]
 pub struct Processes {
     descriptor: OwnedFd,
@@ -98,11 +101,21 @@ pub struct Processes {
 
 impl Processes {
     /// Broker only: makes a new file, or gives one that a predecessor made what room it lacks.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: OwnedFd) -> rustix::io::Result<Self> {
         map::make(&descriptor, LENGTH, TABLE_LENGTH + loads::ROWS_AT)?;
         Self::open(descriptor)
     }
 
+    /// Maps a table that a broker has made. The descriptor must stay open as long as the process:
+    /// closing it drops the slots' locks.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open(descriptor: OwnedFd) -> rustix::io::Result<Self> {
         let found = rustix::fs::fstat(&descriptor)?;
         let has_loads = found.st_size >= LENGTH as i64;
@@ -163,6 +176,7 @@ impl Processes {
         }
     }
 
+    /// The table's descriptor, to be handed to clients.
     #[must_use]
     pub fn descriptor(&self) -> rustix::fd::BorrowedFd<'_> {
         self.descriptor.as_fd()

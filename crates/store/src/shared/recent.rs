@@ -34,7 +34,9 @@ pub const KEPT: u64 = ((RING_WORDS - FIRST_AT) / ENTRY_WORDS) as u64;
 /// One request, as it was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Noted {
+    /// Whether it read or wrote.
     pub direction: Direction,
+    /// First byte of the file.
     pub offset: FileOffset,
     /// Bytes that it moved.
     pub bytes: u32,
@@ -66,9 +68,11 @@ pub fn now_ms() -> u32 {
 
 /// A word of a ring. The model checker that goes through this code has words of its own.
 pub trait RingWord {
+    /// A load that decides nothing by itself.
     fn peek(&self) -> u64;
     /// What was stored before the value is seen with it.
     fn load(&self) -> u64;
+    /// A store that orders nothing.
     fn put(&self, value: u64);
     /// What is stored before is seen by whoever loads the value.
     fn publish(&self, value: u64);

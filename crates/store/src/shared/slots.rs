@@ -43,6 +43,7 @@ const RECENT_AT: usize = FORGOTTEN_AT + 4096;
 const LENGTH: usize = RECENT_AT + MAX_PROCESSES as usize * LANES * RING_WORDS * 8;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
 
+/// The mapped table of who has the file open and what is in flight.
 #[derive(Debug)]
 pub struct Slots {
     map: SharedMap,
@@ -51,8 +52,11 @@ pub struct Slots {
 /// What is in flight in one lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InFlight {
+    /// Whether it reads or writes.
     pub direction: Direction,
+    /// First region that it touches.
     pub first: RegionIndex,
+    /// Last region that it touches, at least `first`.
     pub last: RegionIndex,
 }
 
@@ -88,6 +92,7 @@ pub struct Occupied<'a> {
 }
 
 impl Occupied<'_> {
+    /// The I/O is over: the lane may be occupied again.
     #[inline]
     pub fn free(&self) {
         self.lane.store(self.free, Release);
@@ -103,26 +108,42 @@ impl Occupied<'_> {
 /// One use of a lane by a process, as it was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
+    /// Process slot of the lane.
     pub slot: ProcessSlot,
+    /// Which holder of that slot.
     pub incarnation: Incarnation,
     lane: usize,
     word: u64,
+    /// Direction and regions of the I/O.
     pub what: InFlight,
 }
 
 impl Slots {
     /// Broker only.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd) -> rustix::io::Result<Self> {
         let map = map::make(descriptor, LENGTH, ENTRY_BYTES)?;
         map.reach(FORGOTTEN_AT, 16)?;
         Ok(Self { map })
     }
 
+    /// Maps an existing table, to occupy lanes in it.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd) -> rustix::io::Result<Self> {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, true)? })
     }
 
     /// For one who only looks.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is too short, otherwise the error of mapping it.
     pub fn open_to_watch(descriptor: impl AsFd) -> rustix::io::Result<Self> {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
     }
@@ -149,6 +170,10 @@ impl Slots {
 
     /// Counts one more open by this process, clearing what an earlier holder of the slot left. Then check the life state again. `NOSPC`: the process
     /// cannot be counted, since the state directory is full.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` as said.
     pub fn add_user(&self, slot: ProcessSlot, incarnation: Incarnation) -> rustix::io::Result<()> {
         let entry = Self::entry(slot);
         self.map.reach(entry, ENTRY_BYTES)?;
@@ -247,6 +272,10 @@ impl Slots {
 
     /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on. Read, not mapped, so that
     /// entries that were never used get no room.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if the file is shorter than a table, otherwise the error of reading it.
     pub fn users_of_any_version(descriptor: impl AsFd) -> rustix::io::Result<Vec<(ProcessSlot, Incarnation)>> {
         let mut table = vec![0; FORGOTTEN_AT];
         let mut read = 0;

@@ -49,19 +49,29 @@ const NEWEST_RETURN_SHARE: f64 = 1.0 / 32.0;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Counter {
+    /// Reads that were served from the log.
     ReadHits,
+    /// Bytes of those reads.
     ReadHitBytes,
+    /// Writes that went to the log alone.
     WriteHits,
+    /// Bytes of those writes.
     WriteHitBytes,
+    /// Ranges that the broker copied in from the disk.
     CopiedIn,
+    /// Bytes that the broker wrote back to the disk.
     WrittenBackBytes,
     /// Then those of the second class.
     AdmittedFragments,
+    /// As `AdmittedFragments`, of [`Class::Random`].
     AdmittedRandom,
+    /// Sub-requests of [`Class::Fragment`] that stayed on the disk by their return.
     RefusedFragments,
+    /// As `RefusedFragments`, of [`Class::Random`].
     RefusedRandom,
 }
 
+/// The mapped hints of a file's fragments.
 #[derive(Debug)]
 pub struct Hints {
     map: SharedMap,
@@ -73,8 +83,11 @@ pub struct Hints {
 /// A range that was read from its disk and is worth a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Suggestion {
+    /// HServer that holds the range.
     pub disk: ServerId,
+    /// What is to be copied in.
     pub range: DiskRange,
+    /// Why it is worth a slot.
     pub class: Class,
 }
 
@@ -91,6 +104,10 @@ fn areas(servers: usize, table: &FragmentTable) -> (Box<[(usize, usize)]>, usize
 
 impl Hints {
     /// Broker only: for the logs of `table`.
+    ///
+    /// # Errors
+    ///
+    /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(descriptor: &OwnedFd, servers: usize, table: &FragmentTable) -> rustix::io::Result<Self> {
         let (ticks, length) = areas(servers, table);
         let map = map::make(descriptor, length, length)?;
@@ -99,6 +116,10 @@ impl Hints {
     }
 
     /// `INVAL`: these are no hints, or not those of such a table.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` as said, otherwise the error of mapping the file.
     pub fn open(descriptor: impl AsFd, servers: usize, table: &FragmentTable) -> rustix::io::Result<Self> {
         let (ticks, length) = areas(servers, table);
         let map = SharedMap::new(descriptor, length, true)?;
@@ -142,6 +163,7 @@ impl Hints {
         Self::number(self.disk_word(disk, SMALL_WRITE)) as u64
     }
 
+    /// The disk served a small write in `ns`; an eighth of it goes into the mean.
     pub fn note_small_write(&self, disk: ServerId, ns: u64) {
         let word = self.disk_word(disk, SMALL_WRITE);
         let before = Self::number(word);
@@ -172,10 +194,12 @@ impl Hints {
         is_admitted
     }
 
+    /// Adds `more` to a counter of the disk.
     pub fn count(&self, disk: ServerId, counter: Counter, more: u64) {
         self.disk_word(disk, COUNTERS + counter as usize * 8).fetch_add(more, Relaxed);
     }
 
+    /// A counter of the disk since the hints were built.
     #[must_use]
     pub fn counted(&self, disk: ServerId, counter: Counter) -> u64 {
         self.disk_word(disk, COUNTERS + counter as usize * 8).load(Relaxed)

@@ -52,7 +52,9 @@ const MAX_SERVERS: u64 = 1 << 16;
 /// A log that a table is built with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewLog {
+    /// SServer that holds the log's object.
     pub on: ServerId,
+    /// Of the log's object.
     pub generation: Generation,
     /// Most slots that the file may ever get here.
     pub slots: u32,
@@ -63,9 +65,11 @@ pub struct NewLog {
 pub struct Log<'a> {
     /// Server on which the log's object lies.
     pub on: ServerId,
+    /// Of the log's object.
     pub generation: Generation,
     /// Slots that the log may have at most.
     pub slots: u32,
+    /// Its entries and free slots.
     pub sets: Sets<'a, AtomicU64>,
 }
 
@@ -100,6 +104,7 @@ impl Place {
     }
 }
 
+/// The mapped table of a file's fragments.
 #[derive(Debug)]
 pub struct FragmentTable {
     map: SharedMap,
@@ -110,6 +115,11 @@ pub struct FragmentTable {
 
 impl FragmentTable {
     /// Broker only. `logs`: by server, `None` where it has no log.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if `slot_bytes` is no power of two or above 1 MiB, `NOSPC` when the state directory
+    /// is full, otherwise the error of sizing or mapping the file.
     pub fn build(
         descriptor: &OwnedFd,
         file: FileId,
@@ -153,6 +163,10 @@ impl FragmentTable {
     }
 
     /// Maps a table. `INVAL`: the file is none, or of another version or file, or damaged so that it cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` as said, otherwise the error of mapping it.
     pub fn open(descriptor: impl AsFd, file: FileId, writable: bool) -> rustix::io::Result<Self> {
         let length = rustix::fs::fstat(&descriptor)?.st_size as usize;
         if length < LOGS_AT {
@@ -174,6 +188,7 @@ impl FragmentTable {
         Ok(Self { places: places.collect::<Result<_, _>>()?, map, slot_bytes })
     }
 
+    /// Boot of the host in which the table was built; it is valid in that one only.
     #[must_use]
     pub fn boot_id(&self) -> [u8; 16] {
         let mut boot = [0; 16];
@@ -182,11 +197,13 @@ impl FragmentTable {
         boot
     }
 
+    /// Whether the mapping permits writes: those of who may write the managed file do.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.map.is_writable()
     }
 
+    /// Length of the slots of all its logs, a power of two up to 1 MiB.
     #[must_use]
     pub fn slot_bytes(&self) -> u64 {
         self.slot_bytes
