@@ -4,18 +4,19 @@ mod room;
 
 use crate::applied;
 use crate::context::Context;
-use crate::launch::signals::Interrupt;
+use crate::interrupt;
 use crate::ls::real;
-use crate::output::{Verdict, shown};
-use crate::progress::ByteProgress;
-use crate::shell::quoted_path;
-use crate::store::Store;
+use crate::output::Verdict;
 use crate::sync::{self, Synced};
-use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::Interrupt;
+use stripewise::Store;
+use stripewise::messages::shown;
+use stripewise::shell::quoted_path;
+use stripewise::table::Table;
 use stripewise_layout::Cluster;
 use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_planner::{Plan, PlannedFile};
@@ -71,10 +72,10 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
-    let cluster = context.cluster()?;
+    let cluster = context.session.cluster()?;
     // Before signals are noted only: a pipe may have nothing for long.
     let plan = Plan::load(&arguments.plan)?;
-    let interrupt = Interrupt::watch()?;
+    let interrupt = interrupt::watch()?;
     plan.check(&cluster, &arguments.plan)?;
     check_paths(&plan, &arguments.plan)?;
     if !plan.verdict.apply {
@@ -82,7 +83,7 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     }
     check_room(&plan)?;
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>>>()?;
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     room::check(&store, &plan.files, &mut steps)?;
     if arguments.dry_run {
         show(context, steps, 0, true)?;
@@ -207,7 +208,7 @@ fn bring_in(context: &Context, store: &Store, path: &Path, file: &PlannedFile, i
     placement.check(store.cluster.servers.len()).map_err(|what| anyhow::anyhow!("{}: {what}", path.display()))?;
     // Copying and verifying count each.
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let bar = ByteProgress::new(size * 2, &format!("placing {}", path.display()));
+    let bar = context.voice().bytes(size * 2, &format!("placing {}", path.display()));
     let progress = |done, _| bar.set(done);
     let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
     let moved = manage::apply(&store.client, path, placement, &moving)?;

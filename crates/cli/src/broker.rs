@@ -1,11 +1,11 @@
 //! `stripewise broker`: serve a cluster until told to stop.
 
 use crate::context::Context;
-use crate::launch::signals::Interrupt;
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::store::serve;
 use anyhow::Result;
 use clap::Args;
+use stripewise::store::serve;
 
 /// Serve the cluster until Ctrl-C, for programs that are not started by `stripewise run`
 ///
@@ -18,9 +18,9 @@ Example:
 pub(crate) struct BrokerArgs {}
 
 pub(crate) fn run(context: &Context, _arguments: BrokerArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let cluster = context.cluster()?;
-    let broker = serve(context, &cluster)?;
+    let interrupt = interrupt::watch()?;
+    let cluster = context.session.cluster()?;
+    let broker = serve(&context.session, &cluster)?;
     if broker.is_serving() {
         context.say(format_args!("serving {}", cluster.state.display()));
     } else {

@@ -10,7 +10,6 @@ mod measure;
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use directory::{DirectorySubject, Method};
@@ -24,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use stripewise::table::Table;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerId, ServerUrl};
 use stripewise_model::fit::{Fit, Sample, fit};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
@@ -339,8 +339,9 @@ fn name_of(value: impl Serialize) -> String {
 }
 
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
-    let cluster = context.cluster()?;
-    let output = arguments.output.clone().unwrap_or_else(|| context.cluster_path().with_file_name(PROFILE_FILE));
+    let cluster = context.session.cluster()?;
+    let output =
+        arguments.output.clone().unwrap_or_else(|| context.session.cluster_path().with_file_name(PROFILE_FILE));
     // Before minutes of measuring.
     let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     access(parent, Access::WRITE_OK)

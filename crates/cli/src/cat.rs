@@ -2,11 +2,11 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::store::Store;
-use crate::transfer::Reader;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
+use stripewise::Store;
+use stripewise::transfer::Reader;
 
 /// Write the bytes of files to standard output
 #[derive(Args, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct CatArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: CatArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     for path in &arguments.paths {
         let reader = Reader::open(&store, path)?;
         reader.each(|_, piece| context.bytes(piece))?;

@@ -1,11 +1,12 @@
 //! `stripewise check`: orphans, lost stubs, servers that are not there.
 
 use crate::context::Context;
-use crate::output::{Verdict, printable};
-use crate::store::Store;
+use crate::output::Verdict;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
+use stripewise::Store;
+use stripewise::messages::printable;
 use stripewise_broker::Broker;
 use stripewise_store::protocol::{Admin, Finding, Reply};
 
@@ -43,7 +44,7 @@ pub(crate) fn run(context: &Context, arguments: CheckArgs) -> Result<Verdict> {
     };
     // What no record of a new table names is looked at by a person before it is removed.
     let repair = arguments.repair && rebuilt.is_empty();
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let Reply::Findings { findings } = store.admin(Admin::Check { repair })? else {
         bail!("the broker answered a check with something else; use one version of stripewise");
     };
@@ -58,7 +59,7 @@ enum Table {
 
 /// Before any broker: none starts over a damaged table.
 fn check_table(context: &Context, repair: bool) -> Result<Table> {
-    let cluster = context.cluster()?;
+    let cluster = context.session.cluster()?;
     let damages = Broker::table_damages(&cluster)?;
     if damages.is_empty() {
         return Ok(Table::Whole);

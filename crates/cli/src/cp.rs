@@ -5,16 +5,17 @@
 
 mod target;
 
-use crate::context::{Context, absolute};
-use crate::launch::signals::Interrupt;
+use crate::context::Context;
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::progress::ByteProgress;
-use crate::store::Store;
-use crate::transfer::Reader;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::Interrupt;
+use stripewise::Store;
+use stripewise::paths::absolute;
+use stripewise::transfer::Reader;
 use target::{Kind, Target};
 
 /// Copy files in and out of management; mode and times are kept
@@ -59,8 +60,8 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     let into = arguments.destination.is_dir();
     if arguments.sources.len() > 1 && !into {
         bail!("{} is no directory; several files can only be copied into one", arguments.destination.display());
@@ -76,7 +77,7 @@ pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
             (_, true) => Some(Kind::Ordinary),
             _ => None,
         };
-        files.push(copy(&store, source, &absolute(&destination)?, wish, interrupt)?);
+        files.push(copy(context, &store, source, &absolute(&destination)?, wish, interrupt)?);
     }
     if context.json {
         context.object(&Shown { files })?;
@@ -84,14 +85,21 @@ pub(crate) fn run(context: &Context, arguments: CpArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-fn copy(store: &Store, from: &Path, to: &Path, wish: Option<Kind>, interrupt: Interrupt) -> Result<Copied> {
+fn copy(
+    context: &Context,
+    store: &Store,
+    from: &Path,
+    to: &Path,
+    wish: Option<Kind>,
+    interrupt: Interrupt,
+) -> Result<Copied> {
     let reader = Reader::open(store, from)?;
     if !reader.is_regular()? {
         bail!("{} is not a regular file; cp copies regular files only", from.display());
     }
     let attributes = reader.attributes()?;
     let mut target = Target::new(store, to, wish, attributes, reader.identity()?)?;
-    let progress = ByteProgress::new(reader.size_bytes()?, &format!("copying {}", from.display()));
+    let progress = context.voice().bytes(reader.size_bytes()?, &format!("copying {}", from.display()));
     reader.each_data(|offset, piece| {
         if interrupt.came() {
             bail!("stopped; {} is as it was", to.display());

@@ -25,12 +25,10 @@ mod reserve;
 pub(crate) mod socket;
 mod watch;
 
-use crate::context::{Context, Voice};
-use crate::launch::signals::Interrupt;
-use crate::moves::{list, totals};
-use crate::output::{Verdict, chain};
+use crate::context::Context;
+use crate::interrupt;
+use crate::output::Verdict;
 use crate::seconds;
-use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use follow::Follower;
@@ -43,6 +41,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use stripewise::Store;
+use stripewise::Voice;
+use stripewise::messages::chain;
+use stripewise::moves::{list, totals};
 use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_planner::{Online as Decay, PolicyName};
@@ -150,12 +152,12 @@ pub(crate) enum Windows {
 }
 
 pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let cluster = context.cluster()?;
+    let interrupt = interrupt::watch()?;
+    let cluster = context.session.cluster()?;
     let windows = arguments.options.windows;
     let settings = arguments.online.settings(context, &cluster, windows)?;
     let held = Held::take(context.voice(), &cluster)?;
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let guide = match (&arguments.plan, settings) {
         (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, context.voice())?)),
         (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
@@ -188,7 +190,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn take(voice: Voice, cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn take(voice: &Voice, cluster: &Cluster) -> Result<Self> {
         let taken = lock::DaemonLock::take(cluster)?;
         if let Some(process) = taken.died {
             voice.say(format_args!("the daemon before, process {process}, ended without a word; taking its place"));
@@ -246,7 +248,7 @@ impl Daemon {
         store: Store,
         mut guide: Guide,
         bandwidth: MigrateBandwidth,
-        voice: Voice,
+        voice: &Voice,
         metrics: Option<SocketAddr>,
     ) -> Result<Self> {
         let status = Arc::new(Mutex::new(Status::default()));
@@ -262,7 +264,7 @@ impl Daemon {
             guide,
             reserve: Reserve::default(),
             bandwidth,
-            voice,
+            voice: voice.clone(),
             status,
             wishes,
             since_ns,
@@ -286,11 +288,11 @@ impl Daemon {
             {
                 fault = Some(error);
             }
-            match self.guide.look(&self.store, self.voice) {
+            match self.guide.look(&self.store, &self.voice) {
                 Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
                 Err(error) => fault = Some(error),
             }
-            if let Err(error) = self.reserve.look(&self.store, self.voice, &self.guide) {
+            if let Err(error) = self.reserve.look(&self.store, &self.voice, &self.guide) {
                 fault = Some(error);
             }
             self.complain(fault.as_ref());
@@ -306,7 +308,7 @@ impl Daemon {
 
     /// Says a fault that goes on once.
     fn complain(&mut self, fault: Option<&anyhow::Error>) {
-        let Some(text) = fault.map(chain) else { return };
+        let Some(text) = fault.map(|fault| chain(fault.as_ref())) else { return };
         if self.complaint != text {
             self.voice.say(&text);
             self.complaint = text;
@@ -315,12 +317,12 @@ impl Daemon {
 
     fn fulfil(&mut self, wish: &Wish) {
         let fulfilled = match &wish.what {
-            Wished::Phase(name) => self.guide.mark(&self.store, self.voice, name),
+            Wished::Phase(name) => self.guide.mark(&self.store, &self.voice, name),
             Wished::Adopt => self.look_at_broker().map(|()| "adopted".to_owned()),
         };
         self.show();
         // Who asked may have gone.
-        let _ = wish.answer.send(fulfilled.map_err(|error| chain(&error)));
+        let _ = wish.answer.send(fulfilled.map_err(|error| chain(error.as_ref())));
     }
 
     /// Notes what is under way; where another broker answers than before, orders it again there.
@@ -334,7 +336,7 @@ impl Daemon {
             if let Some(why) = self.paused.clone().filter(|_| totals.paused.is_none()) {
                 self.store.done(Admin::ControlMoves(MoveControl::Pause { why }))?;
             }
-            self.guide.order_again(&self.store, self.voice)?;
+            self.guide.order_again(&self.store, &self.voice)?;
             for order in std::mem::take(&mut self.adopted) {
                 let region = order.first;
                 // The file may be gone; its other moves are not to suffer.
@@ -356,7 +358,7 @@ impl Daemon {
             let (_, moves) = list(&self.store, None)?;
             let is_own = |path: &str| self.guide.has(path);
             let others = moves.iter().filter(|status| !status.state.is_final() && !is_own(&status.path));
-            self.adopted.extend(others.filter_map(crate::moves::order_of));
+            self.adopted.extend(others.filter_map(stripewise::moves::order_of));
         }
         Ok(())
     }
@@ -395,7 +397,7 @@ fn handler(client: Client, cluster: Cluster, status: Arc<Mutex<Status>>, wishes:
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/metrics") => match metrics(&client, &cluster, &status) {
                 Ok(body) => Response { status: 200, content_type: metrics::CONTENT_TYPE, body },
-                Err(error) => Response::text(503, format!("{}\n", chain(&error))),
+                Err(error) => Response::text(503, format!("{}\n", chain(error.as_ref()))),
             },
             ("GET", "/online") => match status.online.as_ref().map(serde_json::to_string) {
                 Some(Ok(body)) => Response { status: 200, content_type: "application/json", body },

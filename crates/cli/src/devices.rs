@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::table::Table;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use stripewise::table::Table;
 use stripewise_device::{DEVICES, DISKS, DRIVES, DiskSpec, FlashSpec, LINKS, Service};
 use stripewise_layout::Direction;
 use stripewise_layout::figures::bytes;

@@ -1,15 +1,17 @@
 //! `stripewise drain`: empty a server while programs run.
 
-use crate::context::{Context, Voice};
-use crate::launch::signals::Interrupt;
-use crate::layouts;
-use crate::moves::{Batch, Outcome, Stayed, list, orders, room};
+use crate::context::Context;
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
+use stripewise::Interrupt;
+use stripewise::Store;
+use stripewise::Voice;
+use stripewise::layouts;
+use stripewise::moves::{Batch, Outcome, Stayed, list, orders, room};
 use stripewise_layout::figures::counted;
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, RegionInfo, WhichMoves};
@@ -48,8 +50,8 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: DrainArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     let (server, name) = (layouts::server(&arguments.server, &store.cluster)?, arguments.server);
     let before = store.drained()?.contains(&server);
     if arguments.undo {
@@ -97,11 +99,11 @@ pub(crate) fn run(context: &Context, arguments: DrainArgs) -> Result<Verdict> {
 }
 
 fn mark(store: &Store, server: ServerId, drained: bool) -> Result<()> {
-    store.done(Admin::Drain { server: server.0, drained })
+    Ok(store.done(Admin::Drain { server: server.0, drained })?)
 }
 
 /// What was moved off the server, round by round. An error: nothing was.
-fn empty(store: &Store, voice: Voice, server: ServerId, name: &str, interrupt: Interrupt) -> Result<Vec<Outcome>> {
+fn empty(store: &Store, voice: &Voice, server: ServerId, name: &str, interrupt: Interrupt) -> Result<Vec<Outcome>> {
     call_back(store, server)?;
     let drained = store.drained()?;
     let mut outcomes: Vec<Outcome> = Vec::new();

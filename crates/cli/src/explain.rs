@@ -6,7 +6,6 @@
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::plan::inputs::{Inputs, Selection};
-use crate::progress::Waiting;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -46,10 +45,10 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) fn run(context: &Context, arguments: ExplainArgs) -> Result<Verdict> {
     let plan = Plan::load(&arguments.plan)?;
-    let (cluster_path, cluster) = (context.cluster_path(), context.cluster()?);
+    let (cluster_path, cluster) = (context.session.cluster_path(), context.session.cluster()?);
     plan.check(&cluster, &arguments.plan)?;
     let wanted = arguments.region.as_deref().map(|text| region_of(text, &plan.files)).transpose()?;
-    let waiting = Waiting::start("reading the trace");
+    let waiting = context.waiting("reading the trace");
     let (traces, profile) = sources(&plan, &arguments)?;
     let window_s = plan.made_from.inputs.as_ref().map_or(DEFAULT_WINDOW_S, |inputs| inputs.window_s);
     let prefixes = plan.files.iter().map(|file| PathBuf::from(&file.path)).collect();

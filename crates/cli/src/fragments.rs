@@ -2,11 +2,11 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
+use stripewise::Store;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Admin, FragmentStatus, Reply};
 
@@ -77,17 +77,17 @@ pub(crate) fn fragments_of(store: &Store, file: FileId) -> Result<FileFragments>
 }
 
 pub(crate) fn run(context: &Context, arguments: FragmentsArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let wanted = arguments.switch.wanted();
     if wanted == Some(true) && !store.cluster.has_fragment_room() {
-        let path = context.cluster_path();
+        let path = context.session.cluster_path();
         bail!(
             "{} sets no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
             path.display()
         );
     }
     // All are looked at before the first is switched.
-    let opened = arguments.paths.iter().map(|path| store.managed(path, false)).collect::<Result<Vec<_>>>()?;
+    let opened = arguments.paths.iter().map(|path| store.managed(path, false)).collect::<Result<Vec<_>, _>>()?;
     let mut files = Vec::new();
     for managed in opened {
         let file = managed.striped.id();

@@ -3,19 +3,19 @@
 //! Everything is looked at first; then the state directory and the servers' markers are made, and the cluster file appears last
 //! and whole, so that an interrupted `init` leaves no cluster that looks complete.
 
-pub(crate) mod emulated;
 mod server;
 
-use crate::context::{Context, absolute};
+use crate::context::Context;
 use crate::output::Verdict;
-use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use emulated::EmulatedServers;
 use serde::Serialize;
 use server::NamedServer;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use stripewise::emulated::{self, EmulatedServers};
+use stripewise::paths::absolute;
+use stripewise::table::Table;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Server, output};
 use stripewise_store::server::directory;
@@ -54,7 +54,7 @@ pub(crate) struct InitArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: InitArgs) -> Result<Verdict> {
-    let path = absolute(&context.cluster_path())?;
+    let path = absolute(&context.session.cluster_path())?;
     let base = path.parent().unwrap_or(Path::new("/"));
     if path.symlink_metadata().is_ok() {
         bail!(

@@ -1,15 +1,15 @@
 //! Running a program under the preload library: its environment, its launcher, its signals, its exit status.
 
 pub(crate) mod mpi;
-pub(crate) mod signals;
 
-use crate::{doctor, scratch};
+use crate::doctor;
 use anyhow::{Context as _, Result, bail};
-use signals::Relay;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use stripewise::relay::Relay;
+use stripewise::scratch;
 use tempfile::TempDir;
 
 /// File name of the preload library.

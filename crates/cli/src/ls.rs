@@ -1,13 +1,14 @@
 //! `stripewise ls`: the managed files.
 
-use crate::context::{Context, absolute};
+use crate::context::Context;
 use crate::output::Verdict;
-use crate::store::Store;
-use crate::table::Table;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::Store;
+use stripewise::paths::absolute;
+use stripewise::table::Table;
 use stripewise_layout::FileId;
 use stripewise_layout::figures::bytes;
 
@@ -39,7 +40,7 @@ struct Listing {
 }
 
 pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let below = arguments.paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>>>()?;
     let wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
     let files: Vec<Listed> = store
@@ -88,6 +89,6 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
 pub(crate) fn real(path: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(path) {
         Ok(real) => Ok(real),
-        Err(_) => absolute(path),
+        Err(_) => Ok(absolute(path)?),
     }
 }

@@ -15,7 +15,6 @@ mod completions;
 mod context;
 mod cp;
 mod daemon;
-mod data_files;
 mod demo;
 mod devices;
 mod doctor;
@@ -23,18 +22,15 @@ mod drain;
 mod explain;
 mod fragments;
 mod init;
+mod interrupt;
 mod launch;
-mod layouts;
 mod ls;
 mod man;
 mod manage;
 mod migrate;
-mod moves;
 mod output;
-mod owner;
 mod phase;
 mod plan;
-mod programs;
 mod progress;
 mod rebalance;
 mod release;
@@ -45,22 +41,16 @@ mod rescue;
 mod restripe;
 mod rm;
 mod run;
-mod scratch;
 mod seconds;
-mod shell;
 mod simulate;
 mod stat;
-mod store;
 mod sync;
-mod table;
 mod trace;
-mod transfer;
 mod unmanage;
-mod waiting;
 
 use clap::Parser;
-use launch::signals::Interrupt;
 use std::process::ExitCode;
+use stripewise::messages;
 
 /// Under a limit of address space (`ulimit -v`), threads share one arena: glibc reserves 64 MiB for each that they have.
 #[cfg(target_env = "gnu")]
@@ -80,14 +70,14 @@ fn main() -> ExitCode {
     let cli = command::Cli::parse();
     let name = cli.command.name();
     let context = context::Context::new(cli.cluster, cli.json, name);
-    let owned = if cli.as_owner { owner::become_owner(&context) } else { Ok(()) };
+    let owned = if cli.as_owner { context.session.become_owner().map_err(Into::into) } else { Ok(()) };
     match owned.and_then(|()| cli.command.run(&context)).and_then(|verdict| context.flush().map(|()| verdict)) {
-        Ok(output::Verdict::Finding) => ExitCode::from(Interrupt::status().unwrap_or(1)),
+        Ok(output::Verdict::Finding) => ExitCode::from(interrupt::status().unwrap_or(1)),
         Ok(verdict) => verdict.into(),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("stripewise {name}: {}", output::message(&output::chain(&error)));
-            ExitCode::from(Interrupt::status().unwrap_or(2))
+            eprintln!("stripewise {name}: {}", messages::message(&messages::chain(error.as_ref())));
+            ExitCode::from(interrupt::status().unwrap_or(2))
         }
     }
 }

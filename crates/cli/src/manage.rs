@@ -1,14 +1,15 @@
 //! `stripewise manage`: directories whose new files become managed.
 
 use crate::context::Context;
-use crate::layouts;
-use crate::output::{Verdict, shown};
-use crate::store::Store;
-use crate::table::Table;
+use crate::output::Verdict;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::Store;
+use stripewise::layouts;
+use stripewise::messages::shown;
+use stripewise::table::Table;
 use stripewise_layout::{ByteCount, ServerClass};
 use stripewise_store::protocol::Admin;
 
@@ -55,7 +56,7 @@ pub(crate) struct Made {
 }
 
 pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let Some(directory) = &arguments.directory else {
         list(context, &store)?;
         return Ok(Verdict::Done);

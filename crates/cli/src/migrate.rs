@@ -3,17 +3,18 @@
 use crate::context::Context;
 use crate::daemon::online::{OnlineStatus, share};
 use crate::daemon::socket;
-use crate::launch::signals::Interrupt;
-use crate::moves::{list, state_words, tell_pause, totals};
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::progress::ByteProgress;
-use crate::store::Store;
-use crate::table::Table;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use stripewise::Interrupt;
+use stripewise::Store;
+use stripewise::moves::{list, state_words, tell_pause, totals};
+use stripewise::progress::Task;
+use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration};
 use stripewise_layout::{Cluster, Layout, ServerId};
 use stripewise_planner::layout_text;
@@ -116,8 +117,8 @@ struct MoveShown {
 }
 
 pub(crate) fn run(context: &Context, arguments: MigrateArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     match arguments.action {
         Action::Status => status(context, &store)?,
         Action::Wait => wait(context, &store, interrupt)?,
@@ -246,14 +247,14 @@ fn text_of(stripes: &[(u16, u32)], cluster: &Cluster) -> String {
 }
 
 fn wait(context: &Context, store: &Store, interrupt: Interrupt) -> Result<()> {
-    let (mut bar, mut pause_told): (Option<ByteProgress>, _) = (None, None);
+    let (mut bar, mut pause_told): (Option<Box<dyn Task>>, _) = (None, None);
     let before = totals(store)?;
     let mut now = before.clone();
     while now.queued + now.active > 0 && !interrupt.came() {
         tell_pause(&now, &mut pause_told, context.voice());
         // Later orders make the way longer; the bar is of what was there first.
         let all = before.left_bytes;
-        bar.get_or_insert_with(|| ByteProgress::new(all, "moving")).set(all.saturating_sub(now.left_bytes));
+        bar.get_or_insert_with(|| context.voice().bytes(all, "moving")).set(all.saturating_sub(now.left_bytes));
         std::thread::sleep(LOOK);
         now = totals(store)?;
     }

@@ -39,7 +39,7 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: PhaseArgs) -> Result<Verdict> {
-    let state = context.state()?;
+    let state = context.session.state()?;
     let path = format!("/phase/{}", arguments.name);
     let Some(response) = socket::ask(&state, "POST", &path) else {
         bail!(

@@ -2,18 +2,17 @@
 
 pub(crate) mod inputs;
 
-use crate::calibrate::PROFILE_FILE;
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::progress::Waiting;
 use crate::seconds;
-use crate::shell::quoted_path;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use inputs::{Inputs, Selection};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise::session::PROFILE_FILE;
+use stripewise::shell::quoted_path;
 use stripewise_layout::ByteCount;
 use stripewise_model::StripePair;
 use stripewise_planner::{
@@ -153,10 +152,10 @@ fn stripe_pair(text: &str) -> Result<StripePair, String> {
 }
 
 pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
-    let cluster_path = context.cluster_path();
-    let cluster = context.cluster()?;
+    let cluster_path = context.session.cluster_path();
+    let cluster = context.session.cluster()?;
     let profile_path = arguments.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
-    let waiting = Waiting::start("reading the trace");
+    let waiting = context.waiting("reading the trace");
     let selection =
         Selection { prefixes: arguments.files.clone(), least: arguments.least_size, window_s: arguments.window };
     let inputs = Inputs::read(&cluster, &cluster_path, &profile_path, &arguments.traces, &selection, arguments.strict)?;

@@ -1,66 +1,48 @@
-//! Signs of life for what takes longer than two seconds, on a terminal's standard error only.
+//! What operations report, for a person at a terminal: messages on standard error, and signs of life for what takes longer than two seconds.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use stripewise::messages;
+use stripewise::progress::{Amount, Progress, Task};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A bar over bytes; shows itself once two seconds have passed.
-pub(crate) struct ByteProgress {
-    bar: ProgressBar,
-    started: Instant,
+/// The terminal of a command, which speaks in its name.
+pub(crate) struct Terminal {
+    pub(crate) command: &'static str,
 }
 
-impl ByteProgress {
-    pub(crate) fn new(total_bytes: u64, what: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::hidden());
-        let style =
-            ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
-        bar.set_style(style.expect("the template is valid"));
-        bar.set_message(what.to_owned());
-        Self { bar, started: Instant::now() }
+impl Progress for Terminal {
+    fn say(&self, message: &str) {
+        let _ = writeln!(std::io::stderr(), "stripewise {}: {}", self.command, messages::message(message));
     }
 
-    pub(crate) fn set(&self, bytes: u64) {
-        if self.bar.is_hidden() && self.started.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+    fn begin(&self, what: &str, amount: Amount) -> Box<dyn Task> {
+        match amount {
+            Amount::Unknown => Box::new(Wheel::start(what)),
+            Amount::Bytes(total) => {
+                let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+                Box::new(Bar::new(total, style, what))
+            }
+            Amount::Cases => Box::new(Bar::new(0, "{msg} {bar:30} {pos} of {len} cases, {elapsed}", what)),
         }
-        self.bar.set_position(bytes);
     }
 }
 
-impl Drop for ByteProgress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// A bar over cases that several threads work through; shows itself once two seconds have passed.
-pub(crate) struct CaseProgress {
+/// Shows itself once two seconds have passed.
+struct Bar {
     bar: ProgressBar,
     started: Instant,
 }
 
-impl CaseProgress {
-    pub(crate) fn new(what: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len} cases, {elapsed}");
-        bar.set_style(style.expect("the template is valid"));
+impl Bar {
+    fn new(total: u64, style: &str, what: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));
         bar.set_message(what.to_owned());
         Self { bar, started: Instant::now() }
-    }
-
-    /// So many more cases will come.
-    pub(crate) fn expect(&self, cases: usize) {
-        self.bar.inc_length(cases as u64);
-        self.show();
-    }
-
-    pub(crate) fn one_done(&self) {
-        self.bar.inc(1);
-        self.show();
     }
 
     fn show(&self) {
@@ -70,20 +52,37 @@ impl CaseProgress {
     }
 }
 
-impl Drop for CaseProgress {
+impl Task for Bar {
+    fn set(&self, done: u64) {
+        self.show();
+        self.bar.set_position(done);
+    }
+
+    fn expect(&self, more: usize) {
+        self.bar.inc_length(more as u64);
+        self.show();
+    }
+
+    fn one_done(&self) {
+        self.bar.inc(1);
+        self.show();
+    }
+}
+
+impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A turning wheel beside `what`, from two seconds on until it is dropped.
-pub(crate) struct Waiting {
+/// A turning wheel, from two seconds on until it is dropped.
+struct Wheel {
     stop: Option<Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Waiting {
-    pub(crate) fn start(what: &str) -> Self {
+impl Wheel {
+    fn start(what: &str) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { stop: None, thread: None };
         }
@@ -102,7 +101,13 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Task for Wheel {
+    fn set(&self, _: u64) {}
+    fn expect(&self, _: usize) {}
+    fn one_done(&self) {}
+}
+
+impl Drop for Wheel {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -1,16 +1,16 @@
 //! `stripewise rebalance`: lay files over servers that were added.
 
 use crate::context::Context;
-use crate::launch::signals::Interrupt;
-use crate::layouts;
-use crate::moves::{Batch, Stayed, orders, placement_of, room};
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use stripewise::Store;
+use stripewise::layouts;
+use stripewise::moves::{Batch, Stayed, orders, placement_of, room};
 use stripewise_layout::figures::counted;
 use stripewise_layout::{Cluster, FileId, Layout, Placement, ServerClass, ServerId};
 use stripewise_planner::Plan;
@@ -47,8 +47,8 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: RebalanceArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     let files = store.files()?;
     let new = match &arguments.plan {
         Some(_) => BTreeSet::new(),
@@ -87,7 +87,8 @@ pub(crate) fn run(context: &Context, arguments: RebalanceArgs) -> Result<Verdict
         context.say(format_args!("{} moved{onto}", counted(outcome.moved, "region was", "regions were")));
     }
     context.flush()?;
-    checked.map(|()| Verdict::Done)
+    checked?;
+    Ok(Verdict::Done)
 }
 
 /// Prepares the directories of servers that were just added; those that are prepared stay as they are, those of others are refused.

@@ -1,14 +1,13 @@
 //! `stripewise release`: managed files become ordinary ones again.
 
 use crate::context::Context;
-use crate::launch::signals::Interrupt;
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::progress::ByteProgress;
-use crate::store::Store;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
+use stripewise::Store;
 use stripewise_layout::figures::bytes;
 use stripewise_store::manage::{self, Moving};
 
@@ -38,14 +37,13 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: ReleaseArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
-        let bar = ByteProgress::new(
-            store.managed(path, false)?.striped.size_bytes() * 2,
-            &format!("releasing {}", path.display()),
-        );
+        let bar = context
+            .voice()
+            .bytes(store.managed(path, false)?.striped.size_bytes() * 2, &format!("releasing {}", path.display()));
         let progress = |done, _| bar.set(done);
         let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
         let moved = manage::release(&store.client, path, &moving)?;

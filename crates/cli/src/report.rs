@@ -1,11 +1,7 @@
 //! `stripewise report`: one self-contained HTML file of what was traced, planned, measured and simulated.
 
-#[cfg(test)]
-mod tests;
-
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::progress::Waiting;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
@@ -40,7 +36,7 @@ struct Written<'a> {
 
 pub(crate) fn run(context: &Context, arguments: ReportArgs) -> Result<Verdict> {
     let html = {
-        let _waiting = Waiting::start("making the report");
+        let _waiting = context.waiting("making the report");
         render(&Material::read(&arguments.inputs)?)?
     };
     output::write(&arguments.output, &html).with_context(|| format!("cannot write {}", arguments.output.display()))?;

@@ -1,13 +1,15 @@
 //! `stripewise rescue`: a new stub for a file that has lost its own.
 
-use crate::context::{Context, absolute};
-use crate::output::{Verdict, shown};
+use crate::context::Context;
+use crate::output::Verdict;
 use crate::rm::file_id;
-use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
+use stripewise::Store;
+use stripewise::messages::shown;
+use stripewise::paths::absolute;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Admin;
 
@@ -35,7 +37,7 @@ struct Shown {
 }
 
 pub(crate) fn run(context: &Context, arguments: RescueArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let path = absolute(&arguments.path)?;
     let Some(text) = path.to_str() else {
         bail!("{} is not UTF-8; managed files have names in UTF-8", shown(&path));

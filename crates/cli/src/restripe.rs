@@ -2,17 +2,18 @@
 
 use crate::context::Context;
 use crate::daemon::socket;
-use crate::launch::signals::Interrupt;
-use crate::layouts;
+use crate::interrupt;
 use crate::ls::real;
-use crate::moves::{Batch, Stayed, orders, placement_of};
-use crate::output::{Verdict, shown};
-use crate::store::Store;
+use crate::output::Verdict;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise::Store;
+use stripewise::layouts;
+use stripewise::messages::shown;
+use stripewise::moves::{Batch, Stayed, orders, placement_of};
 use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{ByteCount, FileId, Placement, RegionIndex};
 use stripewise_planner::{Plan, nearest};
@@ -95,8 +96,8 @@ struct Wish {
 }
 
 pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     if arguments.background && socket::daemon_of(&store.cluster.state).is_none() {
         bail!(
             "no daemon serves the cluster, so the moves would end with this command; start `stripewise daemon`, or leave out --background"
@@ -145,7 +146,8 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
         }
     }
     context.flush()?;
-    checked.map(|()| Verdict::Done)
+    checked?;
+    Ok(Verdict::Done)
 }
 
 fn wish(store: &Store, arguments: &RestripeArgs, file: FileId, region_bytes: u64) -> Result<Wish> {

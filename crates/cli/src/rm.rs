@@ -1,14 +1,13 @@
 //! `stripewise rm`: remove managed files, stubs and data.
 
 use crate::context::Context;
-use crate::output::{Verdict, shown};
-use crate::store::Store;
-use anyhow::{Context as _, Result, bail};
+use crate::output::Verdict;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use stripewise::Store;
+use stripewise::removal::remove;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Admin;
 
@@ -46,7 +45,7 @@ pub(crate) fn file_id(text: &str) -> std::result::Result<FileId, String> {
 }
 
 pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let mut removed = Vec::new();
     for path in arguments.paths {
         if arguments.force && path.symlink_metadata().is_err() {
@@ -62,18 +61,4 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
         context.object(&Shown { removed, freed: arguments.ids })?;
     }
     Ok(Verdict::Done)
-}
-
-/// Removes one managed file, stub and data.
-pub(crate) fn remove(store: &Store, path: &Path) -> Result<()> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
-    let Some(id) = store.file_of(&file, path)? else {
-        bail!("{} is not a managed file; rm removes ordinary ones", shown(path));
-    };
-    // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
-    let striped = store.client.open(file.as_fd(), id).with_context(|| shown(path).to_string())?;
-    let id = striped.id();
-    striped.close()?;
-    // Noted before the name goes: nothing else proves that it was meant to.
-    store.client.remove(path, file.as_fd(), id).with_context(|| format!("cannot remove {}", path.display()))
 }

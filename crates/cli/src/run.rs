@@ -8,10 +8,8 @@ use crate::daemon::guide::Guide;
 use crate::daemon::online::{Online, Settings};
 use crate::daemon::{Daemon, FollowArgs, Held, OnlineArgs, Windows};
 use crate::doctor;
-use crate::launch::signals::Relay;
 use crate::launch::{ALLOW_VARIABLE, Launch, STATE_VARIABLE, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
-use crate::store::{Store, serve};
 use crate::trace::{Capture, tell};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -21,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use stripewise::relay::Relay;
+use stripewise::store::{Store, serve};
 use stripewise_layout::Cluster;
 use stripewise_planner::PlannedFile;
 
@@ -73,7 +73,7 @@ pub(crate) struct RunArgs {
 const CANNOT_EXECUTE: u8 = 126;
 
 pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
-    let cluster = context.cluster()?;
+    let cluster = context.session.cluster()?;
     if let Some(found) = doctor::unredirected(&arguments.command, Some(&cluster.state)) {
         let (reason, remedy) = (found.reason(), found.remedy());
         if !arguments.allow_unredirected {
@@ -94,7 +94,7 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     }
     let settings = arguments.online.settings(context, &cluster, arguments.follow.windows)?;
     let held = if arguments.migrate { Some(Held::take(context.voice(), &cluster)?) } else { None };
-    let broker = serve(context, &cluster)?;
+    let broker = serve(&context.session, &cluster)?;
     let Preparation { planned, ended_by } = prepare(context, &cluster, &arguments.command, held.is_some(), &relay)?;
     if let Some(signal) = ended_by {
         return Ok(Verdict::Program(128 + u8::try_from(signal).unwrap_or_default()));
@@ -126,7 +126,7 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     drop(broker);
     drop(held);
     if let Some(capture) = capture {
-        tell(context, &capture.finish()?)?;
+        tell(context, &capture.finish(context.voice())?)?;
     }
     Ok(Verdict::Program(exit_byte(status)))
 }

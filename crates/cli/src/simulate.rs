@@ -4,11 +4,7 @@ mod machines;
 mod show;
 
 use crate::context::Context;
-use crate::init::emulated::EmulatedServers;
 use crate::output::Verdict;
-use crate::progress::ByteProgress;
-use crate::replay::Source;
-use crate::reproduce::lab::Lab;
 use crate::seconds;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -16,6 +12,9 @@ use machines::Machines;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use stripewise::emulated::EmulatedServers;
+use stripewise::laboratory::Lab;
+use stripewise::workload::Source;
 use stripewise_device::DiskOrder;
 use stripewise_layout::ByteCount;
 use stripewise_layout::figures::counted;
@@ -231,7 +230,7 @@ pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict>
         context.say(format_args!("{}: replicas are not simulated, all reads go to the first copy", planned.name));
     }
     let total_bytes: u64 = total_bytes(&files) * plans.len() as u64;
-    let bar = ByteProgress::new(total_bytes, "simulating");
+    let bar = context.voice().bytes(total_bytes, "simulating");
     let all_done = AtomicU64::new(0);
     let outcomes: Vec<Result<Outcome>> = plans
         .par_iter()

@@ -3,15 +3,16 @@
 mod fragments;
 
 use crate::context::Context;
-use crate::output::{Verdict, printable};
-use crate::store::{Managed, Store};
-use crate::table::Table;
+use crate::output::Verdict;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use fragments::FragmentsShown;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use stripewise::messages::printable;
+use stripewise::store::{Managed, Store};
+use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, grouped, utc};
 use stripewise_layout::{FileId, Layout, RegionGeometry, Server, ServerId};
 use stripewise_planner::layout_text;
@@ -82,7 +83,7 @@ struct ReplicaShown {
 }
 
 pub(crate) fn run(context: &Context, arguments: StatArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
         files.push(look_at(&store, &store.managed(path, false)?)?);

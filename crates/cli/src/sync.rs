@@ -1,16 +1,17 @@
 //! `stripewise sync`: make the replicas of managed files anew where they are not what the file holds.
 
 use crate::context::Context;
-use crate::launch::signals::Interrupt;
-use crate::moves::{tell_pause, totals};
+use crate::interrupt;
 use crate::output::Verdict;
-use crate::progress::ByteProgress;
-use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use stripewise::Interrupt;
+use stripewise::Store;
+use stripewise::moves::{tell_pause, totals};
+use stripewise::progress::Task;
 use stripewise_layout::FileId;
 use stripewise_layout::figures::counted;
 use stripewise_planner::Replica;
@@ -67,8 +68,8 @@ impl Synced {
 }
 
 pub(crate) fn run(context: &Context, arguments: SyncArgs) -> Result<Verdict> {
-    let interrupt = Interrupt::watch()?;
-    let store = Store::open(context)?;
+    let interrupt = interrupt::watch()?;
+    let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
         let managed = store.managed(path, false)?;
@@ -116,7 +117,7 @@ pub(crate) fn sync(
     interrupt: Interrupt,
 ) -> Result<Synced> {
     let (mut orders, mut pause, mut pause_told) = (0, FIRST_LOOK, None);
-    let mut bar: Option<ByteProgress> = None;
+    let mut bar: Option<Box<dyn Task>> = None;
     loop {
         let Reply::Replicas { wanted, fresh, syncing, why } = store.admin(Admin::Replicas { file })? else {
             bail!("the broker answered a question for replicas with something else; use one version of stripewise");
@@ -138,7 +139,7 @@ pub(crate) fn sync(
         }
         tell_pause(&totals(store)?, &mut pause_told, context.voice());
         let what = || format!("replicas of {}", path.display());
-        let bar = bar.get_or_insert_with(|| ByteProgress::new(wanted * region_bytes, &what()));
+        let bar = bar.get_or_insert_with(|| context.voice().bytes(wanted * region_bytes, &what()));
         bar.set(fresh * region_bytes);
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_LOOK);

@@ -1,12 +1,13 @@
 //! `stripewise unmanage`: new files below a directory are ordinary again.
 
-use crate::context::{Context, absolute};
+use crate::context::Context;
 use crate::manage::{Made, named};
 use crate::output::Verdict;
-use crate::store::Store;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::path::PathBuf;
+use stripewise::Store;
+use stripewise::paths::absolute;
 use stripewise_store::protocol::Admin;
 
 /// Let new files below a directory be ordinary again
@@ -22,7 +23,7 @@ pub(crate) struct UnmanageArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: UnmanageArgs) -> Result<Verdict> {
-    let store = Store::open(context)?;
+    let store = Store::open(&context.session)?;
     // A directory that is gone has no real path; the table may still name it.
     let directory = match named(&arguments.directory) {
         Ok(directory) => directory,

@@ -50,8 +50,10 @@ fn crates_use_only_what_the_table_allows() {
     let metadata = metadata(&["--no-deps"]);
     let mut found = Dependencies::new();
     for package in metadata["packages"].as_array().unwrap() {
-        let short =
-            |name: &serde_json::Value| name.as_str().and_then(|n| n.strip_prefix("stripewise-")).map(str::to_owned);
+        let short = |name: &serde_json::Value| match name.as_str()? {
+            "stripewise" => Some("stripewise".to_owned()),
+            name => name.strip_prefix("stripewise-").map(str::to_owned),
+        };
         let Some(name) = short(&package["name"]) else { continue };
         let used = package["dependencies"].as_array().unwrap().iter();
         let used =

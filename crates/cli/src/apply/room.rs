@@ -5,13 +5,13 @@
 //! files moved before take room from those after them, and give back what their originals took.
 
 use super::{Action, Step};
-use crate::store::Store;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use stripewise::Store;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{Cluster, Layout, Placement, RegionIndex};
 use stripewise_planner::PlannedFile;

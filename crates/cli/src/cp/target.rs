@@ -1,9 +1,5 @@
 //! Where a copy goes: a nameless or temporary file that takes its name when it is complete.
 
-use crate::layouts;
-use crate::output::shown;
-use crate::store::Store;
-use crate::transfer::{Attributes, write_all};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens};
 use rustix::io::Errno;
@@ -12,6 +8,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stripewise::Store;
+use stripewise::layouts;
+use stripewise::messages::shown;
+use stripewise::transfer::{Attributes, write_all};
 use stripewise_layout::{FileId, Layout, Placement, ServerId};
 use stripewise_store::client::{ClientError, Standing};
 use stripewise_store::entry::DirectoryEntry;
@@ -84,7 +84,7 @@ impl<'a> Target<'a> {
 
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         match &self.striped {
-            Some(striped) => write_all(striped, &self.path, offset, bytes),
+            Some(striped) => Ok(write_all(striped, &self.path, offset, bytes)?),
             None => {
                 self.file.write_all_at(bytes, offset).with_context(|| format!("cannot write {}", self.path.display()))
             }
@@ -216,7 +216,7 @@ fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
     let Some(path) = path.to_str() else {
         bail!("{} is not UTF-8; managed files have names in UTF-8", shown(path));
     };
-    store.done(Admin::Expect { path: path.to_owned(), placement })
+    Ok(store.done(Admin::Expect { path: path.to_owned(), placement })?)
 }
 
 /// The placement that a file's regions have now; none if it has none.

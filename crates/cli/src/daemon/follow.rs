@@ -4,16 +4,16 @@
 //! moves of the window before were done, and a daemon that starts late or sees another broker orders what is missing.
 
 use super::Windows;
-use crate::context::Voice;
-use crate::moves::{Batch, list, orders, placement_of};
-use crate::output::chain;
-use crate::store::{Store, read_stub};
 use anyhow::{Result, bail};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use stripewise::Voice;
+use stripewise::messages::chain;
+use stripewise::moves::{Batch, list, orders, placement_of};
+use stripewise::store::{Store, read_stub};
 use stripewise_layout::figures::{counted, duration};
 use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_planner::{Plan, PlannedFile};
@@ -136,13 +136,13 @@ impl Follower {
     }
 
     /// Begins: the first window's placement is ordered.
-    pub(crate) fn start(&mut self, store: &Store, voice: Voice) -> Result<()> {
+    pub(crate) fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.started = Instant::now();
         self.enter(store, voice, 0)
     }
 
     /// Looks at the clock and at the plan file. Returns when something is due at the latest.
-    pub(crate) fn look(&mut self, store: &Store, voice: Voice) -> Result<Option<Duration>> {
+    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
         self.look_at_file(store, voice)?;
         if self.windows == Windows::Phase {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Follower {
         Ok(next_s.map(|next_s| Duration::try_from_secs_f64(next_s - elapsed_s).unwrap_or(Duration::MAX)))
     }
 
-    fn look_at_file(&mut self, store: &Store, voice: Voice) -> Result<()> {
+    fn look_at_file(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         let Some(source) = self.source.as_mut().filter(|source| source.looked.elapsed() >= PLAN_LOOK) else {
             return Ok(());
         };
@@ -178,14 +178,14 @@ impl Follower {
                 self.enter(store, voice, window)
             }
             Err(error) => {
-                voice.say(format_args!("{}; going on with the plan as it was", chain(&error)));
+                voice.say(format_args!("{}; going on with the plan as it was", chain(error.as_ref())));
                 Ok(())
             }
         }
     }
 
     /// A program marks a phase; what to tell it.
-    pub(crate) fn mark(&mut self, store: &Store, voice: Voice, name: &str) -> Result<String> {
+    pub(crate) fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
         if self.windows == Windows::Time {
             bail!("the plan is followed by time; start it with --windows phase to follow phases");
         }
@@ -205,7 +205,7 @@ impl Follower {
     }
 
     /// Another broker answers: what was ordered is gone.
-    pub(crate) fn order_again(&mut self, store: &Store, voice: Voice) -> Result<()> {
+    pub(crate) fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.enter(store, voice, self.window)
     }
 
@@ -219,14 +219,16 @@ impl Follower {
     }
 
     /// A file that cannot be followed is named and keeps no other back.
-    fn enter(&mut self, store: &Store, voice: Voice, window: usize) -> Result<()> {
+    fn enter(&mut self, store: &Store, voice: &Voice, window: usize) -> Result<()> {
         self.window = window;
         let managed: HashMap<String, FileInfo> =
             store.files()?.into_iter().map(|file| (file.path.clone(), file)).collect();
         let time_s = self.course.borders[window];
         let (_, moves) = list(store, None)?;
         let drained = store.drained()?;
-        let complain = |path: &str, error| voice.say(format_args!("{path} is not followed: {}", chain(&error)));
+        let complain = |path: &str, error: anyhow::Error| {
+            voice.say(format_args!("{path} is not followed: {}", chain(error.as_ref())));
+        };
         let mut by_file: Vec<(&String, Vec<MoveOrder>)> = Vec::new();
         for (path, planned) in &self.course.files {
             let target = planned.placement_at(time_s);
@@ -247,7 +249,7 @@ impl Follower {
         if Batch::order(store, all).is_err() {
             for (path, orders) in by_file {
                 if let Err(error) = Batch::order(store, orders) {
-                    complain(path, error);
+                    complain(path, error.into());
                 }
             }
         }
@@ -309,10 +311,16 @@ fn order<'a>(
 }
 
 /// A file of the plan that is not managed: if there is none yet, it gets the window's placement when it is made.
-fn expect(store: &Store, voice: Voice, path: &str, target: &Placement, unmanaged: &mut BTreeSet<String>) -> Result<()> {
+fn expect(
+    store: &Store,
+    voice: &Voice,
+    path: &str,
+    target: &Placement,
+    unmanaged: &mut BTreeSet<String>,
+) -> Result<()> {
     match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            store.done(Admin::Expect { path: path.to_owned(), placement: target.clone() })
+            Ok(store.done(Admin::Expect { path: path.to_owned(), placement: target.clone() })?)
         }
         Ok(file) if matches!(read_stub(&file, Path::new(path)), Ok(None)) => {
             if unmanaged.insert(path.to_owned()) {

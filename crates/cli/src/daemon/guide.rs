@@ -2,10 +2,10 @@
 
 use super::follow::Follower;
 use super::online::{Online, OnlineStatus};
-use crate::context::Voice;
-use crate::store::Store;
 use anyhow::{Result, bail};
 use std::time::Duration;
+use stripewise::Store;
+use stripewise::Voice;
 use stripewise_layout::{RegionIndex, ServerId};
 
 pub(crate) enum Guide {
@@ -16,7 +16,7 @@ pub(crate) enum Guide {
 
 impl Guide {
     /// Begins: the first window's placement is ordered, where a plan has one.
-    pub(super) fn start(&mut self, store: &Store, voice: Voice) -> Result<()> {
+    pub(super) fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         match self {
             Guide::Plan(follower) => follower.start(store, voice),
             Guide::Nobody | Guide::Online(_) => Ok(()),
@@ -24,7 +24,7 @@ impl Guide {
     }
 
     /// Orders what is due. Returns when something is due again at the latest.
-    pub(super) fn look(&mut self, store: &Store, voice: Voice) -> Result<Option<Duration>> {
+    pub(super) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
         match self {
             Guide::Nobody => Ok(None),
             Guide::Plan(follower) => follower.look(store, voice),
@@ -33,7 +33,7 @@ impl Guide {
     }
 
     /// A program marks a phase; what to tell it.
-    pub(super) fn mark(&mut self, store: &Store, voice: Voice, name: &str) -> Result<String> {
+    pub(super) fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
         match self {
             Guide::Plan(follower) => follower.mark(store, voice, name),
             Guide::Nobody | Guide::Online(_) => {
@@ -43,7 +43,7 @@ impl Guide {
     }
 
     /// Another broker answers: what was ordered is gone.
-    pub(super) fn order_again(&mut self, store: &Store, voice: Voice) -> Result<()> {
+    pub(super) fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         match self {
             Guide::Nobody => Ok(()),
             Guide::Plan(follower) => follower.order_again(store, voice),

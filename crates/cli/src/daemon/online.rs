@@ -8,16 +8,17 @@ mod room;
 
 use super::OnlineArgs;
 use super::watch::{Seen, Watch};
-use crate::calibrate::PROFILE_FILE;
-use crate::context::{Context, Voice};
-use crate::moves::{Batch, layout_of, list, orders, placement_of};
-use crate::output::chain;
-use crate::store::Store;
+use crate::context::Context;
 use anyhow::{Result, bail};
 use room::with_room_for;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
+use stripewise::Store;
+use stripewise::Voice;
+use stripewise::messages::chain;
+use stripewise::moves::{Batch, layout_of, list, orders, placement_of};
+use stripewise::session::PROFILE_FILE;
 use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_model::Profile;
@@ -58,7 +59,7 @@ impl Settings {
         if !(0.0..=1.0).contains(&arguments.decay) {
             bail!("--decay: {} is not a weight; use a number from 0 to 1, for example 0.5", arguments.decay);
         }
-        let default = || context.cluster_path().with_file_name(PROFILE_FILE);
+        let default = || context.session.cluster_path().with_file_name(PROFILE_FILE);
         let path = arguments.profile.clone().unwrap_or_else(default);
         let profile = Profile::load(&path)?;
         profile.check(cluster, &path)?;
@@ -133,7 +134,7 @@ struct Now {
 
 impl Online {
     /// Programs are watched from here on.
-    pub(crate) fn start(settings: Settings, store: &Store, voice: Voice) -> Result<Self> {
+    pub(crate) fn start(settings: Settings, store: &Store, voice: &Voice) -> Result<Self> {
         let status = OnlineStatus {
             policy: settings.policy,
             window_s: settings.window_s,
@@ -148,7 +149,7 @@ impl Online {
             plan_s: 0.0,
         };
         Ok(Self {
-            watch: Watch::start(store.client.clone(), voice)?,
+            watch: Watch::start(store.client.clone(), voice.clone())?,
             history: History::new(settings.decay, 0),
             known: Vec::new(),
             started: Instant::now(),
@@ -166,7 +167,7 @@ impl Online {
     }
 
     /// Looks at the clock; plans if a window has ended. Returns when the next one ends.
-    pub(crate) fn look(&mut self, store: &Store, voice: Voice) -> Result<Duration> {
+    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
         let now_s = self.started.elapsed().as_secs_f64();
         if now_s >= self.window.1 {
             let span_s = (self.window.0, now_s);
@@ -205,7 +206,7 @@ impl Online {
         layout.is_some_and(|layout| layout.stripes().iter().any(|stripe| stripe.server == server))
     }
 
-    fn end_window(&mut self, store: &Store, voice: Voice, span_s: (f64, f64)) -> Result<()> {
+    fn end_window(&mut self, store: &Store, voice: &Voice, span_s: (f64, f64)) -> Result<()> {
         let seen = self.watch.finish(span_s);
         let status = &mut self.status;
         status.windows += 1;
@@ -230,7 +231,7 @@ impl Online {
                 Ok(())
             }
             Err(error) => {
-                self.status.last = format!("failed: {}", chain(&error));
+                self.status.last = format!("failed: {}", chain(error.as_ref()));
                 Err(error)
             }
         }
@@ -402,10 +403,10 @@ enum Outcome {
 /// Orders for the moves of a window; regions that are on their way somewhere are left to it.
 fn ordered(store: &Store, now: &Now, window: &OnlineWindow) -> Result<Vec<MoveOrder>> {
     let meant: BTreeSet<RegionIndex> = window.moves.iter().map(|one| one.region).collect();
-    orders(&store.cluster, now.file, &now.regions, |info, _| {
+    Ok(orders(&store.cluster, now.file, &now.regions, |info, _| {
         let is_meant = meant.contains(&info.region) && !now.moving.contains_key(&info.region);
         is_meant.then(|| window.placement.layout_of(info.region).clone())
-    })
+    })?)
 }
 
 /// `12 %`.

@@ -6,14 +6,14 @@
 //! share on the server. They go to the file's fallback layout, and only if that frees anything.
 
 use super::guide::Guide;
-use crate::context::Voice;
-use crate::moves::{Batch, layout_of, placement_of, totals};
-use crate::store::Store;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use stripewise::Store;
+use stripewise::Voice;
+use stripewise::moves::{Batch, layout_of, placement_of, totals};
 use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex, Server, ServerClass, ServerId};
 use stripewise_store::protocol::{FileInfo, MoveOrder, ServerUsage};
@@ -53,7 +53,7 @@ struct Candidate {
 
 impl Reserve {
     /// Looks now and then, while nothing moves, and orders what has to leave.
-    pub(crate) fn look(&mut self, store: &Store, voice: Voice, guide: &Guide) -> Result<()> {
+    pub(crate) fn look(&mut self, store: &Store, voice: &Voice, guide: &Guide) -> Result<()> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(());
         }

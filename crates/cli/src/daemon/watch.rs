@@ -3,12 +3,12 @@
 //! The rings that requests are noted in are short, so they are read often; and whatever the daemon is busy with, planning above all, must not
 //! keep them from being read.
 
-use crate::context::Voice;
 use anyhow::{Context as _, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use stripewise::Voice;
 use stripewise_layout::{ByteCount, FileId};
 use stripewise_store::client::Client;
 use stripewise_store::observer::{Noted, Observer, Watched};

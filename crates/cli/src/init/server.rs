@@ -1,10 +1,10 @@
 //! Servers that are directories of this host's mounts, as `--server` names them.
 
-use crate::context::absolute;
 use anyhow::{Result, bail};
 use rustix::fs::{Access, access};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise::paths::absolute;
 use stripewise_layout::{ByteCount, Server, ServerClass, ServerUrl};
 
 /// `NAME=CLASS:DIR[:CAPACITY]`.

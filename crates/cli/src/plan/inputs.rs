@@ -1,12 +1,12 @@
 //! What a plan is made from: the traces reduced to counts, the profile, free room, and the hashes of all of them.
 
-use crate::context::absolute;
-use crate::data_files::is_data;
 use crate::trace::{impossible_requests, refuse_incomplete};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use stripewise::data_files::is_data;
+use stripewise::paths::absolute;
 use stripewise_capture::format;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile};

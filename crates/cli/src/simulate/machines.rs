@@ -2,10 +2,10 @@
 
 use super::{Disks, SimulateArgs, Ssds};
 use crate::context::Context;
-use crate::init::emulated;
-use crate::reproduce::lab::{Lab, Machine};
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
+use stripewise::emulated;
+use stripewise::laboratory::{Lab, Machine};
 use stripewise_device::{
     DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec, lookup_device, lookup_disk, lookup_flash, lookup_link,
 };
@@ -23,7 +23,8 @@ pub(super) struct Machines {
 impl Machines {
     pub(super) fn choose(context: &Context, arguments: &SimulateArgs) -> Result<Self> {
         let machines = if arguments.servers.is_empty() {
-            let cluster = context.cluster().context("--servers names the servers to simulate without a cluster")?;
+            let cluster =
+                context.session.cluster().context("--servers names the servers to simulate without a cluster")?;
             let mut machines = Self::of_servers(&cluster)?;
             for (server, model) in cluster.servers.iter().zip(&mut machines.lab.system.servers) {
                 model.name.clone_from(&server.name);

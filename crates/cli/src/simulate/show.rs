@@ -1,8 +1,8 @@
 //! Simulated runs as text: one table, the busiest servers, the time line in bars.
 
-use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration, number};
 use stripewise_report::simulation::{SimulatedRun, Simulation};
 

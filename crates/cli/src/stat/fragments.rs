@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::fragments::{FileFragments, fragments_of};
-use crate::store::Store;
-use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
+use stripewise::Store;
+use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, grouped, number};
 use stripewise_layout::{Cluster, FileId, ServerId};
 use stripewise_store::protocol::FragmentStatus;

@@ -1,17 +1,18 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
-use crate::context::{Context, absolute};
+use crate::context::Context;
 use crate::doctor;
-use crate::launch::signals::Relay;
 use crate::launch::{Launch, TRACE_VARIABLE, exit_byte};
 use crate::output::Verdict;
-use crate::progress::Waiting;
-use crate::store::read_stub;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use stripewise::Voice;
+use stripewise::paths::absolute;
+use stripewise::relay::Relay;
+use stripewise::store::read_stub;
 use stripewise_capture::format;
 use stripewise_layout::figures::counted;
 use stripewise_trace::manifest::MANIFEST_NAME;
@@ -66,8 +67,8 @@ impl Capture {
     }
 
     /// Reads the trace back and completes its manifest.
-    pub(crate) fn finish(mut self) -> Result<CaptureSummary> {
-        let _waiting = Waiting::start("reading the trace");
+    pub(crate) fn finish(mut self, voice: &Voice) -> Result<CaptureSummary> {
+        let _waiting = voice.waiting("reading the trace");
         let trace = Trace::open(&self.directory)?;
         let mpi_size = trace.processes.iter().map(|process| process.mpi_size).max().unwrap_or(0);
         self.manifest.mpi_size = (mpi_size > 0).then_some(mpi_size);
@@ -143,7 +144,7 @@ pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsSt
         capture.discard();
     }
     let status = ran?;
-    let summary = capture.finish()?;
+    let summary = capture.finish(context.voice())?;
     tell(context, &summary)?;
     for path in &summary.stubs {
         context.say(format_args!(

@@ -1,8 +1,8 @@
 //! `stripewise trace export`: a trace as CSV or Parquet.
 
 use crate::context::Context;
-use crate::output::{Out, Verdict};
-use crate::progress::Waiting;
+use crate::output::Out;
+use crate::output::Verdict;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
         "--parquet needs the feature `columnar`, without which this stripewise was built: use --csv, or build with default features"
     );
     let trace = Trace::open(&arguments.trace)?;
-    let _waiting = Waiting::start("exporting");
+    let _waiting = context.waiting("exporting");
     if let Some(path) = &arguments.target.csv {
         if to_output {
             write_csv(&trace, BufWriter::new(Out::new()))?;

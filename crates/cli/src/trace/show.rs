@@ -1,16 +1,15 @@
 //! `stripewise trace show`: files, request sizes, patterns, hot regions of each window, alignment to a stripe size.
 
 use crate::context::Context;
-use crate::data_files::is_data;
 use crate::output::Verdict;
-use crate::progress::Waiting;
 use crate::seconds;
-use crate::shell::command_line;
-use crate::table::Table;
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use stripewise::data_files::is_data;
+use stripewise::shell::command_line;
+use stripewise::table::Table;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
 use stripewise_layout::{ByteCount, Direction};
@@ -137,14 +136,14 @@ struct AlignmentRow {
 }
 
 pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
-    let waiting = Waiting::start("reading the trace");
+    let waiting = context.waiting("reading the trace");
     let trace = Trace::open(&arguments.trace)?;
     if arguments.strict {
         super::refuse_incomplete(&arguments.trace, &trace)?;
     }
     let region_size = match arguments.region {
         Some(size) => size,
-        None if context.cluster_path().exists() => context.cluster()?.region_size,
+        None if context.session.cluster_path().exists() => context.session.cluster()?.region_size,
         None => ByteCount(DEFAULT_REGION_BYTES),
     };
     let options = CountOptions { window_s: arguments.window, region_size, ..CountOptions::default() };

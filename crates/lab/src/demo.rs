@@ -1,0 +1,218 @@
+//! The whole main job on an emulated testbed, with the commands that a user would type.
+//!
+//! Makes a cluster of emulated disks and SSDs, calibrates it, runs an MPI program of many ranks on a shared file, traces it once
+//! for each request size, plans with every policy, places the data by each plan and runs the same program redirected. Every
+//! step is a `stripewise` command in a process of its own, printed before it runs. The program verifies every byte that it reads.
+//! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
+//! Last comes the [`live`] part.
+
+pub(crate) mod live;
+mod table;
+pub(crate) mod testbed;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use stripewise::Voice;
+use stripewise_layout::{ByteCount, Direction, output};
+use stripewise_planner::{Plan, PolicyName, Prediction};
+use stripewise_report::results::{LiveResult, RESULTS_VERSION, Results, RunResult};
+use table::Measured;
+use testbed::Testbed;
+
+/// A host-bound run is repeated once, unless the demo would then take longer than this by the time of its runs so far.
+const REPEAT_WITHIN_S: f64 = 225.0;
+/// What of that is left for the live part, about as long as it takes by default.
+const LIVE_S: f64 = 25.0;
+
+/// What the demo makes and measures.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DemoOptions {
+    /// Where report.html and results.json go.
+    pub out: PathBuf,
+    /// The emulated servers, as `init --emulated` takes them.
+    pub emulated: String,
+    /// The link in front of each server.
+    pub link: String,
+    /// Size of the shared file.
+    pub size: ByteCount,
+    /// The unit of placement.
+    pub region: ByteCount,
+    /// Ranks of the MPI program.
+    pub ranks: u32,
+    /// Request sizes.
+    pub request: Vec<ByteCount>,
+    /// The first is what the others are compared with.
+    pub policy: Vec<PolicyName>,
+    /// About how long one operation should take.
+    pub seconds: f64,
+    /// About how long the live part's program should take until its hot set changes; 0 leaves the live part out.
+    pub live: f64,
+    /// Of regions, requests and random placements.
+    pub seed: u64,
+}
+
+/// When and how often the program runs on a placed file.
+struct Repeats<'a> {
+    /// Host-bound runs are repeated unless the whole would then take longer than this.
+    host_bound_within_s: f64,
+    of: &'a dyn Fn(PolicyName) -> usize,
+}
+
+/// What the demo found, and where it stands.
+#[derive(Debug)]
+pub struct Demonstration {
+    /// What was measured, as in the file.
+    pub results: Results,
+    /// Bandwidths of all runs, and of the live part, for a terminal.
+    pub texts: Vec<String>,
+    /// `results.json`.
+    pub results_path: PathBuf,
+    /// `report.html`.
+    pub report_path: PathBuf,
+}
+
+impl Demonstration {
+    /// Whether every byte that was read was right and no move failed.
+    pub fn is_good(&self) -> bool {
+        let is_live_good = |live: &LiveResult| live.runs.iter().all(|run| run.verified && run.failed_moves == 0);
+        self.results.runs.iter().all(|run| run.verified) && self.results.live.as_ref().is_none_or(is_live_good)
+    }
+}
+
+/// Does the main job on an emulated testbed; each step is shown on standard error before it runs.
+///
+/// # Errors
+/// When the options ask for nothing that can be, or a step fails.
+pub fn demo(voice: &Voice, options: &DemoOptions) -> Result<Demonstration> {
+    let started = Instant::now();
+    ensure!(!options.policy.is_empty() && !options.request.is_empty(), "name at least one policy and one request size");
+    live::check(options)?;
+    std::fs::create_dir_all(&options.out)
+        .with_context(|| format!("cannot make the directory {}", options.out.display()))?;
+    let is_live = options.live > 0.0;
+    let host_bound_within_s = if is_live { REPEAT_WITHIN_S - LIVE_S } else { REPEAT_WITHIN_S };
+    let Measurements { testbed, mut results, mut inputs } =
+        measure(options, &Repeats { host_bound_within_s, of: &|_| 1 })?;
+    if is_live {
+        let until = started + Duration::from_secs_f64(REPEAT_WITHIN_S);
+        results.live = Some(live::run(&testbed, options, voice, until)?);
+    }
+    let results_path = options.out.join("results.json");
+    output::write(&results_path, serde_json::to_string_pretty(&results)? + "\n")
+        .with_context(|| format!("cannot write {}", results_path.display()))?;
+    let report_path = options.out.join("report.html");
+    inputs.push(testbed.profile_path());
+    testbed.report(&inputs, &results_path, &report_path)?;
+    let texts = std::iter::once(table::table(&results.runs)).chain(results.live.as_ref().map(live::text)).collect();
+    Ok(Demonstration { results, texts, results_path, report_path })
+}
+
+/// Read bandwidths of a Zipf-distributed program on emulated servers, with every policy and request size, as the demo measures them.
+pub(crate) fn emulated_runs(
+    emulated: &str,
+    link: &str,
+    (requests, policies): (&[ByteCount], &[PolicyName]),
+    repeats: &dyn Fn(PolicyName) -> usize,
+    ranks: u32,
+    seed: u64,
+) -> Result<Vec<RunResult>> {
+    let options = DemoOptions {
+        out: PathBuf::new(),
+        emulated: emulated.to_owned(),
+        link: link.to_owned(),
+        size: ByteCount(1 << 30),
+        region: ByteCount(4 << 20),
+        ranks,
+        request: requests.to_vec(),
+        policy: policies.to_vec(),
+        seconds: 1.5,
+        live: 0.0,
+        seed,
+    };
+    let measured = measure(&options, &Repeats { host_bound_within_s: f64::INFINITY, of: repeats })?;
+    Ok(measured.results.runs.into_iter().filter(|run| run.op == Direction::Read).collect())
+}
+
+/// What was measured, and the files that a report shows of it.
+struct Measurements {
+    testbed: Testbed,
+    results: Results,
+    inputs: Vec<PathBuf>,
+}
+
+/// Traces, plans and runs every request size with every policy.
+fn measure(arguments: &DemoOptions, repeats: &Repeats<'_>) -> Result<Measurements> {
+    let started = Instant::now();
+    let testbed = Testbed::build(arguments)?;
+    let mut results = Results {
+        version: RESULTS_VERSION,
+        emulated: true,
+        runs: Vec::new(),
+        profile: serde_json::to_value(&testbed.profile)?,
+        cluster: serde_json::to_value(&testbed.cluster)?,
+        live: None,
+    };
+    // The report shows one trace with its plans in full, the middle one; the results of all.
+    let shown = arguments.request.len() / 2;
+    let mut inputs = Vec::new();
+    for (number, request) in arguments.request.iter().enumerate() {
+        eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
+        let requests = testbed.requests_per_rank(arguments, *request)?;
+        let trace = testbed.trace(arguments, *request, requests)?;
+        for policy in &arguments.policy {
+            let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
+            let done = results.runs.len() as f64 / (arguments.request.len() * arguments.policy.len() * 2) as f64;
+            let elapsed_s = started.elapsed().as_secs_f64();
+            // The whole demo at the pace so far, with some room for the repeated run itself.
+            let may_repeat = elapsed_s / done.max(0.1) < repeats.host_bound_within_s;
+            for _ in 0..(repeats.of)(*policy) {
+                results.runs.extend(one_plan(&testbed, arguments, (*request, requests), *policy, &plan, may_repeat)?);
+            }
+            inputs.extend((number == shown).then_some(plan));
+        }
+        inputs.extend((number == shown).then_some(trace));
+    }
+    Ok(Measurements { testbed, results, inputs })
+}
+
+/// Places a fresh copy of the file by the plan and runs the program on it, writing and then reading.
+fn one_plan(
+    testbed: &Testbed,
+    arguments: &DemoOptions,
+    (request, requests): (ByteCount, u64),
+    policy: PolicyName,
+    plan_path: &Path,
+    may_repeat: bool,
+) -> Result<Vec<RunResult>> {
+    let plan = Plan::load(plan_path)?;
+    testbed.place(plan_path)?;
+    let mut measured = testbed.measure(arguments, request, requests)?;
+    if may_repeat && measured.iter().any(|run| run.host_bound) {
+        eprintln!("   the machine could not keep up; once more");
+        measured = testbed.measure(arguments, request, requests)?;
+    }
+    testbed.remove()?;
+    if measured.is_empty() {
+        bail!("the demo's program printed no result");
+    }
+    Ok(measured.into_iter().map(|run| with_prediction(run, policy, &plan.predicted)).collect())
+}
+
+fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) -> RunResult {
+    let throughput = match run.op {
+        Direction::Read => predicted.read,
+        Direction::Write => predicted.write,
+    };
+    RunResult {
+        policy: policy.to_string(),
+        op: run.op,
+        request_bytes: run.request_bytes,
+        ranks: run.ranks,
+        bandwidth_mb_s: run.bandwidth_mb_s,
+        predicted_mb_s: throughput.map(|throughput| throughput.mb_per_s),
+        bytes: run.bytes,
+        verified: run.verified,
+        host_bound: run.host_bound,
+    }
+}

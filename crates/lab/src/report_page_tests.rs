@@ -1,0 +1,363 @@
+//! The page as a whole, made from a generated workload with real plans, and looked at by a browser.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use stripewise::laboratory::{Lab, placements};
+use stripewise::workload::Source;
+use stripewise_device::{lookup_device, lookup_link};
+use stripewise_layout::{ByteCount, Cluster, Direction, ServerClass};
+use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Sources, compare};
+use stripewise_report::results::Results;
+use stripewise_report::results::samples::run;
+use stripewise_report::simulation::{SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
+use stripewise_report::{Material, TraceSummary, render};
+use stripewise_sim::{Borders, Migration, SimOptions};
+use stripewise_trace::{CountOptions, Pattern, RecordedOptions, Trace, Workload, count};
+
+const REGION: u64 = 4 << 20;
+const REGIONS: u64 = 160;
+
+fn cluster() -> Cluster {
+    let mut text = "version = 1\nid = \"c0ffee\"\nstate = \"s\"\nregion = \"4MiB\"\n".to_owned();
+    for (class, count, device) in [("hdd", 12, "hdd-7200"), ("ssd", 4, "sata-ssd-2012")] {
+        for number in 0..count {
+            text += &format!(
+                "[[server]]\nname = \"{class}{number}\"\nclass = \"{class}\"\nurl = \"emulated:///e/{class}{number}?device={device}&link=gigabit\"\n"
+            );
+            text += if class == "ssd" { "capacity = \"43MiB\"\n" } else { "" };
+        }
+    }
+    Cluster::parse(&text, Path::new("/x/cluster.toml")).unwrap()
+}
+
+fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
+    let mut line = |alpha_ms: f64, rate: f64| Line {
+        alpha_s: alpha_ms * 1e-3 * rng.random_range(0.97..1.03),
+        beta_s_per_byte: 1e-6 / rate,
+        r2: rng.random_range(0.985..0.9999),
+        spread: rng.random_range(0.01..0.05),
+        samples: 44,
+    };
+    let servers = cluster.servers.iter().map(|server| match server.class {
+        ServerClass::Hdd => ServerProfile {
+            name: server.name.clone(),
+            class: server.class,
+            read_sequential: line(0.1, 125.0),
+            read_random: line(12.66, 125.0),
+            write_sequential: line(0.1, 125.0),
+            write_random: line(13.66, 125.0),
+        },
+        ServerClass::Ssd => ServerProfile {
+            name: server.name.clone(),
+            class: server.class,
+            read_sequential: line(0.08, 550.0),
+            read_random: line(0.08, 550.0),
+            write_sequential: line(0.085, 520.0),
+            write_random: line(0.085, 520.0),
+        },
+    });
+    Profile {
+        version: PROFILE_VERSION,
+        cluster: cluster.id.clone(),
+        emulated: true,
+        measured_at: "2024-02-29T12:00:00Z".into(),
+        servers: servers.collect(),
+        network: NetworkProfile { e_s: 3e-4, t_s_per_byte: 1.0 / 120e6, source: NetworkSource::Measured },
+    }
+}
+
+const PATH: &str = "/scratch/run/<shared>.dat";
+
+/// A trace of requests of four sizes over regions of Zipf's popularity, writes and reads in turns.
+fn trace() -> Trace {
+    let mut csv =
+        "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns\n"
+            .to_owned();
+    let mut start_ns = 0u64;
+    for size in [64u64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+        for (direction, operation, call) in [(Direction::Write, "write", "pwrite"), (Direction::Read, "read", "pread")]
+        {
+            let workload = Workload {
+                pattern: Pattern::Zipf { exponent: 0.8, region_size: ByteCount(REGION) },
+                file_size: ByteCount(REGION * REGIONS),
+                request_size: ByteCount(size),
+                direction,
+                ranks: 32,
+                requests_per_rank: 90,
+                seed: 7,
+            };
+            let generator = workload.generator().unwrap();
+            for rank in 0..32 {
+                for (number, request) in generator.requests(rank).enumerate() {
+                    let begin = start_ns + number as u64 * 104_000_000 + u64::from(rank) * 1_000_000;
+                    let (pid, offset, end) = (1000 + rank, request.offset, begin + 40_000_000);
+                    csv += &format!(
+                        "node7,{pid},{rank},32,posix,{operation},{call},,{PATH},,{offset},{size},0,{begin},{end}\n"
+                    );
+                }
+            }
+            start_ns += 10_500_000_000;
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.csv");
+    std::fs::write(&path, csv).unwrap();
+    Trace::open(&path).unwrap()
+}
+
+fn results(rng: &mut SmallRng, profile: &Profile) -> Results {
+    let mut runs = Vec::new();
+    for (op, size, rates) in [
+        (Direction::Read, 64 << 10, [40.0, 35.0, 96.0, 221.0, 311.0]),
+        (Direction::Read, 256 << 10, [107.0, 135.0, 188.0, 402.0, 702.0]),
+        (Direction::Read, 1 << 20, [188.0, 487.0, 430.0, 610.0, 1003.0]),
+        (Direction::Read, 4 << 20, [568.0, 763.0, 690.0, 941.0, 1220.0]),
+        (Direction::Write, 64 << 10, [38.0, 33.0, 90.0, 204.0, 290.0]),
+        (Direction::Write, 256 << 10, [101.0, 128.0, 170.0, 377.0, 655.0]),
+        (Direction::Write, 1 << 20, [179.0, 455.0, 402.0, 583.0, 942.0]),
+        (Direction::Write, 4 << 20, [541.0, 733.0, 655.0, 902.0, 1170.0]),
+    ] {
+        for (policy, rate) in ["def", "padp", "psa", "h2dp", "opt"].into_iter().zip(rates) {
+            let mut one = run(policy, op, size, rate);
+            one.predicted_mb_s = Some(rate * rng.random_range(0.85..1.15));
+            one.host_bound = policy == "h2dp" && size == 4 << 20 && op == Direction::Write;
+            runs.push(one);
+        }
+    }
+    let profile = serde_json::to_value(profile).unwrap();
+    let live = Some(stripewise_report::results::samples::live());
+    Results { version: 2, emulated: true, runs, profile, cluster: serde_json::Value::Null, live }
+}
+
+/// Two phases of a hot set that moves, under plans that follow it and plans that do not.
+fn simulation() -> Simulation {
+    let (hdd, ssd) = (lookup_device("hdd-7200").unwrap(), lookup_device("sata-ssd-2012").unwrap());
+    let link = lookup_link("gigabit").unwrap();
+    let lab = Lab::hybrid((12, hdd), (4, ssd), link, Some(ByteCount(8 << 20)), ByteCount(1 << 20));
+    let workload = "ior:pattern=zipf,region=1MiB,size=128MiB,transfer=64KiB,processes=16,op=mixed,phases=3";
+    let source = Source::open(workload, None).unwrap();
+    let program = source.program(&RecordedOptions::default(), &[]).unwrap();
+    let files = lab.count(program.as_ref());
+    let migration = Migration::Copied { bandwidth_bytes_per_s: Some(20e6), chunk: ByteCount(1 << 20) };
+    let options = SimOptions { borders: Borders::Phase, migration, slice_s: 1e-4, ..SimOptions::default() };
+    let run = |policy: PolicyName| {
+        let plan = lab.plan_counted(policy, program.as_ref(), &files, 1).unwrap();
+        let placements = placements(&plan, program.as_ref());
+        let outcome = lab.simulate_with(&placements, program.as_ref(), options.clone()).unwrap();
+        SimulatedRun::new(policy.to_string(), None, Some(plan.predicted.total.mb_per_s), outcome)
+    };
+    let servers = lab.cluster.servers.iter().map(|server| SimulatedServer {
+        name: server.name.clone(),
+        class: server.class,
+        device: if server.class == ServerClass::Hdd { "hdd-7200" } else { "sata-ssd-2012" }.into(),
+        model: "mean".into(),
+        link: Some("gigabit".into()),
+    });
+    Simulation {
+        version: SIMULATION_VERSION,
+        simulated: true,
+        workload: workload.into(),
+        processes: program.processes(),
+        nodes: program.nodes(),
+        servers: servers.collect(),
+        options: serde_json::to_value(&options).unwrap(),
+        runs: [PolicyName::Def, PolicyName::H2dp].map(run).into(),
+    }
+}
+
+/// Everything that a report can show. Planning it takes a while in a debug build, so the tests share it.
+fn everything() -> Material {
+    static EVERYTHING: OnceLock<Material> = OnceLock::new();
+    EVERYTHING.get_or_init(make_everything).clone()
+}
+
+fn make_everything() -> Material {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let cluster = cluster();
+    let profile = profile(&cluster, &mut rng);
+    let trace = trace();
+    let options = CountOptions { region_size: ByteCount(REGION), ..CountOptions::default() };
+    let files = count(&trace, &options).unwrap();
+    let mut summary = TraceSummary::of(&trace, ByteCount(REGION)).unwrap();
+    // CSV has no manifest.
+    summary.command = "mpiexec -n 32 ./app --file <shared>.dat".into();
+    summary.warnings = vec!["rank 7: process 1234 did not finish its trace".into()];
+    let request = PlanRequest {
+        cluster: &cluster,
+        profile: &profile,
+        files: &files,
+        key: PlanKey::new("app", 32),
+        sources: Sources { trace_sha256: "ab".repeat(32), ..Sources::default() },
+        options: PlanOptions::default(),
+        free_bytes: &[],
+        concurrency: None,
+    };
+    let plans = compare(&request, &PolicyName::ALL).unwrap().plans;
+    let results = results(&mut rng, &profile);
+    let simulation = Some(simulation());
+    Material { trace: Some(summary), plans, profile: Some(profile), results: Some(results), simulation }
+}
+
+/// As if the traced run had had requests of 1 MiB only, which is one of the measured sizes.
+fn with_requests_of_a_measured_size(material: &mut Material) {
+    for plan in &mut material.plans {
+        let total = &mut plan.predicted.total;
+        total.bytes = total.requests << 20;
+    }
+}
+
+const SECTIONS: [&str; 10] =
+    ["bandwidth", "live", "optimum", "simulated", "accesses", "regions", "load", "profile", "plans", "sources"];
+
+/// Addresses that a browser would fetch; the namespace of SVG is a name and not one.
+fn external(html: &str) -> Vec<&str> {
+    html.split(['"', '\'', '(', ' '])
+        .filter(|word| word.contains("://") || word.starts_with("//"))
+        .filter(|word| *word != "http://www.w3.org/2000/svg")
+        .collect()
+}
+
+#[test]
+fn a_full_report_has_all_sections_and_loads_nothing() {
+    let html = render(&everything()).unwrap();
+    for section in SECTIONS {
+        assert!(html.contains(&format!("<section id=\"{section}\">")), "{section}");
+    }
+    assert_eq!(external(&html), [] as [&str; 0]);
+    assert!(!html.contains("<script") && !html.contains("<shared>"), "names must be escaped");
+    assert!(html.contains("EMULATED SERVERS"));
+    assert!(!html.contains("NaN") && !html.contains(">inf"), "a figure is not a number");
+}
+
+#[test]
+fn a_report_of_little_says_little() {
+    let html = render(&Material { profile: everything().profile, ..Material::default() }).unwrap();
+    assert!(html.contains("<section id=\"profile\">"));
+    for absent in ["bandwidth", "live", "optimum", "simulated", "accesses", "regions", "load", "plans"] {
+        assert!(
+            !html.contains(&format!("<section id=\"{absent}\">")) && !html.contains(&format!("#{absent}\"")),
+            "{absent}"
+        );
+    }
+}
+
+#[test]
+fn plans_without_runs_show_predictions_as_such() {
+    let mut material = everything();
+    material.results = None;
+    material.plans.retain(|plan| plan.policy == PolicyName::H2dp);
+    let html = render(&material).unwrap();
+    assert!(html.contains("Nothing was measured yet") && html.contains("foretold"));
+    assert!(html.contains(">def</text>"), "the default stands beside it");
+}
+
+#[test]
+fn the_bound_stands_where_runs_can_be_compared_with_it() {
+    let mut material = everything();
+    let bound_s = material.plans.iter().find_map(|plan| plan.optimum.as_ref()).unwrap().bound_s;
+    let label = |mb_s: f64| format!(">bound of the layout set {}", stripewise_layout::figures::number(mb_s.round()));
+    let total = material.plans[0].predicted.total;
+    let html = render(&material).unwrap();
+    assert!(!html.contains(">bound of the layout set "), "requests of four sizes are none of the measured ones");
+    assert!(html.contains("Device, ") || html.contains("Device of "), "its prices stand all the same");
+    with_requests_of_a_measured_size(&mut material);
+    let html = render(&material).unwrap();
+    assert!(html.contains(&label((total.requests << 20) as f64 / bound_s / 1e6)), "{bound_s}");
+    assert!(html.contains("Reads and writes together, MB/s"));
+    // As many requests of fewer processes are another run.
+    material.plans.iter_mut().for_each(|plan| plan.key.processes = 4);
+    assert!(!render(&material).unwrap().contains(">bound of the layout set "));
+    material.results = None;
+    assert!(render(&material).unwrap().contains(">bound of the layout set "), "beside predictions of the same run");
+}
+
+#[test]
+fn a_simulation_alone_makes_a_report_that_says_so() {
+    let html = render(&Material { simulation: everything().simulation, ..Material::default() }).unwrap();
+    assert!(html.contains("Simulated runs <span class=\"tag\">simulated</span>") && !html.contains("EMULATED"));
+    assert!(html.contains("<h1>ior:pattern=zipf"));
+    for text in
+        ["12 hdd-7200 (mean) behind gigabit", "Simulated bandwidth of h2dp over time", "busy-6", "class=\"phase\""]
+    {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("NaN") && !html.contains(">inf"), "a figure is not a number");
+}
+
+#[test]
+fn the_live_part_shows_what_moves_bring_and_draws_no_conclusion_from_a_paced_run() {
+    let mut material = everything();
+    let html = render(&material).unwrap();
+    for text in [
+        "<br>Reads of 64 KiB by 32 ranks on a file of 128 MiB</p>",
+        "<td>40</td><td>35.6</td><td>+78 %</td>",
+        "<td>32 MiB</td><td>25 %</td><td>0</td><td>yes</td>",
+        "<tr><td>4.00</td><td>20</td><td>30</td><td>16.8</td></tr>",
+        "the hot set changes, 4 s</text>",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("host-bound</text>"));
+    let results = material.results.as_mut().unwrap();
+    results.live.as_mut().unwrap().runs[1].host_bound = true;
+    let html = render(&material).unwrap();
+    assert!(html.contains("<th scope=\"row\">regions move</th><td>host</td><td>host</td><td>\u{2013}</td>"));
+    assert!(
+        html.contains("host-bound</text>")
+            && html.contains("so there is no result to show.")
+            && !html.contains("+78 %")
+    );
+    material.results.as_mut().unwrap().live = None;
+    assert!(!render(&material).unwrap().contains("id=\"live\""));
+}
+
+/// A browser without a network (its only proxy does not exist) shows the page and complains of nothing. Left out where there is no
+/// Chromium; STRIPEWISE_REPORT_SAMPLE names a file to keep the page in.
+#[test]
+fn a_browser_shows_the_report_without_a_network() {
+    let mut material = everything();
+    with_requests_of_a_measured_size(&mut material);
+    let html = render(&material).unwrap();
+    if let Some(keep) = std::env::var_os("STRIPEWISE_REPORT_SAMPLE") {
+        std::fs::write(keep, &html).unwrap();
+    }
+    let browser = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()));
+    let Some(browser) = browser else {
+        eprintln!("no Chromium is installed; the page was not looked at");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("report.html");
+    std::fs::write(&page, &html).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .args([
+            "--enable-logging=stderr",
+            "--v=0",
+            "--proxy-server=127.0.0.1:1",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    for section in SECTIONS {
+        assert!(
+            dom.contains(&format!("<section id=\"{section}\">")),
+            "{section} is missing from the page that the browser built"
+        );
+    }
+    assert!(!dom.contains("<parsererror"), "the browser could not read a picture");
+    assert_eq!(dom.matches("<svg").count(), html.matches("<svg").count());
+    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}

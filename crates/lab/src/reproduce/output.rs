@@ -1,0 +1,227 @@
+//! The results of experiments as text, CSV and JSON.
+
+use super::experiment::{Experiment, Findings, Panel, Published, Row, TestbedKind, Unit};
+use super::testbed::Scale;
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use std::path::Path;
+use stripewise::table::Table;
+
+/// An experiment that was run.
+pub struct Done {
+    pub(super) experiment: &'static Experiment,
+    pub(super) testbed: TestbedKind,
+    pub(super) seed: u64,
+    pub(super) findings: Findings,
+}
+
+/// A figure with as many decimals as its unit deserves.
+pub(super) fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Count => format!("{value:.0}"),
+        Unit::Percent if value.abs() >= 9.95 => format!("{value:.0}"),
+        Unit::Percent | Unit::Milliseconds | Unit::Seconds | Unit::KiB if value.abs() < 0.05 && value != 0.0 => {
+            format!("{value:.4}")
+        }
+        Unit::Percent | Unit::KiB => format!("{value:.1}"),
+        Unit::Ratio => format!("{value:.3}"),
+        Unit::MbPerS | Unit::Seconds | Unit::Milliseconds if value.abs() >= 99.95 => format!("{value:.0}"),
+        Unit::MbPerS | Unit::Seconds | Unit::Milliseconds => format!("{value:.2}"),
+    }
+}
+
+pub(super) fn published(row: &Row) -> String {
+    let figure = |value| figure(value, row.unit);
+    match row.published {
+        Published::Value(value) => figure(value),
+        Published::UpTo(value) => format!("up to {}", figure(value)),
+        Published::Below(limit) => format!("below {}", figure(limit)),
+        Published::AtLeast(goal) => format!("at least {}", figure(goal)),
+        Published::Range(low, high) => format!("{} to {}", figure(low), figure(high)),
+        Published::NotPrinted => "not printed".to_owned(),
+    }
+}
+
+pub(super) fn difference(row: &Row) -> String {
+    match row.difference() {
+        None => "-".to_owned(),
+        Some(points) if row.unit == Unit::Percent => format!("{points:+.0} points"),
+        Some(share) => format!("{:+.0} %", share * 100.0),
+    }
+}
+
+/// The comparison with the paper.
+fn comparison(rows: &[Row]) -> Table {
+    let mut table = Table::new(&["case", "what", "unit", ">published", ">ours", ">difference"]);
+    for row in rows {
+        table.row([
+            row.case.clone(),
+            row.quantity.clone(),
+            row.unit.name().to_owned(),
+            published(row),
+            figure(row.ours, row.unit),
+            difference(row),
+        ]);
+    }
+    table
+}
+
+fn of_panel(panel: &Panel) -> String {
+    let group_width = panel.groups.iter().map(|group| group.chars().count()).max().unwrap_or(0).max(8);
+    let cell = |value: &Option<f64>| value.map_or_else(|| "-".to_owned(), |value| figure(value, panel.unit));
+    let widths: Vec<usize> = panel
+        .series
+        .iter()
+        .enumerate()
+        .map(|(place, name)| {
+            let figures = panel.values.iter().map(|row| cell(&row[place]).chars().count());
+            figures.chain([name.chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let line = |head: &str, cells: Vec<String>| {
+        let mut text = format!("{head:<group_width$}");
+        for (cell, width) in cells.iter().zip(&widths) {
+            text.push_str(&format!("  {cell:>width$}"));
+        }
+        text
+    };
+    let mut lines = vec![match panel.unit.name() {
+        "" => panel.title.clone(),
+        unit => format!("{}, {unit}", panel.title),
+    }];
+    lines.push(line(&panel.axis.chars().take(group_width).collect::<String>(), panel.series.clone()));
+    for (group, values) in panel.groups.iter().zip(&panel.values) {
+        lines.push(line(group, values.iter().map(cell).collect()));
+    }
+    lines.join("\n")
+}
+
+/// What a person sees.
+pub fn text(done: &Done) -> String {
+    let Experiment { id, paper, place, title, setup, .. } = done.experiment;
+    let mut parts = vec![format!("{id}: {paper}, {place}: {title} ({}, seed {})\n{setup}", done.testbed, done.seed)];
+    parts.extend(done.findings.panels.iter().map(of_panel));
+    if !done.findings.rows.is_empty() {
+        parts.push(comparison(&done.findings.rows).to_string());
+    }
+    parts.extend(done.findings.notes.iter().cloned());
+    parts.join("\n\n") + "\n"
+}
+
+#[derive(Serialize)]
+pub(super) struct DoneJson<'a> {
+    id: &'static str,
+    paper: &'static str,
+    place: &'static str,
+    title: &'static str,
+    testbed: TestbedKind,
+    /// None at the papers' size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<Scale>,
+    seed: u64,
+    setup: &'static str,
+    rows: Vec<RowJson<'a>>,
+    panels: Vec<PanelJson<'a>>,
+    notes: &'a [String],
+    discussion: &'static str,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    case: &'a str,
+    quantity: &'a str,
+    unit: Unit,
+    /// None where the paper prints nothing.
+    published: Option<Published>,
+    ours: f64,
+    /// In points for percentages, else a share.
+    difference: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct PanelJson<'a> {
+    title: &'a str,
+    unit: Unit,
+    axis: &'a str,
+    series: &'a [String],
+    groups: Vec<GroupJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct GroupJson<'a> {
+    group: &'a str,
+    values: &'a [Option<f64>],
+}
+
+impl<'a> DoneJson<'a> {
+    pub(super) fn of(done: &'a Done) -> Self {
+        let Experiment { id, paper, place, title, setup, discussion, .. } = *done.experiment;
+        let row = |row: &'a Row| RowJson {
+            case: &row.case,
+            quantity: &row.quantity,
+            unit: row.unit,
+            published: (row.published != Published::NotPrinted).then_some(row.published),
+            ours: row.ours,
+            difference: row.difference(),
+        };
+        let panel = |panel: &'a Panel| PanelJson {
+            title: &panel.title,
+            unit: panel.unit,
+            axis: &panel.axis,
+            series: &panel.series,
+            groups: panel.groups.iter().zip(&panel.values).map(|(group, values)| GroupJson { group, values }).collect(),
+        };
+        Self {
+            id,
+            paper,
+            place,
+            title,
+            testbed: done.testbed,
+            scale: done.findings.scale,
+            seed: done.seed,
+            setup,
+            rows: done.findings.rows.iter().map(row).collect(),
+            panels: done.findings.panels.iter().map(panel).collect(),
+            notes: &done.findings.notes,
+            discussion,
+        }
+    }
+}
+
+/// Every figure in one table: those of the panels, then the comparison.
+pub(super) fn csv(done: &Done) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    writer.write_record(["experiment", "testbed", "kind", "case", "quantity", "unit", "published", "ours"])?;
+    let (id, testbed) = (done.experiment.id, done.testbed.to_string());
+    for panel in &done.findings.panels {
+        for (group, values) in panel.groups.iter().zip(&panel.values) {
+            for (series, value) in panel.series.iter().zip(values) {
+                let case = format!("{}: {group}", panel.title);
+                writer.write_record([id, &testbed, "figure", &case, series, panel.unit.name(), "", &number(*value)])?;
+            }
+        }
+    }
+    for row in &done.findings.rows {
+        let published = match row.published {
+            Published::NotPrinted => String::new(),
+            _ => published(row),
+        };
+        let ours = row.ours.to_string();
+        writer.write_record([
+            id,
+            &testbed,
+            "comparison",
+            &row.case,
+            &row.quantity,
+            row.unit.name(),
+            &published,
+            &ours,
+        ])?;
+    }
+    Ok(String::from_utf8(writer.into_inner().context("writing CSV")?)?)
+}
+
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<()> {
+    stripewise_layout::output::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,33 @@
+//! Operations on a cluster as a library: what the command, the experiments and other languages call.
+//!
+//! A [`Session`] says which cluster is meant and where to report what takes long; a [`Store`] is the cluster in use. Nothing here prints,
+//! reads arguments or ends the process: operations return typed results and errors, and report to a [`Progress`](progress::Progress).
+#![deny(unsafe_code)]
+
+pub mod data_files;
+pub mod emulated;
+pub mod envelope;
+pub mod interrupt;
+pub mod laboratory;
+pub mod layouts;
+pub mod messages;
+pub mod moves;
+pub mod owner;
+pub mod paths;
+pub mod progress;
+pub mod relay;
+pub mod removal;
+pub mod scratch;
+pub mod session;
+pub mod shell;
+pub mod silent_servers;
+pub mod store;
+pub mod table;
+pub mod transfer;
+pub mod variables;
+pub mod workload;
+
+pub use interrupt::Interrupt;
+pub use progress::Voice;
+pub use session::Session;
+pub use store::Store;

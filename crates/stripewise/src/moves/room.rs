@@ -1,0 +1,151 @@
+//! Whether regions find room where they are to go, asked before the first is moved.
+//!
+//! The broker asks again for each region by its own rules (`stripewise_broker::room`). This adds the sum: what leaves a server makes room for
+//! what comes, and one region at a time lies in both places.
+
+use crate::store::{Store, StoreError};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use stripewise_layout::figures::bytes;
+use stripewise_layout::{FileId, Layout, LayoutError, RegionGeometry, RegionIndex};
+use stripewise_store::protocol::{FileInfo, MoveOrder, RegionInfo};
+use thiserror::Error;
+
+/// Why moves cannot be ordered.
+#[derive(Debug, Error)]
+pub enum RoomError {
+    /// The broker cannot be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A region's layout makes no sense.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A server would hold more than it may.
+    #[error(
+        "server {server} has room for {} more, and the moves need {} there; nothing was moved. Give it more capacity, or make room with `stripewise \
+         release` or `stripewise rm`",
+        bytes(*left_bytes),
+        bytes(*needed_bytes)
+    )]
+    Server { server: String, left_bytes: u64, needed_bytes: u64 },
+    /// A server's file system is too full.
+    #[error(
+        "the file system of server {server} has {} free, and the moves need {} there; nothing was moved. Make room there first",
+        bytes(*free_bytes),
+        bytes(*needed_bytes)
+    )]
+    FileSystem { server: String, free_bytes: u64, needed_bytes: u64 },
+}
+
+/// What moves come to, by server.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Change {
+    /// Of promises, full regions, and the most of one region while it moves.
+    promised_bytes: i128,
+    most_promised_bytes: u64,
+    /// The same of what is written there.
+    written_bytes: i128,
+    most_written_bytes: u64,
+}
+
+/// Whether there is room for what `orders` bring.
+///
+/// # Errors
+/// When there is none, with the server that lacks it, or the broker cannot be asked.
+pub fn check(
+    store: &Store,
+    files: &[FileInfo],
+    regions: &HashMap<FileId, Vec<RegionInfo>>,
+    orders: &[MoveOrder],
+) -> Result<(), RoomError> {
+    let mut changes = vec![Change::default(); store.cluster.servers.len()];
+    for order in orders {
+        let Some(file) = files.iter().find(|file| file.file == order.file) else { continue };
+        let geometry = RegionGeometry::new(file.region_bytes);
+        let moved = regions.get(&order.file).into_iter().flatten();
+        for info in moved.filter(|info| (order.first..=order.last).contains(&info.region)) {
+            add(&mut changes, geometry, file.size_bytes, info.region, &super::layout_of(info)?, &order.layout);
+        }
+    }
+    let mut file_systems: HashMap<u64, (i128, u64)> = HashMap::new();
+    let servers = store.cluster.servers.iter().zip(store.usage()?);
+    for ((id, (server, usage)), change) in store.cluster.ids().zip(servers).zip(&changes) {
+        let needed = change.promised_bytes + i128::from(change.most_promised_bytes);
+        if let Some(room) = usage.room_bytes
+            && change.promised_bytes > 0
+            && i128::from(usage.promised_bytes) + needed > i128::from(room)
+        {
+            let left = room.saturating_sub(usage.promised_bytes);
+            return Err(RoomError::Server {
+                server: server.name.clone(),
+                left_bytes: left,
+                needed_bytes: needed as u64,
+            });
+        }
+        let directory = server.url.directory();
+        let file_system = std::fs::metadata(directory).map_or(u64::MAX - u64::from(id.0), |found| found.dev());
+        let sum = file_systems.entry(file_system).or_default();
+        sum.0 += change.written_bytes;
+        sum.1 = sum.1.max(change.most_written_bytes);
+        let (needed, Ok(found)) = (sum.0 + i128::from(sum.1), rustix::fs::statvfs(directory)) else { continue };
+        let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(store.cluster.kept_free_bytes(id));
+        if sum.0 > 0 && needed > i128::from(free) {
+            return Err(RoomError::FileSystem {
+                server: server.name.clone(),
+                free_bytes: free,
+                needed_bytes: needed as u64,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn add(
+    changes: &mut [Change],
+    geometry: RegionGeometry,
+    size_bytes: u64,
+    region: RegionIndex,
+    from: &Layout,
+    to: &Layout,
+) {
+    let full_bytes = geometry.region_bytes();
+    let used_bytes = geometry.used_bytes(region, size_bytes);
+    for (layout, sign) in [(from, -1), (to, 1)] {
+        for (turn, stripe) in layout.stripes().iter().enumerate() {
+            let Some(change) = changes.get_mut(usize::from(stripe.server.0)) else { continue };
+            let promised = layout.view().object_bytes(turn, full_bytes);
+            let written = layout.view().object_bytes(turn, used_bytes);
+            change.promised_bytes += sign * i128::from(promised);
+            change.written_bytes += sign * i128::from(written);
+            if sign > 0 {
+                change.most_promised_bytes = change.most_promised_bytes.max(promised);
+                change.most_written_bytes = change.most_written_bytes.max(written);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::ServerId;
+
+    #[test]
+    fn moves_take_and_give() {
+        let layout = |pairs: &[(u16, u32)]| Layout::new(pairs.iter().map(|(id, size)| (ServerId(*id), *size))).unwrap();
+        let mut changes = vec![Change::default(); 3];
+        let geometry = RegionGeometry::new(8192);
+        // A full region, and one of which half is written.
+        for region in [0, 1] {
+            let (from, to) = (layout(&[(0, 4096), (1, 4096)]), layout(&[(1, 2048), (2, 2048)]));
+            add(&mut changes, geometry, 12288, RegionIndex(region), &from, &to);
+        }
+        let change = |promised_bytes, most_promised_bytes, written_bytes, most_written_bytes| Change {
+            promised_bytes,
+            most_promised_bytes,
+            written_bytes,
+            most_written_bytes,
+        };
+        assert_eq!(changes, [change(-8192, 0, -8192, 0), change(0, 4096, 2048, 4096), change(8192, 4096, 6144, 4096)]);
+    }
+}

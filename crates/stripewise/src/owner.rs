@@ -1,0 +1,83 @@
+//! Whose cluster it is. What a cluster file names (directories, a state directory, clocks) is done by whoever runs the command: root would do
+//! what any user wrote there. So root uses root's clusters only, and becomes the owner for those of others (`--as-owner`), as `git` has its
+//! `safe.directory`.
+
+use crate::paths::{OnPath as _, PathError};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use stripewise_layout::{Cluster, ClusterError};
+use stripewise_store::entry::User;
+use thiserror::Error;
+
+const ROOT: u32 = 0;
+
+/// Why a cluster is not used, for whose it is.
+#[derive(Debug, Error)]
+pub enum OwnerError {
+    /// It could not be found out.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Root would do what another user wrote.
+    #[error(
+        "{} belongs to user {owner}, this is root: nothing was done, since root would do what user {owner} wrote there. Repeat with --as-owner, or as that user",
+        path.display()
+    )]
+    OfAnother { path: PathBuf, owner: u32 },
+    /// Only root becomes another.
+    #[error(
+        "--as-owner: the cluster belongs to user {owner}, this is user {caller}; only root can become another user"
+    )]
+    NotRoot { owner: u32, caller: u32 },
+    /// The system refused.
+    #[error("--as-owner: cannot become user {owner}")]
+    Become { owner: u32, source: rustix::io::Errno },
+    /// The cluster file is wrong.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+/// Refuses the cluster file of another user to root.
+pub(crate) fn check(file: &File, cluster_file: &Path) -> Result<(), OwnerError> {
+    let owner = file.metadata().on("look at", cluster_file)?.uid();
+    if rustix::process::geteuid().is_root() && owner != ROOT {
+        return Err(OwnerError::OfAnother { path: cluster_file.to_owned(), owner });
+    }
+    Ok(())
+}
+
+/// Makes this process the owner of a state directory, for good.
+pub(crate) fn become_owner_of_state(state: &Path) -> Result<(), OwnerError> {
+    become_user(owner_of(state)?)
+}
+
+/// Makes this process the owner of a cluster, for good: of its file; of the state directory that a cluster file of root names; of the directory
+/// in which `init` will make them.
+pub(crate) fn become_owner_of_cluster(file: &Path) -> Result<(), OwnerError> {
+    if !file.exists() {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return become_user(owner_of(parent)?);
+    }
+    become_user(match owner_of(file)? {
+        ROOT => {
+            let state = Cluster::load(file)?.state;
+            if state.exists() { owner_of(&state)? } else { ROOT }
+        }
+        owner => owner,
+    })
+}
+
+fn become_user(owner: u32) -> Result<(), OwnerError> {
+    let caller = rustix::process::geteuid().as_raw();
+    if owner == caller {
+        return Ok(());
+    }
+    if caller != ROOT {
+        return Err(OwnerError::NotRoot { owner, caller });
+    }
+    User::of(owner).become_for_good().map_err(|source| OwnerError::Become { owner, source })
+}
+
+fn owner_of(path: &Path) -> Result<u32, PathError> {
+    Ok(std::fs::metadata(path).on("look at", path)?.uid())
+}

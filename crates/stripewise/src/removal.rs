@@ -1,0 +1,50 @@
+//! Removing managed files, stubs and data.
+
+use crate::messages::shown;
+use crate::paths::{OnPath as _, PathError};
+use crate::store::{Store, StoreError};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use stripewise_store::client::ClientError;
+use stripewise_store::file::FileError;
+use thiserror::Error;
+
+/// Why a managed file stays.
+#[derive(Debug, Error)]
+pub enum RemovalError {
+    /// The broker cannot be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// An ordinary file.
+    #[error("{} is not a managed file; rm removes ordinary ones", shown(path))]
+    NotManaged { path: PathBuf },
+    /// It could not be left before its name went.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The broker refused.
+    #[error("cannot remove {}", path.display())]
+    Remove { path: PathBuf, source: ClientError },
+}
+
+/// Removes one managed file, stub and data.
+///
+/// # Errors
+/// When it is not managed, or the broker refuses.
+pub fn remove(store: &Store, path: &Path) -> Result<(), RemovalError> {
+    let file = File::open(path).on("open", path)?;
+    let Some(id) = store.file_of(&file, path)? else {
+        return Err(RemovalError::NotManaged { path: path.to_owned() });
+    };
+    // Opening it makes the broker look at the stub: a bare copy of one is refused, and must not free the data.
+    let striped =
+        store.client.open(file.as_fd(), id).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    let id = striped.id();
+    striped.close()?;
+    // Noted before the name goes: nothing else proves that it was meant to.
+    let removed = store.client.remove(path, file.as_fd(), id);
+    removed.map_err(|source| RemovalError::Remove { path: path.to_owned(), source })
+}

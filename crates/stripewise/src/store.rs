@@ -1,0 +1,289 @@
+//! A cluster in use by this command: its broker, if no other process is it, and a client of it.
+
+use crate::messages::shown;
+use crate::paths::{OnPath as _, PathError};
+use crate::session::{Session, SessionError};
+use crate::silent_servers::Waiting;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stripewise_broker::{Broker, BrokerError, BrokerOptions, Standby};
+use stripewise_layout::{Cluster, FileId, ServerId};
+use stripewise_model::{Line, Profile, ServerProfile};
+use stripewise_store::client::{Client, ClientError, ClientOptions};
+use stripewise_store::file::StripedFile;
+use stripewise_store::protocol::{Admin, FileInfo, ReadCost, RegionInfo, Reply, Request, ServerUsage};
+use stripewise_store::server::pace::Pace;
+use stripewise_store::stub::{STUB_BYTES, Stub, StubError, size_may_be_stub};
+use thiserror::Error;
+
+/// Why a cluster could not be used, or a file of it.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Which cluster is meant is not known.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// This process could not become its broker.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The broker refused, or is not there.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The state directory is another cluster's.
+    #[error(
+        "the state directory {} belongs to cluster {found}, but {} names cluster {named}; correct its `state` or `id`",
+        state.display(),
+        path.display()
+    )]
+    OtherCluster { state: PathBuf, found: String, path: PathBuf, named: String },
+    /// The cluster file changed since the broker read it.
+    #[error(
+        "the process that serves the cluster knows {known} servers, the cluster file {named}; repeat once that process has ended: the next one reads the file anew"
+    )]
+    Servers { known: usize, named: usize },
+    /// The broker is of another version.
+    #[error("the broker answered {question} with something else; use one version of stripewise")]
+    Answer { question: &'static str },
+    /// An ordinary file.
+    #[error("{} is not a managed file", shown(path))]
+    NotManaged { path: PathBuf },
+    /// The system refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A managed file that the broker does not open.
+    #[error("{}", shown(path))]
+    Open { path: PathBuf, source: ClientError },
+    /// What is no stub's text may be a stub's inode; the broker does not say.
+    #[error("{}", path.display())]
+    Find { path: PathBuf, source: ClientError },
+    /// A damaged stub.
+    #[error("{}", path.display())]
+    Stub { path: PathBuf, source: StubError },
+    /// The stub of another cluster.
+    #[error(
+        "{} belongs to cluster {cluster} with state directory {}, this is cluster {this}; name its cluster file with --cluster",
+        path.display(),
+        state.display()
+    )]
+    OfAnotherCluster { path: PathBuf, cluster: String, state: PathBuf, this: String },
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// A cluster in use.
+// The client goes before the broker that it may be talking to: fields are dropped in this order.
+pub struct Store {
+    _waiting: Option<Waiting>,
+    /// For requests to the broker.
+    pub client: Client,
+    /// As its file says.
+    pub cluster: Cluster,
+    /// None: held by whoever made this store.
+    broker: Option<Standby>,
+}
+
+/// Becomes the broker of `cluster` now, or when the present one ends; says what a killed command had left behind.
+///
+/// # Errors
+/// When the state directory, the table or a server cannot be used.
+pub fn serve(session: &Session, cluster: &Cluster) -> std::result::Result<Standby, BrokerError> {
+    let read_costs = read_costs(cluster, &session.profile_path());
+    let broker = Broker::serve_or_wait(cluster, BrokerOptions { read_costs, ..BrokerOptions::default() })?;
+    for line in broker.cleaned() {
+        session.say(line);
+    }
+    Ok(broker)
+}
+
+/// What reads were measured to take: between sequential and random ones, since nobody knows the next one's kind. Nothing where there is no profile
+/// of this cluster.
+fn read_costs(cluster: &Cluster, profile: &Path) -> Vec<Option<ReadCost>> {
+    let loaded = Profile::load(profile).ok().filter(|loaded| loaded.check(cluster, profile).is_ok());
+    loaded.map_or_else(Vec::new, |loaded| loaded.servers.iter().map(|server| Some(read_cost(server))).collect())
+}
+
+fn read_cost(server: &ServerProfile) -> ReadCost {
+    let mean_ns =
+        |of: fn(&Line) -> f64| ((of(&server.read_sequential) + of(&server.read_random)) / 2.0 * 1e9).round() as u64;
+    ReadCost { startup_ns: mean_ns(|line| line.alpha_s), kib_ns: mean_ns(|line| line.beta_s_per_byte * 1024.0) }
+}
+
+impl Store {
+    /// The cluster that the session means, served by this process unless another one does.
+    ///
+    /// # Errors
+    /// When its file is missing or wrong, or it cannot be served.
+    pub fn open(session: &Session) -> Result<Self> {
+        let cluster = session.cluster()?;
+        let waiting = Waiting::begin(session.voice().clone(), &cluster);
+        let broker = serve(session, &cluster)?;
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        if client.cluster() != cluster.id {
+            return Err(StoreError::OtherCluster {
+                found: client.cluster().to_owned(),
+                path: session.cluster_path(),
+                state: cluster.state,
+                named: cluster.id,
+            });
+        }
+        // Commands copy and check data; the time of emulated devices is the programs' that are measured.
+        if let Some(stations) = client.stations() {
+            stations.set_pace(Pace::Host);
+        }
+        Ok(Self { _waiting: Some(waiting), client, cluster, broker: Some(broker) })
+    }
+
+    /// A store beside a broker that the caller keeps, here or in another process.
+    pub fn beside(cluster: Cluster) -> Result<Self> {
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        Ok(Self { _waiting: None, client, cluster, broker: None })
+    }
+
+    /// Whether this store's own broker serves, which ends with it.
+    pub fn is_broker(&self) -> bool {
+        self.broker.as_ref().is_some_and(Standby::is_serving)
+    }
+
+    /// A request that the broker answers with `Done`.
+    pub fn done(&self, admin: Admin) -> Result<()> {
+        self.admin(admin).map(drop)
+    }
+
+    pub fn admin(&self, admin: Admin) -> Result<Reply> {
+        Ok(self.client.request(&Request::Admin(admin), &[])?.0)
+    }
+
+    /// What each server holds, in cluster order.
+    ///
+    /// # Errors
+    /// When the broker cannot be asked, or knows other servers than the cluster file.
+    pub fn usage(&self) -> Result<Vec<ServerUsage>> {
+        match self.admin(Admin::Usage)? {
+            Reply::Usage { servers } if servers.len() == self.cluster.servers.len() => Ok(servers),
+            Reply::Usage { servers } => {
+                Err(StoreError::Servers { known: servers.len(), named: self.cluster.servers.len() })
+            }
+            _ => Err(StoreError::Answer { question: "a question for room" }),
+        }
+    }
+
+    /// Servers on which nothing new is placed.
+    pub fn drained(&self) -> Result<BTreeSet<ServerId>> {
+        let drained = (0..).map(ServerId).zip(self.usage()?).filter(|(_, usage)| usage.drained);
+        Ok(drained.map(|(id, _)| id).collect())
+    }
+
+    /// Every managed file, in order of path.
+    pub fn files(&self) -> Result<Vec<FileInfo>> {
+        let mut all: Vec<FileInfo> = Vec::new();
+        loop {
+            let after = all.last().map(|file| file.file);
+            let Reply::Files { files, more } = self.admin(Admin::List { after })? else {
+                return Err(StoreError::Answer { question: "a list" });
+            };
+            let end = !more || files.is_empty();
+            all.extend(files);
+            if end {
+                all.sort_by(|a, b| a.path.cmp(&b.path));
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Every placed region of a file, ascending.
+    pub fn regions(&self, file: FileId) -> Result<Vec<RegionInfo>> {
+        let mut all: Vec<RegionInfo> = Vec::new();
+        loop {
+            let first = stripewise_layout::RegionIndex(all.last().map_or(0, |last| last.region.0 + 1));
+            let Reply::Regions { regions, more } = self.admin(Admin::Regions { file, first })? else {
+                return Err(StoreError::Answer { question: "a list" });
+            };
+            let end = !more || regions.is_empty();
+            all.extend(regions);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Opens the managed file at `path`, for writing too if asked.
+    pub fn managed(&self, path: &Path, writable: bool) -> Result<Managed> {
+        match self.managed_if(path, writable)? {
+            Ok(managed) => Ok(managed),
+            Err(_) => Err(StoreError::NotManaged { path: path.to_owned() }),
+        }
+    }
+
+    /// Opens the managed file at `path`; an ordinary file is handed back as it is.
+    pub fn managed_if(&self, path: &Path, writable: bool) -> Result<std::result::Result<Managed, File>> {
+        let file = File::options().read(true).write(writable).open(path).on("open", path)?;
+        let Some(id) = self.file_of(&file, path)? else { return Ok(Err(file)) };
+        let striped =
+            self.client.open(file.as_fd(), id).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+        Ok(Ok(Managed { path: path.to_owned(), stub: file, striped }))
+    }
+
+    /// The managed file that `stub`, open on `path`, is the stub of, if it is one: by its text, or, where that was cut or written over, by its inode.
+    pub fn file_of(&self, stub: &File, path: &Path) -> Result<Option<FileId>> {
+        let by_inode = || {
+            let found = self.client.find(stub.as_fd());
+            found.map_err(|source| StoreError::Find { path: path.to_owned(), source })
+        };
+        match read_stub(stub, path) {
+            Ok(Some(text)) if text.cluster != self.cluster.id => Err(StoreError::OfAnotherCluster {
+                path: path.to_owned(),
+                cluster: text.cluster,
+                state: text.state,
+                this: self.cluster.id.clone(),
+            }),
+            Ok(Some(text)) => Ok(Some(text.file)),
+            Ok(None) => by_inode(),
+            Err(damaged) => by_inode()?.map_or(Err(damaged), |file| Ok(Some(file))),
+        }
+    }
+}
+
+/// An open managed file beside its stub.
+pub struct Managed {
+    /// As it was named.
+    pub path: PathBuf,
+    pub stub: File,
+    pub striped: Arc<StripedFile>,
+}
+
+/// What the file says, if it is a stub.
+pub fn read_stub(file: &File, path: &Path) -> Result<Option<Stub>> {
+    use std::os::unix::fs::FileExt;
+    let metadata = file.metadata().on("look at", path)?;
+    if !metadata.is_file() || !size_may_be_stub(metadata.len()) {
+        return Ok(None);
+    }
+    let mut bytes = [0; STUB_BYTES];
+    if file.read_exact_at(&mut bytes, 0).is_err() {
+        return Ok(None);
+    }
+    Stub::parse(&bytes).map_err(|source| StoreError::Stub { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripewise_layout::ServerClass;
+
+    #[test]
+    fn reads_take_what_lies_between_sequential_and_random_ones() {
+        let line = |alpha_s, beta_s_per_byte| Line { alpha_s, beta_s_per_byte, r2: 1.0, spread: 0.0, samples: 9 };
+        let (sequential, random, written) = (line(1e-4, 7e-9), line(9e-3, 9e-9), line(1.0, 1.0));
+        let profile = ServerProfile {
+            name: "h0".to_owned(),
+            class: ServerClass::Hdd,
+            read_sequential: sequential,
+            read_random: random,
+            write_sequential: written,
+            write_random: written,
+        };
+        assert_eq!(read_cost(&profile), ReadCost { startup_ns: 4_550_000, kib_ns: 8192 });
+    }
+}
