@@ -48,40 +48,100 @@ const DRAINED: &str = "drained";
 const DRAINED_HEAD: &str = "stripewise drained 1\n";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
+/// Why a state directory cannot be used. Messages name the path and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
+    /// The operating system refused.
     #[error("{}: cannot {action}: {source}", path.display())]
-    Os { path: PathBuf, action: &'static str, source: Errno },
+    Os {
+        /// The file or directory concerned.
+        path: PathBuf,
+        /// What was tried, to follow "cannot".
+        action: &'static str,
+        /// Its cause.
+        source: Errno,
+    },
+    /// Another host has used the directory; shared memory and locks would not reach it.
     #[error(
         "the cluster with state directory {} is in use by host {first} (machine {machine}); this is host {this}. Stripewise keeps shared memory and locks on one host: run on {first}, \
          or, if {first} will never use this cluster again and nothing of it runs there, rename {} to host.old and repeat",
         path.display(),
         path.join(HOST).display()
     )]
-    OtherHost { path: PathBuf, first: String, machine: String, this: String },
+    OtherHost {
+        /// The state directory.
+        path: PathBuf,
+        /// Name of that host.
+        first: String,
+        /// Its machine id.
+        machine: String,
+        /// Name of this host.
+        this: String,
+    },
+    /// `host` is of another version, or damaged.
     #[error("{}: not a host file of this version (`{text}`); use the stripewise that wrote it, or, if no other host uses this cluster, rename it to host.old and repeat", path.display())]
-    HostFile { path: PathBuf, text: String },
+    HostFile {
+        /// That file.
+        path: PathBuf,
+        /// What it says.
+        text: String,
+    },
+    /// `drained` is of another version, or damaged.
     #[error("{}: not a list of drained servers of this version (`{text}`); use the stripewise that wrote it, or correct it: `stripewise drained 1`, then one server's name a line", path.display())]
-    DrainedFile { path: PathBuf, text: String },
+    DrainedFile {
+        /// That file.
+        path: PathBuf,
+        /// What it says.
+        text: String,
+    },
+    /// The directory belongs to another user.
     #[error(
         "the state directory {} belongs to user {owner}, this is user {caller}; nothing in it was touched. Only its owner runs commands on a cluster: be that user, or, as root, repeat with --as-owner",
         path.display()
     )]
-    OtherOwner { path: PathBuf, owner: u32, caller: u32 },
+    OtherOwner {
+        /// The state directory.
+        path: PathBuf,
+        /// Its owner's uid.
+        owner: u32,
+        /// The effective uid of this process.
+        caller: u32,
+    },
+    /// Other users could put links in the place of files.
     #[error(
         "the state directory {} can be written by other users (mode {mode:o}); nothing in it was touched. Look whether all in it is yours, then take that right away: chmod go-w",
         path.display()
     )]
-    OpenToWriters { path: PathBuf, mode: u32 },
+    OpenToWriters {
+        /// The state directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The directory holds other things; probably `state` in cluster.toml is wrong.
     #[error("{} is no state directory: it holds other things; correct `state` in cluster.toml, or name an empty directory", path.display())]
-    NotState { path: PathBuf },
+    NotState {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A link, a directory or somebody else's file stands where a file of the state directory
+    /// belongs.
     #[error(
         "{}: {what} stands in the place of a file of the state directory; it was not touched. Find out who put it there, and move it elsewhere",
         path.display()
     )]
-    Foreign { path: PathBuf, what: &'static str },
+    Foreign {
+        /// Where it stands.
+        path: PathBuf,
+        /// What it is, with its article.
+        what: &'static str,
+    },
+    /// Nobody listens on the broker's socket.
     #[error("{}: no broker answers there; start one with `stripewise run`, or any other stripewise command", path.display())]
-    NoBroker { path: PathBuf },
+    NoBroker {
+        /// The state directory.
+        path: PathBuf,
+    },
 }
 
 impl StateError {
@@ -97,6 +157,7 @@ impl StateError {
 pub struct HostIdentity {
     /// `/etc/machine-id`, or empty.
     pub machine: String,
+    /// The kernel's node name.
     pub name: String,
     /// The kernel's random name of this boot.
     pub boot: [u8; 16],
@@ -104,6 +165,10 @@ pub struct HostIdentity {
 
 impl HostIdentity {
     /// The host that this process runs on.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`] when the boot's name cannot be read.
     pub fn of_this_host() -> Result<Self, StateError> {
         let boot_path = "/proc/sys/kernel/random/boot_id";
         let text = read_all(rustix::fs::CWD, Path::new(boot_path)).map_err(|source| StateError::Os {
@@ -165,6 +230,12 @@ impl Drop for BrokerLock {
 
 impl StateDirectory {
     /// Opens this user's state directory, making what is missing of it (0700).
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::OtherOwner`], [`StateError::OpenToWriters`] or [`StateError::NotState`], in
+    /// which cases nothing was touched; [`StateError::Foreign`] if something else stands in the
+    /// place of a file; [`StateError::Os`].
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let fault = |name: &str, action| {
             let path = path.join(name);
@@ -199,11 +270,21 @@ impl StateDirectory {
     }
 
     /// Opens this user's own file `name`, or creates it (0600) if `access` says so.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] if what stands there is no regular file of this user with one name,
+    /// otherwise [`StateError::Os`].
     pub fn open_file(&self, name: &str, access: OFlags) -> Result<OwnedFd, StateError> {
         open_own_at(&self.root, name.as_ref(), access).map_err(self.fault(name, "open"))
     }
 
     /// This user's own directory `name`, made (0700) if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] if what stands there is no directory of this user, otherwise
+    /// [`StateError::Os`].
     pub fn directory(&self, name: &str) -> Result<OwnDirectory, StateError> {
         let directory = own_directory(&self.root, Path::new(name)).map_err(self.fault(name, "open"))?;
         Ok(OwnDirectory { path: self.path.join(name), directory })
@@ -215,15 +296,25 @@ impl StateDirectory {
     }
 
     /// Opens a file of shared memory in `run/`.
+    ///
+    /// # Errors
+    ///
+    /// `LOOP`, `ISDIR`, `NXIO`, `PERM` or `MLINK` if what stands there is no regular file of this
+    /// user with one name, otherwise the error of opening it.
     pub fn open_shared(&self, name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
         open_own_at(&self.run, name.as_ref(), access)
     }
 
     /// A new file of shared memory in `run/`; what an earlier boot left is unlinked, never written.
+    ///
+    /// # Errors
+    ///
+    /// The error of unlinking or creating it; `NOSPC` when the file system is full.
     pub fn create_shared(&self, name: &str) -> rustix::io::Result<OwnedFd> {
         create_own_at(&self.run, name.as_ref())
     }
 
+    /// As it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -235,17 +326,27 @@ impl StateDirectory {
         self.run.as_fd()
     }
 
+    /// The directory of the mapping table.
     #[must_use]
     pub fn table_path(&self) -> PathBuf {
         self.path.join("rmt")
     }
 
     /// Lets other users of the host connect to the broker.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`].
     pub fn open_to_others(&self) -> Result<(), StateError> {
         rustix::fs::fchmod(&self.root, PASSABLE).map_err(self.fault("", "change the mode"))
     }
 
     /// Refuses when another host has used this directory, else notes this one.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::OtherHost`], [`StateError::HostFile`] if the file is of another version,
+    /// otherwise [`StateError::Os`] or [`StateError::Foreign`].
     pub fn claim_for(&self, host: &HostIdentity) -> Result<(), StateError> {
         match read_own(&self.root, HOST) {
             Ok(text) => {
@@ -270,6 +371,10 @@ impl StateDirectory {
     }
 
     /// Names of servers that take nothing new.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::DrainedFile`] if the file is of another version, otherwise [`StateError::Os`].
     pub fn drained(&self) -> Result<Vec<String>, StateError> {
         let text = match read_own(&self.root, DRAINED) {
             Ok(text) => text,
@@ -283,17 +388,30 @@ impl StateDirectory {
     }
 
     /// Notes, durably, the names of servers that take nothing new.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`]; the list is then as it was.
     pub fn keep_drained(&self, names: &[&str]) -> Result<(), StateError> {
         let text = names.iter().fold(DRAINED_HEAD.to_owned(), |text, name| text + name + "\n");
         self.replace_file(DRAINED, text.as_bytes()).map_err(self.fault(DRAINED, "write"))
     }
 
     /// Takes the broker's lock if it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] or [`StateError::Os`]; `None` is no error: another process has the
+    /// lock.
     pub fn try_lock(&self) -> Result<Option<BrokerLock>, StateError> {
         self.lock(FlockOperation::NonBlockingLockExclusive)
     }
 
     /// Waits until the present broker is gone and takes its lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] or [`StateError::Os`].
     pub fn wait_for_lock(&self) -> Result<BrokerLock, StateError> {
         loop {
             if let Some(lock) = self.lock(FlockOperation::LockExclusive)? {
@@ -322,6 +440,10 @@ impl StateDirectory {
     }
 
     /// The broker's listening socket. What a predecessor left is replaced: call with the lock held.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`].
     pub fn listen(&self) -> Result<OwnedFd, StateError> {
         match rustix::fs::unlinkat(&self.run, SOCKET, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -366,12 +488,17 @@ pub struct OwnDirectory {
 }
 
 impl OwnDirectory {
+    /// Absolute if the state directory's is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The names in it, in order; those that are not UTF-8 are nobody's here.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`].
     pub fn names(&self) -> Result<Vec<String>, StateError> {
         let list = || {
             let mut names = Vec::new();
@@ -385,17 +512,30 @@ impl OwnDirectory {
     }
 
     /// Opens this user's own file `name` for reading.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] if what stands there is no regular file of this user with one name,
+    /// otherwise [`StateError::Os`].
     pub fn open(&self, name: &str) -> Result<std::fs::File, StateError> {
         let opened = open_own_at(&self.directory, name.as_ref(), OFlags::RDONLY);
         opened.map(Into::into).map_err(|source| fault_of(self.path.join(name), "open", source))
     }
 
     /// Lets `name` hold `bytes`, durably and at once.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`]; the file is then as it was.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         replace_at(&self.directory, name, bytes).map_err(|source| fault_of(self.path.join(name), "write", source))
     }
 
     /// Removes `name`, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Os`].
     pub fn remove(&self, name: &str) -> Result<(), StateError> {
         match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -460,6 +600,11 @@ fn check_owner(root: &OwnedFd, path: &Path) -> Result<(), StateError> {
 }
 
 /// Connects to the broker of the state directory at `path`.
+///
+/// # Errors
+///
+/// [`StateError::NoBroker`] if nobody listens, [`StateError::Foreign`] if another user does,
+/// otherwise [`StateError::Os`].
 pub fn connect(path: &Path) -> Result<OwnedFd, StateError> {
     let fault = |action| move |source| StateError::Os { path: path.to_owned(), action, source };
     // O_PATH: other users may pass through the directory but not read it.

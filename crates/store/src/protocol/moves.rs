@@ -9,9 +9,13 @@ use stripewise_layout::{ByteCount, FileId, Layout, RegionIndex};
 /// The regions `first ..= last` of a file are to lie in this layout. Where no objects are yet, new ones are placed so later.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MoveOrder {
+    /// Any file of the cluster.
     pub file: FileId,
+    /// The first region to move.
     pub first: RegionIndex,
+    /// The last region to move, at least `first`.
     pub last: RegionIndex,
+    /// Where they are to lie.
     pub layout: Layout,
 }
 
@@ -22,6 +26,7 @@ pub struct MoveNumber(pub u64);
 /// How fast movers may copy, all together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub enum MigrateBandwidth {
+    /// As fast as servers and processor allow.
     #[default]
     Unlimited,
     /// What the foreground leaves.
@@ -64,22 +69,31 @@ impl std::str::FromStr for MigrateBandwidth {
 pub enum MoveControl {
     /// No further move begins, and those under way copy no more until resumed; programs are not held up. `why` is told in the status.
     Pause {
+        /// For people.
         why: String,
     },
+    /// Moves begin again, and those under way go on.
     Resume,
     /// Ends moves that are not committed yet; their regions stay where they are.
     Cancel(WhichMoves),
+    /// From the next chunk on.
     Bandwidth(MigrateBandwidth),
 }
 
+/// Which moves [`MoveControl::Cancel`] ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum WhichMoves {
+    /// Every one that is queued or under way.
     All,
+    /// Those of one file.
     File(FileId),
+    /// A single one.
     One(MoveNumber),
     /// Those of one order, for example.
     Range {
+        /// The first number.
         first: MoveNumber,
+        /// The last number, at least `first`.
         last: MoveNumber,
     },
 }
@@ -89,19 +103,25 @@ pub enum WhichMoves {
 pub enum MoveState {
     /// `waits_for`: why it was put back, if it was: a process whose I/O does not end, room that another move is to free.
     Queued {
+        /// For people; `None`: its turn has not come.
         waits_for: Option<String>,
     },
+    /// Programs read the old place and write it too; what they write is copied again.
     Copying,
     /// Writers of the region wait for the last part.
     Sealed,
+    /// The new place is being made durable; too late to cancel.
     Committing,
     /// The new place counts; the old one waits for its last readers.
     Freeing,
+    /// The region lies as ordered.
     Done,
     /// The region stays where it was.
     Failed {
+        /// For people.
         why: String,
     },
+    /// Ended by request; the region stays where it was.
     Cancelled,
 }
 
@@ -116,14 +136,19 @@ impl MoveState {
 /// One region's move.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MoveStatus {
+    /// Its number in the queue.
     pub number: MoveNumber,
+    /// The file of the region.
     pub file: FileId,
     /// Where the file stood when the move was ordered.
     pub path: String,
+    /// The region that moves.
     pub region: RegionIndex,
     /// (server, stripe bytes) where it lies, or lay before; empty: it had no objects.
     pub from: Vec<(u16, u32)>,
+    /// (server, stripe bytes) as ordered.
     pub to: Vec<(u16, u32)>,
+    /// How far it is.
     pub state: MoveState,
     /// Written to the new place so far, what was written again counted again.
     pub copied_bytes: u64,
@@ -138,12 +163,17 @@ pub struct MoveTotals {
     pub since_ns: u64,
     /// Why nothing is moved, if it was paused.
     pub paused: Option<String>,
+    /// As last set.
     pub bandwidth: MigrateBandwidth,
+    /// Not begun, or put back.
     pub queued: u64,
     /// Begun and not ended, the freeing of the old place included.
     pub active: u64,
+    /// Regions that lie as ordered.
     pub done: u64,
+    /// Moves that failed; their regions stay where they were.
     pub failed: u64,
+    /// Moves ended by request.
     pub cancelled: u64,
     /// Bytes of regions that were moved.
     pub moved_bytes: u64,
