@@ -1,10 +1,8 @@
 //! From a policy's choice to a whole plan, and several policies side by side.
 
 use crate::moves::moves_between;
-use crate::plan::{
-    Gain, Gains, Optimum, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Replica, Verdict, pattern_of,
-};
-use crate::policy::{FileChoice, PolicyName, Replicas, Task, optimize, region_bytes};
+use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
+use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::room::Ledger;
@@ -40,6 +38,19 @@ pub struct ComparisonRow {
     pub verdict: Verdict,
 }
 
+/// Makes the plan of one policy.
+///
+/// # Errors
+///
+/// Those of [`PlanRequest::check`]; the policy has not run then.
+pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, RequestError> {
+    request.check()?;
+    let room = request.room();
+    let task = Task::new(request, &room);
+    let (baseline, chosen) = rayon::join(|| Baseline::of(&task), || task.choose_with_optimum(policy));
+    Ok(assemble(policy, &task, chosen, &baseline))
+}
+
 /// Plans with every policy of `policies`, in order.
 ///
 /// # Errors
@@ -51,7 +62,10 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
     let task = Task::new(request, &room);
     let baseline = Baseline::of(&task);
     Ok(Comparison {
-        plans: policies.iter().map(|policy| assemble(*policy, &task, choose(*policy, &task), &baseline)).collect(),
+        plans: policies
+            .iter()
+            .map(|policy| assemble(*policy, &task, task.choose_with_optimum(*policy), &baseline))
+            .collect(),
     })
 }
 
@@ -80,25 +94,10 @@ struct Baseline {
 
 impl Baseline {
     fn of(task: &Task<'_>) -> Self {
-        let choices = task.choose(PolicyName::Def);
+        let choices = task.choose(PolicyName::BASELINE);
         let files = planned_files(task, &choices);
         Self { prediction: predict_files(task, &files), choices }
     }
-}
-
-/// The plan of one policy.
-pub(crate) fn planned(policy: PolicyName, task: &Task<'_>) -> Plan {
-    let (baseline, chosen) = rayon::join(|| Baseline::of(task), || choose(policy, task));
-    assemble(policy, task, chosen, &baseline)
-}
-
-/// Runs one policy; what is known of the optimum with those that know.
-fn choose(policy: PolicyName, task: &Task<'_>) -> (Vec<FileChoice>, Option<Optimum>) {
-    if policy != PolicyName::Opt {
-        return (task.choose(policy), None);
-    }
-    let (choices, optimum) = optimize(task);
-    (choices, Some(optimum))
 }
 
 /// Works out everything that a plan says beyond layouts.
@@ -109,7 +108,7 @@ fn assemble(
     baseline: &Baseline,
 ) -> Plan {
     let request = task.request;
-    let is_default = policy == PolicyName::Def;
+    let is_default = policy == PolicyName::BASELINE;
     let mut files = planned_files(task, &choices);
     let replicas = task.replicas(policy, &choices);
     let predicted = if is_default { baseline.prediction.clone() } else { predict_files(task, &files) };

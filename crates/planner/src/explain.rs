@@ -11,8 +11,8 @@ pub use text::{overview_text, region_text};
 
 use crate::compare::compare;
 use crate::map::layout_text;
-use crate::plan::{Optimum, Plan};
-use crate::policy::{PolicyName, region_bytes, region_count};
+use crate::plan::Plan;
+use crate::policy::{Optimum, PolicyName, region_bytes, region_count};
 use crate::predict::{Busiest, PredictionSum};
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::layouts_by_region;
@@ -461,7 +461,7 @@ impl<'a> Explainer<'a> {
         }
         let mut request = PlanRequest { cluster: &cluster, ..self.request.clone() };
         request.options.ssd_room = None;
-        let enlarged = crate::policy::plan(self.plan.policy, &request)?;
+        let enlarged = crate::compare::plan(self.plan.policy, &request)?;
         let saved_s_per_gib = self.plan.predicted.total.time_s - enlarged.predicted.total.time_s;
         Ok(Some(RoomPrice { servers, room_bytes, saved_s_per_gib, is_dual: false }))
     }

@@ -16,17 +16,20 @@ mod render;
 mod request;
 mod room;
 mod servers;
+mod sources;
 mod verdict;
 
-pub use compare::{Comparison, ComparisonRow, compare};
+pub use compare::{Comparison, ComparisonRow, compare, plan};
 pub use map::{RegionSpan, layout_text, region_map, segment_list};
+pub use moves::{Move, MoveKind};
 pub use plan::{
-    Gain, Gains, InputPaths, Match, Move, MoveKind, NameMatch, Optimum, PLAN_VERSION, Plan, PlanError, PlanKey,
-    PlannedFile, PlannedProgram, PlannedServer, PlannedWindow, Replica, ServerPrices, Sources, Verdict, nearest,
+    Gain, Gains, Match, NameMatch, PLAN_VERSION, Plan, PlanError, PlannedFile, PlannedServer, PlannedWindow, Verdict,
+    nearest,
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
-pub use policy::{PolicyName, UnknownPolicy, plan};
+pub use policy::{Optimum, PolicyName, Replica, ServerPrices, UnknownPolicy};
 pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
 pub use room::Room;
+pub use sources::{InputPaths, PlanKey, PlannedProgram, Sources};

@@ -3,10 +3,33 @@
 //! Two deviations from the printed algorithm: a region that keeps to its side but changes its stripes is listed too, as `restripe`; and
 //! all regions of the file are looked at, not only those that the last window handled, so regions first seen in the current window move.
 
-use crate::plan::{Move, MoveKind};
+use serde::{Deserialize, Serialize};
 use stripewise_layout::{Direction, Layout, Order, RegionIndex, ServerId};
 use stripewise_model::Profile;
 
+/// One region that changes its layout at the start of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Region of the window's file.
+    pub region: RegionIndex,
+    /// Which way it goes, and so when.
+    pub kind: MoveKind,
+    /// Bytes to copy.
+    pub bytes: u64,
+}
+
+/// In the order in which they are to be done: room on SServers is freed before it is taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveKind {
+    /// From hybrid servers to HServers.
+    Outgoing,
+    /// Stays on its side with other stripes (not in H2DP algorithm 2).
+    Restripe,
+    /// From HServers to hybrid servers.
+    Incoming,
+}
 /// The moves of one file from the layouts of one window (`before`) to those of the next (`after`), one number per region, in the order in
 /// which they are to be done.
 pub(crate) fn moves_between(

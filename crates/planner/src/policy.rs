@@ -1,15 +1,19 @@
 //! The policies. Each turns access pattern, profile and room into one layout per region and window; nothing else.
 //!
-//! A policy is a variant of [`PolicyName`] and a module with a [`Policy`]; the compiler asks for both. The modules' texts have the same
-//! sections: paper, assumptions, algorithm, complexity; then the code.
+//! A policy is a module with a [`Policy`] and a row of the table below; names, help texts, plan files and comparisons follow from the row. The
+//! modules' texts have the same sections: paper, assumptions, algorithm, complexity; then the code.
 
+mod choice;
 mod cost;
 mod cost_table;
 mod def;
+#[cfg(test)]
+mod dummy;
 mod fill;
 mod h2dp;
 mod opt;
 pub mod padp;
+mod process_costs;
 mod process_oriented;
 mod psa;
 mod random;
@@ -18,116 +22,82 @@ mod segment;
 mod selection;
 mod tiers;
 
+pub(crate) use choice::{FileChoice, Replicas};
+pub use choice::{Optimum, Replica, ServerPrices};
 pub use opt::online;
-pub(crate) use opt::optimize;
 
-use crate::plan::{Plan, Replica};
-use crate::request::{PlanRequest, RequestError};
+use crate::request::PlanRequest;
 use crate::room::Room;
 use crate::servers::ServerGroups;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use stripewise_layout::{Layout, RegionGeometry, RegionIndex};
+use stripewise_layout::{RegionGeometry, RegionIndex};
 use stripewise_model::{ClassParameters, Concurrency};
 use stripewise_trace::{AccessClass, FileAccess};
 
-/// A policy by the name that users give and plans carry.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyName {
-    /// 64 KiB over all servers.
-    Def,
-    /// A drawn stripe pair.
-    Random,
-    /// Each process's data over all servers.
-    #[serde(rename = "1-dh")]
-    OneDh,
-    /// Each process's data on one server.
-    #[serde(rename = "1-dv")]
-    OneDv,
-    /// Each process's data over a group of servers.
-    #[serde(rename = "2-d")]
-    TwoD,
-    /// Cost-intelligent: the cheapest of those three.
-    Cost,
-    /// Segment-level: stripe sizes per segment of a file.
-    Segment,
-    /// PADP: stripe sizes by server performance.
-    Padp,
-    /// PSA: stripe sizes by performance and SServer room.
-    Psa,
-    /// H2DP: stripe sizes per region and window, critical regions on hybrid servers.
-    H2dp,
-    /// All regions' layouts together that serve the run in the least time, under every server's room.
-    Opt,
+/// Makes [`PolicyName`] of the table of policies.
+macro_rules! policies {
+    ($($(#[$attribute:meta])* $variant:ident = $name:literal, $summary:literal, $policy:expr;)*) => {
+        /// A policy by the name that users give and plans carry.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        pub enum PolicyName {
+            $($(#[$attribute])* #[doc = $summary] #[serde(rename = $name)] $variant,)*
+        }
+
+        impl PolicyName {
+            /// In the order of the table.
+            pub const ALL: [PolicyName; [$($(#[$attribute])* $name),*].len()] =
+                [$($(#[$attribute])* PolicyName::$variant),*];
+
+            /// As the command, plan files and reports spell it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($(#[$attribute])* PolicyName::$variant => $name,)*
+                }
+            }
+
+            /// One line for help texts and tables.
+            #[must_use]
+            pub fn summary(self) -> &'static str {
+                match self {
+                    $($(#[$attribute])* PolicyName::$variant => $summary,)*
+                }
+            }
+
+            fn policy(self) -> &'static dyn Policy {
+                match self {
+                    $($(#[$attribute])* PolicyName::$variant => &$policy,)*
+                }
+            }
+        }
+    };
+}
+
+// In the order of their publication, the default first: name, one line of help, implementation.
+policies! {
+    Def = "def", "64KiB stripes over all servers until the SSDs are full", def::Def;
+    Random = "random", "drawn stripe sizes that cover a request", random::Random;
+    OneDh = "1-dh", "each process's data over all servers", process_oriented::OneDh;
+    OneDv = "1-dv", "each process's data on one server", process_oriented::OneDv;
+    TwoD = "2-d", "each process's data over a group of servers", process_oriented::TwoD;
+    Cost = "cost", "the cheapest of 1-dh, 1-dv and 2-d for each file, and replicas in the others", cost::Cost;
+    Segment = "segment", "stripe sizes per segment of a file, evenly loaded", segment::Segment;
+    Padp = "padp", "stripe sizes by server performance (linear programs), regions chosen at random", padp::Padp;
+    Psa = "psa", "small stripes on SSDs so that more regions fit, regions chosen at random", psa::Psa;
+    H2dp = "h2dp", "stripe sizes per region and window, the regions that gain most on all servers", h2dp::H2dp;
+    Opt = "opt", "all regions' layouts together by a linear program and sampled closed loops", opt::Opt;
+    #[cfg(test)]
+    Dummy = "dummy", "all data on one server", dummy::Dummy;
 }
 
 impl PolicyName {
-    /// In the order of their publication, the default first.
-    pub const ALL: [PolicyName; 11] = [
-        PolicyName::Def,
-        PolicyName::Random,
-        PolicyName::OneDh,
-        PolicyName::OneDv,
-        PolicyName::TwoD,
-        PolicyName::Cost,
-        PolicyName::Segment,
-        PolicyName::Padp,
-        PolicyName::Psa,
-        PolicyName::H2dp,
-        PolicyName::Opt,
-    ];
+    /// Every plan is measured by what this policy would do.
+    pub(crate) const BASELINE: PolicyName = PolicyName::Def;
 
-    /// As the command, plan files and reports spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            PolicyName::Def => "def",
-            PolicyName::Random => "random",
-            PolicyName::OneDh => "1-dh",
-            PolicyName::OneDv => "1-dv",
-            PolicyName::TwoD => "2-d",
-            PolicyName::Cost => "cost",
-            PolicyName::Segment => "segment",
-            PolicyName::Padp => "padp",
-            PolicyName::Psa => "psa",
-            PolicyName::H2dp => "h2dp",
-            PolicyName::Opt => "opt",
-        }
-    }
-
-    /// One line for help texts and tables.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        match self {
-            PolicyName::Def => "64KiB stripes over all servers until the SSDs are full",
-            PolicyName::Random => "drawn stripe sizes that cover a request",
-            PolicyName::OneDh => "each process's data over all servers",
-            PolicyName::OneDv => "each process's data on one server",
-            PolicyName::TwoD => "each process's data over a group of servers",
-            PolicyName::Cost => "the cheapest of 1-dh, 1-dv and 2-d for each file, and replicas in the others",
-            PolicyName::Segment => "stripe sizes per segment of a file, evenly loaded",
-            PolicyName::Padp => "stripe sizes by server performance (linear programs), regions chosen at random",
-            PolicyName::Psa => "small stripes on SSDs so that more regions fit, regions chosen at random",
-            PolicyName::H2dp => "stripe sizes per region and window, the regions that gain most on all servers",
-            PolicyName::Opt => "all regions' layouts together by a linear program and sampled closed loops",
-        }
-    }
-
-    fn implementation(self) -> &'static dyn Policy {
-        match self {
-            PolicyName::Def => &def::Def,
-            PolicyName::Random => &random::Random,
-            PolicyName::OneDh => &process_oriented::OneDh,
-            PolicyName::OneDv => &process_oriented::OneDv,
-            PolicyName::TwoD => &process_oriented::TwoD,
-            PolicyName::Cost => &cost::Cost,
-            PolicyName::Segment => &segment::Segment,
-            PolicyName::Padp => &padp::Padp,
-            PolicyName::Psa => &psa::Psa,
-            PolicyName::H2dp => &h2dp::H2dp,
-            PolicyName::Opt => &opt::Opt,
-        }
+    /// Whether its plans are read segment by segment.
+    pub(crate) fn makes_segments(self) -> bool {
+        self.policy().makes_segments()
     }
 }
 
@@ -156,47 +126,31 @@ impl std::str::FromStr for PolicyName {
     }
 }
 
-/// Makes the plan of one policy.
-///
-/// # Errors
-///
-/// Those of [`PlanRequest::check`]; the policy has not run then.
-pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, RequestError> {
-    request.check()?;
-    let room = request.room();
-    let task = Task::new(request, &room);
-    Ok(crate::compare::planned(policy, &task))
-}
-
 /// Chooses layouts.
 trait Policy: Sync {
     /// One choice per file of the task, in order.
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice>;
+
+    /// The choices of [`Self::choose`], and how far they are from the optimum, of a policy that knows.
+    fn choose_with_optimum(&self, task: &Task<'_>) -> (Vec<FileChoice>, Option<Optimum>) {
+        (self.choose(task), None)
+    }
 
     /// Further copies of regions, for every file, in all its windows; `choices` are the policy's own.
     fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
         let _ = task;
         choices.iter().map(|_| Replicas::default()).collect()
     }
-}
 
-/// The further copies of one file's regions.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Replicas {
-    pub(crate) list: Vec<Replica>,
-    /// Seconds that the model expects them to save in a run.
-    pub(crate) saved_s: f64,
-}
+    /// Whether it weighs what moving regions costs, so that [`online`] takes all of its moves or none.
+    fn weighs_moves(&self) -> bool {
+        false
+    }
 
-/// Layouts of one file's regions.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FileChoice {
-    /// The distinct layouts.
-    pub(crate) layouts: Vec<Layout>,
-    /// For every window the layout (position in `layouts`) of every region. A policy that never moves data gives one window.
-    pub(crate) windows: Vec<Vec<u32>>,
-    /// Position of the layout of regions that do not fit their own: HServers only.
-    pub(crate) fallback: u32,
+    /// Whether a plan's text lists the segments of its files.
+    fn makes_segments(&self) -> bool {
+        false
+    }
 }
 
 /// The request with what all policies derive from it.
@@ -232,11 +186,15 @@ impl<'a> Task<'a> {
     }
 
     pub(crate) fn choose(&self, policy: PolicyName) -> Vec<FileChoice> {
-        policy.implementation().choose(self)
+        policy.policy().choose(self)
+    }
+
+    pub(crate) fn choose_with_optimum(&self, policy: PolicyName) -> (Vec<FileChoice>, Option<Optimum>) {
+        policy.policy().choose_with_optimum(self)
     }
 
     pub(crate) fn replicas(&self, policy: PolicyName, choices: &[FileChoice]) -> Vec<Replicas> {
-        policy.implementation().replicas(self, choices)
+        policy.policy().replicas(self, choices)
     }
 }
 

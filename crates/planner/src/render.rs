@@ -2,7 +2,8 @@
 
 use crate::compare::Comparison;
 use crate::map::{region_map, segment_list};
-use crate::plan::{Gain, MoveKind, Plan, PlannedWindow};
+use crate::moves::MoveKind;
+use crate::plan::{Gain, Plan, PlannedWindow};
 use crate::policy::PolicyName;
 use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
@@ -128,7 +129,7 @@ fn write_window(
         write!(text, "; moves {} out, {} restriped, {} in", moves[0], moves[1], moves[2])?;
     }
     writeln!(text)?;
-    if policy == PolicyName::Segment {
+    if policy.makes_segments() {
         writeln!(text, "    segments {}", segment_list(&window.placement))?;
     }
     let spans = region_map(&window.placement, cluster);

@@ -1,7 +1,7 @@
 //! What a plan is made from: servers, profile, accesses, room and options; checked once, before any policy sees it.
 
-use crate::plan::{PlanKey, Sources};
 use crate::room::Room;
+use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile, StripePair};

@@ -12,13 +12,13 @@
 //!
 //! **Complexity.** O(divisors of n x classes) per file and O(regions); with replicas O(regions x (divisors of n)^2 x classes).
 
+use super::process_costs::{candidates, cost_of, parameters_of};
 use super::process_oriented::choose_each;
 use super::replicas::plan_replicas;
 use super::{FileChoice, Policy, Replicas, Task, phases};
 use stripewise_layout::ServerId;
-use stripewise_model::cost_intelligent::{ProcessLayout, TableForm, request_cost};
-use stripewise_model::{Concurrency, Picoseconds, UniformParameters};
-use stripewise_trace::{AccessClass, FileAccess};
+use stripewise_model::cost_intelligent::ProcessLayout;
+use stripewise_trace::FileAccess;
 
 pub(crate) struct Cost;
 
@@ -35,17 +35,6 @@ impl Policy for Cost {
     }
 }
 
-/// 1-DH, 1-DV, and 2-D for every number of groups between them that divides n, in the order in which ties are decided.
-pub(super) fn candidates(servers: usize) -> Vec<ProcessLayout> {
-    let n = servers as u32;
-    let mut candidates = vec![ProcessLayout::OneDh];
-    candidates.extend((2..n).filter(|groups| n.is_multiple_of(*groups)).map(|groups| ProcessLayout::TwoD { groups }));
-    if n > 1 {
-        candidates.push(ProcessLayout::OneDv);
-    }
-    candidates
-}
-
 /// The layout of the least overall cost.
 pub(super) fn best_layout(task: &Task<'_>, file: &FileAccess, servers: &[ServerId]) -> ProcessLayout {
     let parameters = parameters_of(task, servers);
@@ -60,17 +49,4 @@ pub(super) fn best_layout(task: &Task<'_>, file: &FileAccess, servers: &[ServerI
         costs.fold(0, u128::saturating_add)
     };
     candidates(servers.len()).into_iter().min_by_key(overall).expect("1-DH is always one of them")
-}
-
-pub(super) fn parameters_of(task: &Task<'_>, servers: &[ServerId]) -> UniformParameters {
-    UniformParameters::of_servers(task.request.profile, |number| servers.iter().any(|id| usize::from(id.0) == number))
-}
-
-pub(super) fn cost_of(
-    parameters: &UniformParameters,
-    layout: ProcessLayout,
-    class: AccessClass,
-    concurrency: Concurrency,
-) -> Picoseconds {
-    request_cost(parameters, layout, TableForm::Corrected, class, concurrency).total()
 }

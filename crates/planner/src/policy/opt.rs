@@ -36,9 +36,9 @@ mod search;
 mod shapes;
 #[cfg(test)]
 mod tests;
+mod turning;
 
-use super::{FileChoice, PolicyName, Task};
-use crate::plan::{Optimum, ServerPrices};
+use super::{FileChoice, Optimum, PolicyName, ServerPrices, Task};
 use block::Block;
 use budget::Budget;
 use paths::Prices;
@@ -57,10 +57,19 @@ impl super::Policy for Opt {
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         optimize(task).0
     }
+
+    fn choose_with_optimum(&self, task: &Task<'_>) -> (Vec<FileChoice>, Option<Optimum>) {
+        let (choices, optimum) = optimize(task);
+        (choices, Some(optimum))
+    }
+
+    fn weighs_moves(&self) -> bool {
+        true
+    }
 }
 
 /// The layouts, and how far they are from what is possible.
-pub(crate) fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
+fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
     let budget = Budget::new(task.request.options.time_limit_s);
     if let Some(online) = task.request.options.online {
         return online::plan_windows(task, online, &budget);
@@ -152,7 +161,7 @@ fn plan_block(
     if before.is_some() {
         let free = Block::new(task, windows, &others, None, None);
         let program = free.program();
-        let relaxed = dual::relax(program, &dual::Aim::plain(program), search::reference_s(program), None, budget);
+        let relaxed = dual::relax(program, &dual::Aim::plain(program), dual::reference_s(program), None, budget);
         found.bound_s = found.bound_s.min(relaxed.bound_s);
     }
     if let Some(bound_s) = block.bound_without_company_s(budget) {

@@ -10,10 +10,9 @@
 //!
 //! **Complexity.** O(regions x layouts x classes) and a heap of regions x layouts.
 
-use super::cost::{candidates, cost_of, parameters_of};
+use super::process_costs::{candidates, cost_of, parameters_of};
 use super::process_oriented::{Regions, Shares, region_layouts};
-use super::{FileChoice, Replicas, Task, region_bytes};
-use crate::plan::Replica;
+use super::{FileChoice, Replica, Replicas, Task, region_bytes};
 use crate::room::Ledger;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -37,6 +37,10 @@ const TIE_SHARE: f64 = 1e-9;
 const EXPONENTS: std::ops::RangeInclusive<u32> = 12..=22;
 
 impl Policy for Segment {
+    fn makes_segments(&self) -> bool {
+        true
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let tiers: Vec<Vec<ServerId>> = task.tiers().iter().map(|tier| tier.groups.all().collect()).collect();
         let hservers = pure_servers(task);

@@ -4,8 +4,8 @@
 //! alone. Dealt in order of heat, the first server would get the hottest region of every round. Dealt the longest first, each to where the least
 //! work is (Graham, SIAM J. Applied Mathematics 17(2), 1969), servers of a kind end up with loads that differ by less than the least region's.
 
-use super::placing::{turned, without_empty};
 use super::program::Program;
+use super::turning::{turned, without_empty};
 use std::collections::HashMap;
 use stripewise_layout::{Layout, RegionOffset};
 

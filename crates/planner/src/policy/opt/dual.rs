@@ -90,6 +90,20 @@ struct Setting<'a> {
     rooms: Vec<Option<f64>>,
 }
 
+/// The time of a plan that looks at no station: a scale.
+pub(crate) fn reference_s(program: &Program) -> f64 {
+    let aim = Aim::plain(program);
+    let prices = Prices {
+        rows: vec![1.0 / program.rows as f64; program.rows * program.periods()],
+        room: vec![0.0; program.kinds.len() * program.windows],
+        haste: 0.0,
+    };
+    aim.seconds(program, &program.respond(&prices, &aim.allowed)).max(1e-9)
+}
+
+/// Queries of regions beyond those of their groups' optimum, for the bound.
+pub(crate) const BOUND_ROUNDS: usize = 30;
+
 /// Solves the relaxed program. `reference_s` is the time of any sensible plan; it scales the numbers. `hint` are prices to start from.
 pub(crate) fn relax(program: &Program, aim: &Aim, reference_s: f64, hint: Option<&Prices>, budget: &Budget) -> Relaxed {
     let setting = Setting::new(program, aim, reference_s);

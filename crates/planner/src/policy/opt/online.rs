@@ -18,13 +18,11 @@
 mod stages;
 
 use super::super::fill::{FileLayouts, RegionLayouts, fill_at_random};
-use super::super::{FileChoice, Task, region_bytes, region_count};
+use super::super::{FileChoice, Optimum, PolicyName, ServerPrices, Task, region_bytes, region_count};
 use super::budget::Budget;
-use super::placing::turned;
 use super::plan_block;
-use crate::moves::moves_between;
-use crate::plan::{Move, Optimum, ServerPrices};
-use crate::policy::PolicyName;
+use super::turning::turned;
+use crate::moves::{Move, moves_between};
 use crate::request::{Online, PlanRequest, RequestError};
 use std::collections::HashMap;
 use stripewise_layout::{Layout, Placement, RegionIndex};
@@ -362,7 +360,8 @@ pub fn online_step_by(
     let before = choices_of(request, now);
     let budget = Budget::new(request.options.time_limit_s);
     let staying = super::cut_out(&before, &(usize::MAX - 1..usize::MAX));
-    let (proposed, others) = if how.policy == PolicyName::Opt {
+    let weighs_moves = how.policy.policy().weighs_moves();
+    let (proposed, others) = if weighs_moves {
         (plan_block(&task, 0..1, vec![staying.clone()], Some(&before), &budget).choices, Vec::new())
     } else {
         let proposed = super::cut_out(&task.choose(how.policy), &(0..1));
@@ -386,7 +385,7 @@ pub fn online_step_by(
         if time_s < best_s {
             (best, best_s) = (staged, time_s);
         }
-        if how.policy == PolicyName::Opt || moves == 1 || budget.is_spent() {
+        if weighs_moves || moves == 1 || budget.is_spent() {
             break;
         }
         most = moves / 2;

@@ -9,7 +9,7 @@
 use super::super::FileChoice;
 use super::block::Block;
 use super::budget::Budget;
-use super::dual::{Aim, Relaxed, refine, relax};
+use super::dual::{Aim, BOUND_ROUNDS, Relaxed, reference_s, refine, relax};
 use super::paths::Prices;
 use super::placing::place;
 use super::program::Program;
@@ -35,8 +35,7 @@ const MOST_KINDS: usize = 4;
 /// Least stripes that are tried where ranks march in order.
 const GRAINS: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-/// Queries of regions beyond those of their groups' optimum, for the bound and for other aims.
-pub(crate) const BOUND_ROUNDS: usize = 30;
+/// As [`BOUND_ROUNDS`], for other aims.
 const AIM_ROUNDS: usize = 3;
 
 /// Times as dear as moves are taken to be: the program counts what they ask of the stations, but not that a region is copied after
@@ -204,17 +203,6 @@ impl<'a> Search<'a> {
         all.extend(std::mem::take(&mut self.tried).into_iter().map(|(_, candidate)| candidate));
         all.into_iter().min_by(|a, b| a.time_s.total_cmp(&b.time_s)).expect("one aim is always tried")
     }
-}
-
-/// The time of a plan that looks at no station: a scale.
-pub(crate) fn reference_s(program: &Program) -> f64 {
-    let aim = Aim::plain(program);
-    let prices = Prices {
-        rows: vec![1.0 / program.rows as f64; program.rows * program.periods()],
-        room: vec![0.0; program.kinds.len() * program.windows],
-        haste: 0.0,
-    };
-    aim.seconds(program, &program.respond(&prices, &aim.allowed)).max(1e-9)
 }
 
 impl Knobs {
