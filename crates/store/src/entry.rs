@@ -34,6 +34,11 @@ pub struct DirectoryEntry {
 
 impl DirectoryEntry {
     /// The entry at `path`, which is absolute and has no `..`. A symbolic link on the way to its directory is [`Errno::LOOP`].
+    ///
+    /// # Errors
+    ///
+    /// `INVAL` if `path` is relative, has a `..` or no last name; `LOOP` as said; otherwise the
+    /// error of opening the directory.
     pub fn at(path: &Path) -> rustix::io::Result<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
         Ok(Self { directory: Arc::new(open_directory(parent)?), name: name.to_owned(), path: path.to_owned() })
@@ -52,17 +57,23 @@ impl DirectoryEntry {
         &self.path
     }
 
+    /// The last name of [`Self::path`].
     #[must_use]
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
+    /// The open directory (`O_PATH`).
     #[must_use]
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
     /// What stands there itself; `None` if nothing does.
+    ///
+    /// # Errors
+    ///
+    /// That of `fstatat`, but for `NOENT`.
     pub fn stat(&self) -> rustix::io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
@@ -73,17 +84,29 @@ impl DirectoryEntry {
 
     /// Opens the regular file that stands there. Anything else is [`Errno::LOOP`] (a link), [`Errno::ISDIR`] or [`Errno::NXIO`], and
     /// nobody is waited for: neither the other end of a FIFO nor a device.
+    ///
+    /// # Errors
+    ///
+    /// `LOOP`, `ISDIR` or `NXIO` as said, otherwise that of `openat`.
     pub fn open_regular(&self, access: OFlags) -> rustix::io::Result<OwnedFd> {
         open_regular_at(&self.directory, &self.name, access)
     }
 
     /// A new, empty file that only its owner may open. What stands there already, a link or a FIFO included, is [`Errno::EXIST`].
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` as said, otherwise that of `openat`.
     pub fn create(&self) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.directory, &self.name, flags, OWNER_ONLY)
     }
 
     /// A new, empty file in the directory that has no name yet ([`Self::link`] gives it one); `None` where the file system has no such.
+    ///
+    /// # Errors
+    ///
+    /// That of `openat`, but for those by which a file system says that it has no nameless files.
     pub fn create_nameless(&self) -> rustix::io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.directory, ".", flags, OWNER_ONLY) {
@@ -94,27 +117,49 @@ impl DirectoryEntry {
     }
 
     /// Gives the open file this name, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` if the name is taken, `XDEV` from another file system, otherwise that of `linkat`.
     pub fn link(&self, file: impl AsFd) -> rustix::io::Result<()> {
         let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         rustix::fs::linkat(CWD, link, &self.directory, &self.name, AtFlags::SYMLINK_FOLLOW)
     }
 
     /// Renames what stands here to `to`, whatever stands there.
+    ///
+    /// # Errors
+    ///
+    /// That of `renameat`.
     pub fn replace(&self, to: &Self) -> rustix::io::Result<()> {
         rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)
     }
 
     /// Renames what stands here to `to`, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// `EXIST` if `to` is taken, `INVAL` where the file system cannot look at that, otherwise that
+    /// of `renameat2`.
     pub fn rename(&self, to: &Self) -> rustix::io::Result<()> {
         rustix::fs::renameat_with(&self.directory, &self.name, &to.directory, &to.name, RenameFlags::NOREPLACE)
     }
 
     /// What stands here and what stands at `other` change places.
+    ///
+    /// # Errors
+    ///
+    /// `NOENT` if one of them is missing, `INVAL` where the file system cannot exchange, otherwise
+    /// that of `renameat2`.
     pub fn exchange(&self, other: &Self) -> rustix::io::Result<()> {
         rustix::fs::renameat_with(&self.directory, &self.name, &other.directory, &other.name, RenameFlags::EXCHANGE)
     }
 
     /// Removes the name, which is not a directory's.
+    ///
+    /// # Errors
+    ///
+    /// That of `unlinkat`.
     pub fn unlink(&self) -> rustix::io::Result<()> {
         rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty())
     }
@@ -129,6 +174,11 @@ impl DirectoryEntry {
     }
 
     /// Makes the names of the directory durable.
+    ///
+    /// # Errors
+    ///
+    /// That of opening the directory for reading or of `fsync`; none where the file system cannot
+    /// sync directories.
     pub fn sync_directory(&self) -> rustix::io::Result<()> {
         match self.readable().and_then(rustix::fs::fsync) {
             // Some file systems cannot sync a directory, and need not.
@@ -138,6 +188,10 @@ impl DirectoryEntry {
     }
 
     /// All entries of the directory, this one among them if it is there.
+    ///
+    /// # Errors
+    ///
+    /// That of opening the directory for reading or of reading it.
     pub fn siblings(&self) -> rustix::io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in Dir::new(self.readable()?)? {
@@ -198,6 +252,10 @@ fn check_own(found: &Stat) -> rustix::io::Result<()> {
 }
 
 /// Creates this user's own file `name` in `directory` (0600); what stood there is unlinked, never opened.
+///
+/// # Errors
+///
+/// That of unlinking or creating it.
 pub fn create_own_at(directory: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
@@ -222,6 +280,10 @@ pub(crate) fn what_stands(errno: Errno) -> Option<&'static str> {
 
 /// Opens the directory at `path`, to pass through (`O_PATH`). A symbolic link anywhere in the path, its last name included, is
 /// [`Errno::LOOP`].
+///
+/// # Errors
+///
+/// `INVAL` if `path` is relative or has a `..`, `LOOP` as said, otherwise that of `openat2`.
 pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     if !path.is_absolute() || path.components().any(|component| component == Component::ParentDir) {
         return Err(Errno::INVAL);

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 /// The errno that a system call would have failed with.
 pub trait ToErrno {
+    /// One errno for each variant; what a program cannot mend is `EIO`.
     fn errno(&self) -> Errno;
 }
 

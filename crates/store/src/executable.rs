@@ -16,6 +16,7 @@ pub const HEAD_BYTES: usize = 4096;
 pub struct HeadBuffer(pub [u8; HEAD_BYTES]);
 
 impl HeadBuffer {
+    /// All zeros: no head.
     #[must_use]
     pub const fn new() -> Self {
         Self([0; HEAD_BYTES])
@@ -37,7 +38,9 @@ pub const MAX_INTERPRETERS: usize = 5;
 /// What the kernel would make of a file's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Head {
+    /// A first line that names an interpreter.
     Script(Script),
+    /// Machine code in ELF.
     Elf,
     /// No first line and no ELF: `ENOEXEC`, whereupon shells read the file as their own script.
     Other,
@@ -46,12 +49,14 @@ pub enum Head {
 /// The parts of a script's first line, as ranges of the head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
+    /// Its path, relative ones too.
     pub interpreter: Range<usize>,
     /// All that follows the interpreter, as one argument.
     pub argument: Option<Range<usize>>,
 }
 
 impl Head {
+    /// Of the first bytes of a file, at most [`HEAD_BYTES`] of them.
     #[must_use]
     pub fn of(head: &[u8]) -> Self {
         if head.starts_with(&elf::ELFMAG) {
@@ -99,13 +104,19 @@ pub fn is_shared_object(path: &[u8]) -> bool {
 /// Why the preload library is not loaded into a program, or sees nothing of what it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
+    /// Without a loader nothing is preloaded.
     Static,
+    /// It is loaded and sees no call.
     Go,
     /// Its loader is not glibc's.
     Loader,
+    /// The library is built for one machine only.
     Machine,
+    /// The kernel runs it in secure mode.
     SetUser,
+    /// The kernel runs it in secure mode.
     SetGroup,
+    /// The kernel runs it in secure mode.
     Capabilities,
 }
 

@@ -29,38 +29,124 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_layout::{FileId, FileOffset, Placement};
 
+/// Why a file is not brought under management or back. Unless it says otherwise, everything is as
+/// it was.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
+    /// A directory, a device or the like.
     #[error("{} is {what}; only regular files can be managed", path.display())]
-    NotRegular { path: PathBuf, what: &'static str },
+    NotRegular {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// What it is, with its article.
+        what: &'static str,
+    },
+    /// The file has other names too.
     #[error("{} has {links} names (hard links), of which the others would keep the old data; let symbolic links take their places first", path.display())]
-    HardLinked { path: PathBuf, links: u64 },
+    HardLinked {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// How many names it has.
+        links: u64,
+    },
+    /// The file has a set-user-id or set-group-id bit.
     #[error("{} is set-user-id or set-group-id; such a program cannot be managed", path.display())]
-    SetId { path: PathBuf },
+    SetId {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// The file could not be replaced.
     #[error("{} is immutable or append-only (see lsattr); clear that with chattr first", path.display())]
-    Immutable { path: PathBuf },
+    Immutable {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// [`apply`] of a stub.
     #[error("{} is managed already (file {file})", path.display())]
-    AlreadyManaged { path: PathBuf, file: FileId },
+    AlreadyManaged {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// The managed file.
+        file: FileId,
+    },
+    /// [`release`] of an ordinary file.
     #[error("{} is not a managed file", path.display())]
-    NotManaged { path: PathBuf },
+    NotManaged {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// The text at the path, or that of the stub to be, is refused.
     #[error("{}: {source}", path.display())]
-    Stub { path: PathBuf, source: StubError },
+    Stub {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// What is wrong with the text.
+        source: StubError,
+    },
+    /// The stub is another cluster's.
     #[error("{} belongs to cluster {found}, this is {expected}; name the right cluster.toml", path.display())]
-    OtherCluster { path: PathBuf, found: String, expected: String },
+    OtherCluster {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// Id of its cluster.
+        found: String,
+        /// Id of the client's cluster.
+        expected: String,
+    },
+    /// No lease is to be had.
     #[error("{} is open elsewhere ({holders}); close it there and repeat", path.display())]
-    OpenElsewhere { path: PathBuf, holders: String },
+    OpenElsewhere {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// Processes that have it open, as far as they can be seen.
+        holders: String,
+    },
+    /// The lease was broken, or another file stood at the path.
     #[error("{} was opened or changed by another program meanwhile; nothing was changed, repeat when it is quiet", path.display())]
-    Disturbed { path: PathBuf },
+    Disturbed {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// What was written does not read back.
     #[error("{}: the copy differs from the original at byte {offset}; nothing was changed. A server returns other data than was written: run `stripewise check`", path.display())]
-    Differs { path: PathBuf, offset: FileOffset },
+    Differs {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// The first byte that differs.
+        offset: FileOffset,
+    },
+    /// [`Moving::cancelled`] became true.
     #[error("stopped before {} was replaced; nothing was changed", path.display())]
-    Cancelled { path: PathBuf },
+    Cancelled {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// The operating system refused.
     #[error("{}: cannot {action}: {source}; nothing was changed", path.display())]
-    Os { path: PathBuf, action: &'static str, source: Errno },
+    Os {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// What was tried, to follow "cannot".
+        action: &'static str,
+        /// Its cause.
+        source: Errno,
+    },
+    /// The broker refused or went away.
     #[error("{}: {source}", path.display())]
-    Client { path: PathBuf, source: ClientError },
+    Client {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// Its cause.
+        source: ClientError,
+    },
+    /// The managed file could not be read or written.
     #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: FileError },
+    File {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+        /// Its cause.
+        source: FileError,
+    },
 }
 
 /// How a move is watched and stopped.
@@ -77,7 +163,9 @@ pub struct Moving<'a> {
 /// What was moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moved {
+    /// The file that is managed now, or was until now.
     pub file: FileId,
+    /// Logical size.
     pub size_bytes: u64,
     /// Bytes copied; holes are not.
     pub copied_bytes: u64,
@@ -202,6 +290,10 @@ fn read_stub(descriptor: &OwnedFd, path: &Path) -> Result<Option<Stub>, ManageEr
 }
 
 /// Whether [`apply`] would take the file now, room apart. Changes nothing. Returns its size in bytes.
+///
+/// # Errors
+///
+/// Those of [`apply`] that it meets before it changes anything.
 pub fn examine(path: &Path) -> Result<u64, ManageError> {
     let original = Original::open(path)?;
     let lease = Lease::take(&original.descriptor, original.path())?;
@@ -211,6 +303,13 @@ pub fn examine(path: &Path) -> Result<u64, ManageError> {
 
 /// Makes the ordinary file at `path` a managed one, placed by `placement`, with the same bytes, mode, owner, times and extended attributes. On any
 /// error the file is as it was.
+///
+/// # Errors
+///
+/// What the file is or who has it open, by variant; [`ManageError::Disturbed`] or
+/// [`ManageError::Differs`] if it changed meanwhile; [`ManageError::Cancelled`];
+/// [`ManageError::Client`] and [`ManageError::File`] where broker or servers fail, also for want of
+/// space.
 pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let original = Original::open(path)?;
     let lease = Lease::take(&original.descriptor, original.path())?;
@@ -313,6 +412,12 @@ fn exchange_with_original(
 
 /// Turns the managed file at `path` back into an ordinary one with the same bytes, mode, owner, times and extended attributes, and frees its
 /// objects. On any error the managed file is as it was.
+///
+/// # Errors
+///
+/// [`ManageError::NotManaged`] or [`ManageError::OtherCluster`]; [`ManageError::OpenElsewhere`];
+/// [`ManageError::Disturbed`], [`ManageError::Differs`] or [`ManageError::Cancelled`];
+/// [`ManageError::Os`] or [`ManageError::File`] where file system or servers fail.
 pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let entry = entry_of(path)?;
     let path = &entry.path().to_owned();

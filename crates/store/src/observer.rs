@@ -21,7 +21,9 @@ use stripewise_layout::FileId;
 /// What one thread of a process did on one file since the last look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stream<'a> {
+    /// The file read or written.
     pub file: FileId,
+    /// Bytes of its regions.
     pub region_bytes: u64,
     /// One for each living process; a later process may get the number of a dead one.
     pub process: ProcessSlot,
@@ -36,10 +38,13 @@ pub struct Stream<'a> {
 /// A file that is watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watched {
+    /// Its identity.
     pub file: FileId,
     /// Where it stood when it was first seen.
     pub path: String,
+    /// Bytes of its regions.
     pub region_bytes: u64,
+    /// Logical size now.
     pub size_bytes: u64,
 }
 
@@ -97,6 +102,12 @@ pub struct Observer {
 
 impl Observer {
     /// From here on processes note their requests. The client's connection must be one of the broker's own user or root.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`] with
+    /// [`Refusal::NotPermitted`](crate::protocol::Refusal::NotPermitted) to other users, otherwise
+    /// those of [`Self::meet`].
     pub fn start(client: Client) -> Result<Self, ClientError> {
         let mut observer = Self { client, since_ns: 0, after: 0, files: BTreeMap::new(), turns: 0 };
         observer.meet()?;
@@ -104,6 +115,11 @@ impl Observer {
     }
 
     /// Takes in files and processes that came meanwhile, and leaves files that are no more; returns these.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::request`], and [`ClientError::Os`] or [`ClientError::Unexpected`] where a
+    /// file's memory cannot be mapped.
     pub fn meet(&mut self) -> Result<Vec<FileId>, ClientError> {
         loop {
             let request = Request::Admin(Admin::Observe { after: self.after, anew: self.since_ns == 0 });

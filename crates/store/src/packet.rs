@@ -13,14 +13,20 @@ use std::io::{IoSlice, IoSliceMut};
 /// Descriptors that one packet may carry.
 pub const MAX_DESCRIPTORS: usize = 4;
 
+/// Why a message did not go or come.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
+    /// Nothing more will come on this connection.
     #[error("the other side closed the connection")]
     Closed,
+    /// The message is too long for a packet, or the kernel dropped descriptors for want of free
+    /// numbers.
     #[error("a packet of more than {MAX_PACKET_BYTES} bytes or with lost descriptors")]
     Truncated,
+    /// The bytes are no message of that type; the other side is of another build.
     #[error("a packet that does not fit the protocol: {0}")]
     Malformed(#[from] postcard::Error),
+    /// The kernel refused.
     #[error("socket: {0}")]
     Os(Errno),
 }
@@ -35,17 +41,32 @@ impl From<Errno> for PacketError {
 }
 
 /// The packet of a message.
+///
+/// # Errors
+///
+/// [`PacketError::Truncated`] above [`MAX_PACKET_BYTES`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, PacketError> {
     let bytes = postcard::to_stdvec(message)?;
     if bytes.len() > MAX_PACKET_BYTES { Err(PacketError::Truncated) } else { Ok(bytes) }
 }
 
 /// The message of a packet.
+///
+/// # Errors
+///
+/// [`PacketError::Malformed`], or [`PacketError::Closed`] for an empty packet.
 pub fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, PacketError> {
     if packet.is_empty() { Err(PacketError::Closed) } else { Ok(postcard::from_bytes(packet)?) }
 }
 
 /// Sends `message` with `descriptors`; blocks while the peer's queue is full.
+///
+/// # Errors
+///
+/// [`PacketError::Truncated`] above [`MAX_PACKET_BYTES`], [`PacketError::Closed`] or
+/// [`PacketError::Os`].
+/// || # Panics
+/// || Above [`MAX_DESCRIPTORS`] descriptors.
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let bytes = encode(message)?;
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -63,6 +84,11 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[Borrowe
 }
 
 /// Waits for one message and the descriptors that came with it (closed on exec).
+///
+/// # Errors
+///
+/// [`PacketError::Closed`], [`PacketError::Malformed`], [`PacketError::Truncated`] also where
+/// descriptors were lost, or [`PacketError::Os`].
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd>), PacketError> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -83,6 +109,10 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Vec<OwnedFd
 
 /// As [`receive`], but descriptors that come along are left to the kernel, which never gives them a number here: closing a descriptor
 /// drops this process's record locks on its file.
+///
+/// # Errors
+///
+/// Those of [`receive`]; descriptors that were left are none.
 pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd) -> Result<T, PacketError> {
     receive_into(socket, &mut RecvAncillaryBuffer::new(&mut [])).0
 }

@@ -15,6 +15,7 @@ const FIRST_LINE: &str = "stripewise stub 1";
 /// What a stub says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stub {
+    /// The managed file.
     pub file: FileId,
     /// Id of the cluster that holds the data.
     pub cluster: String,
@@ -22,18 +23,35 @@ pub struct Stub {
     pub state: PathBuf,
 }
 
+/// Why a stub is not written or not believed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StubError {
+    /// No stub could name this state directory.
     #[error("the state directory's path is too long for a stub ({} bytes); move the state directory", path.as_os_str().len())]
-    PathTooLong { path: PathBuf },
+    PathTooLong {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// Another version of stripewise wrote the text.
     #[error("a stripewise stub of another version: `{first_line}`; this stripewise reads `{FIRST_LINE}`")]
-    Version { first_line: String },
+    Version {
+        /// Its first line.
+        first_line: String,
+    },
+    /// The text was edited or cut.
     #[error("a damaged stripewise stub (line `{line}`); `stripewise check` restores it")]
-    Damaged { line: String },
+    Damaged {
+        /// The first line that is wrong.
+        line: String,
+    },
 }
 
 impl Stub {
     /// The stub's bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StubError::PathTooLong`].
     pub fn to_bytes(&self) -> Result<[u8; STUB_BYTES], StubError> {
         let text = format!(
             "{FIRST_LINE}\nfile {}\ncluster {}\nstate {}\n\n\
@@ -58,6 +76,10 @@ impl Stub {
     }
 
     /// `Ok(None)` when `bytes` are no stub at all.
+    ///
+    /// # Errors
+    ///
+    /// [`StubError::Version`] or [`StubError::Damaged`] for a text that begins as a stub does.
     pub fn parse(bytes: &[u8]) -> Result<Option<Stub>, StubError> {
         if bytes.len() != STUB_BYTES || !bytes.starts_with(b"stripewise stub ") {
             return Ok(None);

@@ -49,6 +49,10 @@ impl User {
     /// The rights are those of a thread that lives for the action only (`setgroups`, `setfsgid`, `setfsuid`, which change one thread
     /// each when called as system calls), so that no failure can leave them behind. With another file-system user the kernel takes
     /// away root's power over files (`CAP_DAC_OVERRIDE`, `CAP_FOWNER` and so on) by itself, and what is created belongs to the user.
+    ///
+    /// # Errors
+    ///
+    /// That of taking the user's rights on, in which case `action` has not run.
     pub fn act<T: Send>(&self, action: impl FnOnce() -> T + Send) -> rustix::io::Result<T> {
         if self.uid == 0 || !rustix::process::geteuid().is_root() {
             return Ok(action());
@@ -60,6 +64,10 @@ impl User {
     }
 
     /// Makes this process the user, for good: root's rights are given up. Before any other thread runs.
+    ///
+    /// # Errors
+    ///
+    /// That of the first call that failed; the process may then have the user's groups already.
     pub fn become_for_good(&self) -> rustix::io::Result<()> {
         use rustix::thread::{Gid, Uid};
         let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
