@@ -46,7 +46,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// With --all: a directory that gets reproduction.md and its pictures
+    /// With --all: a directory that gets reproduction.md, a page for each paper and their pictures
     #[arg(long, value_name = "DIR", requires = "all")]
     document: Option<PathBuf>,
 

@@ -30,6 +30,9 @@ impl fmt::Display for TestbedKind {
 pub(crate) const SIMULATED: &[TestbedKind] = &[TestbedKind::Simulated];
 pub(crate) const BOTH: &[TestbedKind] = &[TestbedKind::Simulated, TestbedKind::Emulated];
 
+/// The "paper" of an experiment that holds a goal of our own.
+pub(crate) const OURS: &str = "ours";
+
 /// One figure, table or claim of a paper, or one of our own goals.
 pub struct Experiment {
     /// As in `h2dp-fig5`.

@@ -1,6 +1,6 @@
 //! A hot set that moves: what is it worth to move the data after it?
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{Experiment, Findings, OURS, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::opt_cases::case::{Disk, HDDS, REGION, SSDS};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use stripewise_trace::{
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: "hot-set",
-    paper: "ours",
+    paper: OURS,
     place: "docs/policies.md",
     title: "Reads whose popular regions change, without moves, with moves, and planned online",
     testbeds: SIMULATED,

@@ -11,7 +11,7 @@ mod accuracy;
 mod emulated;
 mod weighed;
 
-use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, Setting, TestbedKind, Unit};
+use super::experiment::{BOTH, Experiment, Findings, OURS, Panel, Published, Row, Setting, TestbedKind, Unit};
 use super::opt_cases::case::Disk;
 use super::script::{Generated, access};
 use accuracy::{Accuracy, Guess};
@@ -32,7 +32,7 @@ use weighed::{Breadth, Weighed, weighed};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: "model-check",
-    paper: "ours",
+    paper: OURS,
     place: "after Cost-intelligent's table 5",
     title: "How often a policy's model prefers the layout that is really faster",
     testbeds: BOTH,

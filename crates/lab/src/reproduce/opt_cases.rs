@@ -7,7 +7,7 @@ pub(super) mod case;
 mod emulated;
 mod summary;
 
-use super::experiment::{Experiment, Findings, Panel, Setting, TestbedKind, Unit};
+use super::experiment::{Experiment, Findings, OURS, Panel, Setting, TestbedKind, Unit};
 use anyhow::Result;
 use case::{Case, Pattern};
 use rayon::prelude::*;
@@ -20,7 +20,7 @@ use stripewise_trace::Program as _;
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: "opt-cases",
-    paper: "ours",
+    paper: OURS,
     place: "docs/policies.md",
     title: "Every policy beside the bound, two kinds of disks, four request sizes, four patterns",
     testbeds: &[TestbedKind::Simulated, TestbedKind::Emulated],

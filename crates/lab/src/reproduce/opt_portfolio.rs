@@ -6,7 +6,7 @@
 mod case;
 mod simple;
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{Experiment, Findings, OURS, Panel, Published, Row, SIMULATED, Setting, Unit};
 use anyhow::{Context as _, Result};
 use case::Case;
 use rayon::prelude::*;
@@ -19,7 +19,7 @@ use stripewise_sim::{FilePlacements, SimOptions};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: "opt-portfolio",
-    paper: "ours",
+    paper: OURS,
     place: "docs/policies.md, varied cases",
     title: "The optimum beside the best of a portfolio of simple layouts, chosen with hindsight",
     testbeds: SIMULATED,

@@ -6,7 +6,7 @@
 
 mod genome;
 
-use super::experiment::{Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{Experiment, Findings, OURS, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::opt_cases::case::{Case, Run};
 use super::opt_cases::judged_placement;
 use anyhow::{Context as _, Result, bail};
@@ -22,7 +22,7 @@ pub(super) const ID: &str = "opt-search";
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     id: ID,
-    paper: "ours",
+    paper: OURS,
     place: "docs/policies.md",
     title: "The optimum beside the best of a long random search",
     testbeds: SIMULATED,

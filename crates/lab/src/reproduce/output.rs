@@ -30,7 +30,7 @@ pub(super) fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
-pub(super) fn published(row: &Row) -> String {
+fn published(row: &Row) -> String {
     let figure = |value| figure(value, row.unit);
     match row.published {
         Published::Value(value) => figure(value),
@@ -42,7 +42,7 @@ pub(super) fn published(row: &Row) -> String {
     }
 }
 
-pub(super) fn difference(row: &Row) -> String {
+fn difference(row: &Row) -> String {
     match row.difference() {
         None => "-".to_owned(),
         Some(points) if row.unit == Unit::Percent => format!("{points:+.0} points"),
@@ -50,20 +50,84 @@ pub(super) fn difference(row: &Row) -> String {
     }
 }
 
-/// The comparison with the paper.
-fn comparison(rows: &[Row]) -> Table {
-    let mut table = Table::new(&["case", "what", "unit", ">published", ">ours", ">difference"]);
-    for row in rows {
-        table.row([
-            row.case.clone(),
-            row.quantity.clone(),
-            row.unit.name().to_owned(),
-            published(row),
-            figure(row.ours, row.unit),
-            difference(row),
-        ]);
+/// Where a comparison is shown: units have a column of their own in the text, and stand behind each figure in the document.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    Text,
+    Document,
+}
+
+/// One table of rows that are alike: goals of our own, what is published, or figures that stand by themselves.
+pub(super) struct Comparison {
+    /// Names of columns; one that starts with `>` is aligned to the right.
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Comparison {
+    /// The tables of an experiment's rows: goals first. Empty ones are left out.
+    pub(super) fn of(rows: &[Row], layout: Layout) -> Vec<Self> {
+        let (goals, others): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().partition(|row| matches!(row.published, Published::AtLeast(_)));
+        let is_published = others.iter().any(|row| row.published != Published::NotPrinted);
+        let mut tables = vec![Self::table(&goals, layout, &[">goal", ">ours", "met"], |row, with_unit| {
+            vec![with_unit(published(row)), with_unit(figure(row.ours, row.unit)), met(row)]
+        })];
+        tables.push(match is_published {
+            true => Self::table(&others, layout, &[">published", ">ours", ">difference"], |row, with_unit| {
+                let published = published(row);
+                let published = if row.difference().is_some() { with_unit(published) } else { published };
+                vec![published, with_unit(figure(row.ours, row.unit)), difference(row)]
+            }),
+            false => {
+                Self::table(&others, layout, &[">ours"], |row, with_unit| vec![with_unit(figure(row.ours, row.unit))])
+            }
+        });
+        tables.retain(|table| !table.rows.is_empty());
+        tables
     }
-    table
+
+    fn table(
+        rows: &[&Row],
+        layout: Layout,
+        figures: &[&'static str],
+        cells: impl Fn(&Row, &dyn Fn(String) -> String) -> Vec<String>,
+    ) -> Self {
+        let mut head = vec!["case", "what"];
+        head.extend((layout == Layout::Text).then_some("unit"));
+        head.extend(figures);
+        let row = |row: &&Row| {
+            let unit = row.unit.name();
+            let with_unit = |figure: String| match (layout, unit) {
+                (Layout::Text, _) | (_, "") => figure,
+                (Layout::Document, unit) => format!("{figure} {unit}"),
+            };
+            let mut line = vec![row.case.clone(), row.quantity.clone()];
+            line.extend((layout == Layout::Text).then(|| unit.to_owned()));
+            line.extend(cells(row, &with_unit));
+            line
+        };
+        Self { head, rows: rows.iter().map(row).collect() }
+    }
+}
+
+/// Whether a goal is met, and by how much it is missed.
+fn met(row: &Row) -> String {
+    match row.difference() {
+        Some(0.0) => "yes".to_owned(),
+        _ => format!("no, {}", difference(row)),
+    }
+}
+
+/// The comparisons as text.
+fn comparisons(rows: &[Row]) -> impl Iterator<Item = String> {
+    Comparison::of(rows, Layout::Text).into_iter().map(|Comparison { head, rows }| {
+        let mut table = Table::new(&head);
+        for row in rows {
+            table.row(row);
+        }
+        table.to_string()
+    })
 }
 
 fn of_panel(panel: &Panel) -> String {
@@ -101,9 +165,7 @@ pub fn text(done: &Done) -> String {
     let Experiment { id, paper, place, title, setup, .. } = done.experiment;
     let mut parts = vec![format!("{id}: {paper}, {place}: {title} ({}, seed {})\n{setup}", done.testbed, done.seed)];
     parts.extend(done.findings.panels.iter().map(of_panel));
-    if !done.findings.rows.is_empty() {
-        parts.push(comparison(&done.findings.rows).to_string());
-    }
+    parts.extend(comparisons(&done.findings.rows));
     parts.extend(done.findings.notes.iter().cloned());
     parts.join("\n\n") + "\n"
 }
