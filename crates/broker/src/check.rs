@@ -18,7 +18,7 @@ use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, RegionIndex, ServerId};
 use stripewise_store::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
-use stripewise_store::server::{ObjectName, ServerBackend};
+use stripewise_store::server::{ObjectName, ObjectStore};
 
 /// How long a file is waited for that a request holds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ fn is_free_within(managed: &Managed, patience: Duration) -> bool {
 /// What one server holds, or nothing if it cannot be listed.
 struct Inventory<'a> {
     number: ServerId,
-    server: &'a dyn ServerBackend,
+    server: &'a dyn ObjectStore,
     objects: Option<HashSet<ObjectName>>,
 }
 

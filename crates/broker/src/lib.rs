@@ -83,7 +83,7 @@ use stripewise_layout::{Cluster, FileId, Server, ServerId};
 use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use stripewise_store::server::stations::{Stations, StationsError};
 use stripewise_store::server::watched::{Patience, WatchedServer};
-use stripewise_store::server::{self, ServerBackend};
+use stripewise_store::server::{self, ObjectStore};
 use stripewise_store::shared::inodes::Inodes;
 use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
@@ -156,7 +156,7 @@ pub struct BrokerOptions {
     pub patience: Patience,
 }
 
-pub type WrapServer = Arc<dyn Fn(Box<dyn ServerBackend>) -> Box<dyn ServerBackend> + Send + Sync>;
+pub type WrapServer = Arc<dyn Fn(Box<dyn ObjectStore>) -> Box<dyn ObjectStore> + Send + Sync>;
 
 pub type WrapTable = Arc<dyn Fn(Box<dyn MappingStore>) -> Box<dyn MappingStore> + Send + Sync>;
 
@@ -361,7 +361,7 @@ pub(crate) struct Core {
     pub(crate) state: StateDirectory,
     pub(crate) boot: [u8; 16],
     pub(crate) table: Table,
-    pub(crate) servers: Vec<Box<dyn ServerBackend>>,
+    pub(crate) servers: Vec<Box<dyn ObjectStore>>,
     pub(crate) processes: &'static Processes,
     pub(crate) stations: Option<OwnedFd>,
     pub(crate) room: Mutex<Room>,
@@ -459,7 +459,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, Refusal> {
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ObjectStore, Refusal> {
         self.servers.get(usize::from(server.0)).map(AsRef::as_ref).ok_or_else(|| Refusal::Invalid {
             what: format!("server {server} is not in cluster.toml, which names {}; restore it", self.servers.len()),
         })
@@ -481,8 +481,8 @@ impl Core {
 }
 
 /// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.
-fn watched_servers(cluster: &Cluster, lock: &Arc<BrokerLock>, options: &BrokerOptions) -> Vec<Box<dyn ServerBackend>> {
-    let watched = |(number, server): (u16, &Server)| -> Box<dyn ServerBackend> {
+fn watched_servers(cluster: &Cluster, lock: &Arc<BrokerLock>, options: &BrokerOptions) -> Vec<Box<dyn ObjectStore>> {
+    let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
         let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
         let wrap = options.wrap_server.clone();
         let open = move || {

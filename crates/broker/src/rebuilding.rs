@@ -29,7 +29,7 @@ use std::sync::Arc;
 use stripewise_layout::{
     ByteCount, Cluster, FileId, Layout, ObjectOffset, Placement, RegionGeometry, RegionIndex, ServerId,
 };
-use stripewise_store::server::{self, ObjectName, ServerBackend, ordinal};
+use stripewise_store::server::{self, ObjectName, ObjectStore, ordinal};
 use stripewise_store::state::{HostIdentity, StateDirectory};
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
@@ -66,7 +66,7 @@ fn refuse(what: String) -> BrokerError {
     BrokerError::NotRebuilt { what }
 }
 
-fn damages(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<Vec<String>, BrokerError> {
+fn damages(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<Vec<String>, BrokerError> {
     let directory = state.table_path();
     if LmdbStore::exists(&directory) {
         return Ok(Audit::of(&directory)?.damages);
@@ -97,7 +97,7 @@ impl<'a> Rebuilding<'a> {
     fn new(
         cluster: &'a Cluster,
         state: &'a StateDirectory,
-        servers: &[Box<dyn ServerBackend>],
+        servers: &[Box<dyn ObjectStore>],
         boot: [u8; 16],
     ) -> Result<Self, BrokerError> {
         let directory = state.table_path();

@@ -299,12 +299,12 @@ impl Core {
         let inner = guard(&managed.inner);
         let backend = self.server(server)?;
         let open = || {
-            let handle = backend.open(object, granted.writable)?;
+            let opened = backend.open(object, granted.writable)?.into_descriptor(backend.name())?;
             if granted.readable || !granted.writable {
-                return Ok(handle.descriptor);
+                return Ok(opened);
             }
             // The broker may read what the client, whose descriptor is for writing only, may not.
-            let path = format!("/proc/self/fd/{}", handle.descriptor.as_raw_fd());
+            let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
             rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|source| ServerError::Os {
                 server: backend.name().to_owned(),
                 action: "opening an object for writing only",

@@ -7,16 +7,16 @@ use super::Core;
 use std::collections::{BTreeMap, BTreeSet};
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ServerBackend, ServerError, Standing};
+use stripewise_store::server::{ObjectStore, ServerError, Standing};
 
 /// What servers said of themselves.
 pub(super) struct Standings<'a> {
-    servers: &'a [Box<dyn ServerBackend>],
+    servers: &'a [Box<dyn ObjectStore>],
     known: BTreeMap<ServerId, Result<Standing, ServerError>>,
 }
 
 impl<'a> Standings<'a> {
-    pub(super) fn new(servers: &'a [Box<dyn ServerBackend>]) -> Self {
+    pub(super) fn new(servers: &'a [Box<dyn ObjectStore>]) -> Self {
         Self { servers, known: BTreeMap::new() }
     }
 

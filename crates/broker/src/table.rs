@@ -7,14 +7,14 @@ use super::BrokerError;
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{Audit, MappingStore, RmtError, Table};
 use std::path::Path;
-use stripewise_store::server::ServerBackend;
+use stripewise_store::server::ObjectStore;
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::StateDirectory;
 
 /// Opens the table of this state directory, if all is well with it.
 pub(super) fn open(
     state: &StateDirectory,
-    servers: &[Box<dyn ServerBackend>],
+    servers: &[Box<dyn ObjectStore>],
     processes: &Processes,
     wrap: impl FnOnce(Box<dyn MappingStore>) -> Box<dyn MappingStore>,
 ) -> Result<Table, BrokerError> {
@@ -45,7 +45,7 @@ fn refuse_damage(directory: &Path, audit: &Audit) -> Result<(), BrokerError> {
 }
 
 /// A new table over servers that hold objects would make orphans of them all.
-pub(super) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ServerBackend>]) -> Result<(), BrokerError> {
+pub(super) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<(), BrokerError> {
     if let Some(transactions) = Audit::last_transaction(&state.table_path()) {
         let what = format!("it is missing or empty, but {transactions} transactions were committed");
         return Err(BrokerError::DamagedTable { table: state.table_path(), damages: vec![what] });

@@ -15,13 +15,12 @@ use super::requests::Requester;
 use super::{Core, guard};
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use repeated::UnderWay;
-use rustix::fd::AsFd;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectName, Ownership, ServerBackend, ServerError};
+use stripewise_store::server::{ObjectName, ObjectStore, Ownership, ServerError};
 use stripewise_store::shared::control::RegionState;
 use stripewise_store::shared::slots::InFlight;
 
@@ -408,8 +407,8 @@ fn beyond(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (RegionIndex, 
     places.chain(replicas)
 }
 
-fn sync_as_owner(server: &dyn ServerBackend, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-    let sync = || server.sync(server.open(object, false)?.descriptor.as_fd());
+fn sync_as_owner(server: &dyn ObjectStore, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+    let sync = || server.sync(server.open(object, false)?.as_handle());
     match sync() {
         Err(ServerError::Denied { .. }) => {
             server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
@@ -423,7 +422,7 @@ fn sync_as_owner(server: &dyn ServerBackend, object: ObjectName, ownership: Owne
 
 /// The owner may cut what the mode does not let the owner write.
 pub(super) fn truncate_as_owner(
-    server: &dyn ServerBackend,
+    server: &dyn ObjectStore,
     object: ObjectName,
     length: u64,
     ownership: Ownership,

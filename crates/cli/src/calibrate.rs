@@ -27,7 +27,7 @@ use stripewise::table::Table;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerId, ServerUrl};
 use stripewise_model::fit::{Fit, Sample, fit};
 use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
-use stripewise_store::server::ServerBackend;
+use stripewise_store::server::ObjectStore;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
 use stripewise_store::server::stations::{Parts, Stations};

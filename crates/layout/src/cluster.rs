@@ -76,6 +76,15 @@ impl ServerUrl {
         }
     }
 
+    /// What the URL begins with, before `://`: the kind of server.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        match self {
+            ServerUrl::File { .. } => "file",
+            ServerUrl::Emulated { .. } => "emulated",
+        }
+    }
+
     /// Whether the server's times are those of a named device instead of the host's own.
     #[must_use]
     pub fn is_emulated(&self) -> bool {

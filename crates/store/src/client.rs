@@ -32,7 +32,7 @@ use crate::file::{FileStatus, StripedFile};
 use crate::packet::PacketError;
 use crate::protocol::{Admin, FoundStatus, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
-use crate::server::{ServerBackend, ServerError};
+use crate::server::{ObjectStore, ServerError};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
@@ -57,7 +57,7 @@ use stub::KeptStub;
 
 /// Opens a server; [`crate::server::open`] unless a test puts faults before it.
 pub type OpenServer =
-    fn(&str, ServerId, &str, &ServerUrl, Option<&Arc<Stations>>) -> Result<Box<dyn ServerBackend>, ServerError>;
+    fn(&str, ServerId, &str, &ServerUrl, Option<&Arc<Stations>>) -> Result<Box<dyn ObjectStore>, ServerError>;
 
 #[derive(Clone, Debug)]
 pub struct ClientOptions {

@@ -3,7 +3,7 @@
 //! Three roles. The *broker* (`stripewise-broker`, one per state directory) owns the mapping table, creates and frees objects and is
 //! the only writer of control blocks. *Clients* (the preload library in every process of an application, and the command) ask it when
 //! they open, create or truncate a file or reach a region without objects; every other read and write touches mapped memory and the
-//! servers only. *Servers* store objects behind the [`server::ServerBackend`] trait.
+//! servers only. *Servers* store objects behind the [`server::ObjectStore`] trait.
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
 

@@ -1,43 +1,81 @@
 //! Servers: independent places that store objects.
 //!
-//! [`ServerBackend`] is the seam for every kind of server. A kind is added by one module below this one and one arm in [`open`].
-//! An object is created before its first data; a missing object is an error, never zeros; an object shorter than a read is zeros
-//! beyond its end, which the caller fills in.
+//! [`ObjectStore`] is the seam for every kind of server (`store`), [`Decorator`] for what stands before one (`decorator`). A kind of server is added by
+//! one module below this one and one row of [`KINDS`]. An object is created before its first data; a missing object is an error, never zeros; an object
+//! shorter than a read is zeros beyond its end, which the caller fills in.
 
+pub mod decorator;
 pub mod directory;
 pub mod emulated;
+pub mod memory;
 pub mod pace;
 pub mod stations;
+pub mod store;
+pub mod transfer;
 pub mod watched;
 
-use rustix::fd::{BorrowedFd, OwnedFd};
-use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
-use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex, ServerId, ServerUrl};
+pub use decorator::{Decorator, Operation, Outcome};
+pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, OpenMode, Predicted, Standing, Syncing};
+pub use transfer::{Handle, How, Memory, ObjectHandle, Submission, Transfer, submit_all};
 
-/// Opens server `number`, called `name`, of the cluster with id `cluster`. A server that is not there now opens all the same:
-/// [`ServerBackend::probe`] and every call say what is wrong. With `stations` an emulated server takes its device's time; without
-/// (the broker, the command) it is as fast as the host.
+use std::sync::Arc;
+use stripewise_layout::{FileId, Generation, RegionIndex, ServerId, ServerUrl};
+
+/// What a kind of server is made from.
+#[derive(Clone, Copy)]
+pub struct Opening<'a> {
+    /// Id of the cluster.
+    pub cluster: &'a str,
+    pub number: ServerId,
+    pub name: &'a str,
+    pub url: &'a ServerUrl,
+    /// With these an emulated server takes its device's time; without (the broker, the command) it is as fast as the host.
+    pub stations: Option<&'a Arc<stations::Stations>>,
+}
+
+/// A kind of server.
+pub struct Kind {
+    /// What its URLs begin with, before `://`.
+    pub scheme: &'static str,
+    /// Opens one. A server that is not there now opens all the same: [`ObjectStore::probe`] and every call say what is wrong.
+    pub open: fn(&Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError>,
+}
+
+/// Every kind of server.
+pub static KINDS: [Kind; 2] = [directory::KIND, emulated::KIND];
+
+/// Opens a server of any kind in `kinds`, [`KINDS`] outside of tests.
+///
+/// # Errors
+/// [`ServerError::Unusable`] if its scheme is none of these, or its URL names what its kind does not know.
+pub fn open_among(kinds: &[Kind], opening: &Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError> {
+    let scheme = opening.url.scheme();
+    match kinds.iter().find(|kind| kind.scheme == scheme) {
+        Some(kind) => (kind.open)(opening),
+        None => {
+            let known: Vec<&str> = kinds.iter().map(|kind| kind.scheme).collect();
+            let what = format!("{scheme}:// is no kind of server that this version knows ({})", known.join(", "));
+            Err(ServerError::Unusable { server: opening.name.to_owned(), what })
+        }
+    }
+}
+
+/// Opens server `number`, called `name`, of the cluster with id `cluster`; see [`Opening`].
+///
+/// # Errors
+/// As [`open_among`].
 pub fn open(
     cluster: &str,
     number: ServerId,
     name: &str,
     url: &ServerUrl,
     stations: Option<&Arc<stations::Stations>>,
-) -> Result<Box<dyn ServerBackend>, ServerError> {
-    let directory = directory::DirectoryServer::new(cluster, name, url.directory());
-    match (url, stations) {
-        (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) => {
-            let spec = emulated::EmulatedSpec::named(device, link.as_deref(), *time_scale)
-                .map_err(|unknown| ServerError::Unusable { server: name.to_owned(), what: unknown.to_string() })?;
-            Ok(Box::new(emulated::EmulatedServer::new(directory, Arc::clone(stations), number, spec)))
-        }
-        (ServerUrl::File { .. } | ServerUrl::Emulated { .. }, _) => Ok(Box::new(directory)),
-    }
+) -> Result<Box<dyn ObjectStore>, ServerError> {
+    open_among(&KINDS, &Opening { cluster, number, name, url, stations })
 }
 
 /// One generation of one region on one server. Names are never reused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectName {
     pub file: FileId,
     pub region: RegionIndex,
@@ -53,7 +91,7 @@ impl std::fmt::Display for ObjectName {
 
 /// Set in the generation of a region that was moved: its objects were durable before the table named them, and an emulated disk lays them apart.
 const MOVED: u32 = 1 << 31;
-/// First line of the text that describes a file's layout ([`ServerBackend::descriptions`]).
+/// First line of the text that describes a file's layout ([`ObjectStore::descriptions`]).
 pub const FIRST_LINE_OF_DESCRIPTIONS: &str = "stripewise description 1";
 
 /// Highest number of a generation, without the mark of the moved.
@@ -108,141 +146,31 @@ pub enum ServerError {
 /// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.
 pub type Due = Option<u64>;
 
-/// A server on which objects can be placed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
-    pub free_bytes: u64,
-    /// Servers of one number share their free space; `None`: with nobody.
-    pub file_system: Option<u64>,
-}
-
-/// What a sub-request is expected to take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Predicted {
-    /// Behind what was there before, ns.
-    pub wait_ns: u64,
-    /// Its own time, ns.
-    pub service_ns: u64,
-    /// Of that the time at the station that it holds longest: so long others wait for it at most.
-    pub held_ns: u64,
-}
-
-/// An open object.
-#[derive(Debug)]
-pub struct ObjectHandle {
-    pub descriptor: OwnedFd,
-}
-
-/// One place that stores objects. Methods may be called from any thread.
-pub trait ServerBackend: Send + Sync {
-    fn name(&self) -> &str;
-
-    /// That the server is there and is the one the cluster means (its marker), before anything is placed on it.
-    fn probe(&self) -> Result<(), ServerError>;
-
-    /// That new objects can be made here, and what free space there is for them.
-    fn standing(&self) -> Result<Standing, ServerError> {
-        self.probe()?;
-        Ok(Standing { free_bytes: self.free_bytes()?, file_system: None })
-    }
-
-    /// Makes an empty object; [`ServerError::Exists`] if the name was used.
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
-
-    /// Opens for reading, and for writing if `writable`; [`ServerError::Missing`] if there is none.
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError>;
-
-    /// Reserves the device's time for a sub-request and says when it will be done. Real servers return `None`.
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due;
-
-    /// What a sub-request issued now would take; nothing is reserved. `None`: the server cannot tell.
-    fn predict(
-        &self,
-        _direction: Direction,
-        _object: ObjectName,
-        _offset: ObjectOffset,
-        _length: u64,
-    ) -> Option<Predicted> {
-        None
-    }
-
-    /// Reads at most the buffers' length; a shorter count means the object ends there.
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError>;
-
-    /// Writes at most the buffers' length; may be short as `pwritev` may.
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError>;
-
-    /// As [`Self::write_at`], of an object that programs use: however long it takes, the caller learns what became of it.
-    fn write_in_place(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        self.write_at(handle, offset, buffers)
-    }
-
-    /// Whether a handle is a plain descriptor whose reads and syncs a client may also ask of the kernel itself, several at once.
-    fn has_plain_handles(&self) -> bool {
-        false
-    }
-
-    /// Bytes that the object holds (its end) and bytes that it occupies.
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError>;
-
-    /// Cuts an object that is longer; a shorter one stays.
-    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError>;
-
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError>;
-
-    /// Makes the names of a file's new objects durable.
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError>;
-
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
-
-    /// Frees an object; one that is not there is no error (frees are repeated after a crash).
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError>;
-
-    /// Frees what is left of a file here.
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError>;
-
-    /// Appends to the file's [`description`] here, which begins with `head`; durable with the next [`Self::sync_names`] or
-    /// [`Self::sync_description`]. Returns how long the text is now.
-    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError>;
-
-    /// Replaces the file's description here, durably.
-    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError>;
-
-    /// Makes what was appended durable.
-    fn sync_description(&self, file: FileId) -> Result<(), ServerError>;
-
-    /// The descriptions of all files that have any here, for repairs.
-    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError>;
-
-    /// Every object here, for `check`.
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError>;
-
-    /// Free bytes of the underlying store.
-    fn free_bytes(&self) -> Result<u64, ServerError>;
-
-    /// Whether a cut of one of the file's objects, of which the caller was told that it failed, may yet happen.
-    fn is_changing(&self, _file: FileId) -> bool {
-        false
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ObjectSize {
     pub end_bytes: u64,
     pub occupied_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new kind of server is one row.
+    #[test]
+    fn a_server_is_opened_by_the_row_of_its_scheme() {
+        let kinds = [Kind { scheme: "file", open: |opening| Ok(Box::new(memory::MemoryServer::new(opening.name))) }];
+        let opened = |kinds: &[Kind], url: &str| {
+            let url: ServerUrl = url.parse().unwrap();
+            let opening = Opening { cluster: "c", number: ServerId(0), name: "s", url: &url, stations: None };
+            open_among(kinds, &opening).map(|store| (store.name().to_owned(), store.capabilities()))
+        };
+        let (name, dummy) = opened(&kinds, "file:///nowhere").unwrap();
+        assert!(name == "s" && !dummy.plain_descriptors && dummy.syncing == Syncing::Nothing);
+        assert!(opened(&KINDS, "file:///nowhere").unwrap().1.plain_descriptors);
+        let error = opened(&kinds, "emulated:///nowhere?device=nvme").unwrap_err().to_string();
+        assert!(error.contains("emulated:// is no kind of server") && error.contains("(file)"), "{error}");
+        let schemes: std::collections::BTreeSet<&str> = KINDS.iter().map(|kind| kind.scheme).collect();
+        assert_eq!(schemes.len(), KINDS.len(), "each scheme once");
+    }
 }

@@ -13,7 +13,6 @@ use crate::files::{Inner, Managed, unknown};
 use crate::moves::is_stopped;
 use crate::rmt::LogRecord;
 use crate::{Core, guard};
-use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{IoSlice, IoSliceMut};
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::pace::wait_in_background;
-use stripewise_store::server::{Due, ObjectHandle, ObjectName, Ownership, ServerError};
+use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, Ownership, ServerError};
 use stripewise_store::shared::control::RegionState;
 use stripewise_store::shared::fragments::hints::Counter;
 use stripewise_store::shared::fragments::table::Log;
@@ -264,7 +263,7 @@ impl Core {
         let (server, mut done) = (self.servers[usize::from(server.0)].as_ref(), 0);
         while done < buffer.len() {
             let rest = &mut [IoSliceMut::new(&mut buffer[done..])];
-            match server.read_at(handle.descriptor.as_fd(), ObjectOffset(start.0 + done as u64), rest)? {
+            match server.read_at(handle.as_handle(), ObjectOffset(start.0 + done as u64), rest)? {
                 0 => break,
                 read => done += read,
             }
@@ -281,8 +280,8 @@ impl Core {
     ) -> Result<(), ServerError> {
         let (server, mut done) = (self.servers[usize::from(server.0)].as_ref(), 0);
         while done < buffer.len() {
-            let rest = &[IoSlice::new(&buffer[done..])];
-            match server.write_in_place(handle.descriptor.as_fd(), ObjectOffset(start.0 + done as u64), rest)? {
+            let (at, rest) = (ObjectOffset(start.0 + done as u64), &[IoSlice::new(&buffer[done..])]);
+            match server.write_at(handle.as_handle(), at, rest, How::IN_PLACE)? {
                 0 => {
                     let (server, action) = (server.name().to_owned(), "writing nothing");
                     return Err(ServerError::Os { server, action, source: Errno::IO });

@@ -10,7 +10,6 @@ use super::super::files::Managed;
 use super::super::{Core, guard};
 use super::moving::{ActiveMove, shares};
 use super::throttle::Ended;
-use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -19,7 +18,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset};
 use stripewise_store::server::pace::wait_in_background;
-use stripewise_store::server::{Due, ObjectHandle, ObjectName, ServerError};
+use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, ServerError};
 use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 
 /// Units of one round under way together.
@@ -124,7 +123,7 @@ impl<'a> Copier<'a> {
         for side in self.new.iter().chain(place) {
             for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
                 let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
-                server.sync(handle.descriptor.as_fd())?;
+                server.sync(handle.as_handle())?;
                 if !self.has_synced_names.load(Relaxed) {
                     server.sync_names(self.managed.file)?;
                 }
@@ -236,7 +235,7 @@ impl Side<'_> {
         let length = buffer.len() as u64;
         for sub in self.layout.view().split(RegionOffset(start), length) {
             let server = core.servers[usize::from(sub.server.0)].as_ref();
-            let handle = self.handles[sub.turn].descriptor.as_fd();
+            let handle = self.handles[sub.turn].as_handle();
             let mut rest: &mut [u8] = buffer;
             let (mut cut, mut batch_at) = (0, sub.offset.0);
             let mut pieces = sub.pieces().peekable();
@@ -268,7 +267,7 @@ impl Side<'_> {
     fn write(&self, core: &Core, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
         for sub in self.layout.view().split(RegionOffset(start), buffer.len() as u64) {
             let server = core.servers[usize::from(sub.server.0)].as_ref();
-            let handle = self.handles[sub.turn].descriptor.as_fd();
+            let handle = self.handles[sub.turn].as_handle();
             let mut at = sub.offset.0;
             let mut pieces = sub.pieces().peekable();
             while pieces.peek().is_some() {
@@ -276,7 +275,7 @@ impl Side<'_> {
                 let mut slices: Vec<IoSlice<'_>> = pieces.by_ref().take(MAX_PIECES).map(slice).collect();
                 let mut left = slices.as_mut_slice();
                 while !left.is_empty() {
-                    let written = server.write_at(handle, ObjectOffset(at), left)?;
+                    let written = server.write_at(handle, ObjectOffset(at), left, How::default())?;
                     if written == 0 {
                         let (server, action) = (server.name().to_owned(), "writing nothing");
                         return Err(ServerError::Os { server, action, source: Errno::IO });

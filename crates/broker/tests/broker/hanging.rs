@@ -12,7 +12,7 @@ use stripewise_layout::{ByteCount, FileId, Layout, Placement, ServerId};
 use stripewise_store::protocol::{Admin, Finding, Refusal, RegionInfo, Reply, Request};
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::watched::{Patience, WatchedServer};
-use stripewise_store::server::{ServerBackend, ServerError};
+use stripewise_store::server::{ObjectStore, ServerError};
 
 /// Holds the calls of one server until let go.
 #[derive(Default)]
@@ -229,7 +229,7 @@ fn a_long_call_is_given_up_soon_unless_the_server_answers_others() {
     let testbed = Testbed::new();
     let hang = Arc::new(Hang::default());
     let (hook, directory) = (Arc::clone(&hang), testbed.server_directory(0).to_owned());
-    let open = move || -> Result<Box<dyn ServerBackend>, ServerError> {
+    let open = move || -> Result<Box<dyn ObjectStore>, ServerError> {
         let inner = Box::new(DirectoryServer::new("c0ffee", "hdd0", &directory));
         Ok(Box::new(Hooked { inner, hook: Arc::clone(&hook) }))
     };

@@ -1,6 +1,5 @@
 //! A server whose calls a test sees before they are made and after, and can have fail: the one wrapper of all tests.
 
-use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -10,10 +9,11 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use stripewise_broker::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_broker::{WrapServer, WrapTable};
-use stripewise_layout::{Direction, FileId, ObjectOffset};
+use stripewise_layout::{Direction, FileId};
 use stripewise_store::client::OpenServer;
+use stripewise_store::server::memory::MemoryServer;
 use stripewise_store::server::{
-    Due, ObjectHandle, ObjectName, ObjectSize, Ownership, Predicted, ServerBackend, ServerError,
+    Capabilities, Decorator, Handle, ObjectName, ObjectStore, Operation, Outcome, ServerError, Transfer,
 };
 
 /// What a server is asked for.
@@ -23,11 +23,11 @@ pub enum Call<'a> {
     Create(ObjectName),
     Open(ObjectName),
     /// With the number of bytes asked for.
-    Read(BorrowedFd<'a>, usize),
-    Write(BorrowedFd<'a>, usize),
+    Read(Handle<'a>, usize),
+    Write(Handle<'a>, usize),
     Size(ObjectName),
     Cut(ObjectName),
-    Sync(BorrowedFd<'a>),
+    Sync(Handle<'a>),
     SyncNames(FileId),
     SetOwnership(ObjectName),
     Remove(ObjectName),
@@ -62,15 +62,64 @@ impl<H: Hook + ?Sized> Hook for Arc<H> {
 
 /// A server with a hook. Its handles do not count as plain ones, so that every access comes this way.
 pub struct Hooked<H> {
-    pub inner: Box<dyn ServerBackend>,
+    pub inner: Box<dyn ObjectStore>,
     pub hook: H,
+}
+
+impl<'a> Call<'a> {
+    /// What a test may want to know of an operation; nothing of those that ask no more than what the store is.
+    fn of(operation: &Operation<'a>) -> Self {
+        match operation {
+            Operation::Probe => Call::Probe,
+            Operation::Standing | Operation::FreeBytes => Call::FreeBytes,
+            Operation::Create(object, _) => Call::Create(*object),
+            Operation::Open(object, _) => Call::Open(*object),
+            Operation::Size(object) => Call::Size(*object),
+            Operation::Truncate(object, _) => Call::Cut(*object),
+            Operation::Sync(handle) => Call::Sync(*handle),
+            Operation::SyncNames(file) => Call::SyncNames(*file),
+            Operation::SetOwnership(object, _) => Call::SetOwnership(*object),
+            Operation::Remove(object) => Call::Remove(*object),
+            Operation::RemoveFile(file) => Call::RemoveFile(*file),
+            Operation::Describe { file, .. } | Operation::DescribeAgain { file, .. } => Call::Describe(*file),
+            Operation::SyncDescription(file) => Call::SyncDescription(*file),
+            Operation::Descriptions | Operation::Objects => Call::Objects,
+        }
+    }
+}
+
+/// The first `most` bytes of a transfer's memory, moved by the inner store.
+fn move_at_most(inner: &dyn ObjectStore, transfer: &mut Transfer<'_>, most: usize) -> Result<usize, ServerError> {
+    let (mut left, handle, offset, how) = (most, transfer.handle, transfer.offset, transfer.how);
+    let mut take = |length: usize| {
+        let taken = length.min(left);
+        left -= taken;
+        taken
+    };
+    match transfer.memory.direction() {
+        Direction::Read => {
+            let buffers = transfer.memory.slices_to_fill().iter_mut();
+            let mut cut: Vec<IoSliceMut<'_>> = buffers
+                .map(|buffer| {
+                    let length = take(buffer.len());
+                    IoSliceMut::new(&mut buffer[..length])
+                })
+                .collect();
+            inner.read_at(handle, offset, &mut cut)
+        }
+        Direction::Write => {
+            let buffers = transfer.memory.slices_to_take().iter();
+            let cut: Vec<IoSlice<'_>> = buffers.map(|buffer| IoSlice::new(&buffer[..take(buffer.len())])).collect();
+            inner.write_at(handle, offset, &cut, how)
+        }
+    }
 }
 
 impl<H: Hook> Hooked<H> {
     fn call<T>(
         &self,
         call: Call<'_>,
-        act: impl FnOnce(&dyn ServerBackend, usize) -> Result<T, ServerError>,
+        act: impl FnOnce(&dyn ObjectStore, usize) -> Result<T, ServerError>,
     ) -> Result<T, ServerError> {
         let most = self.hook.before(self.inner.name(), call)?;
         let done = act(self.inner.as_ref(), most)?;
@@ -79,107 +128,37 @@ impl<H: Hook> Hooked<H> {
     }
 }
 
-impl<H: Hook> ServerBackend for Hooked<H> {
+impl<H: Hook> Decorator for Hooked<H> {
+    fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
+        Ok(self.inner.as_ref())
+    }
+
     fn name(&self) -> &str {
         self.inner.name()
     }
-    fn probe(&self) -> Result<(), ServerError> {
-        self.call(Call::Probe, |inner, _| inner.probe())
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { plain_descriptors: false, ..self.inner.capabilities() }
     }
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.call(Call::Create(object), |inner, _| inner.create(object, ownership))
+
+    fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
+        // Asked as two questions, of which a test may fail either.
+        if let Operation::Standing = operation {
+            self.call(Call::Probe, |inner, _| inner.probe())?;
+        }
+        self.call(Call::of(&operation), |inner, _| operation.run_on(inner))
     }
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        self.call(Call::Open(object), |inner, _| inner.open(object, writable))
-    }
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.inner.reserve(direction, object, offset, length)
-    }
-    fn predict(
-        &self,
-        direction: Direction,
-        object: ObjectName,
-        offset: ObjectOffset,
-        length: u64,
-    ) -> Option<Predicted> {
-        self.inner.predict(direction, object, offset, length)
-    }
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.call(Call::Read(handle, bytes), |inner, most| {
-            let mut left = most;
-            let mut cut: Vec<IoSliceMut<'_>> = Vec::with_capacity(buffers.len());
-            for buffer in buffers {
-                let length = buffer.len().min(left);
-                left -= length;
-                cut.push(IoSliceMut::new(&mut buffer[..length]));
-            }
-            inner.read_at(handle, offset, &mut cut)
-        })
-    }
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.call(Call::Write(handle, bytes), |inner, most| {
-            let mut left = most;
-            let cut: Vec<IoSlice<'_>> = buffers
-                .iter()
-                .map(|buffer| {
-                    let length = buffer.len().min(left);
-                    left -= length;
-                    IoSlice::new(&buffer[..length])
-                })
-                .collect();
-            inner.write_at(handle, offset, &cut)
-        })
-    }
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        self.call(Call::Size(object), |inner, _| inner.size(object))
-    }
-    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.call(Call::Cut(object), |inner, _| inner.truncate(object, length))
-    }
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        self.call(Call::Sync(handle), |inner, _| inner.sync(handle))
-    }
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        self.call(Call::SyncNames(file), |inner, _| inner.sync_names(file))
-    }
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.call(Call::SetOwnership(object), |inner, _| inner.set_ownership(object, ownership))
-    }
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        self.call(Call::Remove(object), |inner, _| inner.remove(object))
-    }
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        self.call(Call::RemoveFile(file), |inner, _| inner.remove_file(file))
-    }
-    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
-        self.call(Call::Describe(file), |inner, _| inner.describe(file, head, lines))
-    }
-    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        self.call(Call::Describe(file), |inner, _| inner.describe_again(file, text))
-    }
-    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
-        self.call(Call::SyncDescription(file), |inner, _| inner.sync_description(file))
-    }
-    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
-        self.call(Call::Objects, |inner, _| inner.descriptions())
-    }
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        self.call(Call::Objects, |inner, _| inner.objects())
-    }
-    fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.call(Call::FreeBytes, |inner, _| inner.free_bytes())
+
+    fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        for transfer in batch {
+            let (handle, bytes) = (transfer.handle, transfer.memory.bytes());
+            let call = match transfer.memory.direction() {
+                Direction::Read => Call::Read(handle, bytes),
+                Direction::Write => Call::Write(handle, bytes),
+            };
+            transfer.completion = Some(self.call(call, |inner, most| move_at_most(inner, transfer, most)));
+        }
+        others();
     }
 }
 
@@ -242,6 +221,24 @@ pub const OPEN_REGISTERED: OpenServer = |cluster, number, name, url, stations| {
     let hook = Arc::clone(&REGISTERED.lock().unwrap()[root]);
     Ok(Box::new(Hooked { inner, hook }))
 };
+
+/// By the same directory and the server's name.
+static IN_MEMORY: Mutex<BTreeMap<(PathBuf, String), MemoryServer>> = Mutex::new(BTreeMap::new());
+
+fn in_memory(root: &Path, name: &str) -> MemoryServer {
+    let mut known = IN_MEMORY.lock().unwrap();
+    known.entry((root.to_owned(), name.to_owned())).or_insert_with(|| MemoryServer::new(name)).clone()
+}
+
+/// A client's servers in memory, in the place of their directories; the broker's have to be [`wrap_in_memory`].
+pub const OPEN_IN_MEMORY: OpenServer =
+    |_, _, name, url, _| Ok(Box::new(in_memory(url.directory().parent().unwrap(), name)));
+
+/// For [`stripewise_broker::BrokerOptions::wrap_server`], of the cluster in `root`.
+pub fn wrap_in_memory(root: &Path) -> WrapServer {
+    let root = root.to_owned();
+    Arc::new(move |inner| Box::new(in_memory(&root, inner.name())))
+}
 
 /// Fails one call, with EIO; and is full after so many bytes.
 pub struct FailOnce {

@@ -1,9 +1,12 @@
 //! One process: the data path equals a vector of bytes.
 
+use crate::hooked::{OPEN_IN_MEMORY, wrap_in_memory};
 use crate::world::{World, open_stub};
 use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
+use stripewise_broker::BrokerOptions;
 use stripewise_layout::{ByteCount, FileOffset, Layout, Placement, ServerId};
+use stripewise_store::client::ClientOptions;
 
 const REGION: u64 = 4096;
 const SPAN: u64 = 5 * REGION;
@@ -81,17 +84,33 @@ fn write_model(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 
 #[test]
 fn a_striped_file_is_a_vector_of_bytes() {
-    agrees_with_a_vector(&World::new(5));
+    agrees_with_a_vector(&World::new(5), BrokerOptions::default(), ClientOptions::default());
+}
+
+#[test]
+fn a_striped_file_on_emulated_servers_is_a_vector_of_bytes() {
+    let emulated = |directory: &str| format!("emulated://{directory}?device=nvme&time_scale=0.001");
+    agrees_with_a_vector(&World::with_urls(5, emulated), BrokerOptions::default(), ClientOptions::default());
+}
+
+/// The seam asks for no descriptor: the same over servers whose objects have names only.
+#[test]
+fn a_striped_file_in_stores_without_descriptors_is_a_vector_of_bytes() {
+    let world = World::new(5);
+    let broker = BrokerOptions { wrap_server: Some(wrap_in_memory(&world.root)), ..BrokerOptions::default() };
+    let client = ClientOptions { open_server: OPEN_IN_MEMORY, ..ClientOptions::default() };
+    agrees_with_a_vector(&world, broker, client);
+    assert!(world.objects().is_empty(), "the directories got objects");
 }
 
 #[test]
 fn a_file_with_fragments_on_ssds_is_a_vector_of_bytes() {
-    agrees_with_a_vector(&World::with_fragments(5));
+    agrees_with_a_vector(&World::with_fragments(5), BrokerOptions::default(), ClientOptions::default());
 }
 
-fn agrees_with_a_vector(world: &World) {
-    let _broker = world.broker();
-    let client = &world.client();
+fn agrees_with_a_vector(world: &World, broker: BrokerOptions, client: ClientOptions) {
+    let _broker = world.broker_with(broker);
+    let client = &world.client_with(client);
     let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
     proptest!(config, |(placement in placements(), ops in ops())| {
         let (stub, first) = world.create_unnamed(client, placement);

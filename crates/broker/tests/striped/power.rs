@@ -7,14 +7,14 @@
 
 use crate::hooked::{Call, Hook, register, wrap, wrap_table};
 use crate::world::{Dice, World};
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use stripewise_broker::BrokerOptions;
-use stripewise_store::server::ServerError;
+use stripewise_store::server::{Handle, ServerError};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -117,8 +117,8 @@ impl Power {
         present
     }
 
-    fn object_synced(&self, server: &str, handle: BorrowedFd<'_>) {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd())).unwrap();
+    fn object_synced(&self, server: &str, handle: Handle<'_>) {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", handle.descriptor().unwrap().as_raw_fd())).unwrap();
         // Before anything is looked at, or of two that sync at once the earlier might be kept.
         let mut state = self.state.lock().unwrap();
         // Of one that was removed meanwhile nothing stays.

@@ -8,7 +8,7 @@
 
 use super::descriptors::Descriptor;
 use super::lock::Lock;
-use crate::server::ObjectName;
+use crate::server::{Handle, ObjectName};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
@@ -16,6 +16,8 @@ use stripewise_layout::{FileId, ServerId};
 
 const WAYS: usize = 8;
 const OPEN: u64 = 1 << 63;
+/// In the place of a descriptor: the store goes by names.
+const NAMED: RawFd = -1;
 
 /// An object on a server, opened for reading or for both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct ObjectKey {
     pub(crate) object: ObjectName,
     pub(crate) server: ServerId,
     pub(crate) writable: bool,
+    /// Past the page cache.
+    pub(crate) direct: bool,
 }
 
 impl ObjectKey {
@@ -31,7 +35,7 @@ impl ObjectKey {
     }
 
     fn seat(&self) -> u32 {
-        u32::from(self.server.0) << 1 | u32::from(self.writable)
+        u32::from(self.server.0) << 2 | u32::from(self.direct) << 1 | u32::from(self.writable)
     }
 
     fn hash(&self) -> usize {
@@ -58,11 +62,14 @@ impl Entry {
             && self.seat.load(Relaxed) == key.seat()
     }
 
-    /// Takes the descriptor out, unless it is pinned or out already; with the cache's lock held.
-    fn take(&self) -> Option<Descriptor> {
+    /// Takes the object out, unless it is pinned or out already; with the cache's lock held.
+    fn take(&self) -> Option<Opened> {
         let taken = self.state.compare_exchange(OPEN, 0, AcqRel, Relaxed).is_ok();
-        // SAFETY: the number went in by `into_number`; the exchange lets one taker through.
-        taken.then(|| unsafe { Descriptor::from_number(self.descriptor.load(Relaxed)) })
+        taken.then(|| match self.descriptor.load(Relaxed) {
+            NAMED => Opened::Named,
+            // SAFETY: the number went in by `into_number`; the exchange lets one taker through.
+            number => Opened::Descriptor(unsafe { Descriptor::from_number(number) }),
+        })
     }
 }
 
@@ -73,7 +80,15 @@ pub(crate) struct ObjectCache {
     insertions: AtomicU32,
 }
 
-/// A descriptor that stays open while this lives.
+/// An object as a store opened it.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    Descriptor(Descriptor),
+    /// There is nothing to be kept open.
+    Named,
+}
+
+/// An object that stays open while this lives.
 #[derive(Debug)]
 pub(crate) enum Pin<'a> {
     Cached {
@@ -82,15 +97,17 @@ pub(crate) enum Pin<'a> {
     },
     /// All entries of its set are in use: closed after this one use.
     Passing(Descriptor),
+    Named(ObjectName),
 }
 
-impl AsFd for Pin<'_> {
+impl Pin<'_> {
     #[inline]
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn handle(&self) -> Handle<'_> {
         match self {
             // SAFETY: the pin keeps it open.
-            Pin::Cached { descriptor, .. } => unsafe { BorrowedFd::borrow_raw(*descriptor) },
-            Pin::Passing(descriptor) => descriptor.as_fd(),
+            Pin::Cached { descriptor, .. } => Handle::Descriptor(unsafe { BorrowedFd::borrow_raw(*descriptor) }),
+            Pin::Passing(descriptor) => Handle::Descriptor(descriptor.as_fd()),
+            Pin::Named(object) => Handle::Named(*object),
         }
     }
 }
@@ -135,15 +152,21 @@ impl ObjectCache {
                 if entry.used.load(Relaxed) != now {
                     entry.used.store(now, Relaxed);
                 }
-                return Some(Pin::Cached { entry: &entry.state, descriptor: entry.descriptor.load(Relaxed) });
+                match entry.descriptor.load(Relaxed) {
+                    NAMED => {
+                        entry.state.fetch_sub(1, Release);
+                        return Some(Pin::Named(key.object));
+                    }
+                    descriptor => return Some(Pin::Cached { entry: &entry.state, descriptor }),
+                }
             }
             entry.state.fetch_sub(1, Release);
         }
         None
     }
 
-    /// Takes in a newly opened descriptor; another thread may have been first, then its descriptor is used.
-    pub(crate) fn insert(&self, key: &ObjectKey, descriptor: Descriptor) -> Pin<'_> {
+    /// Takes in a newly opened object; another thread may have been first, then its descriptor is used.
+    pub(crate) fn insert(&self, key: &ObjectKey, opened: Opened) -> Pin<'_> {
         // Closed when the lock is free: a server that does not answer keeps whoever closes waiting.
         let mut evicted = None;
         let _changing = self.changing.lock();
@@ -161,21 +184,33 @@ impl ObjectCache {
                 evicted.is_some()
             })
         });
-        let Some(entry) = victim else { return Pin::Passing(descriptor) };
+        let Some(entry) = victim else {
+            return match opened {
+                Opened::Descriptor(descriptor) => Pin::Passing(descriptor),
+                Opened::Named => Pin::Named(key.object),
+            };
+        };
         entry.file.store(key.object.file.0, Relaxed);
         entry.place.store(key.place(), Relaxed);
         entry.seat.store(key.seat(), Relaxed);
-        let number = descriptor.into_number();
+        let number = match opened {
+            Opened::Descriptor(descriptor) => descriptor.into_number(),
+            Opened::Named => NAMED,
+        };
         entry.descriptor.store(number, Relaxed);
         entry.used.store(now, Relaxed);
         // Others may just be adding and taking back a pin on the closed entry: add, do not store.
+        if number == NAMED {
+            entry.state.fetch_add(OPEN, AcqRel);
+            return Pin::Named(key.object);
+        }
         entry.state.fetch_add(OPEN + 1, AcqRel);
         Pin::Cached { entry: &entry.state, descriptor: number }
     }
 
     /// Closes what is open of `file` (an open descriptor would keep a freed object's space).
     pub(crate) fn close_file(&self, file: FileId) {
-        let taken: Vec<Descriptor> = {
+        let taken: Vec<Opened> = {
             let _changing = self.changing.lock();
             let entries = self.entries.iter().filter(|entry| entry.file.load(Relaxed) == file.0);
             entries.filter_map(Entry::take).collect()
@@ -215,13 +250,17 @@ mod tests {
 
     fn key(region: u32) -> ObjectKey {
         let object = ObjectName { file: FileId(7), region: RegionIndex(region), generation: Generation(1) };
-        ObjectKey { object, server: ServerId(2), writable: true }
+        ObjectKey { object, server: ServerId(2), writable: true, direct: false }
     }
 
-    fn opened(region: u32) -> Descriptor {
+    fn opened(region: u32) -> Opened {
         let file = tempfile::tempfile().unwrap();
         file.set_len(u64::from(region)).unwrap();
-        Descriptor::raise(file.into(), default_base())
+        Opened::Descriptor(Descriptor::raise(file.into(), default_base()))
+    }
+
+    fn size_of(pin: &Pin<'_>) -> i64 {
+        fstat(pin.handle().descriptor().unwrap()).unwrap().st_size
     }
 
     #[test]
@@ -232,12 +271,12 @@ mod tests {
             drop(cache.insert(&key(region), opened(region)));
         }
         for (region, pin) in pinned.iter().enumerate() {
-            assert_eq!(fstat(pin).unwrap().st_size, region as i64);
+            assert_eq!(size_of(pin), region as i64);
         }
         assert!(cache.find(&key(118)).is_none() && cache.find(&key(119)).is_some());
         let last = cache.find(&key(119)).unwrap();
         let passing = cache.insert(&key(200), opened(200));
-        assert!(matches!(passing, Pin::Passing(_)) && fstat(&passing).unwrap().st_size == 200);
+        assert!(matches!(passing, Pin::Passing(_)) && size_of(&passing) == 200);
         drop((last, passing, pinned));
         cache.close_file(FileId(7));
         assert!((0..300).all(|region| cache.find(&key(region)).is_none()));
@@ -254,7 +293,7 @@ mod tests {
                         let region = (i.wrapping_mul(2_654_435_761) >> 7 ^ thread) % 40;
                         let pin =
                             cache.find(&key(region)).unwrap_or_else(|| cache.insert(&key(region), opened(region)));
-                        let status = fstat(&pin).unwrap();
+                        let status = fstat(pin.handle().descriptor().unwrap()).unwrap();
                         assert_eq!(status.st_size, i64::from(region));
                         assert!(FileType::from_raw_mode(status.st_mode).is_file());
                     }

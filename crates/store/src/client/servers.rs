@@ -2,8 +2,7 @@
 
 use super::Core;
 use crate::protocol::ServerInfo;
-use crate::server::{ObjectName, Predicted, ServerBackend, ServerError};
-use rustix::fd::BorrowedFd;
+use crate::server::{Capabilities, Handle, ObjectName, ObjectStore, Predicted, ServerError};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +11,7 @@ use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 /// A server of the cluster.
 pub(super) struct Seat {
     pub(super) info: ServerInfo,
-    backend: OnceLock<Box<dyn ServerBackend>>,
+    backend: OnceLock<Box<dyn ObjectStore>>,
     /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
     may_wait: AtomicBool,
 }
@@ -26,7 +25,7 @@ impl Seat {
 impl Core {
     /// The server's back end; opened at first use.
     #[inline]
-    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ObjectStore, ServerError> {
         match self.seats.get(usize::from(server.0)).and_then(|seat| seat.backend.get()) {
             Some(backend) => Ok(&**backend),
             None => self.open_server(server),
@@ -34,7 +33,7 @@ impl Core {
     }
 
     #[cold]
-    fn open_server(&self, server: ServerId) -> Result<&dyn ServerBackend, ServerError> {
+    fn open_server(&self, server: ServerId) -> Result<&dyn ObjectStore, ServerError> {
         let unusable = |name: &str, what: String| ServerError::Unusable { server: name.to_owned(), what };
         let Some(seat) = self.seats.get(usize::from(server.0)) else {
             let what = format!("the cluster has only {} servers", self.seats.len());
@@ -62,23 +61,38 @@ impl Core {
         offset: ObjectOffset,
         length: u64,
     ) -> Option<Predicted> {
-        let predicted = self.server(server).ok()?.predict(Direction::Read, object, offset, length);
+        let seat = self.seats.get(usize::from(server.0))?;
+        let predicted = self.predict(server, Direction::Read, object, offset, length);
         if predicted.is_some() {
             return predicted;
         }
-        let seat = self.seats.get(usize::from(server.0))?;
         let service_ns = seat.info.read_cost.ns(length);
         let before = self.processes.reads_under_way(server);
         Some(Predicted { wait_ns: service_ns.saturating_mul(before), service_ns, held_ns: service_ns })
     }
 
+    /// What an emulated server's device would take. `None`: another kind of server.
+    pub(crate) fn predict(
+        &self,
+        server: ServerId,
+        direction: Direction,
+        object: ObjectName,
+        offset: ObjectOffset,
+        length: u64,
+    ) -> Option<Predicted> {
+        self.server(server).ok()?.device_time()?.predict(direction, object, offset, length)
+    }
+
     /// Looks at an object just opened; see [`Self::may_wait`].
-    pub(crate) fn note_medium(&self, server: ServerId, object: BorrowedFd<'_>) {
+    pub(crate) fn note_medium(&self, server: ServerId, object: Handle<'_>) {
         const TMPFS: i64 = 0x0102_1994;
         const RAMFS: i64 = 0x8584_58f6;
         let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
-        let plain = seat.backend.get().is_some_and(|backend| backend.has_plain_handles());
-        if plain && let Ok(found) = rustix::fs::fstatfs(object) {
+        let capabilities = seat.backend.get().map_or(Capabilities::UNKNOWN, |backend| backend.capabilities());
+        if capabilities.plain_descriptors
+            && let Some(object) = object.descriptor()
+            && let Ok(found) = rustix::fs::fstatfs(object)
+        {
             seat.may_wait.store(!matches!(found.f_type, TMPFS | RAMFS), Relaxed);
         }
     }

@@ -125,9 +125,9 @@ impl StripedFile {
     ) -> Due {
         let mut due = None;
         for sub in from_first_byte(view, piece.offset, piece.length) {
-            if let Ok(server) = self.core.server(sub.server) {
+            if let Some(device) = self.core.server(sub.server).ok().and_then(|server| server.device_time()) {
                 let object = ObjectName { file: self.file, region: piece.region, generation };
-                due = due.max(server.reserve(direction, object, sub.offset, sub.length));
+                due = due.max(device.reserve(direction, object, sub.offset, sub.length));
             }
         }
         due

@@ -16,13 +16,12 @@ use super::transfer::{RetryReason, SubMove};
 use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
-use crate::server::{Due, ObjectName, ServerBackend, ServerError};
+use crate::server::{Due, Handle, How, ObjectName, ObjectStore, ServerError};
 use crate::shared::control::{FragmentMode, RegionState};
 use crate::shared::fragments::hints::{Counter, Hints, Suggestion};
 use crate::shared::fragments::table::{FragmentTable, Log, log_region, tick};
 use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
 use crate::shared::marking::Motion;
-use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -387,11 +386,7 @@ impl StripedFile {
 
     fn is_admitted(&self, weigh: &Weigh, class: Class, key: &ObjectKey, hints: &Hints) -> bool {
         let Weigh { disk, range, siblings_ns_per_byte, .. } = *weigh;
-        let predicted = self
-            .core
-            .server(disk)
-            .ok()
-            .and_then(|server| server.predict(Direction::Write, key.object, range.offset, range.length));
+        let predicted = self.core.predict(disk, Direction::Write, key.object, range.offset, range.length);
         let expected_ns = predicted.map_or_else(|| hints.small_write_ns(disk), |predicted| predicted.service_ns);
         if expected_ns == 0 {
             // The disk has not been seen to write one yet.
@@ -440,8 +435,9 @@ impl StripedFile {
             return Ok(None);
         }
         let server = self.core.server(server).map_err(|error| self.fault(error))?;
-        let predicted = server.predict(direction, object, offset, length);
-        beside.due = beside.due.max(server.reserve(direction, object, offset, length));
+        let Some(device) = server.device_time() else { return Ok(None) };
+        let predicted = device.predict(direction, object, offset, length);
+        beside.due = beside.due.max(device.reserve(direction, object, offset, length));
         Ok(predicted.map(|predicted| predicted.service_ns))
     }
 
@@ -463,7 +459,7 @@ impl StripedFile {
         let object = ObjectName { file: self.file, region: log_region(sub.server), generation: log.generation };
         self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, beside)?;
         let server = self.core.server(log.on).map_err(|error| self.fault(error))?;
-        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.writable })?;
+        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.writable, direct: false })?;
         let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
         let (mut at, mut slot_at) = (sub.offset.0, slot_at);
         for (start, length) in sub.pieces() {
@@ -474,19 +470,19 @@ impl StripedFile {
             while from + done < to {
                 done += batch.add(&mut cursor, start + done, to - from - done);
                 if from + done < to {
-                    slot_at += self.move_batch(direction, server, pin.as_fd(), slot_at, &mut batch)?;
+                    slot_at += self.move_batch(direction, server, pin.handle(), slot_at, &mut batch)?;
                 }
             }
         }
-        self.move_batch(direction, server, pin.as_fd(), slot_at, &mut batch)?;
+        self.move_batch(direction, server, pin.handle(), slot_at, &mut batch)?;
         Ok(bytes)
     }
 
     fn move_batch(
         &self,
         direction: Direction,
-        server: &dyn ServerBackend,
-        log: rustix::fd::BorrowedFd<'_>,
+        server: &dyn ObjectStore,
+        log: Handle<'_>,
         at: u64,
         batch: &mut Batch<'_>,
     ) -> Result<u64, RetryReason> {
@@ -495,7 +491,7 @@ impl StripedFile {
             let offset = ObjectOffset(at + moved);
             let result = match direction {
                 Direction::Read => server.read_at(log, offset, batch.slices_to_fill()),
-                Direction::Write => server.write_at(log, offset, batch.slices_to_take()),
+                Direction::Write => server.write_at(log, offset, batch.slices_to_take(), How::default()),
             };
             match result.map_err(|error| self.fault(error))? {
                 // A filled slot lies inside the log.

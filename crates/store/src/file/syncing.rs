@@ -8,9 +8,9 @@ use super::{FileError, StripedFile};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
 use crate::protocol::Request;
-use crate::server::{ObjectName, ServerError};
+use crate::server::{Handle, ObjectName, ServerError};
 use crate::shared::control::RegionState;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use stripewise_layout::{Generation, RegionIndex};
@@ -108,15 +108,19 @@ impl StripedFile {
         }
         self.sync_group(&objects)?;
         for (key, pin) in &objects {
-            self.check_named(key, pin.as_fd())?;
+            self.check_named(key, pin.handle())?;
         }
         *begun = next;
         Ok(done)
     }
 
     /// An object that lost its name (a server directory emptied under us) is not durable, though its open descriptor still works.
-    fn check_named(&self, key: &ObjectKey, object: BorrowedFd<'_>) -> Result<(), RetryReason> {
-        if rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0) {
+    fn check_named(&self, key: &ObjectKey, object: Handle<'_>) -> Result<(), RetryReason> {
+        let is_named = match object {
+            Handle::Descriptor(object) => rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0),
+            Handle::Named(object) => self.core.server(key.server).is_ok_and(|server| server.size(object).is_ok()),
+        };
+        if is_named {
             return Ok(());
         }
         let ObjectName { file, region, generation } = key.object;
@@ -136,8 +140,10 @@ impl StripedFile {
         let mut results = vec![None; objects.len()];
         if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
             let calls: Vec<Call<'_>> =
-                objects.iter().map(|(_, pin)| Call::Sync { descriptor: pin.as_fd().as_raw_fd() }).collect();
-            self.core.rings.run(&calls, |number, result| results[number] = Some(result));
+                objects.iter().filter_map(|(_, pin)| pin.handle().descriptor()).map(sync_call).collect();
+            if calls.len() == objects.len() {
+                self.core.rings.run(&calls, |number, result| results[number] = Some(result));
+            }
         }
         for ((key, pin), result) in objects.iter().zip(results) {
             match result {
@@ -149,10 +155,14 @@ impl StripedFile {
                 }
                 _ => {
                     let server = self.core.server(key.server).map_err(|error| self.fault(error))?;
-                    server.sync(pin.as_fd()).map_err(|error| self.fault(error))?;
+                    server.sync(pin.handle()).map_err(|error| self.fault(error))?;
                 }
             }
         }
         Ok(())
     }
+}
+
+fn sync_call(object: BorrowedFd<'_>) -> Call<'static> {
+    Call::Sync { descriptor: object.as_raw_fd() }
 }

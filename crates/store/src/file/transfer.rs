@@ -14,14 +14,13 @@ use super::copies::Choice;
 use super::fragments::{FragmentContext, Part, Weigh};
 use super::{FileError, StripedFile};
 use crate::client::descriptors::{Descriptor, with_raised_limit};
-use crate::client::objects::{ObjectKey, Pin};
+use crate::client::objects::{ObjectKey, Opened, Pin};
 use crate::client::{ClientError, Core};
 use crate::protocol::{Refusal, Request};
-use crate::server::{Due, ObjectName, ServerBackend, ServerError};
+use crate::server::{Due, How, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError};
 use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
 use crate::shared::marking::{Motion, chunks_of};
 use crate::shared::slots::InFlight;
-use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{IoSlice, IoSliceMut};
@@ -252,7 +251,7 @@ impl StripedFile {
             // SAFETY: `bytes` bytes of one buffer that the caller lent for writing.
             let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
             let pin = self.pin(&target.key)?;
-            let read = target.server.read_at(pin.as_fd(), target.offset, &mut [IoSliceMut::new(memory)]);
+            let read = target.server.read_at(pin.handle(), target.offset, &mut [IoSliceMut::new(memory)]);
             let read = read.map_err(|error| self.fault(error))?;
             if (read as u64) < bytes {
                 // The object ends here, or the kernel gave less: the general way tells.
@@ -277,7 +276,8 @@ impl StripedFile {
                 let memory = unsafe { std::slice::from_raw_parts(start, bytes as usize) };
                 let pin = self.pin(&target.key)?;
                 extent.begin_write(target.key.object.region);
-                let written = target.server.write_at(pin.as_fd(), target.offset, &[IoSlice::new(memory)]);
+                let written =
+                    target.server.write_at(pin.handle(), target.offset, &[IoSlice::new(memory)], How::default());
                 extent.end_write(target.key.object.region);
                 done.bytes = match written {
                     Ok(0) => return Err(self.fault(self.no_progress(&target.key))),
@@ -489,8 +489,8 @@ impl StripedFile {
             while batch.bytes() > 0 {
                 let at = moving.at();
                 let result = match direction {
-                    Direction::Read => server.read_at(pin.as_fd(), at, batch.slices_to_fill()),
-                    Direction::Write => server.write_at(pin.as_fd(), at, batch.slices_to_take()),
+                    Direction::Read => server.read_at(pin.handle(), at, batch.slices_to_fill()),
+                    Direction::Write => server.write_at(pin.handle(), at, batch.slices_to_take(), How::default()),
                 };
                 match (result, direction) {
                     (Ok(0), Direction::Read) => moving.moved += batch.zero(),
@@ -515,7 +515,7 @@ impl StripedFile {
         server: stripewise_layout::ServerId,
     ) -> ObjectKey {
         let object = ObjectName { file: self.file, region, generation };
-        ObjectKey { object, server, writable: self.writable }
+        ObjectKey { object, server, writable: self.writable, direct: false }
     }
 
     #[inline]
@@ -530,7 +530,8 @@ impl StripedFile {
     fn open_object(&self, key: &ObjectKey) -> Result<Pin<'_>, RetryReason> {
         let core: &Core = &self.core;
         let server = core.server(key.server).map_err(|error| self.fault(error))?;
-        let open = || server.open(key.object, key.writable);
+        let mode = OpenMode { writable: key.writable, direct: key.direct };
+        let open = || server.open_as(key.object, mode);
         let opened = match open() {
             // The program is at its own limit of open files, which is not the library's.
             Err(ServerError::Os { source: Errno::MFILE, .. }) => with_raised_limit(open),
@@ -538,9 +539,14 @@ impl StripedFile {
         };
         match opened {
             Ok(handle) => {
-                let descriptor = Descriptor::raise(handle.descriptor, core.base());
-                core.note_medium(key.server, descriptor.as_fd());
-                Ok(core.objects.insert(key, descriptor))
+                core.note_medium(key.server, handle.as_handle());
+                let opened = match handle {
+                    ObjectHandle::Descriptor(descriptor) => {
+                        Opened::Descriptor(Descriptor::raise(descriptor, core.base()))
+                    }
+                    ObjectHandle::Named(_) => Opened::Named,
+                };
+                Ok(core.objects.insert(key, opened))
             }
             Err(ServerError::Denied { .. }) => Err(RetryReason::Object(*key)),
             Err(ServerError::Missing { server, .. }) => {
@@ -580,7 +586,7 @@ impl StripedFile {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::OpenObject { file, region, generation, server: key.server.0 };
                 let object = self.core.object_from_broker(&request).map_err(|source| self.broker(source))?;
-                drop(self.core.objects.insert(&key, object));
+                drop(self.core.objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
             RetryReason::Fragments => self.look_for_fragments(),
@@ -617,7 +623,7 @@ impl StripedFile {
 /// Where a request of one piece goes.
 struct Target<'a> {
     key: ObjectKey,
-    server: &'a dyn ServerBackend,
+    server: &'a dyn ObjectStore,
     offset: ObjectOffset,
     motion: Motion,
 }

@@ -11,7 +11,7 @@ use super::fragments::disk_time_since;
 use super::transfer::{Gather, RetryReason, Stopped, SubMove};
 use crate::client::now;
 use crate::client::rings::{Call, GROUP};
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::ReadWriteFlags;
 use stripewise_layout::Direction;
 
@@ -19,11 +19,12 @@ impl StripedFile {
     /// Takes what the page cache has; true when that was all.
     pub(super) fn read_from_cache(&self, moving: &mut SubMove<'_>, buffers: &Buffers<'_>) -> Result<bool, RetryReason> {
         let pin = self.pin(&moving.key)?;
+        let Some(object) = pin.handle().descriptor() else { return Ok(false) };
         let sub = moving.sub;
         let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), Batch::new());
         while gather.next(&mut batch) {
             while batch.bytes() > 0 {
-                match rustix::io::preadv2(&pin, batch.slices_to_fill(), moving.at().0, ReadWriteFlags::NOWAIT) {
+                match rustix::io::preadv2(object, batch.slices_to_fill(), moving.at().0, ReadWriteFlags::NOWAIT) {
                     // The object's end, or a kernel (5.9, 5.10) that says so of what is not in memory: the call in turn tells.
                     Ok(0) => return Ok(false),
                     Ok(bytes) => {
@@ -80,7 +81,7 @@ impl StripedFile {
             .zip(&pins)
             .zip(&batches)
             .map(|((moving, pin), batch)| Call::Read {
-                descriptor: pin.as_fd().as_raw_fd(),
+                descriptor: pin.handle().descriptor().map_or(-1, |object: BorrowedFd<'_>| object.as_raw_fd()),
                 offset: moving.at().0,
                 pieces: batch.pieces(),
             })

@@ -13,16 +13,18 @@
 
 mod descriptions;
 
-use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, ServerBackend, ServerError, Standing};
+use super::{
+    Capabilities, Handle, Kind, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership, ServerError,
+    Standing, Transfer,
+};
 use crate::client::descriptors::{Descriptor, default_base};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
-use rustix::io::Errno;
-use std::io::{IoSlice, IoSliceMut};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex};
+use stripewise_layout::{Direction, FileId, Generation, RegionIndex};
 
 /// The file that says which server of which cluster a directory is.
 pub const MARKER: &str = "stripewise-server";
@@ -33,6 +35,12 @@ const PASS: Mode = Mode::from_raw_mode(0o711);
 const ROOT: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 /// Below the server's directory.
 const DIRECTORY: OFlags = ROOT.union(OFlags::NOFOLLOW);
+
+/// `file://`
+pub(super) const KIND: Kind = Kind {
+    scheme: "file",
+    open: |opening| Ok(Box::new(DirectoryServer::new(opening.cluster, opening.name, opening.url.directory()))),
+};
 
 /// Objects in a directory of this host.
 #[derive(Debug)]
@@ -99,7 +107,7 @@ enum MarkerFault {
 }
 
 impl DirectoryServer {
-    /// Opens nothing that is not there: [`ServerBackend::probe`] tells whether the server can be used.
+    /// Opens nothing that is not there: [`ObjectStore::probe`] tells whether the server can be used.
     #[must_use]
     pub fn new(cluster: &str, name: &str, directory: &Path) -> Self {
         let mut server =
@@ -282,9 +290,54 @@ fn apply(file: &OwnedFd, ownership: Ownership) -> rustix::io::Result<()> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
 }
 
-impl ServerBackend for DirectoryServer {
+impl DirectoryServer {
+    #[inline]
+    fn read(&self, handle: BorrowedFd<'_>, transfer: &mut Transfer<'_>) -> Result<usize, ServerError> {
+        let offset = transfer.offset.0;
+        // One buffer, the most frequent case, is a little cheaper without the kernel's copy of the vector.
+        let read = rustix::io::retry_on_intr(|| match transfer.memory.slices_to_fill() {
+            [only] => rustix::io::pread(handle, &mut **only, offset),
+            several => rustix::io::preadv(handle, several, offset),
+        });
+        read.map_err(|errno| self.fault("reading an object", errno))
+    }
+
+    #[inline]
+    fn write(&self, handle: BorrowedFd<'_>, transfer: &Transfer<'_>) -> Result<usize, ServerError> {
+        let offset = transfer.offset.0;
+        let written = rustix::io::retry_on_intr(|| match transfer.memory.slices_to_take() {
+            several if transfer.how.durable => rustix::io::pwritev2(handle, several, offset, ReadWriteFlags::DSYNC),
+            [only] => rustix::io::pwrite(handle, only, offset),
+            several => rustix::io::pwritev(handle, several, offset),
+        });
+        written.map_err(|errno| match errno {
+            // Opened while the mount was read-only.
+            Errno::BADF | Errno::ROFS => self.not_writable(Errno::ROFS),
+            errno => self.fault("writing an object", errno),
+        })
+    }
+}
+
+impl ObjectStore for DirectoryServer {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { plain_descriptors: true, ..Capabilities::UNKNOWN }
+    }
+
+    #[inline]
+    fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        for transfer in batch {
+            let done = match (transfer.handle.to_descriptor(&self.name), transfer.memory.direction()) {
+                (Ok(handle), Direction::Read) => self.read(handle, transfer),
+                (Ok(handle), Direction::Write) => self.write(handle, transfer),
+                (Err(error), _) => Err(error),
+            };
+            transfer.completion = Some(done);
+        }
+        others();
     }
 
     fn probe(&self) -> Result<(), ServerError> {
@@ -321,58 +374,29 @@ impl ServerBackend for DirectoryServer {
         })
     }
 
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        let opened = if writable {
-            match self.open_flags(object, OFlags::RDWR)? {
+    fn open_as(&self, object: ObjectName, mode: OpenMode) -> Result<ObjectHandle, ServerError> {
+        let open = |access: OFlags| {
+            if mode.direct {
+                match self.open_flags(object, access | OFlags::DIRECT)? {
+                    // A file system that goes through its cache, or has none to go past.
+                    Err(Errno::INVAL) => {}
+                    result => return Ok(result),
+                }
+            }
+            self.open_flags(object, access)
+        };
+        let opened = if mode.writable {
+            match open(OFlags::RDWR)? {
                 // A file that may be written but not read.
-                Err(Errno::ACCESS) => self.open_flags(object, OFlags::WRONLY)?,
+                Err(Errno::ACCESS) => open(OFlags::WRONLY)?,
                 // Who may write may go on reading when the mount has become read-only; writes fail one by one.
-                Err(Errno::ROFS) => self.open_flags(object, OFlags::RDONLY)?,
+                Err(Errno::ROFS) => open(OFlags::RDONLY)?,
                 result => result,
             }
         } else {
-            self.open_flags(object, OFlags::RDONLY)?
+            open(OFlags::RDONLY)?
         };
-        opened.map(|descriptor| ObjectHandle { descriptor }).map_err(self.missing_or(object, "opening an object"))
-    }
-
-    fn reserve(&self, _: Direction, _: ObjectName, _: ObjectOffset, _: u64) -> Due {
-        None
-    }
-
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        // One buffer, the most frequent case, is a little cheaper without the kernel's copy of the vector.
-        let read = rustix::io::retry_on_intr(|| match &mut *buffers {
-            [only] => rustix::io::pread(handle, &mut **only, offset.0),
-            several => rustix::io::preadv(handle, several, offset.0),
-        });
-        read.map_err(|errno| self.fault("reading an object", errno))
-    }
-
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        let written = rustix::io::retry_on_intr(|| match buffers {
-            [only] => rustix::io::pwrite(handle, only, offset.0),
-            several => rustix::io::pwritev(handle, several, offset.0),
-        });
-        written.map_err(|errno| match errno {
-            // Opened while the mount was read-only.
-            Errno::BADF | Errno::ROFS => self.not_writable(Errno::ROFS),
-            errno => self.fault("writing an object", errno),
-        })
-    }
-
-    fn has_plain_handles(&self) -> bool {
-        true
+        opened.map(ObjectHandle::Descriptor).map_err(self.missing_or(object, "opening an object"))
     }
 
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
@@ -392,8 +416,8 @@ impl ServerBackend for DirectoryServer {
         rustix::fs::ftruncate(&file, length).map_err(|errno| self.fault("cutting an object", errno))
     }
 
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        rustix::fs::fdatasync(handle).map_err(|errno| self.fault("syncing an object", errno))
+    fn sync(&self, handle: Handle<'_>) -> Result<(), ServerError> {
+        rustix::fs::fdatasync(handle.to_descriptor(&self.name)?).map_err(|errno| self.fault("syncing an object", errno))
     }
 
     fn sync_names(&self, file: FileId) -> Result<(), ServerError> {

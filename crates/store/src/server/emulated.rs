@@ -1,22 +1,36 @@
-//! A server with real bytes and the time of a named device: any back end, and stations in shared memory before it.
+//! A server with real bytes and the time of a named device: any object store, and stations in shared memory before it.
 //!
-//! [`ServerBackend::reserve`] takes the sub-request's turn on the device and on the server's own link and says when it will be done; the
+//! [`DeviceTime::reserve`] takes the sub-request's turn on the device and on the server's own link and says when it will be done; the
 //! caller moves the bytes meanwhile and then waits ([`Stations::wait`]) for the last of its sub-requests. Everything else is
-//! the inner back end's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
+//! the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 
 use super::pace::{Clock, Monotonic, Pace, with_thread};
 use super::stations::{Parts, Stations};
 use super::{
-    Due, ObjectHandle, ObjectName, ObjectSize, Ownership, Predicted, ServerBackend, ServerError, is_moved, ordinal,
+    Capabilities, Decorator, DeviceTime, Due, Kind, ObjectName, ObjectStore, Predicted, ServerError, directory,
+    is_moved, ordinal,
 };
-use rustix::fd::BorrowedFd;
-use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use stripewise_device::{
     Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, Nanos, UnknownName, lookup_device, lookup_link,
 };
-use stripewise_layout::{Direction, FileId, ObjectOffset, ServerId};
+use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
+
+/// `emulated://`: without stations, the directory alone.
+pub(super) const KIND: Kind = Kind {
+    scheme: "emulated",
+    open: |opening| {
+        let inner = directory::DirectoryServer::new(opening.cluster, opening.name, opening.url.directory());
+        let (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) = (opening.url, opening.stations)
+        else {
+            return Ok(Box::new(inner));
+        };
+        let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale)
+            .map_err(|unknown| ServerError::Unusable { server: opening.name.to_owned(), what: unknown.to_string() })?;
+        Ok(Box::new(EmulatedServer::new(inner, Arc::clone(stations), opening.number, spec)))
+    },
+};
 
 /// The device and link of an emulated server, with its time scale applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,21 +56,21 @@ pub struct Reserved {
     pub end: Nanos,
 }
 
-/// An emulated server over the back end that stores its bytes.
-pub struct EmulatedServer<B> {
-    inner: B,
+/// An emulated server over the store of its bytes.
+pub struct EmulatedServer<S> {
+    inner: S,
     stations: Arc<Stations>,
     server: ServerId,
     spec: EmulatedSpec,
 }
 
-impl<B: ServerBackend> EmulatedServer<B> {
+impl<S: ObjectStore> EmulatedServer<S> {
     /// Server number `server` of the cluster whose stations these are.
-    pub fn new(inner: B, stations: Arc<Stations>, server: ServerId, spec: EmulatedSpec) -> Self {
+    pub fn new(inner: S, stations: Arc<Stations>, server: ServerId, spec: EmulatedSpec) -> Self {
         Self { inner, stations, server, spec }
     }
 
-    /// As [`ServerBackend::reserve`], of some of the stations, and with the time of issue.
+    /// As [`DeviceTime::reserve`], of some of the stations, and with the time of issue.
     pub fn reserve_parts(
         &self,
         parts: Parts,
@@ -76,14 +90,14 @@ impl<B: ServerBackend> EmulatedServer<B> {
     }
 }
 
-impl<B> EmulatedServer<B> {
+impl<S> EmulatedServer<S> {
     /// Time that an access takes at most at the busier of the device's serial stage and the link, ns.
     pub fn demand_ns(&self, direction: Direction, length: u64) -> u64 {
         let serial = self.spec.device.demand(direction, length, None).serial.0;
         serial.max(self.spec.link.map_or(0, |link| link.demand(length).0))
     }
 
-    /// As [`ServerBackend::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a
+    /// As [`DeviceTime::reserve`], for work that belongs to no program: it is not counted among those whose start and lateness tell of a
     /// run. Returns the time too that was reserved at the device's serial stage and the link, ns.
     pub fn reserve_in_background(
         &self,
@@ -120,23 +134,7 @@ fn disk_place(object: ObjectName, offset: ObjectOffset) -> DiskPlace {
     DiskPlace { extent: own, after, offset }
 }
 
-impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn probe(&self) -> Result<(), ServerError> {
-        self.inner.probe()
-    }
-
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.inner.create(object, ownership)
-    }
-
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        self.inner.open(object, writable)
-    }
-
+impl<S: ObjectStore> DeviceTime for EmulatedServer<S> {
     fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
         self.reserve_parts(Parts::DeviceAndLink, direction, object, offset, length).map(|reserved| reserved.end.0)
     }
@@ -155,75 +153,24 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
         let stations = (&self.spec.device, self.spec.link.as_ref());
         Some(self.stations.predict(self.server, stations, Monotonic.now(), &access))
     }
+}
 
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        self.inner.read_at(handle, offset, buffers)
+impl<S: ObjectStore> Decorator for EmulatedServer<S> {
+    fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
+        Ok(&self.inner)
     }
 
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        self.inner.write_at(handle, offset, buffers)
+    fn name(&self) -> &str {
+        self.inner.name()
     }
 
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        self.inner.size(object)
+    /// Who reads past the stations would read in no time; so the kernel is asked of nothing here.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { plain_descriptors: false, ..self.inner.capabilities() }
     }
 
-    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.inner.truncate(object, length)
-    }
-
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        self.inner.sync(handle)
-    }
-
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        self.inner.sync_names(file)
-    }
-
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.inner.set_ownership(object, ownership)
-    }
-
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        self.inner.remove(object)
-    }
-
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        self.inner.remove_file(file)
-    }
-
-    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
-        self.inner.describe(file, head, lines)
-    }
-
-    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        self.inner.describe_again(file, text)
-    }
-
-    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
-        self.inner.sync_description(file)
-    }
-
-    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
-        self.inner.descriptions()
-    }
-
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        self.inner.objects()
-    }
-
-    fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.inner.free_bytes()
+    fn device_time(&self) -> Option<&dyn DeviceTime> {
+        Some(self)
     }
 }
 
@@ -231,7 +178,9 @@ impl<B: ServerBackend> ServerBackend for EmulatedServer<B> {
 mod tests {
     use super::*;
     use crate::server::directory::{DirectoryServer, prepare};
-    use stripewise_layout::{Generation, RegionIndex};
+    use crate::server::{How, Ownership};
+    use std::io::{IoSlice, IoSliceMut};
+    use stripewise_layout::{FileId, Generation, RegionIndex};
 
     fn server(root: &tempfile::TempDir, spec: EmulatedSpec) -> (EmulatedServer<DirectoryServer>, Arc<Stations>) {
         prepare("c", "s", root.path()).unwrap();
@@ -304,10 +253,10 @@ mod tests {
             Ownership { mode: 0o600, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
         server.create(object(0, 1), ownership).unwrap();
         let handle = server.open(object(0, 1), true).unwrap();
-        let descriptor = rustix::fd::AsFd::as_fd(&handle.descriptor);
-        assert_eq!(server.write_at(descriptor, ObjectOffset(3), &[IoSlice::new(b"abc")]).unwrap(), 3);
+        let handle = handle.as_handle();
+        assert_eq!(server.write_at(handle, ObjectOffset(3), &[IoSlice::new(b"abc")], How::default()).unwrap(), 3);
         let mut bytes = [9; 8];
-        assert_eq!(server.read_at(descriptor, ObjectOffset(0), &mut [IoSliceMut::new(&mut bytes)]).unwrap(), 6);
+        assert_eq!(server.read_at(handle, ObjectOffset(0), &mut [IoSliceMut::new(&mut bytes)]).unwrap(), 6);
         assert_eq!(&bytes, b"\0\0\0abc\x09\x09");
         assert_eq!(server.size(object(0, 1)).unwrap().end_bytes, 6);
         assert_eq!(server.objects().unwrap(), [object(0, 1)]);

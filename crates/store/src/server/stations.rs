@@ -295,7 +295,7 @@ impl Stations {
         }
     }
 
-    /// Sleeps until `due_ns`, the latest of what [`super::ServerBackend::reserve`] returned for one request, and keeps the thread's
+    /// Sleeps until `due_ns`, the latest of what [`super::DeviceTime::reserve`] returned for one request, and keeps the thread's
     /// lateness for its next issue. Returns at once if the time is past.
     pub fn wait(&self, due_ns: u64) {
         super::pace::with_thread(|pacer| pacer.wait(&Monotonic, self, Nanos(due_ns)));

@@ -7,12 +7,12 @@
 //! What a call that was given up does later must harm nobody:
 //! - a new object's name is never used again: made late it is an orphan, removed late it is gone as it should be;
 //! - data that movers write late goes to objects that the move's end discards;
-//! - a cut could take away what is written after it. As long as one may come, [`ServerBackend::is_changing`] says so, the file stays shut, and no
+//! - a cut could take away what is written after it. As long as one may come, [`ObjectStore::is_changing`] says so, the file stays shut, and no
 //!   other broker takes over;
-//! - what is written to objects that programs use ([`ServerBackend::write_in_place`]) is waited for without limit.
+//! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
 
-use super::{Due, ObjectHandle, ObjectName, ObjectSize, Ownership, Predicted, ServerBackend, ServerError, Standing};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use super::transfer::{How, Memory, ObjectHandle, Transfer};
+use super::{Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -42,16 +42,16 @@ impl Default for Patience {
     }
 }
 
-type Open = Box<dyn Fn() -> Result<Box<dyn ServerBackend>, ServerError> + Send + Sync>;
+type Open = Box<dyn Fn() -> Result<Box<dyn ObjectStore>, ServerError> + Send + Sync>;
 
 /// The server itself, opened by the first call: opening may hang as well.
 struct Backend {
     open: Open,
-    opened: OnceLock<Box<dyn ServerBackend>>,
+    opened: OnceLock<Box<dyn ObjectStore>>,
 }
 
 impl Backend {
-    fn get(&self) -> Result<&dyn ServerBackend, ServerError> {
+    fn get(&self) -> Result<&dyn ObjectStore, ServerError> {
         if let Some(opened) = self.opened.get() {
             return Ok(&**opened);
         }
@@ -173,18 +173,18 @@ impl WatchedServer {
             let state = self.calls.state();
             state.idle == 0 && state.threads >= MAX_THREADS
         };
-        is_busy || !matches!(self.quick(|server| server.free_bytes()), Err(ServerError::NotAnswering { .. }))
+        is_busy || !matches!(self.free_bytes(), Err(ServerError::NotAnswering { .. }))
     }
 
-    fn call<T: Send + 'static>(
+    /// Hands a call to a thread.
+    fn begin<T: Send + 'static>(
         &self,
-        patience: Duration,
         cuts: Option<FileId>,
-        act: impl FnOnce(&dyn ServerBackend) -> Result<T, ServerError> + Send + 'static,
-    ) -> Result<T, ServerError> {
+        act: impl FnOnce(&dyn ObjectStore) -> Result<T, ServerError> + Send + 'static,
+    ) -> Result<Begun<T>, ServerError> {
         self.check_answering()?;
         let ticket = Arc::new(Ticket { result: Mutex::new(None), done: Condvar::new() });
-        let (begun, backend, calls) = (Instant::now(), Arc::clone(&self.backend), Arc::clone(&self.calls));
+        let (at, backend, calls) = (Instant::now(), Arc::clone(&self.backend), Arc::clone(&self.calls));
         let (left, hold) = (Arc::clone(&ticket), cuts.map(|_| Arc::clone(&self.hold)));
         let job = |number| -> Job {
             Box::new(move || {
@@ -203,9 +203,15 @@ impl WatchedServer {
             action: "starting a thread for it",
             source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
+        Ok(Begun { number, at, ticket, cuts })
+    }
+
+    /// Waits for a call, and gives it up when it takes longer than `patience`.
+    fn finish<T>(&self, begun: &Begun<T>, patience: Duration) -> Result<T, ServerError> {
+        let Begun { number, at, ticket, cuts } = begun;
         let mut piece = if patience > self.patience.call { self.patience.call / 5 } else { patience };
         loop {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = patience.saturating_sub(at.elapsed());
             let result = ticket.result.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = ticket.done.wait_timeout_while(result, piece.min(left), |result| result.is_none());
             if let Some(result) = waited.unwrap_or_else(PoisonError::into_inner).0.take() {
@@ -222,36 +228,112 @@ impl WatchedServer {
             return result;
         }
         let queued = state.waiting.len();
-        state.waiting.retain(|(waiting, _)| *waiting != number);
+        state.waiting.retain(|(waiting, _)| waiting != number);
         if state.waiting.len() == queued {
-            state.overdue.push((number, Instant::now(), cuts));
+            state.overdue.push((*number, Instant::now(), *cuts));
         }
         drop(state);
-        Err(self.not_answering(begun, Duration::ZERO))
+        Err(self.not_answering(*at, Duration::ZERO))
     }
 
-    fn quick<T: Send + 'static>(
-        &self,
-        act: impl FnOnce(&dyn ServerBackend) -> Result<T, ServerError> + Send + 'static,
-    ) -> Result<T, ServerError> {
-        self.call(self.patience.call, None, act)
+    /// Transfers with memory of their own: a call that was given up must not meet the caller's.
+    fn own(&self, batch: &[Transfer<'_>]) -> Result<Vec<Owned>, ServerError> {
+        let own = |transfer: &Transfer<'_>| {
+            let handle = transfer.handle.to_owned_handle().map_err(|source| ServerError::Os {
+                server: self.name.clone(),
+                action: "duplicating an object's descriptor",
+                source,
+            })?;
+            let direction = transfer.memory.direction();
+            let bytes = match direction {
+                Direction::Read => vec![0; transfer.memory.bytes()],
+                Direction::Write => {
+                    transfer.memory.slices_to_take().iter().flat_map(|slice| slice.iter().copied()).collect()
+                }
+            };
+            Ok(Owned { handle, direction, offset: transfer.offset, how: transfer.how, bytes })
+        };
+        batch.iter().map(own).collect()
     }
 
-    fn bulk<T: Send + 'static>(
-        &self,
-        act: impl FnOnce(&dyn ServerBackend) -> Result<T, ServerError> + Send + 'static,
-    ) -> Result<T, ServerError> {
-        self.call(self.patience.bulk, None, act)
+    fn submit_in_place(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        match self.check_answering().and_then(|()| self.backend.get()) {
+            Ok(backend) => backend.submit(batch, others),
+            Err(error) => {
+                fail_first(batch, error);
+                others();
+            }
+        }
     }
+}
 
-    /// A descriptor that outlives the caller's.
-    fn own(&self, handle: BorrowedFd<'_>) -> Result<OwnedFd, ServerError> {
-        let server = || self.name.clone();
-        rustix::io::fcntl_dupfd_cloexec(handle, 0).map_err(|source| ServerError::Os {
-            server: server(),
-            action: "duplicating an object's descriptor",
-            source,
-        })
+/// A call on its way.
+struct Begun<T> {
+    number: u64,
+    at: Instant,
+    ticket: Arc<Ticket<Result<T, ServerError>>>,
+    cuts: Option<FileId>,
+}
+
+/// A transfer that borrows nothing.
+struct Owned {
+    handle: ObjectHandle,
+    direction: Direction,
+    offset: ObjectOffset,
+    how: How,
+    bytes: Vec<u8>,
+}
+
+/// Does these transfers and returns what became of each, with the bytes that were read.
+fn transfer_all(server: &dyn ObjectStore, mut all: Vec<Owned>) -> Vec<(Result<usize, ServerError>, Vec<u8>)> {
+    let mut results = Vec::with_capacity(all.len());
+    {
+        let mut vectors: Vec<_> = all
+            .iter_mut()
+            .map(|owned| (&owned.handle, owned.direction, owned.offset, owned.how, &mut owned.bytes))
+            .map(|(handle, direction, offset, how, bytes)| {
+                let vector = match direction {
+                    Direction::Read => Vector::Fill([IoSliceMut::new(bytes)]),
+                    Direction::Write => Vector::Take([IoSlice::new(bytes)]),
+                };
+                (handle, offset, how, vector)
+            })
+            .collect();
+        let mut batch: Vec<Transfer<'_>> = vectors
+            .iter_mut()
+            .map(|(handle, offset, how, vector)| {
+                let memory = match vector {
+                    Vector::Fill(buffers) => Memory::to_fill(buffers),
+                    Vector::Take(buffers) => Memory::to_take(buffers),
+                };
+                Transfer::new(handle.as_handle(), *offset, memory, *how)
+            })
+            .collect();
+        server.submit(&mut batch, &mut || ());
+        results.extend(batch.into_iter().map(|transfer| transfer.into_result(server.name())));
+    }
+    results.into_iter().zip(all.into_iter().map(|owned| owned.bytes)).collect()
+}
+
+enum Vector<'a> {
+    Fill([IoSliceMut<'a>; 1]),
+    Take([IoSlice<'a>; 1]),
+}
+
+/// Gives what was read to the caller's buffers.
+fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) {
+    let mut rest = bytes;
+    for buffer in buffers {
+        let (filled, after) = rest.split_at(rest.len().min(buffer.len()));
+        buffer[..filled.len()].copy_from_slice(filled);
+        rest = after;
+    }
+}
+
+/// The batch was not done, because of `error`, which its first transfer says.
+fn fail_first(batch: &mut [Transfer<'_>], error: ServerError) {
+    if let Some(first) = batch.first_mut() {
+        first.completion = Some(Err(error));
     }
 }
 
@@ -262,141 +344,66 @@ impl Drop for WatchedServer {
     }
 }
 
-impl ServerBackend for WatchedServer {
+impl Decorator for WatchedServer {
+    fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
+        self.backend.get()
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn probe(&self) -> Result<(), ServerError> {
-        self.quick(|server| server.probe())
+    /// The server itself may be asked past this one only where nobody would wait for ever.
+    fn capabilities(&self) -> Capabilities {
+        let known = self.backend.opened.get().map_or(Capabilities::UNKNOWN, |server| server.capabilities());
+        Capabilities { plain_descriptors: false, overlaps: true, ..known }
     }
 
-    fn standing(&self) -> Result<Standing, ServerError> {
-        self.quick(|server| server.standing())
-    }
-
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.quick(move |server| server.create(object, ownership))
-    }
-
-    fn open(&self, object: ObjectName, writable: bool) -> Result<ObjectHandle, ServerError> {
-        self.quick(move |server| server.open(object, writable))
-    }
-
-    fn reserve(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, length: u64) -> Due {
-        self.backend.opened.get().and_then(|server| server.reserve(direction, object, offset, length))
-    }
-
-    fn predict(&self, direction: Direction, object: ObjectName, offset: ObjectOffset, bytes: u64) -> Option<Predicted> {
-        self.backend.opened.get().and_then(|server| server.predict(direction, object, offset, bytes))
-    }
-
-    fn read_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ServerError> {
-        use rustix::fd::AsFd;
-        let (handle, length) = (self.own(handle)?, buffers.iter().map(|buffer| buffer.len()).sum());
-        let bytes = self.bulk(move |server| {
-            let mut bytes = vec![0; length];
-            let read = server.read_at(handle.as_fd(), offset, &mut [IoSliceMut::new(&mut bytes)])?;
-            bytes.truncate(read);
-            Ok(bytes)
+    fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
+        let patience = match &operation {
+            Operation::Sync(_)
+            | Operation::SyncNames(_)
+            | Operation::RemoveFile(_)
+            | Operation::SyncDescription(_)
+            | Operation::Descriptions
+            | Operation::Objects => self.patience.bulk,
+            _ => self.patience.call,
+        };
+        let cuts = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
+        let kept = operation.into_kept().map_err(|source| ServerError::Os {
+            server: self.name.clone(),
+            action: "duplicating an object's descriptor",
+            source,
         })?;
-        let mut rest = bytes.as_slice();
-        for buffer in buffers {
-            let (filled, after) = rest.split_at(rest.len().min(buffer.len()));
-            buffer[..filled.len()].copy_from_slice(filled);
-            rest = after;
+        let begun = self.begin(cuts, move |server| kept.run_on(server))?;
+        self.finish(&begun, patience)
+    }
+
+    fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        if batch.iter().any(|transfer| transfer.how.in_place) {
+            return self.submit_in_place(batch, others);
         }
-        Ok(bytes.len())
-    }
-
-    fn write_at(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        use rustix::fd::AsFd;
-        let (handle, bytes) = (self.own(handle)?, buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect());
-        let bytes: Vec<u8> = bytes;
-        self.bulk(move |server| server.write_at(handle.as_fd(), offset, &[IoSlice::new(&bytes)]))
-    }
-
-    fn write_in_place(
-        &self,
-        handle: BorrowedFd<'_>,
-        offset: ObjectOffset,
-        buffers: &[IoSlice<'_>],
-    ) -> Result<usize, ServerError> {
-        self.check_answering()?;
-        self.backend.get()?.write_at(handle, offset, buffers)
-    }
-
-    fn has_plain_handles(&self) -> bool {
-        self.backend.opened.get().is_some_and(|server| server.has_plain_handles())
-    }
-
-    fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        self.quick(move |server| server.size(object))
-    }
-
-    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        self.call(self.patience.call, Some(object.file), move |server| server.truncate(object, length))
-    }
-
-    fn sync(&self, handle: BorrowedFd<'_>) -> Result<(), ServerError> {
-        use rustix::fd::AsFd;
-        let handle = self.own(handle)?;
-        self.bulk(move |server| server.sync(handle.as_fd()))
-    }
-
-    fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        self.bulk(move |server| server.sync_names(file))
-    }
-
-    fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.quick(move |server| server.set_ownership(object, ownership))
-    }
-
-    fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        self.quick(move |server| server.remove(object))
-    }
-
-    fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        self.bulk(move |server| server.remove_file(file))
-    }
-
-    fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
-        let (head, lines) = (head.to_owned(), lines.to_owned());
-        self.quick(move |server| server.describe(file, &head, &lines))
-    }
-
-    fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        let text = text.to_owned();
-        self.quick(move |server| server.describe_again(file, &text))
-    }
-
-    fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
-        self.bulk(move |server| server.sync_description(file))
-    }
-
-    fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
-        self.bulk(|server| server.descriptions())
-    }
-
-    fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        self.bulk(|server| server.objects())
-    }
-
-    fn free_bytes(&self) -> Result<u64, ServerError> {
-        self.quick(|server| server.free_bytes())
+        let begun = self.own(batch).and_then(|own| self.begin(None, move |server| Ok(transfer_all(server, own))));
+        others();
+        match begun.and_then(|begun| self.finish(&begun, self.patience.bulk)) {
+            Ok(results) => {
+                for (transfer, (result, bytes)) in batch.iter_mut().zip(results) {
+                    if let Ok(count) = result {
+                        scatter(&bytes[..count.min(bytes.len())], transfer.memory.slices_to_fill());
+                    }
+                    transfer.completion = Some(result);
+                }
+            }
+            Err(error) => fail_first(batch, error),
+        }
     }
 
     fn is_changing(&self, file: FileId) -> bool {
         self.calls.state().overdue.iter().any(|(.., cuts)| *cuts == Some(file))
+    }
+
+    /// Asked of a server that is open; opening one may hang.
+    fn device_time(&self) -> Option<&dyn DeviceTime> {
+        self.backend.opened.get()?.device_time()
     }
 }

@@ -1,5 +1,8 @@
 use super::*;
+use crate::server::How;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use stripewise_layout::ObjectOffset;
 
 const FILE: FileId = FileId(0xabcd);
 const OWN: Ownership = Ownership { mode: 0o100640, uid: 0, gid: 0 };
@@ -30,7 +33,9 @@ fn objects_hold_their_bytes_and_are_made_once() {
     let handle = server.open(object(0, 1), true).unwrap();
     let at = ObjectOffset(100);
     assert_eq!(
-        server.write_at(handle.descriptor.as_fd(), at, &[IoSlice::new(b"hello "), IoSlice::new(b"you")]).unwrap(),
+        server
+            .write_at(handle.as_handle(), at, &[IoSlice::new(b"hello "), IoSlice::new(b"you")], How::default())
+            .unwrap(),
         9
     );
     assert_eq!(server.size(object(0, 1)).unwrap().end_bytes, 109);
@@ -38,9 +43,9 @@ fn objects_hold_their_bytes_and_are_made_once() {
     server.truncate(object(0, 1), 107).unwrap();
     let (mut first, mut second) = ([0; 2], [7; 9]);
     let mut buffers = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
-    assert_eq!(server.read_at(handle.descriptor.as_fd(), at, &mut buffers).unwrap(), 5);
+    assert_eq!(server.read_at(handle.as_handle(), at, &mut buffers).unwrap(), 5);
     assert_eq!((&first, &second[..4]), (b"he", &b"llo\x07"[..]));
-    server.sync(handle.descriptor.as_fd()).unwrap();
+    server.sync(handle.as_handle()).unwrap();
     server.sync_names(FILE).unwrap();
     server.create(object(7, 2), own()).unwrap();
     let mut found = server.objects().unwrap();
