@@ -6,9 +6,9 @@
 //!   option `--ssd-room`, is one word, so public names are not found.
 //! - *Documents* are the Markdown files and the help text of all commands, compared as messages are.
 //!
-//! `words.txt` lists the occurrences that are left, by file and with a reason. The test fails when there are more than that list says, and names file,
-//! line and replacement. Occurrences that move from file to file are no error. After words were replaced,
-//! `STRIPEWISE_UPDATE_WORDS=1 cargo test --workspace --test words` writes the list again with the counts of now; reasons stay.
+//! `words.txt` lists what is left, each with a reason: identifiers by name, occurrences in texts by file and number. The test fails when there is more, and
+//! names file, line and replacement. Text that moves from file to file is no error. After words were replaced,
+//! `STRIPEWISE_UPDATE_WORDS=1 cargo test --workspace --test words` writes the list again with what is left; reasons stay.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -80,11 +80,11 @@ impl Kind {
     }
 }
 
-/// Kind, word, and file relative to the repository.
+/// Kind, word, and the identifier or the file.
 type Place = (Kind, &'static str, String);
 
-/// The lines at which each word stands in each file.
-type Found = BTreeMap<Place, Vec<usize>>;
+/// Files and lines of each.
+type Found = BTreeMap<Place, Vec<String>>;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -95,10 +95,14 @@ fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files_below(&path, extension, found);
-        } else if path.extension().is_some_and(|found| found == extension) && !path.ends_with("tests.rs") {
+        } else if path.extension().is_some_and(|found| found == extension) && !is_of_tests(&path) {
             found.push(path);
         }
     }
+}
+
+fn is_of_tests(path: &Path) -> bool {
+    path.to_string_lossy().ends_with("tests.rs")
 }
 
 /// The words of an identifier, as they are written: `SSD_ROOM` and `ssdRoom` have two each.
@@ -167,7 +171,7 @@ fn is_cfg_test(group: &Group) -> bool {
 }
 
 /// Notes identifiers and string literals; passes over documentation, and over the item after `#[cfg(test)]`.
-fn note_tokens(tokens: TokenStream, note: &mut impl FnMut(Kind, &'static str, usize)) {
+fn note_tokens(tokens: TokenStream, note: &mut impl FnMut(Kind, &'static str, &str, usize)) {
     let mut is_test = false;
     for token in tokens {
         match token {
@@ -179,13 +183,14 @@ fn note_tokens(tokens: TokenStream, note: &mut impl FnMut(Kind, &'static str, us
             _ if is_test => {}
             TokenTree::Ident(identifier) => {
                 let line = identifier.span().start().line;
-                note_identifier(&identifier.to_string(), |old| note(Kind::Identifier, old, line));
+                let name = identifier.to_string();
+                note_identifier(&name, |old| note(Kind::Identifier, old, &name, line));
             }
             TokenTree::Literal(literal) => {
                 let line = literal.span().start().line;
                 let text = literal.to_string();
                 if text.starts_with(['"', 'r']) {
-                    note_text(&without_placeholders(&text), |old, below| note(Kind::Message, old, line + below));
+                    note_text(&without_placeholders(&text), |old, below| note(Kind::Message, old, &text, line + below));
                 }
             }
         }
@@ -203,8 +208,10 @@ fn find() -> Found {
     for source in &sources {
         let text = std::fs::read_to_string(source).unwrap();
         let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{}: {error}", source.display()));
-        note_tokens(tokens, &mut |kind, old, line| {
-            found.entry((kind, old, relative(source))).or_default().push(line);
+        let file = relative(source);
+        note_tokens(tokens, &mut |kind, old, name, line| {
+            let place = if kind == Kind::Identifier { name.to_owned() } else { file.clone() };
+            found.entry((kind, old, place)).or_default().push(format!("{file}:{line}"));
         });
     }
     let mut documents = vec![root.join("crates/cli/tests/help.txt")];
@@ -213,14 +220,15 @@ fn find() -> Found {
     documents.extend(top.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     for document in documents.iter().filter(|path| path.exists()) {
         let text = std::fs::read_to_string(document).unwrap();
+        let file = relative(document);
         note_text(&text, |old, line| {
-            found.entry((Kind::Document, old, relative(document))).or_default().push(line + 1);
+            found.entry((Kind::Document, old, file.clone())).or_default().push(format!("{file}:{}", line + 1));
         });
     }
     found
 }
 
-/// What `words.txt` allows: how many, and why.
+/// What `words.txt` allows: how many, and why. Of an identifier the number has no meaning.
 fn allowed() -> BTreeMap<Place, (usize, String)> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/words.txt")).unwrap();
     let known: Vec<&'static str> =
@@ -246,11 +254,14 @@ fn instead_of(word: &str) -> &'static str {
 
 fn write_list(found: &Found) {
     let allowed = allowed();
-    let mut text = "# Replaced words that are left: kind | word | file | how many | reason. See words.rs.\n".to_owned();
+    let mut text =
+        "# Replaced words that are left: kind | word | identifier or file | how many | reason. See words.rs.\n"
+            .to_owned();
     for (place, lines) in found {
         let reason = allowed.get(place).map_or("not replaced yet", |(_, reason)| reason);
-        let (kind, word, file) = place;
-        writeln!(text, "{} | {word} | {file} | {} | {reason}", kind.name(), lines.len()).unwrap();
+        let (kind, word, whose) = place;
+        let count = if *kind == Kind::Identifier { 0 } else { lines.len() };
+        writeln!(text, "{} | {word} | {whose} | {count} | {reason}", kind.name()).unwrap();
     }
     std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/words.txt"), text).unwrap();
 }
@@ -262,22 +273,25 @@ fn replaced_words_do_not_come_back() {
         return write_list(&found);
     }
     let allowed = allowed();
+    let mut wrong = String::new();
+    for (place, lines) in found.iter().filter(|(place, _)| place.0 == Kind::Identifier && !allowed.contains_key(place))
+    {
+        writeln!(wrong, "identifier `{}` ({}), write: {}", place.2, lines.join(" "), instead_of(place.1)).unwrap();
+    }
     let mut totals: BTreeMap<(Kind, &str), (usize, usize)> = BTreeMap::new();
-    for ((kind, word, _), lines) in &found {
+    for ((kind, word, _), lines) in found.iter().filter(|(place, _)| place.0 != Kind::Identifier) {
         totals.entry((*kind, word)).or_default().0 += lines.len();
     }
     for ((kind, word, _), (count, _)) in &allowed {
         totals.entry((*kind, word)).or_default().1 += count;
     }
-    let mut wrong = String::new();
     for ((kind, word), (now, listed)) in totals.into_iter().filter(|(_, (now, listed))| now > listed) {
         writeln!(wrong, "{} `{word}`: {now} times, {listed} allowed; write: {}", kind.name(), instead_of(word))
             .unwrap();
         for (place, lines) in found.iter().filter(|((found, old, _), _)| *found == kind && *old == word) {
             let count = allowed.get(place).map_or(0, |(count, _)| *count);
             if lines.len() > count {
-                let at: Vec<String> = lines.iter().map(|line| format!("{}:{line}", place.2)).collect();
-                writeln!(wrong, "  {count} of these {}: {}", lines.len(), at.join(" ")).unwrap();
+                writeln!(wrong, "  {count} of these {}: {}", lines.len(), lines.join(" ")).unwrap();
             }
         }
     }
@@ -299,7 +313,7 @@ fn replaced_words_are_found_wherever_they_stand() {
         fn leavings() {}
     "#;
     let mut noted = Vec::new();
-    note_tokens(source.parse().unwrap(), &mut |kind, old, line| noted.push((kind.name(), old, line)));
+    note_tokens(source.parse().unwrap(), &mut |kind, old, _, line| noted.push((kind.name(), old, line)));
     let expected = [
         ("identifier", "room", 3),
         ("identifier", "room", 3),
