@@ -16,8 +16,10 @@ use stripewise_trace::{Event, Trace};
 /// Why a trace was not written as a columnar file.
 #[derive(Debug, thiserror::Error)]
 pub enum ColumnarError {
+    /// The target refused the bytes, or the Parquet writer an option.
     #[error("writing Parquet failed: {0}")]
     Parquet(#[from] ::parquet::errors::ParquetError),
+    /// The rows do not fit the schema, which is an error of this crate.
     #[error("making a Parquet row group failed: {0}")]
     Arrow(#[from] arrow_schema::ArrowError),
 }

@@ -255,8 +255,10 @@ impl<'a> Explainer<'a> {
     ///
     /// [`ExplainError::Region`] past the last region, [`ExplainError::Request`] if another policy's
     /// plan is refused.
-    /// || # Panics
-    /// || If the plan has no file of that position.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no file of that position.
     pub fn region(&self, file: usize, region: RegionIndex) -> Result<RegionExplanation, ExplainError> {
         let (access, planned) = (&self.request.files[file], &self.plan.files[file]);
         let last = region_count(access).saturating_sub(1);

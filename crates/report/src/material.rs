@@ -37,10 +37,20 @@ pub enum ReportError {
     Count(#[from] CountError),
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The input.
+        path: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
     /// A file named as JSON is none.
     #[error("{} is not JSON", path.display())]
-    NotJson { path: PathBuf, source: serde_json::Error },
+    NotJson {
+        /// The input.
+        path: PathBuf,
+        /// Line, column and cause.
+        source: serde_json::Error,
+    },
     /// A plan was damaged or of another version.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -49,13 +59,23 @@ pub enum ReportError {
     Simulation(#[from] SimulationError),
     /// Results lack what belongs to them.
     #[error("{}: not the results of a demonstration", path.display())]
-    NotResults { path: PathBuf, source: serde_json::Error },
+    NotResults {
+        /// The input.
+        path: PathBuf,
+        /// Line, column and cause.
+        source: serde_json::Error,
+    },
     /// Results of a version that is not read.
     #[error(
         "{}: results of version {version}; this stripewise reads versions 1 to {RESULTS_VERSION}: run `stripewise demo` anew",
         path.display()
     )]
-    ResultsVersion { path: PathBuf, version: u32 },
+    ResultsVersion {
+        /// The input.
+        path: PathBuf,
+        /// Version in the file.
+        version: u32,
+    },
     /// A profile was damaged or of another version.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -64,10 +84,18 @@ pub enum ReportError {
         "{} is neither a plan nor a profile, results or a simulation; a trace is named by its directory",
         path.display()
     )]
-    UnknownKind { path: PathBuf },
+    UnknownKind {
+        /// The input.
+        path: PathBuf,
+    },
     /// A second input of a kind of which a report shows one.
     #[error("{} is a second {kind}; a report shows one", path.display())]
-    Second { path: PathBuf, kind: &'static str },
+    Second {
+        /// The second one.
+        path: PathBuf,
+        /// What both are, for people.
+        kind: &'static str,
+    },
 }
 
 impl Material {

@@ -60,10 +60,16 @@ struct FileHeat {
 pub enum RenderError {
     /// The template itself.
     #[error("the report's template")]
-    Template { source: minijinja::Error },
+    Template {
+        /// Line and cause.
+        source: minijinja::Error,
+    },
     /// The template with these values.
     #[error("writing the report")]
-    Render { source: minijinja::Error },
+    Render {
+        /// Line and cause.
+        source: minijinja::Error,
+    },
 }
 
 /// The whole page as HTML.

@@ -10,10 +10,13 @@ pub struct Results {
     /// Absent in the first files, which are as version 1.
     #[serde(default = "version_1")]
     pub version: u32,
+    /// True when servers were emulated: the devices' times are those of models.
     pub emulated: bool,
+    /// In the order in which they were made.
     pub runs: Vec<RunResult>,
     /// The profile and the cluster that the runs were made with, as in their own files.
     pub profile: serde_json::Value,
+    /// As `profile`.
     pub cluster: serde_json::Value,
     /// Absent in files of version 1, and where it was left out.
     #[serde(default)]
@@ -30,13 +33,20 @@ fn version_1() -> u32 {
 /// One run, or one direction of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RunResult {
+    /// Name of the policy whose plan placed the file.
     pub policy: String,
+    /// Whether the run read or wrote.
     pub op: Direction,
+    /// Bytes of each request.
     pub request_bytes: u64,
+    /// Processes of the run.
     pub ranks: u32,
+    /// Measured, in million bytes per second.
     pub bandwidth_mb_s: f64,
+    /// What the plan predicted; `None` where nothing was.
     #[serde(default)]
     pub predicted_mb_s: Option<f64>,
+    /// Read or written in all.
     pub bytes: u64,
     /// Every byte that was read was compared with what it had to be.
     pub verified: bool,
@@ -52,9 +62,13 @@ pub struct LiveResult {
     pub policy: String,
     /// As `stripewise replay` takes it.
     pub workload: String,
+    /// Whether the program reads or writes.
     pub op: Direction,
+    /// Bytes of each request.
     pub request_bytes: u64,
+    /// Its processes.
     pub ranks: u32,
+    /// Size of its file.
     pub file_bytes: u64,
     /// Length of a slice of time.
     pub slice_s: f64,
@@ -62,8 +76,10 @@ pub struct LiveResult {
     pub runs: Vec<LiveRun>,
 }
 
+/// One run of that program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LiveRun {
+    /// Whether regions were moved to where the second half's plan has them.
     pub migrate: bool,
     /// Before the change of the hot set, after it.
     pub halves: Vec<LiveHalf>,
@@ -75,6 +91,7 @@ pub struct LiveRun {
     pub moved_bytes: u64,
     /// Moves that were ordered and not done by then; their regions stay.
     pub unfinished_moves: u64,
+    /// Moves that ended in an error; their regions stay.
     pub failed_moves: u64,
     /// Every byte that was read was compared with what it had to be.
     pub verified: bool,
@@ -82,12 +99,14 @@ pub struct LiveRun {
     pub host_bound: bool,
 }
 
+/// What the program did before or after the change of its hot set.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LiveHalf {
     /// When the first request began, since the run's start.
     pub start_s: f64,
     /// From the first request to the last.
     pub seconds: f64,
+    /// Read or written in that half.
     pub bytes: u64,
 }
 
@@ -117,6 +136,7 @@ impl LiveRun {
 }
 
 impl LiveResult {
+    /// The run with moves, or the one without; `None` where it was not made.
     pub fn run(&self, migrate: bool) -> Option<&LiveRun> {
         self.runs.iter().find(|run| run.migrate == migrate)
     }

@@ -5,7 +5,9 @@ use stripewise_layout::figures::unit_of_time;
 /// A linear axis from 0 that ends at a round value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale {
+    /// The value at which the axis ends, more than 0.
     pub top: f64,
+    /// From one tick to the next, more than 0.
     pub step: f64,
 }
 
@@ -34,6 +36,7 @@ impl Scale {
         Self { top: scale.top * unit, step: scale.step * unit }
     }
 
+    /// The values at the ticks, from 0 up to `top`.
     pub fn ticks(self) -> impl Iterator<Item = f64> {
         let last = (self.top / self.step + 1e-9).floor() as u32;
         (0..=last).map(move |number| f64::from(number) * self.step)

@@ -17,59 +17,97 @@ const SLICES: usize = 120;
 pub enum SimulationError {
     /// It could not be put into words.
     #[error("writing JSON")]
-    Form { source: serde_json::Error },
+    Form {
+        /// The serializer's cause.
+        source: serde_json::Error,
+    },
     /// Its file could not be written.
     #[error("cannot write {}", path.display())]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Its cause.
+        source: std::io::Error,
+    },
     /// The file is of another kind, or damaged.
     #[error("{} is not what `stripewise simulate` writes", path.display())]
-    NotASimulation { path: PathBuf, source: serde_json::Error },
+    NotASimulation {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and cause.
+        source: serde_json::Error,
+    },
     /// The file is of another version.
     #[error(
         "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
         path.display()
     )]
-    Version { path: PathBuf, version: u32 },
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Version in the file.
+        version: u32,
+    },
 }
 
 /// What was simulated, on which servers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Simulation {
+    /// [`SIMULATION_VERSION`].
     pub version: u32,
+    /// Always true: tells readers of the file that nothing was measured.
     pub simulated: bool,
+    /// As it was named: a benchmark's text or a trace's path.
     pub workload: String,
+    /// Processes of the workload.
     pub processes: u32,
+    /// Client nodes that they are spread over.
     pub nodes: u32,
+    /// In cluster order.
     pub servers: Vec<SimulatedServer>,
     /// [`stripewise_sim::SimOptions`], for people: nothing reads them again.
     pub options: serde_json::Value,
+    /// One for each placement that was simulated.
     pub runs: Vec<SimulatedRun>,
 }
 
+/// A server as it was simulated.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SimulatedServer {
+    /// As in the cluster file.
     pub name: String,
+    /// As in the cluster file.
     pub class: ServerClass,
+    /// Name of the device whose times it has.
     pub device: String,
+    /// `mean`, `mechanical` or `parts`: how the device is modelled.
     pub model: String,
+    /// Name of its own link; `None` without one.
     pub link: Option<String>,
 }
 
+/// The workload on one placement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SimulatedRun {
+    /// The policy or plan, for people.
     pub name: String,
+    /// File of the plan; `None` where the policy planned for this run.
     pub plan: Option<PathBuf>,
+    /// By the cost model, in million bytes per second; `None` where nothing was predicted.
     pub predicted_mb_per_s: Option<f64>,
+    /// What the simulation found, with at most 120 slices of time.
     pub outcome: Outcome,
 }
 
 /// For `--json`, whose envelope has a version of its own.
 #[derive(Serialize)]
 pub struct Printed<'a> {
+    /// All of it, under the key `simulation`.
     pub simulation: &'a Simulation,
 }
 
 impl SimulatedRun {
+    /// Joins slices of time until at most 120 are left.
     pub fn new(name: String, plan: Option<PathBuf>, predicted_mb_per_s: Option<f64>, mut outcome: Outcome) -> Self {
         while outcome.timeline.len() > SLICES {
             outcome.timeline = halved(&outcome.timeline, outcome.time_s);

@@ -9,14 +9,19 @@ pub struct Svg {
     body: String,
 }
 
+/// Which point of a text stands at its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anchor {
+    /// Its left end.
     Start,
+    /// Its middle.
     Middle,
+    /// Its right end.
     End,
 }
 
 impl Svg {
+    /// An empty picture of that size.
     pub fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new() }
     }
@@ -38,6 +43,7 @@ impl Svg {
         }
     }
 
+    /// A straight line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         self.push(format_args!(
             r#"<line class="{class}" x1="{}" y1="{}" x2="{}" y2="{}"/>"#,
@@ -48,6 +54,7 @@ impl Svg {
         ));
     }
 
+    /// A text whose `anchor` stands at the position.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: impl Display) {
         let anchor = match anchor {
             Anchor::Start => "",
@@ -94,11 +101,13 @@ impl Svg {
 pub struct Path(String);
 
 impl Path {
+    /// Adds the outline of a rectangle: x, y, width and height.
     pub fn rect(&mut self, [x, y, width, height]: [f64; 4]) {
         let (x, y, width, height) = (Short(x), Short(y), Short(width), Short(height));
         write!(self.0, "M{x} {y}h{width}v{height}h-{width}z").expect("writing to a String cannot fail");
     }
 
+    /// Adds a line through the points, beginning at the first.
     pub fn polyline(&mut self, points: impl IntoIterator<Item = (f64, f64)>) {
         for (number, (x, y)) in points.into_iter().enumerate() {
             let command = if number == 0 { 'M' } else { 'L' };
@@ -106,6 +115,7 @@ impl Path {
         }
     }
 
+    /// Leads the last line back to where it began.
     pub fn close(&mut self) {
         self.0.push('z');
     }

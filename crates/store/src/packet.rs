@@ -65,8 +65,10 @@ pub fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, PacketError> {
 ///
 /// [`PacketError::Truncated`] above [`MAX_PACKET_BYTES`], [`PacketError::Closed`] or
 /// [`PacketError::Os`].
-/// || # Panics
-/// || Above [`MAX_DESCRIPTORS`] descriptors.
+///
+/// # Panics
+///
+/// Above [`MAX_DESCRIPTORS`] descriptors.
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let bytes = encode(message)?;
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];

@@ -49,6 +49,7 @@ pub struct Unplaced {
 }
 
 impl Unplaced {
+    /// The server with its objects in a directory of its name below `root`.
     pub fn at(&self, root: &Path) -> Server {
         let url = ServerUrl::Emulated {
             directory: root.join(&self.name),
@@ -61,6 +62,10 @@ impl Unplaced {
 }
 
 /// The servers of all groups: `hdd0`, `hdd1` ..., `ssd0` ...; `emulated-hdd0` ... beside real ones.
+///
+/// # Errors
+///
+/// [`UnknownName`] of the link or of a group's device.
 pub fn servers(
     groups: &[EmulatedServers],
     link: Option<&str>,
@@ -95,6 +100,7 @@ pub fn servers(
 #[derive(Debug, Error)]
 #[error("{} exists already; name another directory with --emulated-dir", root.display())]
 pub struct RootTaken {
+    /// The directory that is taken.
     pub root: PathBuf,
 }
 
@@ -102,6 +108,10 @@ pub struct RootTaken {
 const MEMORY_WANTED_BYTES: u64 = 2 << 30;
 
 /// Memory, where the servers' bytes fit: emulated time is true only while the machine is faster than the devices.
+///
+/// # Errors
+///
+/// [`RootTaken`] if the directory in memory exists already.
 pub fn choose_root(base: &Path, id: &str, servers: &[Unplaced]) -> Result<PathBuf, RootTaken> {
     let beside = base.join("servers");
     let memory = Path::new("/dev/shm");

@@ -17,7 +17,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("planning with {policy}")]
 pub struct PlanningError {
+    /// The policy asked for.
     pub policy: PolicyName,
+    /// Why it was refused.
     pub source: RequestError,
 }
 
@@ -26,8 +28,11 @@ const ID: &str = "simulated";
 /// One server of a laboratory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
+    /// HServer or SServer.
     pub class: ServerClass,
+    /// Startup and transfer times.
     pub device: DeviceSpec,
+    /// The server's own link; `None` where no network lies between.
     pub link: Option<LinkSpec>,
     /// Bytes that files may take; `None` where there is enough.
     pub room: Option<ByteCount>,
@@ -36,8 +41,11 @@ pub struct Machine {
 /// Servers, what calibration would find of them, and the simulated system made of them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lab {
+    /// Servers named `hdd0` .. and `ssd0` .., at paths that do not exist.
     pub cluster: Cluster,
+    /// The devices' own parameters, as calibration would find them.
     pub profile: Profile,
+    /// The same servers for the simulator.
     pub system: System,
 }
 
@@ -132,6 +140,10 @@ impl Lab {
     }
 
     /// The plan of one policy for a program of which the accesses were counted, in this run of it or another.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanningError`] if the request is refused.
     pub fn plan_counted(
         &self,
         policy: PolicyName,
@@ -145,12 +157,20 @@ impl Lab {
     }
 
     /// Runs the program on the placements of a plan; regions move at the borders of its phases.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where placements do not fit the files and servers.
     pub fn simulate(&self, plan: &Plan, program: &dyn Program, migration: Migration) -> Result<Outcome, SimError> {
         let options = SimOptions { borders: Borders::Phase, migration, ..SimOptions::default() };
         self.simulate_with(&placements(plan, program), program, options)
     }
 
     /// As [`Self::simulate`], for any placements and options.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where placements or options do not fit the files and servers.
     pub fn simulate_with(
         &self,
         files: &[FilePlacements],

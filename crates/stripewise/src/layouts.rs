@@ -8,7 +8,10 @@ use thiserror::Error;
 pub enum PlacementError {
     /// A class without servers.
     #[error("the cluster has no {} servers", class.map_or_else(String::new, |class| class.to_string()))]
-    NoServers { class: Option<ServerClass> },
+    NoServers {
+        /// The class asked for; `None`: any.
+        class: Option<ServerClass>,
+    },
     /// Stripes that make no layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -32,22 +35,37 @@ pub enum StripeError {
     Pair,
     /// A class without servers.
     #[error("the cluster has no {class} servers")]
-    NoServers { class: ServerClass },
+    NoServers {
+        /// The class with a stripe above 0.
+        class: ServerClass,
+    },
     /// One word where two belong.
     #[error("`{part}` is not a server and a stripe")]
-    Part { part: String },
+    Part {
+        /// What stands between commas.
+        part: String,
+    },
     /// The last server stands before the first.
     #[error("`{names}` runs backwards")]
-    Backwards { names: String },
+    Backwards {
+        /// The range as it stands.
+        names: String,
+    },
     /// A stripe of 0 bytes.
     #[error("`{part}`: leave out a server that takes no part")]
-    Nothing { part: String },
+    Nothing {
+        /// What stands between commas.
+        part: String,
+    },
     /// A stripe that is no size.
     #[error(transparent)]
     Size(#[from] ParseSizeError),
     /// A stripe that no server can have.
     #[error("{size}: a stripe is a multiple of 512 bytes, below 4GiB")]
-    Stripe { size: ByteCount },
+    Stripe {
+        /// The size as it was read.
+        size: ByteCount,
+    },
     /// A name of no server.
     #[error(transparent)]
     Server(#[from] UnknownServer),
@@ -68,11 +86,21 @@ pub struct UnknownServer {
 const DEFAULT_STRIPE_BYTES: u32 = 64 << 10;
 
 /// 64 KiB over all servers.
+///
+/// # Errors
+///
+/// [`PlacementError::NoServers`] of an empty cluster, [`PlacementError::Layout`] of one too large
+/// for a layout.
 pub fn default_placement(cluster: &Cluster) -> Result<Placement, PlacementError> {
     placement(cluster, None, DEFAULT_STRIPE_BYTES)
 }
 
 /// Stripes of `stripe_bytes` over all servers, or those of one class; what does not fit goes to HServers.
+///
+/// # Errors
+///
+/// [`PlacementError::NoServers`] if the class has none, [`PlacementError::Layout`] if
+/// `stripe_bytes` is 0 or the servers are too many.
 pub fn placement(
     cluster: &Cluster,
     class: Option<ServerClass>,
@@ -149,6 +177,10 @@ fn stripe(text: &str) -> Result<u32, StripeError> {
 }
 
 /// The number of the server of this name.
+///
+/// # Errors
+///
+/// [`UnknownServer`] with the names that there are.
 pub fn server(name: &str, cluster: &Cluster) -> Result<ServerId, UnknownServer> {
     let position = cluster.servers.iter().position(|server| server.name == name);
     position.map(|number| ServerId(number as u16)).ok_or_else(|| {

@@ -32,7 +32,12 @@ pub enum MoveError {
         "stopped: {moved} of {} moved, the others stay where they were; nothing is half moved",
         counted(*regions, "region was", "regions were")
     )]
-    Stopped { moved: usize, regions: usize },
+    Stopped {
+        /// Regions that lie as ordered.
+        moved: usize,
+        /// Regions that were to be moved.
+        regions: usize,
+    },
     /// Not all regions could be moved.
     #[error(
         "{stayed} of {} not moved and stay where they were; the first is region {} of {}: {}",
@@ -41,7 +46,14 @@ pub enum MoveError {
         first.path,
         first.why
     )]
-    Stayed { stayed: usize, regions: usize, first: Stayed },
+    Stayed {
+        /// Regions that were not moved.
+        stayed: usize,
+        /// Regions that were to be moved.
+        regions: usize,
+        /// Where the first of them is, and why it was not moved.
+        first: Stayed,
+    },
 }
 
 type Result<T> = std::result::Result<T, MoveError>;
@@ -53,8 +65,11 @@ const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// A region that was not moved as ordered.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Stayed {
+    /// Path of the file.
     pub path: String,
+    /// Number of the region within the file.
     pub region: RegionIndex,
+    /// As the broker reported it.
     pub why: String,
 }
 
@@ -63,7 +78,9 @@ pub struct Stayed {
 pub struct Outcome {
     /// Regions that were to be moved, those that lay as ordered already left out.
     pub regions: usize,
+    /// Regions that lie as ordered now.
     pub moved: usize,
+    /// Those that do not, and why.
     pub stayed: Vec<Stayed>,
     /// Ctrl-C came.
     pub interrupted: bool,
@@ -76,6 +93,11 @@ impl Outcome {
     }
 
     /// An error when not everything went as ordered.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError::Stopped`] after an interrupt, [`MoveError::Stayed`] if any region was not moved
+    /// for another reason.
     pub fn check(&self) -> Result<()> {
         if self.was_stopped() {
             return Err(MoveError::Stopped { moved: self.moved, regions: self.regions });
@@ -90,11 +112,19 @@ impl Outcome {
 }
 
 /// Totals of all moves; asks for no single ones.
+///
+/// # Errors
+///
+/// [`MoveError::Store`].
 pub fn totals(store: &Store) -> Result<MoveTotals> {
     Ok(page(store, Some(MoveNumber(u64::MAX)))?.0)
 }
 
 /// Every move that the broker tells of, from behind `after`.
+///
+/// # Errors
+///
+/// [`MoveError::Store`].
 pub fn list(store: &Store, after: Option<MoveNumber>) -> Result<(MoveTotals, Vec<MoveStatus>)> {
     let (totals, mut moves, mut more) = page(store, after)?;
     while more {
@@ -112,6 +142,11 @@ fn page(store: &Store, after: Option<MoveNumber>) -> Result<(MoveTotals, Vec<Mov
     }
 }
 
+/// The placement by which the file's regions to come are placed.
+///
+/// # Errors
+///
+/// [`MoveError::Store`], also where there is no such file.
 pub fn placement_of(store: &Store, file: FileId) -> Result<Placement> {
     match store.admin(Admin::Placement { file })? {
         Reply::Placement { placement } => Ok(placement),
@@ -129,6 +164,10 @@ pub fn layout_of(region: &RegionInfo) -> std::result::Result<Layout, LayoutError
 
 /// Orders that bring every one of `regions` to where `target` says, none for those that lie there already. First those that leave SSD, as they
 /// make room, last those that go there.
+///
+/// # Errors
+///
+/// [`MoveError::Layout`] if a region's stripes are no layout.
 pub fn orders<'a>(
     cluster: &Cluster,
     file: FileId,
@@ -168,6 +207,11 @@ pub struct Batch {
 
 impl Batch {
     /// Queues the orders; returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError::Store`], also where an order is refused; orders of earlier packets are queued
+    /// then.
     pub fn order(store: &Store, orders: Vec<MoveOrder>) -> Result<Self> {
         let mut batch = Self { orders, since_ns: 0, ranges: Vec::new() };
         batch.queue(store)?;
@@ -202,6 +246,11 @@ impl Batch {
         self.ranges.iter().map(|(first, last)| (last.0 - first.0 + 1) as usize).sum()
     }
 
+    /// Ends the moves that are not committed yet; their regions stay.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError::Store`].
     pub fn cancel(&self, store: &Store) -> Result<()> {
         for (first, last) in &self.ranges {
             let which = WhichMoves::Range { first: *first, last: *last };
@@ -211,6 +260,11 @@ impl Batch {
     }
 
     /// Follows the moves to their end with a bar that says `what`. After Ctrl-C those not committed are cancelled.
+    ///
+    /// # Errors
+    ///
+    /// [`MoveError::Store`] or [`MoveError::Layout`]; moves that fail are no error, see
+    /// [`Outcome::check`].
     pub fn wait(&mut self, store: &Store, voice: &Voice, what: &str, interrupt: Interrupt) -> Result<Outcome> {
         let mut pause_told = None;
         let mut bar: Option<Box<dyn Task>> = None;

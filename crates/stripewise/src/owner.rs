@@ -23,15 +23,30 @@ pub enum OwnerError {
         "{} belongs to user {owner}, this is root: nothing was done, since root would do what user {owner} wrote there. Repeat with --as-owner, or as that user",
         path.display()
     )]
-    OfAnother { path: PathBuf, owner: u32 },
+    OfAnother {
+        /// The cluster file.
+        path: PathBuf,
+        /// Its owner's uid.
+        owner: u32,
+    },
     /// Only root becomes another.
     #[error(
         "--as-owner: the cluster belongs to user {owner}, this is user {caller}; only root can become another user"
     )]
-    NotRoot { owner: u32, caller: u32 },
+    NotRoot {
+        /// The uid of the cluster's owner.
+        owner: u32,
+        /// The effective uid of this process.
+        caller: u32,
+    },
     /// The system refused.
     #[error("--as-owner: cannot become user {owner}")]
-    Become { owner: u32, source: rustix::io::Errno },
+    Become {
+        /// The uid of the cluster's owner.
+        owner: u32,
+        /// Its cause.
+        source: rustix::io::Errno,
+    },
     /// The cluster file is wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),

@@ -11,7 +11,9 @@ use thiserror::Error;
 pub struct PathError {
     /// As in `open`.
     pub what: &'static str,
+    /// As it was named.
     pub path: PathBuf,
+    /// Its cause.
     pub source: io::Error,
 }
 
@@ -34,7 +36,9 @@ impl<T, E: Into<io::Error>> OnPath<T> for Result<T, E> {
 #[derive(Debug, Error)]
 #[error("cannot tell where {} is", path.display())]
 pub struct PlaceError {
+    /// As it was named.
     pub path: PathBuf,
+    /// Its cause.
     pub source: io::Error,
 }
 

@@ -21,13 +21,21 @@ pub enum RemovalError {
     Path(#[from] PathError),
     /// An ordinary file.
     #[error("{} is not a managed file; rm removes ordinary ones", shown(path))]
-    NotManaged { path: PathBuf },
+    NotManaged {
+        /// As it was named.
+        path: PathBuf,
+    },
     /// It could not be left before its name went.
     #[error(transparent)]
     File(#[from] FileError),
     /// The broker refused.
     #[error("cannot remove {}", path.display())]
-    Remove { path: PathBuf, source: ClientError },
+    Remove {
+        /// As it was named.
+        path: PathBuf,
+        /// Its cause.
+        source: ClientError,
+    },
 }
 
 /// Removes one managed file, stub and data.

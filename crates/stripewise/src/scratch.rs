@@ -11,7 +11,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("cannot make a directory in {}", base.display())]
 pub struct ScratchError {
+    /// Where it was to be.
     pub base: PathBuf,
+    /// Its cause.
     pub source: io::Error,
 }
 

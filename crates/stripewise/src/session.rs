@@ -19,7 +19,10 @@ pub const PROFILE_FILE: &str = "profile.json";
 pub enum SessionError {
     /// Nothing stands where its file is looked for.
     #[error("no cluster file {}; make one with `stripewise init`, or name it with --cluster or STRIPEWISE_CLUSTER", path.display())]
-    NoCluster { path: PathBuf },
+    NoCluster {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// Its file could not be read.
     #[error(transparent)]
     Path(#[from] PathError),

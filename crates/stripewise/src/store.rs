@@ -37,37 +37,81 @@ pub enum StoreError {
         state.display(),
         path.display()
     )]
-    OtherCluster { state: PathBuf, found: String, path: PathBuf, named: String },
+    OtherCluster {
+        /// The state directory.
+        state: PathBuf,
+        /// Id of the cluster that it belongs to.
+        found: String,
+        /// The cluster file.
+        path: PathBuf,
+        /// Id in the cluster file.
+        named: String,
+    },
     /// The cluster file changed since the broker read it.
     #[error(
         "the process that serves the cluster knows {known} servers, the cluster file {named}; repeat once that process has ended: the next one reads the file anew"
     )]
-    Servers { known: usize, named: usize },
+    Servers {
+        /// Servers that the broker knows.
+        known: usize,
+        /// Servers in the cluster file.
+        named: usize,
+    },
     /// The broker is of another version.
     #[error("the broker answered {question} with something else; use one version of stripewise")]
-    Answer { question: &'static str },
+    Answer {
+        /// What was asked, with its article.
+        question: &'static str,
+    },
     /// An ordinary file.
     #[error("{} is not a managed file", shown(path))]
-    NotManaged { path: PathBuf },
+    NotManaged {
+        /// As it was named.
+        path: PathBuf,
+    },
     /// The system refused.
     #[error(transparent)]
     Path(#[from] PathError),
     /// A managed file that the broker does not open.
     #[error("{}", shown(path))]
-    Open { path: PathBuf, source: ClientError },
+    Open {
+        /// As it was named.
+        path: PathBuf,
+        /// Its cause.
+        source: ClientError,
+    },
     /// What is no stub's text may be a stub's inode; the broker does not say.
     #[error("{}", path.display())]
-    Find { path: PathBuf, source: ClientError },
+    Find {
+        /// As it was named.
+        path: PathBuf,
+        /// Its cause.
+        source: ClientError,
+    },
     /// A damaged stub.
     #[error("{}", path.display())]
-    Stub { path: PathBuf, source: StubError },
+    Stub {
+        /// As it was named.
+        path: PathBuf,
+        /// What is wrong with its text.
+        source: StubError,
+    },
     /// The stub of another cluster.
     #[error(
         "{} belongs to cluster {cluster} with state directory {}, this is cluster {this}; name its cluster file with --cluster",
         path.display(),
         state.display()
     )]
-    OfAnotherCluster { path: PathBuf, cluster: String, state: PathBuf, this: String },
+    OfAnotherCluster {
+        /// As it was named.
+        path: PathBuf,
+        /// Id of the stub's cluster.
+        cluster: String,
+        /// State directory of the stub's cluster.
+        state: PathBuf,
+        /// Id of this cluster.
+        this: String,
+    },
 }
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -136,6 +180,10 @@ impl Store {
     }
 
     /// A store beside a broker that the caller keeps, here or in another process.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`] if no broker answers.
     pub fn beside(cluster: Cluster) -> Result<Self> {
         let client = Client::connect(&cluster.state, ClientOptions::default())?;
         Ok(Self { _waiting: None, client, cluster, broker: None })
@@ -147,10 +195,19 @@ impl Store {
     }
 
     /// A request that the broker answers with `Done`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::admin`].
     pub fn done(&self, admin: Admin) -> Result<()> {
         self.admin(admin).map(drop)
     }
 
+    /// Asks the broker what only its own user or root may ask.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`] if it refuses or cannot be reached.
     pub fn admin(&self, admin: Admin) -> Result<Reply> {
         Ok(self.client.request(&Request::Admin(admin), &[])?.0)
     }
@@ -170,12 +227,20 @@ impl Store {
     }
 
     /// Servers on which nothing new is placed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::usage`].
     pub fn drained(&self) -> Result<BTreeSet<ServerId>> {
         let drained = (0..).map(ServerId).zip(self.usage()?).filter(|(_, usage)| usage.drained);
         Ok(drained.map(|(id, _)| id).collect())
     }
 
     /// Every managed file, in order of path.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`] or [`StoreError::Answer`].
     pub fn files(&self) -> Result<Vec<FileInfo>> {
         let mut all: Vec<FileInfo> = Vec::new();
         loop {
@@ -193,6 +258,10 @@ impl Store {
     }
 
     /// Every placed region of a file, ascending.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`], also where there is no such file, or [`StoreError::Answer`].
     pub fn regions(&self, file: FileId) -> Result<Vec<RegionInfo>> {
         let mut all: Vec<RegionInfo> = Vec::new();
         loop {
@@ -209,6 +278,10 @@ impl Store {
     }
 
     /// Opens the managed file at `path`, for writing too if asked.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotManaged`] of an ordinary file, otherwise those of [`Self::managed_if`].
     pub fn managed(&self, path: &Path, writable: bool) -> Result<Managed> {
         match self.managed_if(path, writable)? {
             Ok(managed) => Ok(managed),
@@ -217,6 +290,11 @@ impl Store {
     }
 
     /// Opens the managed file at `path`; an ordinary file is handed back as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Path`] if it cannot be opened, those of [`Self::file_of`], and
+    /// [`StoreError::Open`] if the broker refuses the file.
     pub fn managed_if(&self, path: &Path, writable: bool) -> Result<std::result::Result<Managed, File>> {
         let file = File::options().read(true).write(writable).open(path).on("open", path)?;
         let Some(id) = self.file_of(&file, path)? else { return Ok(Err(file)) };
@@ -226,6 +304,11 @@ impl Store {
     }
 
     /// The managed file that `stub`, open on `path`, is the stub of, if it is one: by its text, or, where that was cut or written over, by its inode.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OfAnotherCluster`]; [`StoreError::Stub`] of a text that is damaged and an
+    /// inode that is no stub's; [`StoreError::Find`] or [`StoreError::Path`].
     pub fn file_of(&self, stub: &File, path: &Path) -> Result<Option<FileId>> {
         let by_inode = || {
             let found = self.client.find(stub.as_fd());
@@ -249,11 +332,17 @@ impl Store {
 pub struct Managed {
     /// As it was named.
     pub path: PathBuf,
+    /// Open as asked; to be kept as long as the file is used.
     pub stub: File,
+    /// Its data.
     pub striped: Arc<StripedFile>,
 }
 
 /// What the file says, if it is a stub.
+///
+/// # Errors
+///
+/// [`StoreError::Stub`] of a damaged text, [`StoreError::Path`] if the file cannot be looked at.
 pub fn read_stub(file: &File, path: &Path) -> Result<Option<Stub>> {
     use std::os::unix::fs::FileExt;
     let metadata = file.metadata().on("look at", path)?;

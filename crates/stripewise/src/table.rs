@@ -3,9 +3,12 @@
 use crate::messages::printable;
 use std::fmt;
 
+/// To which side a column's cells align.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
+    /// Words.
     Left,
+    /// Numbers.
     Right,
 }
 
@@ -28,6 +31,11 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
+    /// Adds a row.
+    ///
+    /// # Panics
+    ///
+    /// Unless it has as many cells as there are headings.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl fmt::Display>) {
         let cells: Vec<String> =
             cells.into_iter().map(|cell| printable(&cell.to_string(), false).into_owned()).collect();

@@ -25,7 +25,14 @@ pub enum TransferError {
     Path(#[from] PathError),
     /// A managed file did not give its bytes, or took none.
     #[error("cannot {what} {}", shown(path))]
-    Managed { what: &'static str, path: PathBuf, source: FileError },
+    Managed {
+        /// What was tried, to follow "cannot".
+        what: &'static str,
+        /// As it was named.
+        path: PathBuf,
+        /// Its cause.
+        source: FileError,
+    },
 }
 
 type Result<T> = std::result::Result<T, TransferError>;
@@ -47,8 +54,11 @@ enum Source {
 /// Mode, owner and times of a file as a program would see them.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
+    /// Permission bits, with those of set-user-id, set-group-id and sticky.
     pub mode: u32,
+    /// Last access, ns since 1970.
     pub accessed_ns: i128,
+    /// Last change of the data, ns since 1970; of a managed file its own, not the stub's.
     pub modified_ns: i128,
 }
 
@@ -64,6 +74,11 @@ impl Attributes {
 }
 
 impl Reader {
+    /// Opens the file at `path`, managed or not.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError::Store`].
     pub fn open(store: &Store, path: &Path) -> Result<Self> {
         let source = match store.managed_if(path, false)? {
             Ok(managed) => Source::Managed(managed),
@@ -80,16 +95,30 @@ impl Reader {
         Ok(file.metadata().on("look at", &self.path)?)
     }
 
+    /// Whether it is a regular file; a stub is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError::Path`].
     pub fn is_regular(&self) -> Result<bool> {
         Ok(self.metadata()?.is_file())
     }
 
     /// Device and inode.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError::Path`].
     pub fn identity(&self) -> Result<(u64, u64)> {
         let metadata = self.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
     }
 
+    /// Mode and times.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError::Path`].
     pub fn attributes(&self) -> Result<Attributes> {
         let mut attributes = Attributes::of(&self.metadata()?);
         if let Source::Managed(managed) = &self.source
@@ -100,6 +129,11 @@ impl Reader {
         Ok(attributes)
     }
 
+    /// Logical size of a managed file, else what the file system says.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError::Path`].
     pub fn size_bytes(&self) -> Result<u64> {
         match &self.source {
             Source::Managed(managed) => Ok(managed.striped.size_bytes()),
@@ -196,6 +230,10 @@ impl Reader {
 }
 
 /// Writes all of `bytes` at `offset`.
+///
+/// # Errors
+///
+/// [`TransferError::Managed`]; a part may have been written.
 pub fn write_all(striped: &Arc<StripedFile>, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {

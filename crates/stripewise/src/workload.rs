@@ -17,10 +17,16 @@ pub enum SourceError {
         "{word} is neither a trace nor a benchmark; benchmarks are {}, as in ior:size=1GiB,transfer=64KiB",
         Benchmark::NAMES.join(", ")
     )]
-    Unknown { word: String },
+    Unknown {
+        /// As it was named.
+        word: String,
+    },
     /// Two numbers of processes.
     #[error("--processes and {word} both give the number of processes; give it once")]
-    ProcessesTwice { word: String },
+    ProcessesTwice {
+        /// The workload as it was named.
+        word: String,
+    },
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] ReadError),
@@ -35,17 +41,25 @@ pub enum SourceError {
     Io(#[from] std::io::Error),
     /// The trace has no such file.
     #[error("the trace names no file {}; `stripewise trace show` lists its files", path.display())]
-    NoFile { path: PathBuf },
+    NoFile {
+        /// As it was named.
+        path: PathBuf,
+    },
     /// Nothing of the trace can be run again.
     #[error("the trace cannot be replayed")]
-    Recorded { source: RecordedError },
+    Recorded {
+        /// Why no program can be made of it.
+        source: RecordedError,
+    },
 }
 
 type Result<T> = std::result::Result<T, SourceError>;
 
 /// A workload as the command line names it.
 pub enum Source {
+    /// Made as a program when it is run.
     Benchmark(Benchmark),
+    /// Read, and replayed by its records.
     Trace(Box<Trace>),
 }
 

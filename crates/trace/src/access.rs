@@ -144,8 +144,10 @@ pub struct RegionAccess {
 
 impl FileAccess {
     /// The class that `index` stands for.
-    /// || # Panics
-    /// || If the file has no such class.
+    ///
+    /// # Panics
+    ///
+    /// If the file has no such class.
     #[must_use]
     pub fn class(&self, index: ClassIndex) -> AccessClass {
         self.classes[usize::from(index.0)]

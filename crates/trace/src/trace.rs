@@ -297,16 +297,20 @@ impl Trace {
     }
 
     /// The file of that index.
-    /// || # Panics
-    /// || If the index is another trace's and out of range.
+    ///
+    /// # Panics
+    ///
+    /// If the index is another trace's and out of range.
     #[must_use]
     pub fn file(&self, index: FileIndex) -> &TracedFile {
         &self.files[index.0 as usize]
     }
 
     /// The process of that index.
-    /// || # Panics
-    /// || If the index is another trace's and out of range.
+    ///
+    /// # Panics
+    ///
+    /// If the index is another trace's and out of range.
     #[must_use]
     pub fn process(&self, index: ProcessIndex) -> &Process {
         &self.processes[index.0 as usize]

@@ -27,14 +27,28 @@ pub enum RoomError {
         bytes(*left_bytes),
         bytes(*needed_bytes)
     )]
-    Server { server: String, left_bytes: u64, needed_bytes: u64 },
+    Server {
+        /// Name of the server.
+        server: String,
+        /// Bytes that regions may still occupy there.
+        left_bytes: u64,
+        /// Bytes that the moves would bring, more than those.
+        needed_bytes: u64,
+    },
     /// A server's file system is too full.
     #[error(
         "the file system of server {server} has {} free, and the moves need {} there; nothing was moved. Make room there first",
         bytes(*free_bytes),
         bytes(*needed_bytes)
     )]
-    FileSystem { server: String, free_bytes: u64, needed_bytes: u64 },
+    FileSystem {
+        /// Name of the server.
+        server: String,
+        /// Bytes that its file system has free.
+        free_bytes: u64,
+        /// Bytes that the moves would write, more than those.
+        needed_bytes: u64,
+    },
 }
 
 /// What moves come to, by server.
