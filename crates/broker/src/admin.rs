@@ -1,12 +1,12 @@
 //! Requests of the `stripewise` command: moving files in and out, naming what becomes managed, and looking.
 
-use super::aside::take_away;
-use super::files::{Inner, Managed};
-use super::proof::{Facts, Proof};
-use super::requests::Answer;
-use super::service::Connection;
-use super::{Core, guard};
+use crate::aside::take_away;
+use crate::managed::{Inner, Managed};
+use crate::proof::{Facts, Proof};
+use crate::requests::Answer;
 use crate::rmt::{FileState, NameKind};
+use crate::service::Connection;
+use crate::{Core, guard};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
@@ -20,7 +20,7 @@ use stripewise_store::server::ServerError;
 const FILES_AT_ONCE: usize = 24;
 
 impl Core {
-    pub(super) fn admin(
+    pub(crate) fn admin(
         &self,
         connection: &Connection,
         request: Admin,
@@ -72,7 +72,7 @@ impl Core {
             }
             Admin::Placement { file } => Ok((Reply::Placement { placement: self.placement_of(file)? }, Vec::new())),
             Admin::Drain { server, drained } => {
-                self.set_drained(ServerId(server), drained)?;
+                self.empty_server(ServerId(server), drained)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SetReplicas { file, wanted } => {
@@ -81,7 +81,7 @@ impl Core {
             }
             Admin::ExpectReplicas { path, wanted } => {
                 self.check_wanted(&wanted)?;
-                self.table.expect_replicas(&path, &wanted)?;
+                self.context.table().expect_replicas(&path, &wanted)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SyncReplicas { file } => {
@@ -108,6 +108,13 @@ impl Core {
         }
     }
 
+    /// The server is to be emptied, or used again.
+    fn empty_server(&self, server: ServerId, is_drained: bool) -> Result<(), Refusal> {
+        self.drained.set(server, is_drained)?;
+        self.leave_logs();
+        if is_drained { self.leave_server(server) } else { Ok(()) }
+    }
+
     fn import(
         &self,
         connection: &Connection,
@@ -117,8 +124,8 @@ impl Core {
         placement: Placement,
     ) -> Result<Arc<Managed>, Refusal> {
         original.permits_io()?;
-        if let Some(file) = self.table.file_of(original.facts.inode)?
-            && self.table.file(file)?.is_some_and(|record| record.stub.is(&original.facts.inode))
+        if let Some(file) = self.context.table().file_of(original.facts.inode)?
+            && self.context.table().file(file)?.is_some_and(|record| record.stub.is(&original.facts.inode))
         {
             return Err(Refusal::Invalid { what: format!("{path} is managed already (file {file})") });
         }
@@ -161,7 +168,7 @@ impl Core {
             .users(&managed)
             .into_iter()
             .filter(|user| Some(*user) != own)
-            .map(|(slot, _)| self.processes.process_id(slot))
+            .map(|(slot, _)| self.context.processes().process_id(slot))
             .collect();
         if !others.is_empty() || inner.openers.len() > 1 {
             let processes: Vec<String> = others.iter().map(u64::to_string).collect();
@@ -175,7 +182,7 @@ impl Core {
             });
         }
         self.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
-        self.end_moves(&managed, &inner, "the file is being released");
+        self.quiescing.end_moves(&managed, &inner, "the file is being released");
         inner.holder = Some(connection.id);
         guard(&connection.client).held.insert(file);
         Ok((Reply::Done, Vec::new()))
@@ -196,24 +203,24 @@ impl Core {
             inner.holder = None;
         }
         if !self.after_close(&managed)? {
-            self.recheck(file);
+            self.rechecks.recheck(file);
         }
         Ok((Reply::Done, Vec::new()))
     }
 
     /// Who held the file is gone: an import or release that was under way is undone, or finished if all but its last note was done.
-    pub(super) fn abandoned_by_holder(&self, managed: &Managed) {
+    pub(crate) fn abandoned_by_holder(&self, managed: &Managed) {
         let mut inner = guard(&managed.inner);
         match self.settle_holding(managed, &mut inner) {
-            Ok(Some(said)) => self.state.note(&said),
+            Ok(Some(said)) => self.context.note(&said),
             Ok(None) => {}
-            Err(refusal) => self.state.note(&format!("file {}: {refusal}", managed.file)),
+            Err(refusal) => self.context.note(&format!("file {}: {refusal}", managed.file)),
         }
     }
 
     /// Ends an import or release whose process is gone (or, after a change of brokers, may live but has lost its hold) and says what became of
     /// it. The temporary file decides: it is taken away first, after which a rename of it can no longer succeed.
-    pub(super) fn settle_holding(&self, managed: &Managed, inner: &mut Inner) -> Result<Option<String>, Refusal> {
+    pub(crate) fn settle_holding(&self, managed: &Managed, inner: &mut Inner) -> Result<Option<String>, Refusal> {
         if inner.freed {
             return Ok(None);
         }
@@ -276,7 +283,7 @@ impl Core {
             self.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
         }
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        names.expect(&self.table, files)?;
+        names.expect(&self.context.table(), files)?;
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -284,19 +291,19 @@ impl Core {
         if !Path::new(path).is_absolute() {
             return Err(Refusal::Invalid { what: format!("{path} is not an absolute path") });
         }
-        let checked = placement.map_or(Ok(()), |placement| placement.check(self.servers.len()));
+        let checked = placement.map_or(Ok(()), |placement| placement.check(self.context.servers().len()));
         checked.map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })
     }
 
     fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
         self.check_name(path, placement.as_ref())?;
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        names.set(&self.table, kind, path, placement)?;
+        names.set(&self.context.table(), kind, path, placement)?;
         Ok((Reply::Done, Vec::new()))
     }
 
     fn list(&self, after: Option<FileId>) -> Answer {
-        let records = self.table.files(after, FILES_AT_ONCE + 1)?;
+        let records = self.context.table().files(after, FILES_AT_ONCE + 1)?;
         let more = records.len() > FILES_AT_ONCE;
         let files = records.into_iter().take(FILES_AT_ONCE).map(|(file, record)| {
             let loaded = self.if_loaded(file);
@@ -306,11 +313,15 @@ impl Core {
                     // A request may hold the file for long.
                     let regions = match managed.inner.try_lock() {
                         Ok(inner) => inner.regions.len(),
-                        Err(_) => self.table.regions(file)?.len(),
+                        Err(_) => self.context.table().regions(file)?.len(),
                     };
                     (managed.extent.size_bytes(), regions as u32, users)
                 }
-                None => (self.status_unloaded(file, &record)?.size_bytes, self.table.regions(file)?.len() as u32, 0),
+                None => (
+                    self.status_unloaded(file, &record)?.size_bytes,
+                    self.context.table().regions(file)?.len() as u32,
+                    0,
+                ),
             };
             let state = match record.state {
                 FileState::Creating => "creating",
@@ -334,18 +345,19 @@ impl Core {
 
     /// The number of objects and promises per server, and what is wrong with it now.
     fn usage(&self) -> Vec<ServerUsage> {
-        let faults: Vec<Option<ServerError>> = self.servers.iter().map(|server| server.probe().err()).collect();
-        let (room, drained) = (guard(&self.room), self.drained());
+        let faults: Vec<Option<ServerError>> =
+            self.context.servers().iter().map(|server| server.probe().err()).collect();
+        let (promised, drained) = (self.capacity.promised(), self.drained.servers());
         (0..)
             .map(ServerId)
-            .zip(&self.cluster.servers)
+            .zip(&self.context.cluster().servers)
             .zip(faults)
             .map(|((id, server), fault)| {
-                let promised = room.promised(id);
+                let promised = promised[usize::from(id.0)];
                 ServerUsage {
                     name: server.name.clone(),
                     promised_bytes: promised.bytes,
-                    room_bytes: room.room_bytes(id),
+                    room_bytes: self.capacity.total_bytes(id),
                     objects: promised.objects,
                     drained: drained.contains(&id),
                     silent_s: match fault {

@@ -1,6 +1,6 @@
 //! The directories above a stub, by their inodes: whichever of them are renamed, each is found again in the one above it.
 
-use super::proof::Facts;
+use crate::proof::Facts;
 use crate::rmt::{FileRecord, Inode};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -14,13 +14,13 @@ const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLO
 
 /// The directory that a stub's name is in, and those above it, the nearest first.
 #[derive(Default)]
-pub(super) struct Ancestors {
+pub(crate) struct Ancestors {
     parent: Option<Inode>,
     above: Vec<Inode>,
 }
 
 impl Ancestors {
-    pub(super) fn of_directory(directory: &OwnedFd) -> Self {
+    pub(crate) fn of_directory(directory: &OwnedFd) -> Self {
         let inode_of = |directory: &dyn AsFd| Facts::of(directory.as_fd()).ok().map(|facts| facts.inode);
         let Some(parent) = inode_of(directory) else { return Self::default() };
         let mut above: Vec<Inode> = Vec::new();
@@ -40,13 +40,13 @@ impl Ancestors {
     }
 
     /// Of the name at `path`.
-    pub(super) fn of_path(path: &str) -> Self {
+    pub(crate) fn of_path(path: &str) -> Self {
         let directory = Path::new(path).parent().and_then(|parent| open_directory(parent).ok());
         directory.as_ref().map(Self::of_directory).unwrap_or_default()
     }
 
     /// The record of a stub that stands at `path`, below these directories.
-    pub(super) fn record(self, path: String, record: &FileRecord) -> FileRecord {
+    pub(crate) fn record(self, path: String, record: &FileRecord) -> FileRecord {
         FileRecord { path, parent: self.parent, above: self.above, ..record.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! Taking away the temporary file of an import or export, whose command may still live and let it take its place at any moment.
 
-use super::proof::Facts;
+use crate::proof::Facts;
 use crate::rmt::Inode;
 use rustix::io::Errno;
 use std::path::Path;
@@ -8,7 +8,7 @@ use stripewise_store::entry::DirectoryEntry;
 use stripewise_store::protocol::Refusal;
 
 /// Unlinks `path` if it is the file `expected`; says whether it was and is gone.
-pub(super) fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
+pub(crate) fn take_away(path: &str, expected: Inode) -> Result<bool, Refusal> {
     take_away_after(path, expected, || {})
 }
 

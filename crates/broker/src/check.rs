@@ -7,12 +7,12 @@ mod logs;
 mod restoring;
 mod stubs;
 
-pub(super) use restoring::unborn_name;
+pub(crate) use restoring::unborn_name;
 
-use super::files::{Inner, Managed};
-use super::fragments::{Work, log_object};
-use super::{Core, guard};
+use crate::managed::{Inner, Managed};
+use crate::managed::{Work, log_object};
 use crate::rmt::{FileRecord, FileState};
+use crate::{Core, guard};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::TryLockError;
 use std::time::{Duration, Instant};
@@ -75,10 +75,10 @@ impl Report {
 
 impl Core {
     /// Looks at everything; with `repair`, puts right what can be.
-    pub(super) fn check(&self, repair: bool) -> Result<Vec<Finding>, Refusal> {
+    pub(crate) fn check(&self, repair: bool) -> Result<Vec<Finding>, Refusal> {
         let mut report = Report { findings: Vec::new(), bytes: 0, left_out: 0, repair };
         let inventories = self.take_inventory(&mut report);
-        let records: BTreeMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+        let records: BTreeMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
         let is_live = |record: &FileRecord| matches!(record.state, FileState::Live);
         let live = records.iter().filter(|(_, record)| is_live(record));
         let search = self.search(&live.map(|(file, record)| (*file, record.clone())).collect());
@@ -125,7 +125,7 @@ impl Core {
     }
 
     fn take_inventory(&self, report: &mut Report) -> Vec<Inventory<'_>> {
-        let inventories = (0..).map(ServerId).zip(&self.servers).map(|(number, server)| {
+        let inventories = (0..).map(ServerId).zip(self.context.servers()).map(|(number, server)| {
             let objects = server.probe().and_then(|()| server.objects());
             let objects = match objects {
                 Ok(objects) => Some(objects.into_iter().collect()),
@@ -288,7 +288,7 @@ impl Core {
                     )
                 })
             };
-            let unknown = files.into_iter().filter(|file| matches!(self.table.file(*file), Ok(None)));
+            let unknown = files.into_iter().filter(|file| matches!(self.context.table().file(*file), Ok(None)));
             let unknown: Vec<FileId> = unknown.filter(|file| remains(*file)).collect();
             if !unknown.is_empty() {
                 let (count, number) = (unknown.len(), inventory.number);

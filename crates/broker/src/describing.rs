@@ -4,10 +4,10 @@
 //! its commit, on the servers of both places: so whoever has the old objects knows that they are old. What was
 //! described and not committed is described anew, as it is, before anybody writes there again: by the mover, or when the file is next loaded.
 
-use super::files::{Inner, Managed};
-use super::{Core, guard};
 use crate::description::{Head, Line, Place, Sequence, line};
+use crate::managed::{Inner, Managed};
 use crate::rmt::{Changes, FileRecord, RegionRecord};
+use crate::{Core, guard};
 use std::collections::BTreeSet;
 use stripewise_layout::{FileId, Layout, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
@@ -19,9 +19,9 @@ const MAX_DEAD: u64 = 4;
 /// About the length of a line.
 const LINE_BYTES: u64 = 96;
 
-pub(super) type Servers = BTreeSet<ServerId>;
+pub(crate) type Servers = BTreeSet<ServerId>;
 
-pub(super) fn servers_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> Servers {
+pub(crate) fn servers_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> Servers {
     layouts.into_iter().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect()
 }
 
@@ -31,7 +31,7 @@ impl Core {
         if last.broker == 0 {
             // Also after an older table was put back: time has gone on.
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-            last.broker = self.table.advance(now.max(1) as u64)?;
+            last.broker = self.context.table().advance(now.max(1) as u64)?;
         }
         last.step += 1;
         Ok(*last)
@@ -39,12 +39,12 @@ impl Core {
 
     fn head(&self, file: FileId, record: &FileRecord) -> Result<String, Refusal> {
         let FileRecord { region_bytes, mode, uid, gid, .. } = *record;
-        let (cluster, path) = (self.cluster.id.clone(), record.path.clone());
+        let (cluster, path) = (self.context.cluster().id.clone(), record.path.clone());
         Ok(line(self.sequence()?, &Line::File(Head { file, cluster, region_bytes, mode, uid, gid, path })))
     }
 
     fn place_line(&self, region: RegionIndex, record: &RegionRecord, size_bytes: u64) -> Line {
-        let name = |server: ServerId| self.cluster.servers[usize::from(server.0)].name.clone();
+        let name = |server: ServerId| self.context.cluster().servers[usize::from(server.0)].name.clone();
         let stripes = record.layout.stripes().iter().map(|stripe| (name(stripe.server), stripe.size_bytes));
         Line::Place { region, place: Place { generation: record.generation, stripes: stripes.collect() }, size_bytes }
     }
@@ -52,7 +52,7 @@ impl Core {
     /// Appends to the description on one server.
     fn append(&self, managed: &Managed, inner: &Inner, server: ServerId, lines: &str) -> Result<(), Refusal> {
         let head = self.head(managed.file, &inner.record)?;
-        let length = self.server(server)?.describe(managed.file, &head, lines)?;
+        let length = self.context.server(server)?.describe(managed.file, &head, lines)?;
         let live = LINE_BYTES * (1 + inner.regions.len() as u64);
         if length > LONG_BYTES && length > MAX_DEAD * live {
             self.describe_again(managed, inner, server)?;
@@ -68,11 +68,11 @@ impl Core {
             text += &line(self.sequence()?, &self.place_line(*region, record, size_bytes));
         }
         text += &line(self.sequence()?, &Line::Size { size_bytes, is_exact: inner.record.has_leftovers });
-        Ok(self.server(server)?.describe_again(managed.file, &text)?)
+        Ok(self.context.server(server)?.describe_again(managed.file, &text)?)
     }
 
     /// New regions, each on the servers that hold it. Durable with the names of their objects.
-    pub(super) fn describe_placed(
+    pub(crate) fn describe_placed(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// Where the region lies from now on, durably, on the servers of its place and, where they can be reached, on those `also` names.
-    pub(super) fn describe_instead(
+    pub(crate) fn describe_instead(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -104,7 +104,7 @@ impl Core {
                 if own.contains(server) {
                     return Err(refusal);
                 }
-                self.state.note(&format!("{}: not described: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: not described: {refusal}", inner.record.path));
             }
         }
         Ok(())
@@ -112,22 +112,22 @@ impl Core {
 
     fn append_durably(&self, managed: &Managed, inner: &Inner, server: ServerId, text: &str) -> Result<(), Refusal> {
         self.append(managed, inner, server, text)?;
-        Ok(self.server(server)?.sync_description(managed.file)?)
+        Ok(self.context.server(server)?.sync_description(managed.file)?)
     }
 
     /// That the file is cut, durably, before anything of it goes. A server that cannot be told is noted: what it holds is then told by others, or missed.
-    pub(super) fn describe_truncation(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn describe_truncation(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
         let text = line(self.sequence()?, &Line::Truncated { size_bytes });
         for server in self.describing(inner) {
             if let Err(refusal) = self.append_durably(managed, inner, server, &text) {
-                self.state.note(&format!("{}: its cut is not described: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: its cut is not described: {refusal}", inner.record.path));
             }
         }
         Ok(())
     }
 
     /// The file's size, durable with the next `fsync`.
-    pub(super) fn describe_size(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64, is_exact: bool) {
+    pub(crate) fn describe_size(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64, is_exact: bool) {
         let described = self.sequence().map(|sequence| line(sequence, &Line::Size { size_bytes, is_exact }));
         for server in self.describing(inner) {
             let told =
@@ -135,14 +135,14 @@ impl Core {
             match told {
                 Ok(()) => drop(inner.unsynced.insert(server)),
                 Err(refusal) => {
-                    self.state.note(&format!("{}: its size is not described: {refusal}", inner.record.path))
+                    self.context.note(&format!("{}: its size is not described: {refusal}", inner.record.path))
                 }
             }
         }
     }
 
     /// The durable size: told to the servers where what they hold does not show it.
-    pub(super) fn describe_size_if_hidden(
+    pub(crate) fn describe_size_if_hidden(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -155,7 +155,7 @@ impl Core {
         self.describe_size(managed, inner, size_bytes, is_exact);
         for server in self.describing(inner) {
             if inner.unsynced.contains(&server) {
-                self.server(server)?.sync_description(managed.file)?;
+                self.context.server(server)?.sync_description(managed.file)?;
             }
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Core {
     fn describing(&self, inner: &Inner) -> Servers {
         let mut servers = servers_of(inner.layouts());
         if servers.is_empty() {
-            servers = servers_of([&self.avoiding(inner.placement.layout_of(RegionIndex(0)))]);
+            servers = servers_of([&self.drained.avoiding(inner.placement.layout_of(RegionIndex(0)))]);
         }
         servers
     }
@@ -176,7 +176,7 @@ impl Core {
             let object = ObjectName { file, region: *region, generation: record.generation };
             let view = record.layout.view();
             let ends = record.layout.stripes().iter().enumerate().filter_map(|(turn, stripe)| {
-                let end = self.server(stripe.server).ok()?.size(object).ok()?.end_bytes;
+                let end = self.context.server(stripe.server).ok()?.size(object).ok()?.end_bytes;
                 let last = end.checked_sub(1)?;
                 Some(inner.geometry().start_of(*region).0 + view.region_offset(turn, ObjectOffset(last)).0 + 1)
             });
@@ -186,19 +186,19 @@ impl Core {
     }
 
     /// Of a file that is loaded: describes it if no broker has, and anew what a predecessor may have described and not committed.
-    pub(super) fn describe_loaded(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn describe_loaded(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if !inner.record.is_described {
             for server in servers_of(inner.layouts()) {
                 // A server that is away: at the next load.
                 if let Err(refusal) = self.describe_again(managed, inner, server) {
-                    self.state.note(&format!("{}: not described yet: {refusal}", inner.record.path));
+                    self.context.note(&format!("{}: not described yet: {refusal}", inner.record.path));
                     return Ok(());
                 }
             }
             let record = FileRecord { is_described: true, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
         }
         for region in inner.discards.keys().map(|(region, _)| *region).collect::<BTreeSet<_>>() {
@@ -206,7 +206,7 @@ impl Core {
             let discarded = inner.discards.iter().filter(|((of, _), _)| *of == region).map(|(_, layout)| layout);
             // One that is away has no claim that anybody could follow: its objects are missing.
             if let Err(refusal) = self.describe_instead(managed, inner, (region, record), &servers_of(discarded)) {
-                self.state.note(&format!("{}: region {region} is not described anew: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: region {region} is not described anew: {refusal}", inner.record.path));
             }
         }
         Ok(())

@@ -3,74 +3,105 @@
 //! A layout that names one is used without it, its other stripes as they are; what keeps placements as they were for the day when the server
 //! is used again. The names stand in the state directory, as the cluster file is the user's.
 
-use super::Core;
+use crate::BrokerError;
+use crate::context::Context;
+use crate::standing::Standings;
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError, RwLock};
 use stripewise_layout::{Cluster, Layout, ServerId};
 use stripewise_store::protocol::Refusal;
 
 /// Those of the cluster's servers that are named; others may have been taken out of it since.
-pub(super) fn numbers(cluster: &Cluster, names: &[String]) -> BTreeSet<ServerId> {
+fn numbers(cluster: &Cluster, names: &[String]) -> BTreeSet<ServerId> {
     let servers = (0..).map(ServerId).zip(&cluster.servers);
     servers.filter(|(_, server)| names.contains(&server.name)).map(|(id, _)| id).collect()
 }
 
-impl Core {
-    pub(super) fn drained(&self) -> BTreeSet<ServerId> {
-        self.drained.read().unwrap_or_else(PoisonError::into_inner).clone()
+/// The servers that are being emptied.
+pub(crate) struct Drained {
+    context: Arc<Context>,
+    servers: RwLock<BTreeSet<ServerId>>,
+}
+
+impl Drained {
+    pub(crate) fn load(context: &Arc<Context>) -> Result<Self, BrokerError> {
+        let servers = numbers(context.cluster(), &context.state().drained()?);
+        Ok(Self { context: Arc::clone(context), servers: RwLock::new(servers) })
     }
 
     /// Durable first, then in force for whatever is placed from now on.
-    pub(super) fn set_drained(&self, server: ServerId, is_drained: bool) -> Result<(), Refusal> {
-        let name = self.server(server)?.name().to_owned();
-        let mut drained = self.drained.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn set(&self, server: ServerId, is_drained: bool) -> Result<(), Refusal> {
+        let name = self.context.server(server)?.name().to_owned();
+        let mut drained = self.servers.write().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = drained.clone();
         if is_drained {
             wanted.insert(server);
         } else {
             wanted.remove(&server);
         }
-        if wanted.len() == self.cluster.servers.len() {
+        let servers = &self.context.cluster().servers;
+        if wanted.len() == servers.len() {
             return Err(Refusal::Invalid {
                 what: format!(
                     "{name} is the last server that is not drained; add another to cluster.toml, or use a drained one again"
                 ),
             });
         }
-        let names: Vec<&str> = wanted.iter().map(|id| self.cluster.servers[usize::from(id.0)].name.as_str()).collect();
-        self.state.keep_drained(&names).map_err(|error| Refusal::Table { what: error.to_string() })?;
+        let names: Vec<&str> = wanted.iter().map(|id| servers[usize::from(id.0)].name.as_str()).collect();
+        self.context.state().keep_drained(&names).map_err(|error| Refusal::Table { what: error.to_string() })?;
         *drained = wanted;
-        drop(drained);
-        self.state.note(&format!("server {name} is {}", if is_drained { "drained" } else { "used again" }));
-        self.leave_logs();
-        if is_drained { self.leave_server(server) } else { Ok(()) }
+        self.context.note(&format!("server {name} is {}", if is_drained { "drained" } else { "used again" }));
+        Ok(())
     }
 
-    pub(super) fn is_drained(&self, server: ServerId) -> bool {
-        self.drained.read().unwrap_or_else(PoisonError::into_inner).contains(&server)
+    pub(crate) fn servers(&self) -> BTreeSet<ServerId> {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_drained(&self, server: ServerId) -> bool {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner).contains(&server)
     }
 
     /// `layout` without drained servers.
-    pub(super) fn avoiding(&self, layout: &Layout) -> Layout {
-        let drained = self.drained.read().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn avoiding(&self, layout: &Layout) -> Layout {
+        let drained = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         if drained.is_empty() {
             return layout.clone();
         }
         // There is always a server that is not drained.
-        self.cluster.layout_without(layout, &drained).unwrap_or_else(|| layout.clone())
+        self.context.cluster().layout_without(layout, &drained).unwrap_or_else(|| layout.clone())
     }
 
     /// Refuses a layout that names a drained server.
-    pub(super) fn check_drained(&self, layout: &Layout) -> Result<(), Refusal> {
-        let drained = self.drained.read().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn check_drained(&self, layout: &Layout) -> Result<(), Refusal> {
+        let drained = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         match layout.stripes().iter().find(|stripe| drained.contains(&stripe.server)) {
             None => Ok(()),
             Some(stripe) => {
-                let name = &self.cluster.servers[usize::from(stripe.server.0)].name;
+                let name = &self.context.cluster().servers[usize::from(stripe.server.0)].name;
                 Err(Refusal::Invalid {
                     what: format!("server {name} is drained; `stripewise drain {name} --undo` lets it be used again"),
                 })
             }
         }
+    }
+
+    /// `planned` without drained servers, those that cannot be used, and those in `avoided`; an error when none is left.
+    pub(crate) fn usable(
+        &self,
+        standings: &mut Standings<'_>,
+        planned: &Layout,
+        avoided: &BTreeSet<ServerId>,
+    ) -> Result<Layout, Refusal> {
+        let mut left_out = self.servers();
+        left_out.extend(avoided);
+        let mut first_fault = None;
+        while let Some(layout) = self.context.cluster().layout_without(planned, &left_out) {
+            let unusable = layout.stripes().iter().map(|stripe| stripe.server).find(|id| standings.look(*id).is_err());
+            let Some(unusable) = unusable else { return Ok(layout) };
+            first_fault.get_or_insert_with(|| standings.refusal(unusable));
+            left_out.insert(unusable);
+        }
+        Err(first_fault.unwrap_or_else(|| Refusal::NoSpace { what: "no server is left that has any".to_owned() }))
     }
 }

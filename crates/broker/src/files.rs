@@ -3,15 +3,17 @@
 //! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
 //! first object goes, so a crash in between is followed by the rest.
 
-use super::ancestors::Ancestors;
-use super::fragments::Fragments;
-use super::moves::ActiveMove;
-use super::name_changes::Flux;
-use super::proof::{Facts, Proof};
-use super::requests::Answer;
-use super::service::Connection;
-use super::{Core, guard};
-use crate::rmt::{Changes, FileRecord, FileState, Inode, LogRecord, RegionRecord, ReplicaRecord};
+use crate::ancestors::Ancestors;
+use crate::managed::FileFragments;
+use crate::managed::Inner;
+use crate::managed::Managed;
+use crate::managed::unknown;
+use crate::name_changes::Flux;
+use crate::proof::{Facts, Proof};
+use crate::requests::Answer;
+use crate::rmt::{Changes, FileRecord, FileState, Inode};
+use crate::service::Connection;
+use crate::{Core, guard};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,164 +22,61 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
-use stripewise_store::protocol::{FoundStatus, Refusal, Reply, WantedReplicas, state_full};
+use stripewise_layout::{FileId, Placement, ServerId};
+use stripewise_store::protocol::{FoundStatus, Refusal, Reply};
 use stripewise_store::server::{ObjectName, Ownership};
-use stripewise_store::shared::control::{ControlBlock, Life};
-use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::control::Life;
 use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
-use stripewise_store::shared::slots::Slots;
-use stripewise_store::state::StateError;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 /// Copies of stubs remembered for `check`.
 const MAX_COPIES_NOTED: usize = 1000;
 /// Generations reserved with a new file, and at least as many at a time later.
-pub(super) const RESERVE_FIRST: u32 = 64;
-
-/// A loaded file.
-pub(crate) struct Managed {
-    pub(super) file: FileId,
-    pub(super) control: ControlBlock,
-    pub(super) extent: Extent,
-    pub(super) slots: Slots,
-    pub(super) fragments: Fragments,
-    /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
-    pub(super) stays_shut: AtomicBool,
-    pub(super) inner: Mutex<Inner>,
-}
-
-impl Managed {
-    /// By shared memory alone.
-    pub(super) fn status(&self) -> FoundStatus {
-        let size_bytes = self.extent.size_bytes();
-        let blocks_512 = self.control.placed_bytes(size_bytes).div_ceil(512);
-        FoundStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
-    }
-}
-
-/// What requests on the file change, one at a time.
-pub(super) struct Inner {
-    pub(super) record: FileRecord,
-    pub(super) placement: Placement,
-    pub(super) regions: BTreeMap<RegionIndex, RegionRecord>,
-    /// Regions that move, also those whose move was ended and is being cleaned up.
-    pub(super) moving: BTreeMap<RegionIndex, Arc<ActiveMove>>,
-    /// Objects that belong to no region, as in the table.
-    pub(super) discards: BTreeMap<(RegionIndex, Generation), Layout>,
-    /// Of those, such as are to be freed and are in no queue yet: forgotten replicas, above all.
-    pub(super) forgotten: Vec<(RegionIndex, Generation)>,
-    /// By number; each equals its region's place.
-    pub(super) replicas: BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>,
-    pub(super) wanted: Vec<WantedReplicas>,
-    /// Logs of fragments, by their disks.
-    pub(super) logs: BTreeMap<ServerId, LogRecord>,
-    /// Why regions lack replicas that they are to have, since the last sync.
-    pub(super) lacking: BTreeMap<RegionIndex, String>,
-    /// Taken, one bit each.
-    pub(super) move_slots: u64,
-    /// Last generation given out.
-    pub(super) generation: u32,
-    /// Servers with new objects whose names are not synced.
-    pub(super) unsynced: BTreeSet<ServerId>,
-    /// The stub's inode, held while the file has users: it tells when the last name goes, and its number is not used again.
-    pub(super) stub: Option<OwnedFd>,
-    /// Connection that holds the file for itself (import, release).
-    pub(super) holder: Option<u64>,
-    /// Connections that have opened the file and not closed it: users before they could register, and beside.
-    pub(super) openers: HashSet<u64>,
-    /// Of those, such as may write.
-    pub(super) writers: HashSet<u64>,
-    pub(super) freed: bool,
-}
-
-impl Inner {
-    pub(super) fn geometry(&self) -> RegionGeometry {
-        RegionGeometry::new(self.record.region_bytes)
-    }
-
-    pub(super) fn ownership(&self) -> Ownership {
-        Ownership { mode: self.record.mode, uid: self.record.uid, gid: self.record.gid }
-    }
-
-    /// In the order of their numbers.
-    pub(super) fn replicas_of(&self, region: RegionIndex) -> impl Iterator<Item = &ReplicaRecord> {
-        self.replicas.get(&region).into_iter().flat_map(BTreeMap::values)
-    }
-
-    /// Layouts of all objects of the file, whatever they are.
-    pub(super) fn layouts(&self) -> impl Iterator<Item = &Layout> {
-        let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
-        self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
-    }
-
-    /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
-    pub(super) fn is_nameless(&self) -> Option<bool> {
-        self.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map(|facts| facts.links == 0)
-    }
-}
-
-/// The three files of a managed file's shared memory, as descriptors.
-pub(super) struct Memory {
-    pub(super) control: OwnedFd,
-    pub(super) extent: OwnedFd,
-    pub(super) slots: OwnedFd,
-}
-
-pub(super) fn unknown(file: FileId) -> Refusal {
-    Refusal::UnknownFile { file }
-}
-
-pub(super) fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
-    move |errno| match StateError::is_full(errno) {
-        true => state_full(&format!("the shared memory of file {file}")),
-        false => Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") },
-    }
-}
+pub(crate) const RESERVE_FIRST: u32 = 64;
 
 impl Core {
     /// Living processes that have the file open.
-    pub(super) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
-        managed.slots.users().filter(|(slot, incarnation)| self.is_alive(*slot, *incarnation)).collect()
+    pub(crate) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
+        managed.slots.users().filter(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation)).collect()
     }
 
     /// The file whose stub `proof` is, and its status. The inode tells, whatever the text says; the text tells of copies, and of stubs whose device has another
     /// number since another boot. Neither a server nor a lock that is held over slow work is needed.
-    pub(super) fn find(&self, proof: &Proof) -> Result<Reply, Refusal> {
+    pub(crate) fn find(&self, proof: &Proof) -> Result<Reply, Refusal> {
         if !proof.facts.is_regular {
             return Ok(Reply::Found { file: None, status: None });
         }
-        if let Some(file) = self.table.file_of(proof.facts.inode)?
+        if let Some(file) = self.context.table().file_of(proof.facts.inode)?
             // The number may be that of a stub that was removed behind our back.
-            && self.table.file(file)?.is_some_and(|record| record.stub.is(&proof.facts.inode))
+            && self.context.table().file(file)?.is_some_and(|record| record.stub.is(&proof.facts.inode))
         {
             return Ok(Reply::Found { file: Some(file), status: self.status_of(file)? });
         }
-        let Some(stub) = self.text_of(proof).filter(|stub| stub.cluster == self.cluster.id) else {
+        let Some(stub) = self.text_of(proof).filter(|stub| stub.cluster == self.context.cluster().id) else {
             return Ok(Reply::Found { file: None, status: None });
         };
-        let record = self.table.file(stub.file)?;
+        let record = self.context.table().file(stub.file)?;
         let is_renumbered = record.is_some_and(|record| self.is_renumbered(&record, &proof.facts.inode));
         let status = if is_renumbered { self.status_of(stub.file)? } else { None };
         Ok(Reply::Found { file: Some(stub.file), status })
     }
 
     /// `None`: there is no such file.
-    pub(super) fn status_of(&self, file: FileId) -> Result<Option<FoundStatus>, Refusal> {
+    pub(crate) fn status_of(&self, file: FileId) -> Result<Option<FoundStatus>, Refusal> {
         if let Some(managed) = self.if_loaded_now(file) {
             return Ok(Some(managed.status()));
         }
-        self.table.file(file)?.map(|record| self.status_unloaded(file, &record)).transpose()
+        self.context.table().file(file)?.map(|record| self.status_unloaded(file, &record)).transpose()
     }
 
     /// Whether the inode is that of the file's stub under another device number: these may change from boot to boot, the inode's number and birth do not.
     fn is_renumbered(&self, record: &FileRecord, is: &Inode) -> bool {
         let was = record.stub;
-        was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.boot
+        was.inode == is.inode && was.born_ns == is.born_ns && was.born_ns != 0 && record.boot != self.context.boot()
     }
 
     /// Makes a file of the new stub behind `proof`.
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         proof: &Proof,
         path: &str,
@@ -194,20 +93,23 @@ impl Core {
         {
             return Ok(managed);
         }
-        placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
+        placement
+            .check(self.context.servers().len())
+            .map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })?;
         let ownership = self.applicable(proof.facts.ownership, path)?;
         let mut bytes = [0; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| Refusal::Table { what: format!("no random file id: {errno}") })?;
         let file = FileId(u64::from_ne_bytes(bytes).max(1));
-        let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
+        let stub =
+            Stub { file, cluster: self.context.cluster().id.clone(), state: self.context.state().path().to_owned() };
         let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
         let record = Ancestors::of_path(path).record(
             path.to_owned(),
             &FileRecord {
                 path: path.to_owned(),
                 stub: proof.facts.inode,
-                boot: self.boot,
+                boot: self.context.boot(),
                 region_bytes: placement.region_size.0,
                 size_bytes: 0,
                 generations_reserved: RESERVE_FIRST,
@@ -230,17 +132,17 @@ impl Core {
         let mut changes = Changes::default();
         changes.put_file(file, &record);
         changes.put_placement(file, &placement);
-        let wanted = self.table.expected_replicas(path)?;
+        let wanted = self.context.table().expected_replicas(path)?;
         changes.put_wanted(file, &wanted);
         // If the number was that of another file's stub, that one was removed behind our back: its record and data stay for `check`.
         changes.put_inode(record.stub, file);
         self.publish_inode(record.stub)?;
-        self.step("create: before the record");
-        self.table.commit(&changes)?;
-        self.step("create: before the stub's text");
+        self.context.step("create: before the record");
+        self.context.table().commit(&changes)?;
+        self.context.step("create: before the stub's text");
         write_stub(&proof.descriptor, &text)
             .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
-        self.step("create: stub written");
+        self.context.step("create: stub written");
         let inner = Inner {
             record,
             placement,
@@ -261,7 +163,7 @@ impl Core {
             writers: HashSet::new(),
             freed: false,
         };
-        let fragments = Fragments::default();
+        let fragments = FileFragments::default();
         let stays_shut = AtomicBool::new(false);
         let managed =
             Arc::new(Managed { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) });
@@ -273,17 +175,21 @@ impl Core {
     /// The file that was made of this stub when it was asked for before, by a client that lost its broker and heard nothing of it. None if there is none and
     /// the stub is new: empty, or with the text of a creation that was dropped with that broker.
     fn created_before(&self, proof: &Proof, path: &str) -> Result<Option<Arc<Managed>>, Refusal> {
-        if let Some(file) = self.table.file_of(proof.facts.inode)? {
+        if let Some(file) = self.context.table().file_of(proof.facts.inode)? {
             let is_this = |record: &FileRecord| {
                 record.state == FileState::Creating && record.stub.is(&proof.facts.inode) && record.path == path
             };
-            if self.table.file(file)?.is_some_and(|record| is_this(&record)) {
+            if self.context.table().file(file)?.is_some_and(|record| is_this(&record)) {
                 let managed = self.managed(file)?;
                 let mut inner = guard(&managed.inner);
                 // One that was written is a dead program's, whose inode's number is used again.
                 let is_new = inner.regions.is_empty() && managed.extent.size_bytes() == 0;
                 if !inner.freed && is_this(&inner.record) && is_new && self.users(&managed).is_empty() {
-                    let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
+                    let stub = Stub {
+                        file,
+                        cluster: self.context.cluster().id.clone(),
+                        state: self.context.state().path().to_owned(),
+                    };
                     let text = stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })?;
                     write_stub(&proof.descriptor, &text)
                         .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;
@@ -297,7 +203,7 @@ impl Core {
             return Ok(None);
         }
         let dropped = match self.text_of(proof) {
-            Some(stub) => stub.cluster == self.cluster.id && self.table.file(stub.file)?.is_none(),
+            Some(stub) => stub.cluster == self.context.cluster().id && self.context.table().file(stub.file)?.is_none(),
             None => false,
         };
         if dropped { Ok(None) } else { Err(Refusal::Invalid { what: format!("the new stub of {path} is not empty") }) }
@@ -331,28 +237,28 @@ impl Core {
     }
 
     /// Finds the file that the stub behind `proof` stands for, and that it is the one asked for.
-    pub(super) fn identify(&self, file: FileId, proof: &Proof) -> Result<Arc<Managed>, Refusal> {
-        if self.table.file_of(proof.facts.inode)? == Some(file) {
+    pub(crate) fn identify(&self, file: FileId, proof: &Proof) -> Result<Arc<Managed>, Refusal> {
+        if self.context.table().file_of(proof.facts.inode)? == Some(file) {
             let managed = self.managed(file)?;
             let same = guard(&managed.inner).record.stub.is(&proof.facts.inode);
             if same {
                 return Ok(managed);
             }
-        } else if let Some(record) = self.table.file(file)? {
+        } else if let Some(record) = self.context.table().file(file)? {
             let (was, is) = (record.stub, proof.facts.inode);
             if self.is_renumbered(&record, &is) {
                 let managed = self.managed(file)?;
                 let mut inner = guard(&managed.inner);
-                let moved = FileRecord { stub: is, boot: self.boot, ..inner.record.clone() };
+                let moved = FileRecord { stub: is, boot: self.context.boot(), ..inner.record.clone() };
                 let mut changes = Changes::default();
                 // With changed device numbers, another stub may have this one's former pair by now.
-                if self.table.file_of(was)? == Some(file) {
+                if self.context.table().file_of(was)? == Some(file) {
                     changes.remove_inode(was);
                 }
                 changes.put_inode(is, file);
                 self.publish_inode(is)?;
                 changes.put_file(file, &moved);
-                self.table.commit(&changes)?;
+                self.context.table().commit(&changes)?;
                 inner.record = moved;
                 drop(inner);
                 return Ok(managed);
@@ -371,7 +277,7 @@ impl Core {
     }
 
     /// Opens the file for the holder of `proof`.
-    pub(super) fn open_file(&self, connection: &Connection, file: FileId, proof: &Proof) -> Answer {
+    pub(crate) fn open_file(&self, connection: &Connection, file: FileId, proof: &Proof) -> Answer {
         proof.permits_io()?;
         let managed = self.identify(file, proof)?;
         let mut inner = guard(&managed.inner);
@@ -397,7 +303,7 @@ impl Core {
         self.opened(connection, &managed, &mut inner, proof.granted())
     }
 
-    pub(super) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {
+    pub(crate) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {
         let holder = match (&inner.record.state, inner.holder) {
             (FileState::Importing { .. }, holder) if holder != Some(connection) => "`stripewise apply`",
             (FileState::Releasing { .. }, holder) if holder != Some(connection) => "`stripewise release`",
@@ -407,7 +313,7 @@ impl Core {
     }
 
     /// Takes over what happened to the stub behind our back: its name, and mode and owner, which the objects follow.
-    pub(super) fn follow_stub(&self, managed: &Managed, inner: &mut Inner, proof: &Proof) -> Result<(), Refusal> {
+    pub(crate) fn follow_stub(&self, managed: &Managed, inner: &mut Inner, proof: &Proof) -> Result<(), Refusal> {
         if inner.ownership() != proof.facts.ownership {
             self.follow_ownership(managed, inner, proof.facts.ownership)?;
         }
@@ -424,7 +330,7 @@ impl Core {
         if record != inner.record {
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             if inner.record.state != record.state {
                 managed.control.set_life(Life::Live);
             }
@@ -434,7 +340,7 @@ impl Core {
     }
 
     /// The objects take over mode and owner; the record after them, so that a crash in between is noticed at the next open.
-    pub(super) fn follow_ownership(
+    pub(crate) fn follow_ownership(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -444,7 +350,7 @@ impl Core {
         for (region, placed) in &inner.regions {
             for stripe in placed.layout.stripes() {
                 let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
-                self.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
+                self.context.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
             }
         }
         self.own_logs(managed.file, inner, Ownership { mode, uid, gid })?;
@@ -452,13 +358,13 @@ impl Core {
         let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
         let mut changes = Changes::default();
         changes.put_file(managed.file, &record);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.record = record;
         Ok(())
     }
 
     /// The stub has its name: the file lives.
-    pub(super) fn linked(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn linked(&self, managed: &Managed) -> Result<(), Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(unknown(managed.file));
@@ -478,26 +384,26 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn set_state(&self, managed: &Managed, inner: &mut Inner, state: FileState) -> Result<(), Refusal> {
+    pub(crate) fn set_state(&self, managed: &Managed, inner: &mut Inner, state: FileState) -> Result<(), Refusal> {
         if inner.record.state == state {
             return Ok(());
         }
         let record = FileRecord { state, ..inner.record.clone() };
         let mut changes = Changes::default();
         changes.put_file(managed.file, &record);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.record = record;
         Ok(())
     }
 
     /// The durable part of an fsync: size, and the names of new objects. The mapping is durable since it was published.
-    pub(super) fn sync(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn sync(&self, managed: &Managed) -> Result<(), Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(unknown(managed.file));
         }
         while let Some(server) = inner.unsynced.first().copied() {
-            self.server(server)?.sync_names(managed.file)?;
+            self.context.server(server)?.sync_names(managed.file)?;
             inner.unsynced.remove(&server);
         }
         if inner.generation > inner.record.generations_synced {
@@ -506,13 +412,13 @@ impl Core {
             let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
         }
         self.save_size(managed, &mut inner)
     }
 
-    pub(super) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
             self.note_cut(managed, inner, cut_to_bytes)?;
         }
@@ -522,7 +428,7 @@ impl Core {
             let record = FileRecord { size_bytes, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
         }
         managed.control.set_durable_size_bytes(size_bytes);
@@ -530,7 +436,7 @@ impl Core {
     }
 
     /// After an open ended: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
-    pub(super) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+    pub(crate) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Ok(true);
@@ -579,7 +485,7 @@ impl Core {
     }
 
     /// At a stop: as much as possible becomes durable.
-    pub(super) fn settle_all(&self) {
+    pub(crate) fn settle_all(&self) {
         let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
         for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
             let flushed = self.flush_at_once(&managed);
@@ -588,30 +494,30 @@ impl Core {
                 if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
             });
             if let Err(refusal) = flushed.and(done) {
-                self.state.note(&format!("stopping, file {}: {refusal}", managed.file));
+                self.context.note(&format!("stopping, file {}: {refusal}", managed.file));
             }
         }
     }
 
     /// Frees the file: objects, records, shared memory. Gives up when a user appears after all. Repeated at the next start if it is not finished.
-    pub(super) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if !matches!(inner.record.state, FileState::Unlinked) {
-            self.step("free: before the mark");
+            self.context.step("free: before the mark");
             self.set_state(managed, inner, FileState::Unlinked)?;
         }
         managed.control.set_life(Life::Gone);
         if !self.users(managed).is_empty() {
             managed.control.set_life(Life::Live);
-            self.recheck(managed.file);
+            self.rechecks.recheck(managed.file);
             return Ok(());
         }
-        self.end_moves(managed, inner, "the file was removed");
-        self.step("free: before the objects");
+        self.quiescing.end_moves(managed, inner, "the file was removed");
+        self.context.step("free: before the objects");
         if let Err(refusal) = self.free_objects(managed.file, inner) {
-            self.recheck(managed.file);
+            self.rechecks.recheck(managed.file);
             return Err(refusal);
         }
-        self.step("free: before the records");
+        self.context.step("free: before the records");
         let mut changes = Changes::default();
         for region in inner.regions.keys() {
             changes.remove_region(managed.file, *region);
@@ -624,18 +530,14 @@ impl Core {
         }
         inner.logs.keys().for_each(|disk| changes.remove_log(managed.file, *disk));
         changes.remove_file(managed.file);
-        if self.table.file_of(inner.record.stub)? == Some(managed.file) {
+        if self.context.table().file_of(inner.record.stub)? == Some(managed.file) {
             changes.remove_inode(inner.record.stub);
             // The number may be another file's soon.
             self.withdraw_inode(inner.record.stub);
         }
         self.decide_names_of(managed.file, &mut changes);
-        self.table.commit(&changes)?;
-        let mut room = guard(&self.room);
-        for layout in inner.layouts() {
-            room.give_back(layout, inner.record.region_bytes);
-        }
-        drop(room);
+        self.context.table().commit(&changes)?;
+        self.capacity.give_back(inner.layouts(), inner.record.region_bytes);
         inner.freed = true;
         inner.stub = None;
         self.forget_logs(managed.file, &managed.fragments);
@@ -649,19 +551,19 @@ impl Core {
         let servers: BTreeSet<ServerId> = regions.chain(inner.logs.values().map(|log| log.on)).collect();
         let mut first_fault = None;
         for server in servers.iter().copied() {
-            if let Err(refusal) = self.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
+            if let Err(refusal) = self.context.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
                 first_fault.get_or_insert(refusal);
             }
         }
         // Others may have been told where its regions went.
-        for server in (0..).map(ServerId).zip(&self.servers).filter(|(number, _)| !servers.contains(number)) {
+        for server in (0..).map(ServerId).zip(self.context.servers()).filter(|(number, _)| !servers.contains(number)) {
             let _ = server.1.remove_file(file);
         }
         first_fault.map_or(Ok(()), Err)
     }
 
     /// Looks at a file whose last user may have died; true when it need not be looked at again.
-    pub(super) fn recheck_again(&self, file: FileId) -> bool {
+    pub(crate) fn recheck_again(&self, file: FileId) -> bool {
         self.settle_orphans();
         if self.flux_of(file) == Flux::Changing {
             return false;
@@ -670,13 +572,13 @@ impl Core {
             Ok(managed) => managed,
             Err(refusal) => return matches!(refusal, Refusal::UnknownFile { .. }),
         };
-        if self.open_when_truncated(&managed).is_err() {
+        if self.quiescing.open_when_truncated(&managed).is_err() {
             return false;
         }
         match self.after_close(&managed) {
             Ok(done) => done && (guard(&managed.inner).freed || !self.is_unlinked(&managed)),
             Err(refusal) => {
-                self.state.note(&format!("file {file} cannot be freed yet: {refusal}"));
+                self.context.note(&format!("file {file} cannot be freed yet: {refusal}"));
                 false
             }
         }
@@ -687,12 +589,12 @@ impl Core {
     }
 
     /// Whether the stub stands at the path that the record hints at. Where that cannot be seen, nothing is known, and nothing may be freed.
-    pub(super) fn stands_at_its_path(&self, record: &FileRecord) -> Result<bool, Refusal> {
+    pub(crate) fn stands_at_its_path(&self, record: &FileRecord) -> Result<bool, Refusal> {
         Ok(self.at_its_path(record)?.is_some_and(|facts| record.stub.is(&facts.inode)))
     }
 
     /// What stands at the file's path.
-    pub(super) fn at_its_path(&self, record: &FileRecord) -> Result<Option<Facts>, Refusal> {
+    pub(crate) fn at_its_path(&self, record: &FileRecord) -> Result<Option<Facts>, Refusal> {
         match Facts::at_path(Path::new(&record.path)) {
             Ok(facts) => Ok(facts),
             // A link in the place of one of its directories: the stub is not where it was.
@@ -702,7 +604,7 @@ impl Core {
     }
 }
 
-pub(super) fn write_stub(descriptor: &OwnedFd, text: &[u8]) -> rustix::io::Result<()> {
+pub(crate) fn write_stub(descriptor: &OwnedFd, text: &[u8]) -> rustix::io::Result<()> {
     let mut done = 0;
     while done < text.len() {
         done += rustix::io::retry_on_intr(|| rustix::io::pwrite(descriptor, &text[done..], done as u64))?;
@@ -710,7 +612,7 @@ pub(super) fn write_stub(descriptor: &OwnedFd, text: &[u8]) -> rustix::io::Resul
     Ok(())
 }
 
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec.max(0) as u64 * 1_000_000_000 + now.tv_nsec.max(0) as u64
 }

@@ -1,8 +1,8 @@
 //! Publishing the inodes of stubs (`shared::inodes`).
 
-use super::proof::Facts;
-use super::{Core, guard};
+use crate::proof::Facts;
 use crate::rmt::{FileRecord, Inode};
+use crate::{Core, guard};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashMap;
 use std::path::Path;
@@ -39,18 +39,18 @@ fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> 
 
 impl Core {
     /// At the start: a new table with the inodes of all files.
-    pub(super) fn publish_inodes(&self, files: &HashMap<FileId, FileRecord>) -> Result<(), super::BrokerError> {
-        let fault = |source| super::BrokerError::Os { action: "publishing the inodes of stubs in run/inodes", source };
+    pub(crate) fn publish_inodes(&self, files: &HashMap<FileId, FileRecord>) -> Result<(), crate::BrokerError> {
+        let fault = |source| crate::BrokerError::Os { action: "publishing the inodes of stubs in run/inodes", source };
         let devices = self.devices_of_this_boot(files);
         let fill = |inodes: &Inodes| {
             for record in files.values() {
-                let moved = devices.get(&record.stub.device).filter(|_| record.boot != self.boot);
+                let moved = devices.get(&record.stub.device).filter(|_| record.boot != self.context.boot());
                 for device in moved.into_iter().chain([&record.stub.device]) {
                     let _ = inodes.insert((*device, record.stub.inode));
                 }
             }
         };
-        let inodes = replace(&self.state, 2 * files.len(), fill).map_err(fault)?;
+        let inodes = replace(&self.context.state(), 2 * files.len(), fill).map_err(fault)?;
         *guard(&self.inodes) = Some(inodes);
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Core {
     /// Numbers of devices may change from boot to boot: what those of records of an earlier boot are now, as far as a stub at its path tells.
     fn devices_of_this_boot(&self, files: &HashMap<FileId, FileRecord>) -> HashMap<u64, u64> {
         let mut devices = HashMap::new();
-        for record in files.values().filter(|record| record.boot != self.boot) {
+        for record in files.values().filter(|record| record.boot != self.context.boot()) {
             if devices.contains_key(&record.stub.device) {
                 continue;
             }
@@ -72,17 +72,15 @@ impl Core {
     }
 
     /// Before a stub of this inode can be opened.
-    pub(super) fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
+    pub(crate) fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
         let mut inodes = guard(&self.inodes);
         match &*inodes {
             Some(table) if table.insert(identity(inode)) => return Ok(()),
             Some(table) => {
-                let larger =
-                    replace(&self.state, 2 * table.count(), |larger| larger.insert_all_of(table)).map_err(|errno| {
-                        match StateError::is_full(errno) {
-                            true => state_full("the inodes of stubs"),
-                            false => Refusal::Table { what: format!("the inodes of stubs in run/{INODES}: {errno}") },
-                        }
+                let larger = replace(&self.context.state(), 2 * table.count(), |larger| larger.insert_all_of(table))
+                    .map_err(|errno| match StateError::is_full(errno) {
+                        true => state_full("the inodes of stubs"),
+                        false => Refusal::Table { what: format!("the inodes of stubs in run/{INODES}: {errno}") },
                     })?;
                 let _ = larger.insert(identity(inode));
                 *inodes = Some(larger);
@@ -94,7 +92,7 @@ impl Core {
     }
 
     /// The inode is no stub's any more.
-    pub(super) fn withdraw_inode(&self, inode: Inode) {
+    pub(crate) fn withdraw_inode(&self, inode: Inode) {
         if let Some(table) = &*guard(&self.inodes) {
             table.remove(identity(inode));
         }

@@ -38,7 +38,9 @@
 mod admin;
 mod ancestors;
 mod aside;
+mod capacity;
 mod check;
+mod context;
 mod describing;
 pub mod description;
 mod drained;
@@ -46,6 +48,7 @@ mod files;
 mod fragments;
 mod inodes;
 mod loading;
+mod managed;
 mod moves;
 mod name_changes;
 mod names;
@@ -53,12 +56,13 @@ mod observing;
 mod permission;
 mod placing;
 mod proof;
+mod quiescing;
 mod rebuilding;
+mod rechecks;
 mod recovery;
 mod replicas;
 mod requests;
 pub mod rmt;
-mod room;
 mod search;
 mod service;
 mod standing;
@@ -67,25 +71,28 @@ mod table;
 mod truncation;
 
 use crate::description::Sequence;
-use crate::rmt::{ClusterRecord, MappingStore, RmtError, TABLE_VERSION, Table};
+use crate::rmt::{MappingStore, RmtError, TABLE_VERSION};
+use capacity::Capacity;
+use context::Context;
+use drained::Drained;
+use fragments::LogCapacity;
 use loading::Entry;
 use moves::{Movers, Moves, Throttle};
 use names::Names;
-use room::Room;
-use rustix::fd::OwnedFd;
-use rustix::fs::OFlags;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use quiescing::Quiescing;
+use rechecks::Rechecks;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
-use stripewise_layout::{Cluster, FileId, Server, ServerId};
+use stripewise_layout::{Cluster, FileId};
 use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
-use stripewise_store::server::stations::{Stations, StationsError};
-use stripewise_store::server::watched::{Patience, WatchedServer};
-use stripewise_store::server::{self, ObjectStore};
+use stripewise_store::server::ObjectStore;
+use stripewise_store::server::stations::StationsError;
+use stripewise_store::server::watched::Patience;
 use stripewise_store::shared::inodes::Inodes;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 
 #[derive(Debug, thiserror::Error)]
@@ -259,9 +266,9 @@ impl Broker {
         let listener = state.listen()?;
         let core = Arc::new(Core::new(cluster, state, lock, options)?);
         let cleaned = core.recover()?;
-        core.state.note("broker started");
+        core.context.state().note("broker started");
         for line in &cleaned {
-            core.state.note(line);
+            core.context.state().note(line);
         }
         let movers = Some(Movers::start(&core)?);
         let keeper = Some(fragments::Keeper::start(&core)?);
@@ -310,8 +317,8 @@ impl BrokerHandle {
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
-            table::keep_good_copy(&self.core.table, &self.core.state);
-            self.core.state.note("broker stopped");
+            table::keep_good_copy(&self.core.context.table(), &self.core.context.state());
+            self.core.context.state().note("broker stopped");
         }
     }
 }
@@ -355,19 +362,15 @@ impl Drop for Standby {
     }
 }
 
-/// What all requests share.
+/// What all requests share: the parts.
 pub(crate) struct Core {
-    pub(crate) cluster: Cluster,
-    pub(crate) state: StateDirectory,
-    pub(crate) boot: [u8; 16],
-    pub(crate) table: Table,
-    pub(crate) servers: Vec<Box<dyn ObjectStore>>,
-    pub(crate) processes: &'static Processes,
-    pub(crate) stations: Option<OwnedFd>,
-    pub(crate) room: Mutex<Room>,
-    log_room: Mutex<fragments::LogRoom>,
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    capacity: Arc<Capacity>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    log_capacity: LogCapacity,
     keeping: fragments::Keeping,
-    drained: RwLock<BTreeSet<ServerId>>,
     moves: Moves,
     observing: Mutex<observing::Observing>,
     pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
@@ -375,18 +378,10 @@ pub(crate) struct Core {
     /// None until recovery makes it.
     inodes: Mutex<Option<Inodes>>,
     name_changes: Mutex<name_changes::NameChanges>,
-    /// Files to look at again, since nothing may announce that their last user died.
-    pub(crate) to_recheck: Mutex<HashSet<FileId>>,
-    pub(crate) recheck: Condvar,
     /// Copies of stubs that were opened in vain, for `check`.
     pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
     /// The last line told to servers.
     described: Mutex<Sequence>,
-    /// By server.
-    read_costs: Vec<ReadCost>,
-    steps: Option<StepHook>,
-    /// Calls of servers that may yet change what programs use hold it as well.
-    _lock: Arc<BrokerLock>,
 }
 
 impl Core {
@@ -396,128 +391,41 @@ impl Core {
         lock: BrokerLock,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
-        let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
-        let processes = processes_of(&state)?;
-        processes.forget_reads_of_the_dead();
-        let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
-        let stations =
-            if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
-        let lock = Arc::new(lock);
-        let servers = watched_servers(cluster, &lock, &options);
-        let table = table::open(&state, &servers, processes, |table| match &options.wrap_table {
-            Some(wrap) => wrap(table),
-            None => table,
-        })?;
-        table.belong_to(&ClusterRecord {
-            id: cluster.id.clone(),
-            servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
-        })?;
-        let devices = match &stations {
-            Some(file) => Some(Arc::new(Stations::open(file, cluster.servers.len())?)),
-            None => None,
-        };
-        let throttle =
-            Throttle::new(cluster, devices).map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
+        let idle = replicas::Idle::new(options.idle_after);
+        let context = Arc::new(Context::open(cluster, state, lock, options)?);
+        let throttle = Throttle::new(cluster, context.devices()?)
+            .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
+        let rechecks = Arc::new(Rechecks::default());
         Ok(Self {
-            moves: Moves::new(throttle, replicas::Idle::new(options.idle_after)),
-            room: Mutex::new(Room::new(cluster)),
-            log_room: Mutex::new(fragments::LogRoom::new(cluster)),
+            moves: Moves::new(throttle, idle),
+            capacity: Arc::new(Capacity::new(cluster)),
+            log_capacity: LogCapacity::new(cluster),
             keeping: fragments::Keeping::default(),
-            drained: RwLock::new(drained::numbers(cluster, &state.drained()?)),
-            names: RwLock::new(Names::load(&table)?),
+            drained: Arc::new(Drained::load(&context)?),
+            quiescing: Arc::new(Quiescing::new(&context, &rechecks)),
+            names: RwLock::new(Names::load(context.table())?),
             inodes: Mutex::default(),
-            cluster: cluster.clone(),
-            state,
-            boot: host.boot,
-            table,
-            servers,
-            processes,
-            stations,
             observing: Mutex::default(),
             files: Mutex::default(),
             name_changes: Mutex::default(),
-            to_recheck: Mutex::default(),
-            recheck: Condvar::new(),
             copies: Mutex::default(),
             described: Mutex::default(),
-            read_costs: (0..)
-                .zip(&cluster.servers)
-                .map(|(number, server): (usize, _)| {
-                    let measured = options.read_costs.get(number).copied().flatten();
-                    measured.unwrap_or_else(|| ReadCost::usual(server.class))
-                })
-                .collect(),
-            steps: options.steps,
-            _lock: lock,
+            rechecks,
+            context,
         })
     }
-
-    /// Marks a boundary that a crash may fall on.
-    pub(crate) fn step(&self, name: &'static str) {
-        if let Some(hook) = &self.steps {
-            hook(name);
-        }
-    }
-
-    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ObjectStore, Refusal> {
-        self.servers.get(usize::from(server.0)).map(AsRef::as_ref).ok_or_else(|| Refusal::Invalid {
-            what: format!("server {server} is not in cluster.toml, which names {}; restore it", self.servers.len()),
-        })
-    }
-
-    /// Whether a cut of the file, of which somebody was told that it failed, may yet happen.
-    pub(crate) fn is_changing(&self, file: FileId) -> bool {
-        self.servers.iter().any(|server| server.is_changing(file))
-    }
-
-    pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
-        self.processes.is_alive(slot, incarnation)
-    }
-
-    pub(crate) fn recheck(&self, file: FileId) {
-        guard(&self.to_recheck).insert(file);
-        self.recheck.notify_all();
-    }
-}
-
-/// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.
-fn watched_servers(cluster: &Cluster, lock: &Arc<BrokerLock>, options: &BrokerOptions) -> Vec<Box<dyn ObjectStore>> {
-    let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
-        let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
-        let wrap = options.wrap_server.clone();
-        let open = move || {
-            let opened = server::open(&id, ServerId(number), &name, &url, None)?;
-            Ok(match &wrap {
-                Some(wrap) => wrap(opened),
-                None => opened,
-            })
-        };
-        Box::new(WatchedServer::new(&server.name, options.patience, Arc::clone(lock) as _, Box::new(open)))
-    };
-    (0..).zip(&cluster.servers).map(watched).collect()
-}
-
-/// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
-/// this process holds on it.
-fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerError> {
-    static KEPT: Mutex<Vec<((u64, u64), &'static Processes)>> = Mutex::new(Vec::new());
-    let fault = |action| move |source| BrokerError::Os { action, source };
-    let mut kept = guard(&KEPT);
-    let name = "processes";
-    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-        && let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == (found.st_dev, found.st_ino))
-    {
-        return Ok(processes);
-    }
-    let file = state.open_shared(name, OFlags::RDWR | OFlags::CREATE).map_err(fault("opening run/processes"))?;
-    let found = rustix::fs::fstat(&file).map_err(fault("looking at run/processes"))?;
-    let processes: &'static Processes =
-        Box::leak(Box::new(Processes::build(file).map_err(fault("mapping run/processes"))?));
-    kept.push(((found.st_dev, found.st_ino), processes));
-    Ok(processes)
 }
 
 /// Locks; a thread that panicked with the lock left nothing half done that matters (durable first, memory after).
 pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`guard`], if nobody else has it.
+pub(crate) fn try_guard<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guarded) => Some(guarded),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }

@@ -4,10 +4,9 @@
 //! its size is the truth. Otherwise nobody can be using it: it is built anew from the table, and objects are cut to the durable
 //! size. What a predecessor committed but did not publish is published now.
 
-use super::files::{Inner, Managed, Memory, memory_fault, unknown};
-use super::fragments::Fragments;
-use super::{Core, guard};
+use crate::managed::{FileFragments, Inner, Managed, Memory, memory_fault, unknown};
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::{Core, guard};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
@@ -32,7 +31,7 @@ pub(crate) struct Entry {
 
 impl Core {
     /// The file, loaded.
-    pub(super) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
+    pub(crate) fn managed(&self, file: FileId) -> Result<Arc<Managed>, Refusal> {
         let entry = Arc::clone(guard(&self.files).entry(file).or_default());
         let mut loaded = guard(&entry.loaded);
         if let Some(managed) = &*loaded {
@@ -49,14 +48,14 @@ impl Core {
     }
 
     /// The file if it is loaded.
-    pub(super) fn if_loaded(&self, file: FileId) -> Option<Arc<Managed>> {
+    pub(crate) fn if_loaded(&self, file: FileId) -> Option<Arc<Managed>> {
         let entry = guard(&self.files).get(&file).cloned()?;
         let loaded = guard(&entry.loaded);
         loaded.clone()
     }
 
     /// The file if it is loaded and nobody is at loading it, which may take as long as a server does.
-    pub(super) fn if_loaded_now(&self, file: FileId) -> Option<Arc<Managed>> {
+    pub(crate) fn if_loaded_now(&self, file: FileId) -> Option<Arc<Managed>> {
         let entry = guard(&self.files).get(&file).cloned()?;
         match entry.loaded.try_lock() {
             Ok(loaded) => loaded.clone(),
@@ -66,7 +65,7 @@ impl Core {
     }
 
     /// A file that was just made is loaded.
-    pub(super) fn remember(&self, managed: &Arc<Managed>) {
+    pub(crate) fn remember(&self, managed: &Arc<Managed>) {
         let entry = Entry { loaded: Mutex::new(Some(Arc::clone(managed))) };
         guard(&self.files).insert(managed.file, Arc::new(entry));
         self.unload_some();
@@ -108,12 +107,12 @@ impl Core {
     }
 
     fn load(&self, file: FileId) -> Result<Managed, Refusal> {
-        let record = self.table.file(file)?.ok_or_else(|| unknown(file))?;
-        let placement = self.table.placement(file)?.ok_or_else(|| unknown(file))?;
-        let regions: BTreeMap<_, _> = self.table.regions(file)?.into_iter().collect();
-        let discards = self.table.discards(Some(file))?;
+        let record = self.context.table().file(file)?.ok_or_else(|| unknown(file))?;
+        let placement = self.context.table().placement(file)?.ok_or_else(|| unknown(file))?;
+        let regions: BTreeMap<_, _> = self.context.table().regions(file)?.into_iter().collect();
+        let discards = self.context.table().discards(Some(file))?;
         let mut replicas: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-        for (_, region, number, replica) in self.table.replicas(Some(file))? {
+        for (_, region, number, replica) in self.context.table().replicas(Some(file))? {
             replicas.entry(region).or_default().insert(number, replica);
         }
         let mut record = record;
@@ -122,7 +121,7 @@ impl Core {
         if record.size_bytes != durable_size_bytes {
             let mut changes = Changes::default();
             changes.put_file(file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
         }
         let is_new = adopted.is_none();
         let (control, extent, slots) = match adopted {
@@ -142,8 +141,8 @@ impl Core {
             discards: discards.into_iter().map(|(_, region, number, layout)| ((region, number), layout)).collect(),
             forgotten: Vec::new(),
             replicas,
-            wanted: self.table.wanted(file)?,
-            logs: self.table.logs(Some(file))?.into_iter().map(|(_, disk, record)| (disk, record)).collect(),
+            wanted: self.context.table().wanted(file)?,
+            logs: self.context.table().logs(Some(file))?.into_iter().map(|(_, disk, record)| (disk, record)).collect(),
             lacking: BTreeMap::new(),
             move_slots: 0,
             stub: None,
@@ -152,7 +151,7 @@ impl Core {
             writers: HashSet::new(),
             freed: false,
         };
-        let fragments = Fragments::default();
+        let fragments = FileFragments::default();
         let stays_shut = AtomicBool::new(false);
         let managed = Managed { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) };
         {
@@ -182,22 +181,17 @@ impl Core {
                 && cut.is_ok()
                 && let Err(refusal) = self.sync_truncated(&managed, &inner)
             {
-                self.state.note(&format!("{}: what was cut is not synced yet: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: what was cut is not synced yet: {refusal}", inner.record.path));
             }
             if let Err(refusal) = cut {
                 if !inner.record.has_leftovers {
                     return Err(refusal);
                 }
-                self.state.note(&format!("{}: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: {refusal}", inner.record.path));
             }
             managed.control.set_leftovers(inner.record.has_leftovers);
             managed.control.set_durable_size_bytes(inner.record.size_bytes);
-            if self.is_changing(file) {
-                managed.stays_shut.store(true, Ordering::SeqCst);
-                self.recheck(file);
-            } else if managed.control.gate_is_shut() {
-                managed.control.open_gate();
-            }
+            self.quiescing.open_or_keep_shut(&managed);
             managed.control.set_life(match inner.record.state {
                 FileState::Creating | FileState::Importing { .. } => Life::Making,
                 FileState::Live | FileState::Releasing { .. } | FileState::Unlinked => Life::Live,
@@ -219,12 +213,12 @@ impl Core {
         for (region, placed) in inner.regions.iter().filter(|(_, placed)| unsynced(placed)) {
             let object = ObjectName { file, region: *region, generation: placed.generation };
             for stripe in placed.layout.stripes() {
-                let Ok(server) = self.server(stripe.server) else { continue };
+                let Ok(server) = self.context.server(stripe.server) else { continue };
                 // One that cannot be looked at or made now is an error to those who read it.
                 if matches!(server.size(object), Err(ServerError::Missing { .. }))
                     && let Err(error) = server.create(object, inner.ownership())
                 {
-                    self.state.note(&format!("{}: {error}", inner.record.path));
+                    self.context.note(&format!("{}: {error}", inner.record.path));
                 }
             }
         }
@@ -251,18 +245,18 @@ impl Core {
             // A shorter file is one whose making was cut off.
             Err(ControlError::Os(Errno::INVAL)) => return Ok(None),
             Err(ControlError::NotAControlBlock) => {
-                return match ControlBlock::boot_id_of_any(&memory.control)? == self.boot {
+                return match ControlBlock::boot_id_of_any(&memory.control)? == self.context.boot() {
                     true => self.rebuild(&memory, record, file, "damaged shared memory (its head)"),
                     false => Ok(None),
                 };
             }
-            Err(ControlError::OtherVersion { boot, .. }) if boot != self.boot => return Ok(None),
+            Err(ControlError::OtherVersion { boot, .. }) if boot != self.context.boot() => return Ok(None),
             Err(ControlError::OtherVersion { .. }) => {
                 return self.rebuild(&memory, record, file, "another version of stripewise");
             }
             result => result?,
         };
-        if control.boot_id() != self.boot {
+        if control.boot_id() != self.context.boot() {
             return Ok(None);
         }
         let size_bytes = self.size_of(&memory, record, file)?;
@@ -278,7 +272,8 @@ impl Core {
         }
         let cleared = control.clear_from(&memory.control, count).map_err(&fault)?;
         if cleared > 0 {
-            self.state.note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));
+            self.context
+                .note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));
         }
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
@@ -294,14 +289,14 @@ impl Core {
     ) -> Result<Option<T>, Refusal> {
         let fault = memory_fault(file);
         let mut users = Slots::users_of_any_version(&memory.slots).map_err(&fault)?.into_iter();
-        if let Some((slot, _)) = users.find(|(slot, incarnation)| self.is_alive(*slot, *incarnation)) {
-            let process = self.processes.process_id(slot);
+        if let Some((slot, _)) = users.find(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation)) {
+            let process = self.context.processes().process_id(slot);
             return Err(Refusal::Busy { file, holder: format!("process {process} with {what}; end it first") });
         }
         if record.truncating_to_bytes.is_none() {
             record.size_bytes = self.size_of(memory, record, file)?;
         }
-        self.state.note(&format!("{}: its shared memory is made anew: {what}", record.path));
+        self.context.note(&format!("{}: its shared memory is made anew: {what}", record.path));
         Ok(None)
     }
 
@@ -311,7 +306,7 @@ impl Core {
         match Extent::size_of_any_version(&memory.extent) {
             Ok(size_bytes) if size_bytes <= most => Ok(size_bytes),
             Ok(_) | Err(Errno::INVAL) => {
-                let run = self.state.path().join("run").join(format!("{file}.*"));
+                let run = self.context.state().path().join("run").join(format!("{file}.*"));
                 let what = format!(
                     "the shared memory of {} is damaged, so its size is not known, and it is not opened. Copy its bytes from the servers with setup/recover.py (docs/recovery.md); then end the processes that use it and move {} elsewhere, which gives it the size of its last fsync or close",
                     record.path,
@@ -324,20 +319,21 @@ impl Core {
     }
 
     /// New shared memory; what an earlier boot left is unlinked, never written.
-    pub(super) fn build(
+    pub(crate) fn build(
         &self,
         file: FileId,
         record: &FileRecord,
         regions: u32,
     ) -> Result<(ControlBlock, Extent, Slots), Refusal> {
         let fault = memory_fault(file);
-        let make = |kind: &str| self.state.create_shared(&format!("{file}.{kind}"));
+        let make = |kind: &str| self.context.state().create_shared(&format!("{file}.{kind}"));
         let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
         let build = || {
             let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
             let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
             // Last: with it the memory counts as complete.
-            let control = ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.boot, record.region_bytes)?;
+            let control =
+                ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.context.boot(), record.region_bytes)?;
             Ok((control, extent, slots))
         };
         build().inspect_err(|_| self.remove_memory(file))
@@ -345,19 +341,19 @@ impl Core {
 
     /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
     fn open_memory(&self, file: FileId, control: OFlags, extent: OFlags) -> rustix::io::Result<Memory> {
-        let open = |kind: &str, access: OFlags| self.state.open_shared(&format!("{file}.{kind}"), access);
+        let open = |kind: &str, access: OFlags| self.context.state().open_shared(&format!("{file}.{kind}"), access);
         Ok(Memory { control: open("ctl", control)?, extent: open("ext", extent)?, slots: open("slots", OFlags::RDWR)? })
     }
 
     /// As a client gets them: layouts are nobody's to write but the broker's, or one user could lead another's writes astray.
-    pub(super) fn memory_for_client(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
+    pub(crate) fn memory_for_client(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
         self.open_memory(file, OFlags::RDONLY, if writable { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
-    pub(super) fn remove_memory(&self, file: FileId) {
+    pub(crate) fn remove_memory(&self, file: FileId) {
         for kind in ["ctl", "ext", "slots"] {
             // What stays is removed at the next start.
-            let _ = rustix::fs::unlinkat(self.state.run(), format!("{file}.{kind}"), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Orders become one move for each region. Those that take a region off SSD come first, since they make room, then those that leave the SSD
 //! share as it is, then the rest; each kind in the order in which it was ordered. A later order for a region replaces an earlier one that has
-//! not begun. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it (`super::replicas`); they are told of
+//! not begun. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it (`crate::replicas`); they are told of
 //! elsewhere and counted in no total but that of bytes copied. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
 //!
 //! | module | what |
@@ -21,11 +21,11 @@ mod placements;
 mod rescue;
 mod throttle;
 
-pub(super) use discards::Discard;
-pub(super) use moving::{ActiveMove, is_stopped};
+pub(crate) use discards::Discard;
 
-use super::files::{Inner, Managed};
-use super::{BrokerError, Core, guard};
+use crate::managed::ActiveMove;
+use crate::managed::{Inner, Managed};
+use crate::{BrokerError, Core, guard};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -38,7 +38,7 @@ use stripewise_store::protocol::{
     MAX_PACKET_BYTES, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, Refusal, WhichMoves,
 };
 use stripewise_store::shared::control::MAX_REGIONS;
-pub(super) use throttle::Throttle;
+pub(crate) use throttle::Throttle;
 
 /// Moves that run at the same time: while one seals and syncs, another copies.
 const MOVERS: usize = 3;
@@ -80,19 +80,19 @@ struct Entry {
 }
 
 /// What a mover takes from the queue.
-pub(super) struct Task {
-    pub(super) number: MoveNumber,
-    pub(super) file: FileId,
-    pub(super) region: RegionIndex,
+pub(crate) struct Task {
+    pub(crate) number: MoveNumber,
+    pub(crate) file: FileId,
+    pub(crate) region: RegionIndex,
     /// `None`: it stays, and its replicas are made.
-    pub(super) to: Option<Arc<Layout>>,
-    pub(super) copied_bytes: Arc<AtomicU64>,
+    pub(crate) to: Option<Arc<Layout>>,
+    pub(crate) copied_bytes: Arc<AtomicU64>,
     /// A writer waits for it: as fast as it can be, whatever the file is about to become, and away from where the region is wanted.
-    pub(super) is_urgent: bool,
+    pub(crate) is_urgent: bool,
 }
 
 /// What became of a task.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Committed, or nothing was to be done; the old place may still wait for its readers.
     Moved {
         bytes: u64,
@@ -124,22 +124,22 @@ struct Queue {
 type Key = (FileId, RegionIndex, bool);
 
 /// All moves of a broker.
-pub(super) struct Moves {
+pub(crate) struct Moves {
     queue: Mutex<Queue>,
     changed: Condvar,
-    pub(super) throttle: Throttle,
-    pub(super) freeing: discards::Freeing,
-    pub(super) idle: super::replicas::Idle,
+    pub(crate) throttle: Throttle,
+    pub(crate) freeing: discards::Freeing,
+    pub(crate) idle: crate::replicas::Idle,
 }
 
 /// The threads, until stopped.
-pub(super) struct Movers {
+pub(crate) struct Movers {
     core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Movers {
-    pub(super) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
         let mut movers = Self { core: Arc::clone(core), threads: Vec::with_capacity(MOVERS) };
         for _ in 0..MOVERS {
             let moving = Arc::clone(core);
@@ -164,7 +164,7 @@ impl Drop for Movers {
 }
 
 impl Moves {
-    pub(super) fn new(throttle: Throttle, idle: super::replicas::Idle) -> Self {
+    pub(crate) fn new(throttle: Throttle, idle: crate::replicas::Idle) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let since_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let totals = MoveTotals { since_ns, ..MoveTotals::default() };
@@ -187,19 +187,19 @@ impl Moves {
         self.changed.notify_all();
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.queue().stopping
     }
 
     /// Whether moves other than the one that asks may free room yet.
-    pub(super) fn others_may_make_room(&self) -> bool {
+    pub(crate) fn others_may_make_room(&self) -> bool {
         let queue = self.queue();
         let is_outgoing =
             |number| queue.entries.get(number).is_some_and(|entry: &Entry| entry.class == Class::Outgoing);
         queue.active > 1 || !self.freeing.is_empty() || queue.queued.values().any(is_outgoing)
     }
 
-    pub(super) fn control(&self, control: MoveControl) {
+    pub(crate) fn control(&self, control: MoveControl) {
         let mut queue = self.queue();
         match control {
             MoveControl::Pause { why } => {
@@ -222,7 +222,7 @@ impl Moves {
     }
 
     /// The move has come to this state, which is not its last.
-    pub(super) fn note(&self, number: MoveNumber, state: MoveState) {
+    pub(crate) fn note(&self, number: MoveNumber, state: MoveState) {
         if let Some(entry) = self.queue().entries.get_mut(&number) {
             entry.state = state;
         }
@@ -258,18 +258,18 @@ impl Moves {
     }
 
     /// Syncs of the file's regions that have not ended.
-    pub(super) fn syncs_of(&self, file: FileId) -> u64 {
+    pub(crate) fn syncs_of(&self, file: FileId) -> u64 {
         self.queue().entries.values().filter(|entry| entry.to.is_none() && entry.file == file).count() as u64
     }
 
     /// For movers that wait: there is something new to look after.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         drop(self.queue());
         self.changed.notify_all();
     }
 
     /// The move has begun. False: it was cancelled meanwhile.
-    pub(super) fn begun(&self, number: MoveNumber, active: &Arc<ActiveMove>, total_bytes: u64) -> bool {
+    pub(crate) fn begun(&self, number: MoveNumber, active: &Arc<ActiveMove>, total_bytes: u64) -> bool {
         let mut queue = self.queue();
         let stopping = queue.stopping;
         let Some(entry) = queue.entries.get_mut(&number) else { return false };
@@ -281,7 +281,7 @@ impl Moves {
     }
 
     /// The old place of a committed move was freed.
-    pub(super) fn freed(&self, number: MoveNumber) {
+    pub(crate) fn freed(&self, number: MoveNumber) {
         let mut queue = self.queue();
         if queue.entries.get(&number).is_some_and(|entry| entry.state == MoveState::Freeing) {
             queue.end(number, MoveState::Done);
@@ -290,7 +290,7 @@ impl Moves {
         self.changed.notify_all();
     }
 
-    pub(super) fn totals(&self) -> MoveTotals {
+    pub(crate) fn totals(&self) -> MoveTotals {
         let queue = self.queue();
         let moves = queue.entries.values().filter(|entry| entry.to.is_some());
         let unfinished = moves.filter(|entry| !entry.state.is_final());
@@ -312,7 +312,7 @@ impl Moves {
     }
 
     /// Moves from behind `after`, as many as fit a packet, and whether there are more.
-    pub(super) fn list(&self, after: Option<MoveNumber>) -> (Vec<MoveStatus>, bool) {
+    pub(crate) fn list(&self, after: Option<MoveNumber>) -> (Vec<MoveStatus>, bool) {
         use std::ops::Bound;
         let queue = self.queue();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -528,14 +528,14 @@ impl Entry {
     }
 }
 
-pub(super) fn pairs(layout: &Layout) -> Vec<(u16, u32)> {
+pub(crate) fn pairs(layout: &Layout) -> Vec<(u16, u32)> {
     layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect()
 }
 
 impl Core {
     /// Queues one move for each region of the orders that has objects; where none are, the placement is changed at once. Returns the number of
     /// the first and how many there are.
-    pub(super) fn queue_moves(&self, orders: &[MoveOrder]) -> Result<(MoveNumber, u64), Refusal> {
+    pub(crate) fn queue_moves(&self, orders: &[MoveOrder]) -> Result<(MoveNumber, u64), Refusal> {
         let mut added = Vec::new();
         for order in orders {
             self.check_order(order)?;
@@ -572,7 +572,7 @@ impl Core {
     }
 
     /// Queues syncs of these regions, whose file is `managed`.
-    pub(super) fn queue_sync_of(
+    pub(crate) fn queue_sync_of(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -622,12 +622,12 @@ impl Core {
                 MAX_REGIONS - 1
             ));
         }
-        let servers = self.servers.len();
+        let servers = self.context.servers().len();
         match order.layout.stripes().iter().find(|stripe| usize::from(stripe.server.0) >= servers) {
             Some(stripe) => {
                 invalid(format!("the layout names server {}, but the cluster has {servers}", stripe.server))
             }
-            None => self.check_drained(&order.layout),
+            None => self.drained.check_drained(&order.layout),
         }
     }
 
@@ -635,7 +635,11 @@ impl Core {
         // Share of the cycle on SSD, as a fraction whose sides are compared crosswise.
         let share = |layout: &Layout| {
             let on_ssd = layout.stripes().iter().filter(|stripe| {
-                self.cluster.servers.get(usize::from(stripe.server.0)).is_some_and(|s| s.class == ServerClass::Ssd)
+                self.context
+                    .cluster()
+                    .servers
+                    .get(usize::from(stripe.server.0))
+                    .is_some_and(|s| s.class == ServerClass::Ssd)
             });
             let ssd_bytes: u64 = on_ssd.map(|stripe| u64::from(stripe.size_bytes)).sum();
             (u128::from(ssd_bytes), u128::from(layout.view().cycle_bytes()))
@@ -660,7 +664,7 @@ impl Core {
                 moved.unwrap_or_else(|_| Outcome::Failed("a fault in the mover itself; see its last words".to_owned()));
             if let Outcome::Failed(why) = &outcome {
                 let what = if task.to.is_some() { "moving" } else { "making the replicas of" };
-                self.state.note(&format!("{what} region {} of file {}: {why}", task.region, task.file));
+                self.context.note(&format!("{what} region {} of file {}: {why}", task.region, task.file));
                 if let (None, Some(managed)) = (&task.to, self.if_loaded(task.file)) {
                     guard(&managed.inner).lacking.insert(task.region, why.clone());
                 }
@@ -670,18 +674,18 @@ impl Core {
     }
 
     /// See [`stripewise_store::protocol::Admin::Placement`].
-    pub(super) fn placement_of(&self, file: FileId) -> Result<Placement, Refusal> {
+    pub(crate) fn placement_of(&self, file: FileId) -> Result<Placement, Refusal> {
         Ok(guard(&self.managed(file)?.inner).placement.clone())
     }
 
     /// The placement by which regions to come are placed; see [`stripewise_store::protocol::Admin::SetPlacement`].
-    pub(super) fn set_placement(&self, file: FileId, placement: Placement) -> Result<(), Refusal> {
+    pub(crate) fn set_placement(&self, file: FileId, placement: Placement) -> Result<(), Refusal> {
         let managed = self.managed(file)?;
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file });
         }
-        placement.check(self.servers.len()).map_err(|what| Refusal::Invalid { what })?;
+        placement.check(self.context.servers().len()).map_err(|what| Refusal::Invalid { what })?;
         if placement.region_size.0 != inner.record.region_bytes {
             return Err(Refusal::Invalid {
                 what: format!(

@@ -4,13 +4,13 @@
 //! file in its place, may as well have been moved by a program that is not redirected. A note holds its names until the call has returned, so
 //! that what stands there is what the note says. When the caller dies, or its broker, the note is settled by looking.
 
-use super::ancestors::Ancestors;
-use super::aside::take_away;
-use super::files::Managed;
-use super::proof::{Facts, Proof, path_of};
-use super::service::Connection;
-use super::{Core, guard};
+use crate::ancestors::Ancestors;
+use crate::aside::take_away;
+use crate::managed::Managed;
+use crate::proof::{Facts, Proof, path_of};
 use crate::rmt::{Caller, Changes, FileRecord, FileState, Inode, Mover, NameChange, Place, Victim};
+use crate::service::Connection;
+use crate::{Core, guard};
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,9 +26,9 @@ use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
 const MAX_OPEN_CHANGES: usize = 256;
 
 /// Changes that are not settled, by their numbers.
-pub(super) type NameChanges = HashMap<u64, Open>;
+pub(crate) type NameChanges = HashMap<u64, Open>;
 
-pub(super) struct Open {
+pub(crate) struct Open {
     change: NameChange,
     /// Of the caller, as long as it is connected.
     connection: Option<u64>,
@@ -48,17 +48,17 @@ struct Directories {
 }
 
 /// What a request says of the names.
-pub(super) struct Asked {
-    pub(super) call: NameCall,
-    pub(super) source: Option<Vec<u8>>,
-    pub(super) target: Vec<u8>,
-    pub(super) victim: Option<FileId>,
-    pub(super) mover: Option<FileId>,
+pub(crate) struct Asked {
+    pub(crate) call: NameCall,
+    pub(crate) source: Option<Vec<u8>>,
+    pub(crate) target: Vec<u8>,
+    pub(crate) victim: Option<FileId>,
+    pub(crate) mover: Option<FileId>,
 }
 
 /// Whether a file's names are in flux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flux {
+pub(crate) enum Flux {
     None,
     /// A call is under way.
     Changing,
@@ -115,7 +115,7 @@ fn directory_of(place: &Place) -> Option<OwnedFd> {
 }
 
 impl Core {
-    pub(super) fn begin_name_change(
+    pub(crate) fn begin_name_change(
         &self,
         connection: &Connection,
         number: u64,
@@ -157,7 +157,7 @@ impl Core {
         let caller = guard(&connection.client)
             .claim
             .map(|(slot, incarnation)| Caller { slot: slot.0, incarnation: incarnation.0 });
-        let change = NameChange { call: asked.call, caller, boot: self.boot, target, source, victim, mover };
+        let change = NameChange { call: asked.call, caller, boot: self.context.boot(), target, source, victim, mover };
         let directories = Arc::new(directories);
         let held = Open {
             change: change.clone(),
@@ -239,24 +239,24 @@ impl Core {
     }
 
     /// The file whose stub has this inode.
-    pub(super) fn stub_of(&self, inode: Inode) -> Result<Option<FileId>, Refusal> {
-        let Some(file) = self.table.file_of(inode)? else { return Ok(None) };
-        Ok(self.table.file(file)?.filter(|record| record.stub.is(&inode)).map(|_| file))
+    pub(crate) fn stub_of(&self, inode: Inode) -> Result<Option<FileId>, Refusal> {
+        let Some(file) = self.context.table().file_of(inode)? else { return Ok(None) };
+        Ok(self.context.table().file(file)?.filter(|record| record.stub.is(&inode)).map(|_| file))
     }
 
     fn note_name_change(&self, number: u64, change: &NameChange) -> Result<(), Refusal> {
         if change.is_durable() {
             let mut changes = Changes::default();
             changes.put_name_change(number, change);
-            self.step("name change: before the note");
-            self.table.commit(&changes)?;
-            self.step("name change: noted");
+            self.context.step("name change: before the note");
+            self.context.table().commit(&changes)?;
+            self.context.step("name change: noted");
         }
         Ok(())
     }
 
-    pub(super) fn end_name_change(&self, number: u64, done: bool, victim: Option<Proof>) -> Result<(), Refusal> {
-        self.step("name change: made");
+    pub(crate) fn end_name_change(&self, number: u64, done: bool, victim: Option<Proof>) -> Result<(), Refusal> {
+        self.context.step("name change: made");
         let files: Vec<FileId> = {
             let mut open = guard(&self.name_changes);
             // Settled before, and said again.
@@ -271,7 +271,7 @@ impl Core {
             if let Some(held) = guard(&self.name_changes).get_mut(&number) {
                 held.connection = None;
             }
-            files.into_iter().for_each(|file| self.recheck(file));
+            files.into_iter().for_each(|file| self.rechecks.recheck(file));
         })
     }
 
@@ -319,7 +319,7 @@ impl Core {
         if change.is_durable() {
             let mut changes = Changes::default();
             changes.remove_name_change(number);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
         }
         guard(&self.name_changes).remove(&number);
         Ok(())
@@ -347,7 +347,7 @@ impl Core {
                 let record = Ancestors::of_directory(directory).record(path, &inner.record);
                 let mut changes = Changes::default();
                 changes.put_file(file, &record);
-                self.table.commit(&changes)?;
+                self.context.table().commit(&changes)?;
                 inner.record = record;
             }
             Ok(())
@@ -364,7 +364,7 @@ impl Core {
     /// What became of the victim of a caller that died, where nobody holds its stub: a rename that was made has left the file that it moved at the
     /// target. Of a removal nothing is left to see, unless the stub is still there.
     fn fate_of(&self, change: &NameChange, victim: Victim) -> Result<Fate, Refusal> {
-        let Some(record) = self.table.file(victim.file)? else { return Ok(Fate::Lives) };
+        let Some(record) = self.context.table().file(victim.file)? else { return Ok(Fate::Lives) };
         if matches!(record.state, FileState::Unlinked) {
             return Ok(Fate::Removed);
         }
@@ -391,13 +391,13 @@ impl Core {
             let mut changes = Changes::default();
             changes.remove_name_change(number);
             if inner.freed {
-                self.table.commit(&changes)?;
+                self.context.table().commit(&changes)?;
             } else {
                 let record = FileRecord { state: FileState::Unlinked, ..inner.record.clone() };
                 changes.put_file(victim.file, &record);
-                self.table.commit(&changes)?;
+                self.context.table().commit(&changes)?;
                 inner.record = record;
-                self.end_moves(&managed, &inner, "the file was removed");
+                self.quiescing.end_moves(&managed, &inner, "the file was removed");
                 if inner.stub.is_none() {
                     inner.stub = handle;
                 }
@@ -407,17 +407,17 @@ impl Core {
         // The name is gone, whatever keeps the data.
         match self.after_close(&managed) {
             Ok(true) => {}
-            Ok(false) => self.recheck(victim.file),
+            Ok(false) => self.rechecks.recheck(victim.file),
             Err(refusal) => {
-                self.recheck(victim.file);
-                self.state.note(&format!("file {} cannot be freed yet: {refusal}", victim.file));
+                self.rechecks.recheck(victim.file);
+                self.context.note(&format!("file {} cannot be freed yet: {refusal}", victim.file));
             }
         }
         Ok(())
     }
 
     /// The connection is gone, and perhaps its process.
-    pub(super) fn leave_name_changes(&self, connection: u64) {
+    pub(crate) fn leave_name_changes(&self, connection: u64) {
         let mut open = guard(&self.name_changes);
         let mut left = open.values_mut().filter(|held| held.connection == Some(connection)).peekable();
         if left.peek().is_none() {
@@ -429,7 +429,7 @@ impl Core {
     }
 
     /// Settles the changes of callers that are dead. Those of callers that live but are not connected are looked at again later.
-    pub(super) fn settle_orphans(&self) {
+    pub(crate) fn settle_orphans(&self) {
         let orphans: Vec<(u64, NameChange, Option<bool>)> = {
             let open = guard(&self.name_changes);
             let left = open.iter().filter(|(_, held)| held.connection.is_none() && !held.undecided);
@@ -437,24 +437,24 @@ impl Core {
         };
         for (number, change, returned) in orphans {
             let is_awaited = returned.is_none()
-                && change.boot == self.boot
-                && change
-                    .caller
-                    .is_some_and(|caller| self.is_alive(ProcessSlot(caller.slot), Incarnation(caller.incarnation)));
+                && change.boot == self.context.boot()
+                && change.caller.is_some_and(|caller| {
+                    self.context.is_alive(ProcessSlot(caller.slot), Incarnation(caller.incarnation))
+                });
             if is_awaited && change.is_durable() {
-                change.files().for_each(|file| self.recheck(file));
+                change.files().for_each(|file| self.rechecks.recheck(file));
                 continue;
             }
             if let Err(refusal) = self.settle_name_change(number, returned) {
-                self.state.note(&format!("the change of {} is not settled yet: {refusal}", shown(&change.target)));
-                change.files().for_each(|file| self.recheck(file));
+                self.context.note(&format!("the change of {} is not settled yet: {refusal}", shown(&change.target)));
+                change.files().for_each(|file| self.rechecks.recheck(file));
             }
         }
     }
 
     /// Takes over the changes that a predecessor left, and settles those whose callers are dead; returns sentences for the user.
-    pub(super) fn recover_name_changes(&self) -> Result<Vec<String>, super::BrokerError> {
-        let left = self.table.name_changes()?;
+    pub(crate) fn recover_name_changes(&self) -> Result<Vec<String>, crate::BrokerError> {
+        let left = self.context.table().name_changes()?;
         let open = left.iter().map(|(number, change)| {
             let held = Open {
                 change: change.clone(),
@@ -482,7 +482,7 @@ impl Core {
         Ok(said)
     }
 
-    pub(super) fn flux_of(&self, file: FileId) -> Flux {
+    pub(crate) fn flux_of(&self, file: FileId) -> Flux {
         let open = guard(&self.name_changes);
         let mut concerned = open.values().filter(|held| held.change.files().any(|other| other == file)).peekable();
         if concerned.peek().is_none() {
@@ -492,7 +492,7 @@ impl Core {
     }
 
     /// The file is known to have its name, or is freed: what could not be decided of it does not matter any more.
-    pub(super) fn decide_names_of(&self, file: FileId, changes: &mut Changes) {
+    pub(crate) fn decide_names_of(&self, file: FileId, changes: &mut Changes) {
         guard(&self.name_changes).retain(|number, held| {
             let is_settled = held.undecided && held.change.files().any(|other| other == file);
             if is_settled {
@@ -503,7 +503,7 @@ impl Core {
     }
 
     /// A file whose stub is gone is freed, by a person's word.
-    pub(super) fn remove_lost(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn remove_lost(&self, managed: &Managed) -> Result<(), Refusal> {
         {
             let mut inner = guard(&managed.inner);
             if inner.freed {
@@ -514,12 +514,12 @@ impl Core {
             self.decide_names_of(managed.file, &mut changes);
             let record = FileRecord { state: FileState::Unlinked, ..inner.record.clone() };
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
-            self.end_moves(managed, &inner, "the file was removed");
+            self.quiescing.end_moves(managed, &inner, "the file was removed");
         }
         if !self.after_close(managed)? {
-            self.recheck(managed.file);
+            self.rechecks.recheck(managed.file);
         }
         Ok(())
     }

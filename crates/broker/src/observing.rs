@@ -4,10 +4,10 @@
 //! (`shared::recent`). Who observes gets descriptors of that memory and reads it itself: no request of a program costs the broker anything. An
 //! observer's end is the end of its connection, so one that is killed leaves nobody noting in vain.
 
-use super::files::{Managed, memory_fault};
-use super::requests::{Answer, Carried};
-use super::service::Connection;
-use super::{Core, guard};
+use crate::managed::{Managed, memory_fault};
+use crate::requests::{Answer, Carried};
+use crate::service::Connection;
+use crate::{Core, guard};
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stripewise_layout::FileId;
@@ -18,7 +18,7 @@ use stripewise_store::shared::slots::Slots;
 const FILES_AT_ONCE: usize = 24;
 
 #[derive(Default)]
-pub(super) struct Observing {
+pub(crate) struct Observing {
     /// Connections that observe.
     by: HashSet<u64>,
     /// The first of them was not there before.
@@ -52,7 +52,7 @@ impl Observing {
 impl Core {
     /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
     /// number `after`.
-    pub(super) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
+    pub(crate) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
         let is_first = {
             let mut observing = guard(&self.observing);
             let is_first = observing.by.is_empty();
@@ -71,7 +71,7 @@ impl Core {
         };
         let (mut files, mut more) = (Vec::new(), false);
         for (number, file) in later {
-            let Some(record) = self.table.file(file)? else {
+            let Some(record) = self.context.table().file(file)? else {
                 guard(&self.observing).forget(file);
                 continue;
             };
@@ -87,7 +87,7 @@ impl Core {
 
     /// Files that processes have open already. Those of a predecessor's time need not be loaded: their users never had to ask.
     fn observe_open_files(&self) -> Result<(), Refusal> {
-        for (file, _) in self.table.all_files()? {
+        for (file, _) in self.context.table().all_files()? {
             let is_open = match self.if_loaded(file) {
                 Some(managed) => !self.users(&managed).is_empty(),
                 None => self.is_open_unloaded(file),
@@ -101,15 +101,15 @@ impl Core {
     }
 
     fn is_open_unloaded(&self, file: FileId) -> bool {
-        let Ok(slots) = self.state.open_shared(&format!("{file}.slots"), OFlags::RDWR) else {
+        let Ok(slots) = self.context.state().open_shared(&format!("{file}.slots"), OFlags::RDWR) else {
             return false;
         };
         let users = Slots::users_of_any_version(&slots).unwrap_or_default();
-        users.into_iter().any(|(slot, incarnation)| self.is_alive(slot, incarnation))
+        users.into_iter().any(|(slot, incarnation)| self.context.is_alive(slot, incarnation))
     }
 
     /// A client has the file open from now on, or an observer ended: the control block says from here on whether requests are observed.
-    pub(super) fn notify_observers(&self, managed: &Managed) {
+    pub(crate) fn notify_observers(&self, managed: &Managed) {
         let mut observing = guard(&self.observing);
         if !observing.by.is_empty() {
             observing.see(managed);
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    pub(super) fn no_longer_observes(&self, connection: &Connection) {
+    pub(crate) fn no_longer_observes(&self, connection: &Connection) {
         let files: Vec<FileId> = {
             let mut observing = guard(&self.observing);
             if !observing.by.remove(&connection.id) || !observing.by.is_empty() {
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Descriptors of the memory in which the file's requests are noted: those that a reader of the file gets.
-    pub(super) fn memory_to_observe(&self, file: FileId) -> Answer {
+    pub(crate) fn memory_to_observe(&self, file: FileId) -> Answer {
         let memory = self.memory_for_client(file, false).map_err(memory_fault(file))?;
         let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
         Ok((Reply::Opened { file, writable: false }, along))

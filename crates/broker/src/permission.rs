@@ -4,9 +4,9 @@
 //! said of a name is taken only from a user whom the kernel would let change it, by the directory's owner, mode and access control list, and by
 //! the rule of directories with the sticky bit. The user's numbers are those that the kernel noted when the connection was made.
 
-use super::proof::Facts;
-use super::service::Connection;
+use crate::proof::Facts;
 use crate::rmt::Place;
+use crate::service::Connection;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::Mode;
 use std::ffi::OsStr;
@@ -41,7 +41,7 @@ struct Asking<'a> {
 
 impl Connection {
     /// Refused unless the user may take the place's name away, or give it to a file.
-    pub(super) fn may_change(&self, directory: &OwnedFd, place: &Place) -> Result<(), Refusal> {
+    pub(crate) fn may_change(&self, directory: &OwnedFd, place: &Place) -> Result<(), Refusal> {
         let uid = self.peer.uid;
         // Who could end this process may as well change what it keeps.
         if uid.is_root() || uid == rustix::process::geteuid() {

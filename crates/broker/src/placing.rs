@@ -7,11 +7,12 @@
 //!
 //! A server that cannot be used (gone, read-only, not answering, or failing to make an object) is left out, and the region noted as placed elsewhere than planned.
 
-use super::files::{Inner, Managed, RESERVE_FIRST, memory_fault};
-use super::room::Full;
-use super::standing::Standings;
-use super::{Core, guard};
+use crate::capacity::Full;
+use crate::files::RESERVE_FIRST;
+use crate::managed::{Inner, Managed, memory_fault};
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
+use crate::standing::Standings;
+use crate::{Core, guard};
 use std::collections::BTreeSet;
 use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
@@ -23,7 +24,7 @@ const MAX_TAKEN_BACK: usize = 64;
 
 impl Core {
     /// Gives every region of `first ..= last` that has none objects.
-    pub(super) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
+    pub(crate) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
         if last.0 >= MAX_REGIONS {
             return Err(ControlError::TooManyRegions { file: managed.file, region: last }.into());
         }
@@ -44,7 +45,7 @@ impl Core {
             return Ok(());
         }
         // Each server can fail the making of objects once, and is left out after that.
-        let mut standings = Standings::new(&self.servers);
+        let mut standings = Standings::new(self.context.servers());
         loop {
             let generation = self.reserve_generations(managed, &mut inner, missing.len() as u32)?;
             let layouts = self.choose(managed, &inner, &missing, &mut standings)?;
@@ -63,10 +64,8 @@ impl Core {
                 result => result,
             };
             if !matches!(recorded, Ok(true)) {
-                let mut room = guard(&self.room);
-                for (_, record) in &placed {
-                    room.give_back(&record.layout, inner.record.region_bytes);
-                }
+                let layouts = placed.iter().map(|(_, record)| &record.layout);
+                self.capacity.give_back(layouts, inner.record.region_bytes);
             }
             if recorded? {
                 self.note_left_out(&inner, &placed, &standings);
@@ -76,7 +75,7 @@ impl Core {
     }
 
     /// Reserves `count` generations and returns the one before the first.
-    pub(super) fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
+    pub(crate) fn reserve_generations(&self, managed: &Managed, inner: &mut Inner, count: u32) -> Result<u32, Refusal> {
         let before = inner.generation;
         let end = before.checked_add(count).filter(|end| *end <= MAX_ORDINAL).ok_or_else(|| Refusal::TooLarge {
             what: format!("file {} has used up its generation numbers; copy it to a new file", managed.file),
@@ -86,10 +85,10 @@ impl Core {
             let record = FileRecord { generations_reserved, ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
         }
-        self.step("place: generations reserved");
+        self.context.step("place: generations reserved");
         inner.generation = end;
         Ok(before)
     }
@@ -115,9 +114,8 @@ impl Core {
         }
         let mut fallback: Option<(Layout, bool)> = None;
         loop {
-            // The room stays locked until its promises are made, or another file could be promised the same bytes. No server is asked meanwhile.
-            let mut room = guard(&self.room);
-            let mut reservation = room.reserve(standings);
+            // Held until its promises are made, or another file could be promised the same bytes. No server is asked meanwhile.
+            let mut reservation = self.capacity.reserve(standings);
             let mut chosen: Vec<(Layout, bool)> = Vec::with_capacity(missing.len());
             let mut full = None;
             for (region, (_, own)) in missing.iter().zip(&own) {
@@ -143,7 +141,7 @@ impl Core {
                 reservation.promise();
                 return Ok(chosen);
             }
-            drop(room);
+            drop(reservation);
             match (fallback, full) {
                 (None, _) => {
                     fallback = Some(self.choice(inner, standings, inner.placement.fallback_layout(), true)?);
@@ -161,11 +159,11 @@ impl Core {
         planned: &Layout,
         is_fallback: bool,
     ) -> Result<(Layout, bool), Refusal> {
-        let wanted = self.avoiding(planned);
+        let wanted = self.drained.avoiding(planned);
         if is_strict(inner) {
             standings.check(&wanted)?;
         }
-        let usable = self.usable(standings, planned, &BTreeSet::new())?;
+        let usable = self.drained.usable(standings, planned, &BTreeSet::new())?;
         let is_another = usable != wanted || is_fallback;
         Ok((usable, is_another))
     }
@@ -177,7 +175,7 @@ impl Core {
         Refusal::NoSpace {
             what: format!(
                 "server {} has {} left of the {} that region {region} of {} needs there, and the fallback does not fit either",
-                self.cluster.servers[usize::from(full.server.0)].name,
+                self.context.cluster().servers[usize::from(full.server.0)].name,
                 ByteCount(full.left_bytes),
                 ByteCount(full.asked_bytes),
                 inner.record.path
@@ -190,7 +188,8 @@ impl Core {
         let elsewhere = placed.iter().filter(|(_, record)| record.fell_back).count();
         if elsewhere > 0 {
             for fault in standings.faults() {
-                self.state
+                self.context
+                    .state()
                     .note(&format!("{elsewhere} regions of {} were placed elsewhere: {fault}", inner.record.path));
             }
         }
@@ -198,7 +197,7 @@ impl Core {
 
     /// Makes all objects (true), or, when one fails, none. That the servers are there was asked before: a server whose directory is gone may still be reached
     /// through a descriptor of it, and nothing new is to land there.
-    pub(super) fn make_objects(
+    pub(crate) fn make_objects(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -210,7 +209,7 @@ impl Core {
                 record.layout.stripes().iter().map(move |stripe| (stripe.server, name))
             })
         };
-        let backend = |server: ServerId| self.servers[usize::from(server.0)].as_ref();
+        let backend = |server: ServerId| self.context.servers()[usize::from(server.0)].as_ref();
         for (count, (server, object)) in objects().enumerate() {
             if let Err(error) = backend(server).create(object, inner.ownership()) {
                 for (server, object) in objects().take(count) {
@@ -220,7 +219,7 @@ impl Core {
                 return Err(Unmade { server, error });
             }
         }
-        self.step("place: objects made");
+        self.context.step("place: objects made");
         Ok(true)
     }
 
@@ -231,13 +230,13 @@ impl Core {
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
         self.describe_placed(managed, inner, placed)?;
-        self.step("place: described");
+        self.context.step("place: described");
         let mut changes = Changes::default();
         for (region, record) in placed {
             changes.put_region(managed.file, *region, record);
         }
-        self.table.commit(&changes)?;
-        self.step("place: recorded");
+        self.context.table().commit(&changes)?;
+        self.context.step("place: recorded");
         for (region, record) in placed {
             managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
             inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
@@ -252,24 +251,23 @@ impl Core {
     /// The server that has no room for the regions' own layouts, if there are replicas that could leave it.
     fn full_for(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<Option<Full>, Refusal> {
         let inner = guard(&managed.inner);
-        if !guard(&self.room).has_replicas() {
+        if !self.capacity.has_replicas() {
             return Ok(None);
         }
-        let mut standings = Standings::new(&self.servers);
+        let mut standings = Standings::new(self.context.servers());
         let missing = || (first.0..=last.0).map(RegionIndex).filter(|region| !inner.regions.contains_key(region));
-        let own =
-            missing().map(|region| self.usable(&mut standings, inner.placement.layout_of(region), &BTreeSet::new()));
+        let own = missing()
+            .map(|region| self.drained.usable(&mut standings, inner.placement.layout_of(region), &BTreeSet::new()));
         let own = own.collect::<Result<Vec<Layout>, Refusal>>()?;
-        let mut room = guard(&self.room);
-        let mut reservation = room.reserve(&standings);
+        let mut reservation = self.capacity.reserve(&standings);
         Ok(own.iter().find_map(|own| reservation.take(own, inner.record.region_bytes).err()))
     }
 }
 
 /// Objects that were not made because of one server.
-pub(super) struct Unmade {
-    pub(super) server: ServerId,
-    pub(super) error: ServerError,
+pub(crate) struct Unmade {
+    pub(crate) server: ServerId,
+    pub(crate) error: ServerError,
 }
 
 /// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.

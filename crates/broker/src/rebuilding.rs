@@ -13,14 +13,15 @@
 
 mod logs;
 
-use super::proof::Facts;
-use super::table::first_of;
-use super::{Broker, BrokerError, BrokerOptions, processes_of, table, watched_servers};
+use crate::context::{processes_of, watched_servers};
 use crate::description::{Described, Head};
+use crate::proof::Facts;
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{
     Audit, Changes, ClusterRecord, FileRecord, FileState, GOOD_COPY, Inode, NameKind, RegionRecord, RmtError, Table,
 };
+use crate::table::first_of;
+use crate::{Broker, BrokerError, BrokerOptions, table};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::FileExt;

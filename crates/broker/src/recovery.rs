@@ -1,9 +1,9 @@
 //! What a predecessor left unfinished, before the first client is served.
 
-use super::aside::take_away;
-use super::files::{Managed, memory_fault};
-use super::{Core, guard};
+use crate::aside::take_away;
+use crate::managed::{Managed, memory_fault};
 use crate::rmt::{FileRecord, FileState};
+use crate::{Core, guard};
 use rustix::fs::{AtFlags, Dir, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -15,21 +15,18 @@ use stripewise_store::shared::extent::Extent;
 impl Core {
     /// Counts promises, ends what was under way, and returns sentences for the user. A file that cannot be settled now (its server is
     /// away) is noted, and settled when it is next opened.
-    pub(super) fn recover(&self) -> Result<Vec<String>, super::BrokerError> {
-        let files: HashMap<FileId, FileRecord> = self.table.all_files()?.into_iter().collect();
+    pub(crate) fn recover(&self) -> Result<Vec<String>, crate::BrokerError> {
+        let files: HashMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
         self.publish_inodes(&files)?;
-        {
-            let mut room = guard(&self.room);
-            self.table.every_region(|file, _, placed| {
-                if let Some(record) = files.get(&file) {
-                    room.add(&placed.layout, record.region_bytes);
-                }
-            })?;
-            for (file, _, _, replica) in self.table.replicas(None)? {
-                if let Some(record) = files.get(&file) {
-                    room.add(&replica.layout, record.region_bytes);
-                    room.note_replicas();
-                }
+        self.context.table().every_region(|file, _, placed| {
+            if let Some(record) = files.get(&file) {
+                self.capacity.add(&placed.layout, record.region_bytes);
+            }
+        })?;
+        for (file, _, _, replica) in self.context.table().replicas(None)? {
+            if let Some(record) = files.get(&file) {
+                self.capacity.add(&replica.layout, record.region_bytes);
+                self.capacity.note_replicas();
             }
         }
         self.remove_stale_memory(&files);
@@ -50,13 +47,13 @@ impl Core {
     }
 
     /// Ends what moves were under way: each region lies where the table says, and the objects that are not its own are removed.
-    fn recover_moves(&self, files: &HashMap<FileId, FileRecord>) -> Result<Vec<String>, super::BrokerError> {
-        let discards = self.table.discards(None)?;
+    fn recover_moves(&self, files: &HashMap<FileId, FileRecord>) -> Result<Vec<String>, crate::BrokerError> {
+        let discards = self.context.table().discards(None)?;
         let mut said = Vec::new();
         let mut with_moves = std::collections::BTreeMap::<FileId, u32>::new();
         for (file, region, generation, layout) in discards {
             if let Some(record) = files.get(&file) {
-                guard(&self.room).add(&layout, record.region_bytes);
+                self.capacity.add(&layout, record.region_bytes);
                 *with_moves.entry(file).or_default() += 1;
                 continue;
             }
@@ -65,7 +62,7 @@ impl Core {
             if self.remove_objects(object, &layout).is_ok() {
                 let mut changes = crate::rmt::Changes::default();
                 changes.remove_discard(file, region, generation);
-                self.table.commit(&changes)?;
+                self.context.table().commit(&changes)?;
             }
         }
         for (file, count) in with_moves {
@@ -91,13 +88,13 @@ impl Core {
                 if self.after_close(managed)? {
                     return Ok(Some(format!("the data of the removed file {} was freed", record.path)));
                 }
-                self.recheck(managed.file);
+                self.rechecks.recheck(managed.file);
                 Ok(None)
             }
             FileState::Creating => {
                 let mut inner = guard(&managed.inner);
                 if !self.users(managed).is_empty() {
-                    self.recheck(managed.file);
+                    self.rechecks.recheck(managed.file);
                 } else if self.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
                     self.set_state(managed, &mut inner, FileState::Live)?;
                     managed.control.set_life(Life::Live);
@@ -120,7 +117,7 @@ impl Core {
         let Some(path) = search.found(file) else { return Ok(false) };
         let is_temporary = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".stripewise-"));
         match path.to_str() {
-            Some(_) if is_temporary && self.processes.any_living().is_some() => Ok(false),
+            Some(_) if is_temporary && self.context.processes().any_living().is_some() => Ok(false),
             Some(path) if is_temporary => Ok(!take_away(path, record.stub)?),
             _ => Ok(true),
         }
@@ -128,13 +125,13 @@ impl Core {
 
     /// Shared memory of files that are no more.
     fn remove_stale_memory(&self, files: &HashMap<FileId, FileRecord>) {
-        let Ok(run) = Dir::read_from(self.state.run()) else { return };
+        let Ok(run) = Dir::read_from(self.context.state().run()) else { return };
         for entry in run.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let Some((id, "ctl" | "ext" | "slots" | "frag" | "hints")) = name.split_once('.') else { continue };
             if id.parse().is_ok_and(|file| !files.contains_key(&file)) {
                 // What stays costs nothing but its name.
-                let _ = rustix::fs::unlinkat(self.state.run(), name, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(self.context.state().run(), name, AtFlags::empty());
             }
         }
     }
@@ -142,15 +139,15 @@ impl Core {
     /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
     /// another boot, the file has its durable size, to which loading it will cut it. Memory of this boot that cannot be read is an error, since the durable
     /// size may be older than what was acknowledged.
-    pub(super) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+    pub(crate) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
         let fault = memory_fault(file);
-        let open = |kind: &str| self.state.open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
+        let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
         let block = match open("ctl") {
             Err(Errno::NOENT) => return self.durable_status(file, record),
             result => result.map_err(&fault)?,
         };
         // A shorter file is one whose making was cut off: nobody has used it.
-        if !ControlBlock::boot_id_of_any(&block).is_ok_and(|boot| boot == self.boot) {
+        if !ControlBlock::boot_id_of_any(&block).is_ok_and(|boot| boot == self.context.boot()) {
             return self.durable_status(file, record);
         }
         let memory = open("ext").map_err(&fault)?;
@@ -169,7 +166,7 @@ impl Core {
     fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
         let size_bytes = record.truncating_to_bytes.unwrap_or(record.size_bytes);
         let geometry = RegionGeometry::new(record.region_bytes);
-        let regions = self.table.regions(file)?;
+        let regions = self.context.table().regions(file)?;
         let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();
         Ok(FoundStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
     }

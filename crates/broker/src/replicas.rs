@@ -16,19 +16,20 @@
 //!
 //! A place that cannot be reached any more, while a replica can, is given up for the replica before anything is forgotten.
 
-use super::files::{Inner, Managed};
-use super::moves::{Discard, pairs};
-use super::room::{Full, shares};
-use super::standing::Standings;
-use super::{Core, guard};
+use crate::capacity::{Full, shares};
+use crate::managed::{Inner, Managed};
+use crate::moves::{Discard, pairs};
+use crate::quiescing::Patience;
 use crate::rmt::{Changes, RegionRecord};
+use crate::standing::Standings;
+use crate::{Core, guard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Refusal, ReplicaInfo, Reply, WantedReplicas};
 use stripewise_store::server::{ObjectName, Ownership};
-use stripewise_store::shared::control::{ControlError, MAX_REGIONS, MAX_REPLICAS};
+use stripewise_store::shared::control::{MAX_REGIONS, MAX_REPLICAS};
 
 const USUAL_IDLENESS: Duration = Duration::from_secs(2);
 /// How often files are looked at whether they are written.
@@ -39,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_WANTED_STRIPES: usize = 8192;
 
 /// Files that lack replicas and are looked at for whether they are written.
-pub(super) struct Idle {
+pub(crate) struct Idle {
     after: Duration,
     watched: Mutex<BTreeMap<FileId, Watched>>,
 }
@@ -52,28 +53,19 @@ struct Watched {
 }
 
 impl Idle {
-    pub(super) fn new(after: Option<Duration>) -> Self {
+    pub(crate) fn new(after: Option<Duration>) -> Self {
         Self { after: after.unwrap_or(USUAL_IDLENESS), watched: Mutex::default() }
     }
 
     /// How long movers without work may sleep; `None`: as long as they like.
-    pub(super) fn next_look(&self) -> Option<Duration> {
+    pub(crate) fn next_look(&self) -> Option<Duration> {
         (!guard(&self.watched).is_empty()).then(|| LOOK.min(self.after).max(Duration::from_millis(1)))
-    }
-}
-
-impl Managed {
-    /// The control block shows the replicas that the table has.
-    pub(super) fn show_replicas(&self, inner: &Inner, region: RegionIndex) -> Result<(), ControlError> {
-        let numbered = inner.replicas.get(&region).into_iter().flatten();
-        let shown = numbered.map(|(number, replica)| (*number, replica.generation, &replica.layout));
-        self.control.show_replicas(self.file, region, shown)
     }
 }
 
 impl Core {
     /// See [`stripewise_store::protocol::Admin::SetReplicas`].
-    pub(super) fn set_wanted(&self, file: FileId, wanted: Vec<WantedReplicas>) -> Result<(), Refusal> {
+    pub(crate) fn set_wanted(&self, file: FileId, wanted: Vec<WantedReplicas>) -> Result<(), Refusal> {
         self.check_wanted(&wanted)?;
         let managed = self.managed(file)?;
         let mut inner = guard(&managed.inner);
@@ -82,7 +74,7 @@ impl Core {
         }
         let mut changes = Changes::default();
         changes.put_wanted(file, &wanted);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.wanted = wanted;
         let is_superfluous = |region: &RegionIndex| {
             let wanted = self.wanted_of(&inner, *region);
@@ -95,7 +87,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn check_wanted(&self, wanted: &[WantedReplicas]) -> Result<(), Refusal> {
+    pub(crate) fn check_wanted(&self, wanted: &[WantedReplicas]) -> Result<(), Refusal> {
         let stripes = || wanted.iter().flat_map(|replica| replica.layout.stripes());
         let invalid = |what| Err(Refusal::Invalid { what });
         if stripes().count() > MAX_WANTED_STRIPES {
@@ -103,8 +95,8 @@ impl Core {
                 what: format!("replicas with {} stripes; {MAX_WANTED_STRIPES} are taken at most", stripes().count()),
             });
         }
-        if let Some(stripe) = stripes().find(|stripe| usize::from(stripe.server.0) >= self.servers.len()) {
-            let servers = self.servers.len();
+        if let Some(stripe) = stripes().find(|stripe| usize::from(stripe.server.0) >= self.context.servers().len()) {
+            let servers = self.context.servers().len();
             return invalid(format!("a replica names server {}, but the cluster has {servers}", stripe.server));
         }
         let beyond =
@@ -122,7 +114,7 @@ impl Core {
 
     /// The layouts of the replicas that the region is to have: in the order in which they were asked for, without its place's own and without
     /// what needs a drained server.
-    pub(super) fn wanted_of(&self, inner: &Inner, region: RegionIndex) -> Vec<Layout> {
+    pub(crate) fn wanted_of(&self, inner: &Inner, region: RegionIndex) -> Vec<Layout> {
         let place = inner.regions.get(&region).map(|placed| &placed.layout);
         let mut layouts: Vec<Layout> = Vec::new();
         for wanted in &inner.wanted {
@@ -131,7 +123,7 @@ impl Core {
                 && Some(&wanted.layout) != place
                 && !layouts.contains(&wanted.layout)
                 && layouts.len() < MAX_REPLICAS
-                && self.check_drained(&wanted.layout).is_ok()
+                && self.drained.check_drained(&wanted.layout).is_ok()
             {
                 layouts.push(wanted.layout.clone());
             }
@@ -139,7 +131,7 @@ impl Core {
         layouts
     }
 
-    pub(super) fn lacks_replicas(&self, inner: &Inner, region: RegionIndex) -> bool {
+    pub(crate) fn lacks_replicas(&self, inner: &Inner, region: RegionIndex) -> bool {
         !inner.wanted.is_empty()
             && inner.regions.contains_key(&region)
             && self
@@ -148,7 +140,7 @@ impl Core {
                 .any(|layout| inner.replicas_of(region).all(|had| had.layout != *layout))
     }
 
-    pub(super) fn replica_infos(&self, inner: &Inner, region: RegionIndex) -> Vec<ReplicaInfo> {
+    pub(crate) fn replica_infos(&self, inner: &Inner, region: RegionIndex) -> Vec<ReplicaInfo> {
         let fresh: Vec<&Layout> = inner.replicas_of(region).map(|replica| &replica.layout).collect();
         let wanted = self.wanted_of(inner, region);
         let info = |layout: &Layout, fresh| ReplicaInfo { stripes: pairs(layout), fresh };
@@ -157,7 +149,7 @@ impl Core {
     }
 
     /// See [`Reply::Replicas`].
-    pub(super) fn replica_totals(&self, file: FileId) -> Result<Reply, Refusal> {
+    pub(crate) fn replica_totals(&self, file: FileId) -> Result<Reply, Refusal> {
         let managed = self.managed(file)?;
         // Before the regions are looked at: what ends in between is seen there.
         let syncing = self.moves.syncs_of(file);
@@ -176,7 +168,7 @@ impl Core {
     }
 
     /// Queues syncs of all regions that lack replicas.
-    pub(super) fn queue_syncs(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn queue_syncs(&self, managed: &Managed) -> Result<(), Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed || inner.wanted.is_empty() {
             return Ok(());
@@ -188,7 +180,7 @@ impl Core {
     }
 
     /// Before the first write to these regions: see [`stripewise_store::protocol::Request::Pin`].
-    pub(super) fn pin(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
+    pub(crate) fn pin(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
@@ -202,7 +194,7 @@ impl Core {
 
     /// From now on these regions lie at their places only, durably. Where a place cannot be reached, a replica that can takes its part; where
     /// none can be reached, nothing is forgotten and that is the error.
-    pub(super) fn forget_replicas(
+    pub(crate) fn forget_replicas(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -246,14 +238,14 @@ impl Core {
             changes.put_region(file, *region, record);
         }
         for (region, record) in &promoted {
-            let former = super::describing::servers_of([&inner.regions[region].layout]);
+            let former = crate::describing::servers_of([&inner.regions[region].layout]);
             self.describe_instead(managed, inner, (*region, record), &former)?;
         }
-        self.step("replicas: before the mark");
-        self.table.commit(&changes)?;
-        self.step("replicas: marked stale");
+        self.context.step("replicas: before the mark");
+        self.context.table().commit(&changes)?;
+        self.context.step("replicas: marked stale");
         for (region, record) in promoted {
-            self.state.note(&format!("{}: region {region} now lies where its replica did", inner.record.path));
+            self.context.note(&format!("{}: region {region} now lies where its replica did", inner.record.path));
             managed.control.publish(file, region, record.generation, &record.layout)?;
             inner.regions.insert(region, record);
         }
@@ -261,7 +253,7 @@ impl Core {
             inner.replicas.remove(region);
             managed.show_replicas(inner, *region)?;
         }
-        self.step("replicas: hidden");
+        self.context.step("replicas: hidden");
         inner.forgotten.extend(discards.iter().map(|(key, _)| *key));
         inner.discards.extend(discards);
         self.moves.freeing.look_at(file);
@@ -273,7 +265,7 @@ impl Core {
     fn reach(&self, file: FileId, region: RegionIndex, generation: Generation, layout: &Layout) -> Result<(), Refusal> {
         let object = ObjectName { file, region, generation };
         layout.stripes().iter().try_for_each(|stripe| {
-            let server = self.server(stripe.server)?;
+            let server = self.context.server(stripe.server)?;
             server.probe()?;
             server.size(object)?;
             Ok(())
@@ -281,7 +273,7 @@ impl Core {
     }
 
     /// Replicas take over mode and owner; those that cannot are forgotten.
-    pub(super) fn own_replicas(
+    pub(crate) fn own_replicas(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -292,7 +284,7 @@ impl Core {
             for replica in inner.replicas_of(*region) {
                 let object = ObjectName { file: managed.file, region: *region, generation: replica.generation };
                 let owned = replica.layout.stripes().iter().try_for_each(|stripe| {
-                    Ok::<_, Refusal>(self.server(stripe.server)?.set_ownership(object, ownership)?)
+                    Ok::<_, Refusal>(self.context.server(stripe.server)?.set_ownership(object, ownership)?)
                 });
                 if owned.is_err() {
                     failed.insert(*region);
@@ -303,33 +295,29 @@ impl Core {
         self.forget_replicas(managed, inner, &failed)
     }
 
-    pub(super) fn has_room(&self, layout: &Layout, region_bytes: u64) -> bool {
-        let mut standings = Standings::new(&self.servers);
-        standings.check(layout).is_ok() && guard(&self.room).reserve(&standings).take(layout, region_bytes).is_ok()
+    pub(crate) fn has_room(&self, layout: &Layout, region_bytes: u64) -> bool {
+        let mut standings = Standings::new(self.context.servers());
+        standings.check(layout).is_ok() && self.capacity.reserve(&standings).take(layout, region_bytes).is_ok()
     }
 
     /// Frees objects that belong to nothing any more, once nobody reads them; waits so long for readers. What is left then is freed later.
-    pub(super) fn free_forgotten(&self, managed: &Arc<Managed>, patience: Duration) {
+    pub(crate) fn free_forgotten(&self, managed: &Arc<Managed>, patience: Duration) {
         let discards: Vec<Discard> = {
             let mut inner = guard(&managed.inner);
             let forgotten = std::mem::take(&mut inner.forgotten);
             let discard = |(region, generation)| {
                 let layout = inner.discards.get(&(region, generation))?.clone();
                 // Who came in since cannot have seen them, but is waited for all the same.
-                let uses = managed.slots.uses(region, region);
+                let uses = self.quiescing.inside(managed, region, region);
                 Some(Discard { managed: Arc::clone(managed), region, generation, layout, uses, number: None })
             };
             forgotten.into_iter().filter_map(discard).collect()
         };
         let begun = Instant::now();
         for mut discard in discards {
-            loop {
-                discard.uses.retain(|lane| managed.slots.goes_on(lane) && self.is_alive(lane.slot, lane.incarnation));
-                if discard.uses.is_empty() || begun.elapsed() >= patience {
-                    break;
-                }
-                std::thread::sleep(Duration::from_micros(100));
-            }
+            let patience = Patience { all: patience.saturating_sub(begun.elapsed()), stopped: None };
+            let uses = std::mem::take(&mut discard.uses);
+            discard.uses = self.quiescing.wait(managed, uses, patience, &mut |_| false).left;
             if !discard.uses.is_empty() || self.discard(&discard).is_err() {
                 self.moves.freeing.add(discard);
             }
@@ -337,8 +325,8 @@ impl Core {
     }
 
     /// Frees replicas until the server has what it lacked, as far as they go. False: there was nothing to free. No file's lock may be held.
-    pub(super) fn take_back(&self, full: &Full) -> bool {
-        let Ok(replicas) = self.table.replicas(None) else { return false };
+    pub(crate) fn take_back(&self, full: &Full) -> bool {
+        let Ok(replicas) = self.context.table().replicas(None) else { return false };
         let mut lacking_bytes = full.asked_bytes.saturating_sub(full.left_bytes);
         let mut chosen: BTreeMap<FileId, Vec<RegionIndex>> = BTreeMap::new();
         // The last regions first: what is read in order is most often read from the start.
@@ -379,9 +367,9 @@ impl Core {
     }
 
     /// No replica lies on the server any more, but for those that cannot be given up; the others of the same regions are made anew.
-    pub(super) fn leave_server(&self, server: ServerId) -> Result<(), Refusal> {
+    pub(crate) fn leave_server(&self, server: ServerId) -> Result<(), Refusal> {
         let mut chosen: BTreeMap<FileId, Vec<RegionIndex>> = BTreeMap::new();
-        for (file, region, _, replica) in self.table.replicas(None)? {
+        for (file, region, _, replica) in self.context.table().replicas(None)? {
             if replica.layout.stripes().iter().any(|stripe| stripe.server == server) {
                 chosen.entry(file).or_default().push(region);
             }
@@ -390,19 +378,19 @@ impl Core {
     }
 
     /// The connection has closed the file; if it was the last that could write, the replicas are made anew.
-    pub(super) fn left(&self, managed: &Managed, connection: u64) {
+    pub(crate) fn left(&self, managed: &Managed, connection: u64) {
         let was_last_writer = {
             let mut inner = guard(&managed.inner);
             inner.openers.remove(&connection);
             inner.writers.remove(&connection) && inner.writers.is_empty()
         };
         if was_last_writer && let Err(refusal) = self.queue_syncs(managed) {
-            self.state.note(&format!("file {}: its replicas are not made yet: {refusal}", managed.file));
+            self.context.note(&format!("file {}: its replicas are not made yet: {refusal}", managed.file));
         }
     }
 
     /// The file may lack replicas: they are made when nobody has written it for a while.
-    pub(super) fn watch_for_idleness(&self, file: FileId) {
+    pub(crate) fn watch_for_idleness(&self, file: FileId) {
         let watched = Watched { mark: None, since: Instant::now() };
         if guard(&self.moves.idle.watched).insert(file, watched).is_none() {
             self.moves.wake();
@@ -410,7 +398,7 @@ impl Core {
     }
 
     /// Queues syncs of files that nobody has written for a while.
-    pub(super) fn sync_what_is_idle(&self) {
+    pub(crate) fn sync_what_is_idle(&self) {
         let files: Vec<(FileId, Watched)> =
             guard(&self.moves.idle.watched).iter().map(|(file, watched)| (*file, *watched)).collect();
         for (file, before) in files {
@@ -431,7 +419,7 @@ impl Core {
                 watched.remove(&file);
                 drop(watched);
                 if let Err(refusal) = self.queue_syncs(&managed) {
-                    self.state.note(&format!("file {file}: its replicas are not made yet: {refusal}"));
+                    self.context.note(&format!("file {file}: its replicas are not made yet: {refusal}"));
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! What each request means, and what it needs of the connection that sends it.
 
-use super::files::{Inner, Managed};
-use super::name_changes::Asked;
-use super::proof::{Granted, Proof};
-use super::service::Connection;
-use super::{Core, guard};
+use crate::managed::{Inner, Managed};
+use crate::name_changes::Asked;
+use crate::proof::{Granted, Proof};
 use crate::rmt::FileState;
+use crate::service::Connection;
+use crate::{Core, guard};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
@@ -14,7 +14,7 @@ use stripewise_store::server::{ObjectHandle, ObjectName, Ownership, ServerError}
 use stripewise_store::shared::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
 
 /// A descriptor that goes along with a reply.
-pub(super) enum Carried {
+pub(crate) enum Carried {
     Own(OwnedFd),
     /// Must never be closed in this process.
     Kept(BorrowedFd<'static>),
@@ -30,26 +30,26 @@ impl AsFd for Carried {
 }
 
 /// The client that a request is carried out for.
-pub(super) struct Requester<'a>(pub(super) &'a Connection);
+pub(crate) struct Requester<'a>(pub(crate) &'a Connection);
 
 impl Requester<'_> {
     /// Whether it could still be told of the end: neither has its connection ended nor its process.
-    pub(super) fn is_there(&self, core: &Core) -> bool {
+    pub(crate) fn is_there(&self, core: &Core) -> bool {
         let claim = guard(&self.0.client).claim;
-        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| core.is_alive(slot, incarnation))
+        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| core.context.is_alive(slot, incarnation))
     }
 
     /// The process and its number for the truncation that it asks for, if it numbers them.
-    pub(super) fn truncation(&self, core: &Core) -> Option<(ProcessSlot, Incarnation, u64)> {
+    pub(crate) fn truncation(&self, core: &Core) -> Option<(ProcessSlot, Incarnation, u64)> {
         let (slot, incarnation) = guard(&self.0.client).claim?;
-        let number = core.processes.truncation_asked(slot);
+        let number = core.context.processes().truncation_asked(slot);
         (number != 0).then_some((slot, incarnation, number))
     }
 }
 
 /// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
 /// told of.
-pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
+pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
     match request {
         Request::Hello { .. }
         | Request::Claimed { .. }
@@ -77,14 +77,14 @@ pub(super) fn is_heard_of_the_gone(request: &Request) -> bool {
 }
 
 /// A reply with the descriptors that go along.
-pub(super) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
+pub(crate) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
 
 fn done() -> Answer {
     Ok((Reply::Done, Vec::new()))
 }
 
 impl Core {
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         connection: &Connection,
         request: Request,
@@ -141,7 +141,7 @@ impl Core {
             }
             Request::Rescue { file, region, generation, server } => {
                 needs_write(connection, file)?;
-                self.server(ServerId(server))?;
+                self.context.server(ServerId(server))?;
                 self.move_from_full(&self.managed(file)?, region, generation, ServerId(server))?;
                 done()
             }
@@ -227,19 +227,22 @@ impl Core {
             rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
                 .map_err(|errno| Refusal::Table { what: format!("descriptors of shared memory: {errno}") })
         };
-        let mut along = vec![Carried::Kept(self.processes.descriptor())];
-        if let Some(stations) = &self.stations {
+        let mut along = vec![Carried::Kept(self.context.processes().descriptor())];
+        if let Some(stations) = &self.context.stations() {
             along.push(Carried::Own(copy(stations.as_fd())?));
         }
-        let servers = self.cluster.servers.iter().zip(&self.read_costs).map(|(server, read_cost)| ServerInfo {
-            name: server.name.clone(),
-            class: server.class,
-            url: server.url.to_string(),
-            read_cost: *read_cost,
-        });
+        let servers =
+            self.context.cluster().servers.iter().zip(self.context.read_costs()).map(|(server, read_cost)| {
+                ServerInfo {
+                    name: server.name.clone(),
+                    class: server.class,
+                    url: server.url.to_string(),
+                    read_cost: *read_cost,
+                }
+            });
         let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let welcome = Reply::Welcome {
-            cluster: self.cluster.id.clone(),
+            cluster: self.context.cluster().id.clone(),
             servers: servers.collect(),
             managed: names.managed(),
             expected: names.expected(),
@@ -255,7 +258,7 @@ impl Core {
     }
 
     /// The answer to an open: from now on the connection counts as having the file open.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         &self,
         connection: &Connection,
         managed: &Managed,
@@ -297,7 +300,7 @@ impl Core {
         let managed = self.managed(object.file)?;
         // Held, so that the mode is not changed by two at once.
         let inner = guard(&managed.inner);
-        let backend = self.server(server)?;
+        let backend = self.context.server(server)?;
         let open = || {
             let opened = backend.open(object, granted.writable)?.into_descriptor(backend.name())?;
             if granted.readable || !granted.writable {
@@ -324,14 +327,14 @@ impl Core {
     }
 
     /// Opens an object for the broker itself, which may have to change its mode for the moment.
-    pub(super) fn open_as_owner(
+    pub(crate) fn open_as_owner(
         &self,
         managed: &Managed,
         object: ObjectName,
         server: ServerId,
         writable: bool,
     ) -> Result<ObjectHandle, ServerError> {
-        let backend = self.servers[usize::from(server.0)].as_ref();
+        let backend = self.context.servers()[usize::from(server.0)].as_ref();
         match backend.open(object, writable) {
             Err(ServerError::Denied { .. }) => {
                 let inner = guard(&managed.inner);
@@ -346,7 +349,7 @@ impl Core {
     }
 
     /// The client is gone, or closed its connection: its files may have lost their last user.
-    pub(super) fn connection_ended(&self, connection: &Connection) {
+    pub(crate) fn connection_ended(&self, connection: &Connection) {
         self.no_longer_observes(connection);
         self.leave_name_changes(connection.id);
         let (claim, files) = {
@@ -356,7 +359,7 @@ impl Core {
             (client.claim.take(), files)
         };
         if let Some((slot, incarnation)) = claim {
-            self.processes.forget_reads(slot, incarnation);
+            self.context.processes().forget_reads(slot, incarnation);
         }
         for file in files {
             let Some(managed) = self.if_loaded(file) else { continue };
@@ -376,11 +379,11 @@ impl Core {
                 managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
             });
             if died_writing && let Err(refusal) = self.tidy(&managed) {
-                self.state.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
+                self.context.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
             }
             // A process that is just dying may still hold its lock.
             if !self.after_close(&managed).unwrap_or(false) {
-                self.recheck(file);
+                self.rechecks.recheck(file);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 mod renamed;
 
-use super::Core;
-use super::proof::{Facts, path_of};
+use crate::Core;
+use crate::proof::{Facts, path_of};
 use crate::rmt::{FileRecord, Inode};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
@@ -16,11 +16,11 @@ use std::rc::Rc;
 use stripewise_layout::FileId;
 
 /// Names looked at, below managed directories and beside directories that were renamed, before a search gives up.
-pub(super) const MAX_SEARCHED_NAMES: usize = 1_000_000;
+pub(crate) const MAX_SEARCHED_NAMES: usize = 1_000_000;
 
 /// The stubs that a search looks for, and what it has found.
 #[derive(Default)]
-pub(super) struct Search {
+pub(crate) struct Search {
     wanted: HashMap<FileId, Inode>,
     by_number: HashMap<u64, Vec<FileId>>,
     found: HashMap<FileId, PathBuf>,
@@ -31,17 +31,17 @@ pub(super) struct Search {
 }
 
 impl Search {
-    pub(super) fn found(&self, file: FileId) -> Option<&Path> {
+    pub(crate) fn found(&self, file: FileId) -> Option<&Path> {
         self.found.get(&file).map(PathBuf::as_path)
     }
 
     /// Whether the file was looked for.
-    pub(super) fn is_for(&self, file: FileId) -> bool {
+    pub(crate) fn is_for(&self, file: FileId) -> bool {
         self.wanted.contains_key(&file)
     }
 
     /// Whether it was looked for in every directory.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         !self.is_incomplete
     }
 
@@ -84,7 +84,7 @@ impl Search {
             let Ok(Some(facts)) = Facts::at_name(directory, OsStr::from_bytes(name)) else { continue };
             for file in files {
                 // A stub that a crash kept from appearing does not stand anywhere.
-                let is_unborn = name == super::check::unborn_name(*file).as_bytes();
+                let is_unborn = name == crate::check::unborn_name(*file).as_bytes();
                 if !is_unborn && facts.is_regular && self.wanted[file].is(&facts.inode) {
                     self.found.entry(*file).or_insert_with(|| path.join(OsStr::from_bytes(name)));
                 }
@@ -133,7 +133,7 @@ impl Search {
     }
 }
 
-pub(super) const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+pub(crate) const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 fn open(base: impl rustix::fd::AsFd, name: &OsStr, more: OFlags) -> Option<OwnedFd> {
     rustix::fs::openat(base, name, FLAGS | more, Mode::empty()).ok()
@@ -141,7 +141,7 @@ fn open(base: impl rustix::fd::AsFd, name: &OsStr, more: OFlags) -> Option<Owned
 
 impl Core {
     /// Looks for the stubs of all these files that do not stand at their paths.
-    pub(super) fn search(&self, records: &BTreeMap<FileId, FileRecord>) -> Search {
+    pub(crate) fn search(&self, records: &BTreeMap<FileId, FileRecord>) -> Search {
         let mut search = Search::default();
         for (file, record) in records {
             if !matches!(self.stands_at_its_path(record), Ok(true)) {
@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// Looks for the stub of one file.
-    pub(super) fn search_one(&self, file: FileId, record: &FileRecord) -> Search {
+    pub(crate) fn search_one(&self, file: FileId, record: &FileRecord) -> Search {
         self.search(&BTreeMap::from([(file, record.clone())]))
     }
 

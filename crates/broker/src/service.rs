@@ -4,9 +4,9 @@
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
-use super::proof::Granted;
-use super::requests::is_heard_of_the_gone;
-use super::{BrokerError, Core, guard};
+use crate::proof::Granted;
+use crate::requests::is_heard_of_the_gone;
+use crate::{BrokerError, Core, guard};
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -34,18 +34,18 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One client's connection, and what the client has shown on it.
-pub(super) struct Connection {
-    pub(super) id: u64,
-    pub(super) socket: OwnedFd,
-    pub(super) peer: UCred,
+pub(crate) struct Connection {
+    pub(crate) id: u64,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: UCred,
     /// Of the peer, once they were asked for.
-    pub(super) groups: OnceLock<Vec<u32>>,
-    pub(super) client: Mutex<Client>,
+    pub(crate) groups: OnceLock<Vec<u32>>,
+    pub(crate) client: Mutex<Client>,
 }
 
 impl Connection {
     /// Whether the client has closed the connection, or died.
-    pub(super) fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
@@ -54,13 +54,13 @@ impl Connection {
 }
 
 #[derive(Default)]
-pub(super) struct Client {
-    pub(super) greeted: bool,
-    pub(super) claim: Option<(ProcessSlot, Incarnation)>,
+pub(crate) struct Client {
+    pub(crate) greeted: bool,
+    pub(crate) claim: Option<(ProcessSlot, Incarnation)>,
     /// Files opened here, and for what.
-    pub(super) opened: HashMap<FileId, Granted>,
+    pub(crate) opened: HashMap<FileId, Granted>,
     /// Files that this client has held for itself, whether it has them open or not.
-    pub(super) held: HashSet<FileId>,
+    pub(crate) held: HashSet<FileId>,
 }
 
 struct Shared {
@@ -75,13 +75,13 @@ struct Shared {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-pub(super) struct Service {
+pub(crate) struct Service {
     shared: Arc<Shared>,
     sweeper: JoinHandle<()>,
 }
 
 impl Service {
-    pub(super) fn start(core: Arc<Core>, listener: OwnedFd) -> Result<Self, BrokerError> {
+    pub(crate) fn start(core: Arc<Core>, listener: OwnedFd) -> Result<Self, BrokerError> {
         let fault = |action| move |source| BrokerError::Os { action, source };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault("making an epoll set"))?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(fault("making an eventfd"))?;
@@ -118,7 +118,7 @@ impl Service {
     }
 
     /// Ends the threads once their requests are answered, and closes all connections.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Stays readable, so every thread sees it.
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
@@ -127,9 +127,7 @@ impl Service {
             let Some(thread) = guard(&self.shared.threads).pop() else { break };
             let _ = thread.join();
         }
-        // Through the lock: the sweeper is either before its look at `stopping` or already waiting.
-        drop(guard(&self.shared.core.to_recheck));
-        self.shared.core.recheck.notify_all();
+        self.shared.core.rechecks.wake();
         let _ = self.sweeper.join();
         self.shared.hear_out();
         guard(&self.shared.connections).clear();
@@ -162,7 +160,7 @@ impl Shared {
             match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
-                    shared.core.state.note(&format!("the broker cannot wait for requests: {errno}"));
+                    shared.core.context.note(&format!("the broker cannot wait for requests: {errno}"));
                     return;
                 }
             }
@@ -196,18 +194,18 @@ impl Shared {
         match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::CLOEXEC) {
             Ok(socket) => {
                 if let Err(errno) = self.add_connection(socket) {
-                    self.core.state.note(&format!("a connection was refused: {errno}"));
+                    self.core.context.note(&format!("a connection was refused: {errno}"));
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => {
-                self.core.state.note(&format!("accepting a connection: {errno}; raise the limit of open files"));
+                self.core.context.note(&format!("accepting a connection: {errno}; raise the limit of open files"));
                 // Without descriptors the socket stays readable; do not spin on it.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
         if let Err(errno) = self.arm(&self.listener, LISTENER) {
-            self.core.state.note(&format!("the broker takes no more connections: {errno}"));
+            self.core.context.note(&format!("the broker takes no more connections: {errno}"));
         }
     }
 
@@ -259,24 +257,11 @@ impl Shared {
 
     /// Looks again at files whose users may have gone without a word.
     fn sweep(&self) {
-        loop {
-            let mut to_recheck = guard(&self.core.to_recheck);
-            while to_recheck.is_empty() && !self.stopping.load(Ordering::SeqCst) {
-                to_recheck = self.core.recheck.wait(to_recheck).unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-            let (rest, _) = self
-                .core
-                .recheck
-                .wait_timeout_while(to_recheck, RECHECK_INTERVAL, |_| !self.stopping.load(Ordering::SeqCst))
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            if self.stopping.load(Ordering::SeqCst) {
-                return;
-            }
-            let files: Vec<FileId> = rest.iter().copied().collect();
-            drop(rest);
+        let is_over = || self.stopping.load(Ordering::SeqCst);
+        while let Some(files) = self.core.rechecks.next(RECHECK_INTERVAL, is_over) {
             for file in files {
                 if self.core.recheck_again(file) {
-                    guard(&self.core.to_recheck).remove(&file);
+                    self.core.rechecks.forget(file);
                 }
             }
         }

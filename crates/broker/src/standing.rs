@@ -1,27 +1,26 @@
 //! How servers stand when regions are to be placed on them: usable or not, and what they have free.
 //!
-//! They are asked once for each request, and before the room is locked, so that one that does not answer holds up this request alone. A server that
+//! They are asked once for each request, and before capacity is reserved, so that one that does not answer holds up this request alone. A server that
 //! cannot be used is left out of layouts: first the others of the layout take its part, then those of its class, then any.
 
-use super::Core;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectStore, ServerError, Standing};
 
 /// What servers said of themselves.
-pub(super) struct Standings<'a> {
+pub(crate) struct Standings<'a> {
     servers: &'a [Box<dyn ObjectStore>],
     known: BTreeMap<ServerId, Result<Standing, ServerError>>,
 }
 
 impl<'a> Standings<'a> {
-    pub(super) fn new(servers: &'a [Box<dyn ObjectStore>]) -> Self {
+    pub(crate) fn new(servers: &'a [Box<dyn ObjectStore>]) -> Self {
         Self { servers, known: BTreeMap::new() }
     }
 
     /// Asks the server unless it was asked before.
-    fn look(&mut self, server: ServerId) -> Result<(), &ServerError> {
+    pub(crate) fn look(&mut self, server: ServerId) -> Result<(), &ServerError> {
         let servers = self.servers;
         let ask = || match servers.get(usize::from(server.0)) {
             Some(server) => server.standing(),
@@ -34,7 +33,7 @@ impl<'a> Standings<'a> {
     }
 
     /// Asks all servers of the layout; the first that cannot be used.
-    pub(super) fn check(&mut self, layout: &Layout) -> Result<(), Refusal> {
+    pub(crate) fn check(&mut self, layout: &Layout) -> Result<(), Refusal> {
         match layout.stripes().iter().find(|stripe| self.look(stripe.server).is_err()) {
             Some(stripe) => Err(self.refusal(stripe.server)),
             None => Ok(()),
@@ -42,11 +41,11 @@ impl<'a> Standings<'a> {
     }
 
     /// The server counts as one that cannot be used, because of `error`. False: it did before.
-    pub(super) fn leave_out(&mut self, server: ServerId, error: ServerError) -> bool {
+    pub(crate) fn leave_out(&mut self, server: ServerId, error: ServerError) -> bool {
         !matches!(self.known.insert(server, Err(error)), Some(Err(_)))
     }
 
-    pub(super) fn refusal(&self, server: ServerId) -> Refusal {
+    pub(crate) fn refusal(&self, server: ServerId) -> Refusal {
         match self.known.get(&server) {
             Some(Err(error)) => error.into(),
             _ => Refusal::Invalid { what: format!("server {server} was not asked") },
@@ -54,33 +53,12 @@ impl<'a> Standings<'a> {
     }
 
     /// Of a server that was asked and can be used.
-    pub(super) fn of(&self, server: ServerId) -> Option<Standing> {
+    pub(crate) fn of(&self, server: ServerId) -> Option<Standing> {
         self.known.get(&server)?.as_ref().ok().copied()
     }
 
     /// What is wrong with those that were asked and cannot be used.
-    pub(super) fn faults(&self) -> impl Iterator<Item = &ServerError> {
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &ServerError> {
         self.known.values().filter_map(|standing| standing.as_ref().err())
-    }
-}
-
-impl Core {
-    /// `planned` without drained servers, those that cannot be used, and those in `avoided`; an error when none is left.
-    pub(super) fn usable(
-        &self,
-        standings: &mut Standings<'_>,
-        planned: &Layout,
-        avoided: &BTreeSet<ServerId>,
-    ) -> Result<Layout, Refusal> {
-        let mut left_out = self.drained();
-        left_out.extend(avoided);
-        let mut first_fault = None;
-        while let Some(layout) = self.cluster.layout_without(planned, &left_out) {
-            let unusable = layout.stripes().iter().map(|stripe| stripe.server).find(|id| standings.look(*id).is_err());
-            let Some(unusable) = unusable else { return Ok(layout) };
-            first_fault.get_or_insert_with(|| standings.refusal(unusable));
-            left_out.insert(unusable);
-        }
-        Err(first_fault.unwrap_or_else(|| Refusal::NoSpace { what: "no server is left that has any".to_owned() }))
     }
 }

@@ -3,10 +3,10 @@
 //! A file that never had logs is switched by a word of its control block. One that has them keeps them as long as it is used: switched off, nothing more
 //! is taken in, what is newer than the disks is written back, and what the logs hold goes on serving those who have them mapped; with the last of them they go.
 
-use super::files::{Managed, unknown};
-use super::fragments::Logs;
-use super::{Core, guard};
+use crate::managed::LogMemory;
+use crate::managed::{Managed, unknown};
 use crate::rmt::Changes;
+use crate::{Core, guard};
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{FragmentStatus, Refusal, Reply};
 use stripewise_store::shared::control::FragmentMode;
@@ -15,8 +15,8 @@ use stripewise_store::shared::fragments::hints::Counter;
 
 impl Core {
     /// See [`stripewise_store::protocol::Admin::SetFragments`].
-    pub(super) fn switch_fragments(&self, file: FileId, on: Option<bool>) -> Result<(), Refusal> {
-        if on == Some(true) && !self.cluster.has_fragment_room() {
+    pub(crate) fn switch_fragments(&self, file: FileId, on: Option<bool>) -> Result<(), Refusal> {
+        if on == Some(true) && !self.context.cluster().has_fragment_room() {
             return Err(Refusal::Invalid {
                 what: "the process that serves the cluster has set no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, at \
                        the top of cluster.toml, and repeat once that process has ended: the next one reads the file anew"
@@ -31,7 +31,7 @@ impl Core {
             }
             let mut changes = Changes::default();
             changes.put_fragments_switch(file, on);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             self.show_switched(&managed, on);
         }
         if managed.control.fragments() == FragmentMode::Leaving {
@@ -47,13 +47,13 @@ impl Core {
             (Some(_), true) => FragmentMode::On,
             (Some(_), false) => FragmentMode::Leaving,
         };
-        managed.control.set_fragments(mode, self.cluster.fragment_threshold().0 as u32);
+        managed.control.set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
     }
 
     /// See [`Reply::FileFragments`].
-    pub(super) fn file_fragments(&self, file: FileId) -> Result<Reply, Refusal> {
+    pub(crate) fn file_fragments(&self, file: FileId) -> Result<Reply, Refusal> {
         let managed = self.managed(file)?;
-        let set_by_file = self.table.fragments_switch(file)?;
+        let set_by_file = self.context.table().fragments_switch(file)?;
         let on = self.wants_fragments(set_by_file);
         let servers = managed
             .fragments
@@ -63,7 +63,7 @@ impl Core {
     }
 }
 
-fn status_of(logs: &Logs, disk: ServerId) -> Option<FragmentStatus> {
+fn status_of(logs: &LogMemory, disk: ServerId) -> Option<FragmentStatus> {
     let log = logs.table.log(disk)?;
     let (mut used, mut dirty) = (0, 0);
     for seen in log.sets.all().filter(|seen| seen.state().is_filled()) {

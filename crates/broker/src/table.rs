@@ -3,7 +3,7 @@
 //! The whole table is read before it is served from ([`Audit`]), by a reader that no damage can kill. What is found whole is copied to `rmt.good/`, unless nothing
 //! changed since the last copy; so is what a broker leaves when it stops. A repair begins with that copy.
 
-use super::BrokerError;
+use crate::BrokerError;
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{Audit, MappingStore, RmtError, Table};
 use std::path::Path;
@@ -12,7 +12,7 @@ use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::StateDirectory;
 
 /// Opens the table of this state directory, if all is well with it.
-pub(super) fn open(
+pub(crate) fn open(
     state: &StateDirectory,
     servers: &[Box<dyn ObjectStore>],
     processes: &Processes,
@@ -31,7 +31,7 @@ pub(super) fn open(
 }
 
 /// Replaces the last good copy, unless nothing was changed since. What fails is noted: the copy before it stays.
-pub(super) fn keep_good_copy(table: &Table, state: &StateDirectory) {
+pub(crate) fn keep_good_copy(table: &Table, state: &StateDirectory) {
     if let Err(error) = table.keep_good_copy(&state.table_path()) {
         state.note(&format!("the mapping table could not be copied: {error}"));
     }
@@ -45,7 +45,7 @@ fn refuse_damage(directory: &Path, audit: &Audit) -> Result<(), BrokerError> {
 }
 
 /// A new table over servers that hold objects would make orphans of them all.
-pub(super) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<(), BrokerError> {
+pub(crate) fn refuse_lost_table(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<(), BrokerError> {
     if let Some(transactions) = Audit::last_transaction(&state.table_path()) {
         let what = format!("it is missing or empty, but {transactions} transactions were committed");
         return Err(BrokerError::DamagedTable { table: state.table_path(), damages: vec![what] });
@@ -71,7 +71,7 @@ fn refuse_old_users(table: &dyn MappingStore, processes: &Processes) -> Result<(
 }
 
 /// The damages as one sentence.
-pub(super) fn first_of(damages: &[String]) -> String {
+pub(crate) fn first_of(damages: &[String]) -> String {
     match damages {
         [] => "nothing is known of it".to_owned(),
         [only] => only.clone(),

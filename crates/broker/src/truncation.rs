@@ -9,77 +9,22 @@
 
 mod repeated;
 
-use super::files::{Inner, Managed};
-use super::fragments::Work;
-use super::requests::Requester;
-use super::{Core, guard};
+use crate::managed::Work;
+use crate::managed::{Inner, Managed};
+use crate::requests::Requester;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
+use crate::{Core, guard};
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectName, ObjectStore, Ownership, ServerError};
 use stripewise_store::shared::control::RegionState;
-use stripewise_store::shared::slots::InFlight;
-
-/// How long a truncation waits for I/O in flight before it gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// When I/O takes so long, its servers are asked whether they answer.
-const LONG: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-
-/// Shuts the gate and opens it again, whatever happens, unless a server may yet cut the file: then it is opened when that has ended.
-pub(super) struct ShutGate<'a> {
-    core: &'a Core,
-    managed: &'a Managed,
-}
-
-impl<'a> ShutGate<'a> {
-    /// Refused while the file stays shut because of an earlier cut.
-    pub(super) fn new(core: &'a Core, managed: &'a Managed) -> Result<Self, Refusal> {
-        core.open_when_truncated(managed)?;
-        managed.control.shut_gate();
-        Ok(Self { core, managed })
-    }
-}
-
-impl Drop for ShutGate<'_> {
-    fn drop(&mut self) {
-        if self.core.is_changing(self.managed.file) {
-            self.managed.stays_shut.store(true, SeqCst);
-            self.core.recheck(self.managed.file);
-        } else {
-            self.managed.control.open_gate();
-        }
-    }
-}
 
 impl Core {
-    /// Opens a file that stayed shut because a server might yet cut it; an error while it still might.
-    pub(super) fn open_when_truncated(&self, managed: &Managed) -> Result<(), Refusal> {
-        if !managed.stays_shut.load(SeqCst) {
-            return Ok(());
-        }
-        if let Some(server) = self.servers.iter().find(|server| server.is_changing(managed.file)) {
-            let server = server.name().to_owned();
-            let what = format!(
-                "server {server} does not answer and may yet cut file {}, which stays shut until then; see to the server's mount",
-                managed.file
-            );
-            return Err(Refusal::Server { server, what });
-        }
-        if managed.stays_shut.swap(false, SeqCst) {
-            managed.control.open_gate();
-        }
-        Ok(())
-    }
-
     /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there.
-    pub(super) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
-        self.step("truncate: asked");
+    pub(crate) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
+        self.context.step("truncate: asked");
         let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
         if inner.freed {
@@ -109,13 +54,13 @@ impl Core {
         if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers {
             let under_way = UnderWay::begin(self, managed, by, size_bytes, true);
             managed.extent.extend_to(size_bytes);
-            self.step("truncate: extended");
+            self.context.step("truncate: extended");
             under_way.note_done();
             return Ok(());
         }
-        let _gate = ShutGate::new(self, managed)?;
-        self.drain(managed)?;
-        self.step("truncate: drained");
+        let _gate = self.quiescing.shut(managed)?;
+        self.quiescing.drain(managed)?;
+        self.context.step("truncate: drained");
         self.must_be_there(by, managed.file)?;
         let under_way = UnderWay::begin(self, managed, by, size_bytes, false);
         // Writers that were in flight may have raised it.
@@ -129,7 +74,7 @@ impl Core {
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_cut(&inner, size_bytes)?;
         self.write_back_across(managed, &inner, &mut work, size_bytes)?;
-        self.end_moves(managed, &inner, "the file was truncated");
+        self.quiescing.end_moves(managed, &inner, "the file was truncated");
         // A replica's server that is away must not fail the cut.
         self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
         self.begin_truncation(managed, &mut inner, size_bytes)?;
@@ -137,59 +82,21 @@ impl Core {
     }
 
     /// Cuts what a failed write or a failed cut left beyond the size.
-    pub(super) fn tidy(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn tidy(&self, managed: &Managed) -> Result<(), Refusal> {
         let mut work = managed.fragments.hold();
         self.tidy_locked(managed, &mut guard(&managed.inner), &mut work)
     }
 
-    pub(super) fn tidy_locked(&self, managed: &Managed, inner: &mut Inner, work: &mut Work) -> Result<(), Refusal> {
+    pub(crate) fn tidy_locked(&self, managed: &Managed, inner: &mut Inner, work: &mut Work) -> Result<(), Refusal> {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
         if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
             self.note_cut(managed, inner, cut_to_bytes)?;
         }
-        let _gate = ShutGate::new(self, managed)?;
-        self.drain(managed)?;
+        let _gate = self.quiescing.shut(managed)?;
+        self.quiescing.drain(managed)?;
         self.truncate_leftovers(managed, inner, work)
-    }
-
-    /// Waits until no living process has I/O in flight on the file; the gate is shut. An error: it does not end, above all where a server does not answer.
-    pub(super) fn drain(&self, managed: &Managed) -> Result<(), Refusal> {
-        let start = Instant::now();
-        let (mut pause, mut asked) = (FIRST_PAUSE, start);
-        loop {
-            let busy = managed.slots.users().find(|(slot, incarnation)| {
-                managed.slots.in_flight(*slot).next().is_some() && self.is_alive(*slot, *incarnation)
-            });
-            let Some((slot, _)) = busy else { return Ok(()) };
-            if start.elapsed() > PATIENCE {
-                let holder = format!("process {}, whose I/O does not end", self.processes.process_id(slot));
-                return Err(Refusal::Busy { file: managed.file, holder });
-            }
-            if asked.elapsed() > LONG {
-                self.ask_servers_of(managed, managed.slots.in_flight(slot))?;
-                asked = Instant::now();
-            }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Whether the servers of this I/O answer; those that cannot be used for other reasons fail it themselves.
-    fn ask_servers_of(&self, managed: &Managed, in_flight: impl Iterator<Item = InFlight>) -> Result<(), Refusal> {
-        let mut asked = BTreeSet::new();
-        for region in in_flight.flat_map(|io| (io.first.0..=io.last.0).map(RegionIndex)) {
-            let RegionState::Placed { view, .. } = managed.control.region(region) else { continue };
-            for stripe in view.stripes() {
-                if asked.insert(stripe.server)
-                    && let Err(error @ ServerError::NotAnswering { .. }) = self.server(stripe.server)?.probe()
-                {
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(())
     }
 
     fn probe_cut(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
@@ -197,7 +104,7 @@ impl Core {
         for (_, placed) in affected(inner, size_bytes) {
             for stripe in placed.layout.stripes() {
                 if probed.insert(stripe.server) {
-                    self.server(stripe.server)?.probe()?;
+                    self.context.server(stripe.server)?.probe()?;
                 }
             }
         }
@@ -206,13 +113,13 @@ impl Core {
 
     fn begin_truncation(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
         if affected(inner, size_bytes).next().is_some() {
-            self.step("truncate: before the intent");
+            self.context.step("truncate: before the intent");
             let record = FileRecord { truncating_to_bytes: Some(size_bytes), ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
-            self.step("truncate: intent recorded");
+            self.context.step("truncate: intent recorded");
         }
         Ok(())
     }
@@ -220,7 +127,7 @@ impl Core {
     /// Does what a recorded intent says; the gate is shut and nothing in flight. Objects that cannot be removed become orphans; when one
     /// cannot be cut, the file has its new size, what is left over is noted for a later try, and the fault is returned. `note_done` is called right
     /// before the size is set.
-    pub(super) fn finish_truncation(
+    pub(crate) fn finish_truncation(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -230,9 +137,9 @@ impl Core {
     ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
         let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
-        self.step("truncate: entries cut");
+        self.context.step("truncate: entries cut");
         self.describe_truncation(managed, inner, size_bytes)?;
-        self.step("truncate: described");
+        self.context.step("truncate: described");
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
@@ -242,21 +149,21 @@ impl Core {
             managed.control.retract(region);
             for stripe in layout.stripes() {
                 let object = ObjectName { file: managed.file, region, generation };
-                let removed = self.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
+                let removed = self.context.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
                 if let Err(refusal) = removed {
-                    self.state.note(&format!("an object cut off stays behind for `check`: {refusal}"));
+                    self.context.note(&format!("an object cut off stays behind for `check`: {refusal}"));
                 }
             }
         }
-        self.step("truncate: regions removed");
+        self.context.step("truncate: regions removed");
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
-        self.step("truncate: objects cut");
+        self.context.step("truncate: objects cut");
         note_done();
-        self.step("truncate: noted");
+        self.context.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.truncate_to(size_bytes);
         managed.control.set_durable_size_bytes(size_bytes);
-        self.step("truncate: size set");
+        self.context.step("truncate: size set");
         let has_leftovers = cut.is_err();
         managed.control.set_leftovers(has_leftovers);
         let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
@@ -266,26 +173,24 @@ impl Core {
         }
         remove_records(&mut changes, managed.file, &replicas);
         changes.put_file(managed.file, &record);
-        let mut room = guard(&self.room);
         let layouts = gone.values().map(|placed| &placed.layout).chain(copies(&replicas).map(|(_, _, layout)| layout));
-        layouts.for_each(|layout| room.give_back(layout, geometry.region_bytes()));
-        drop(room);
+        self.capacity.give_back(layouts, geometry.region_bytes());
         if record != inner.record || !gone.is_empty() {
             // If this fails the intent stays, and `note_cut` drops it before anything is promised to last.
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
         }
-        self.step("truncate: recorded");
+        self.context.step("truncate: recorded");
         inner.record = record;
         self.describe_size(managed, inner, size_bytes, has_leftovers);
         cut
     }
 
     /// Notes that the cut of the intent is done: its end could not be recorded then, and what lies beyond it by now was written since.
-    pub(super) fn note_cut(&self, managed: &Managed, inner: &mut Inner, cut_to_bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn note_cut(&self, managed: &Managed, inner: &mut Inner, cut_to_bytes: u64) -> Result<(), Refusal> {
         let count = inner.geometry().count_for(cut_to_bytes);
         let mut changes = Changes::default();
         let mut gone = Vec::new();
-        for (region, _) in self.table.regions(managed.file)? {
+        for (region, _) in self.context.table().regions(managed.file)? {
             if region.0 >= count && managed.control.region(region) == RegionState::Absent {
                 changes.remove_region(managed.file, region);
                 gone.push(region);
@@ -293,7 +198,7 @@ impl Core {
         }
         // With their replicas, of which the table may still tell when those of `inner` are gone.
         let mut replicas: Replicas = BTreeMap::new();
-        for (_, region, number, replica) in self.table.replicas(Some(managed.file))? {
+        for (_, region, number, replica) in self.context.table().replicas(Some(managed.file))? {
             if gone.contains(&region) {
                 replicas.entry(region).or_default().insert(number, replica);
             }
@@ -302,22 +207,18 @@ impl Core {
         let size_bytes = managed.extent.size_bytes();
         let record = FileRecord { truncating_to_bytes: None, size_bytes, ..inner.record.clone() };
         changes.put_file(managed.file, &record);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.record = record;
-        let mut room = guard(&self.room);
-        for placed in gone.iter().filter_map(|region| inner.regions.remove(region)) {
-            room.give_back(&placed.layout, inner.record.region_bytes);
-        }
+        let placed: Vec<RegionRecord> = gone.iter().filter_map(|region| inner.regions.remove(region)).collect();
         let forgotten: Replicas =
             gone.iter().filter_map(|region| Some((*region, inner.replicas.remove(region)?))).collect();
-        for (_, _, layout) in copies(&forgotten) {
-            room.give_back(layout, inner.record.region_bytes);
-        }
+        let layouts = placed.iter().map(|placed| &placed.layout).chain(copies(&forgotten).map(|(_, _, layout)| layout));
+        self.capacity.give_back(layouts, inner.record.region_bytes);
         Ok(())
     }
 
     /// Cuts what objects hold beyond the present size; nothing is in flight. A fault is noted for a later try.
-    pub(super) fn truncate_leftovers(
+    pub(crate) fn truncate_leftovers(
         &self,
         managed: &Managed,
         inner: &mut Inner,
@@ -326,13 +227,13 @@ impl Core {
         let size_bytes = managed.extent.size_bytes();
         let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
-        self.mark_truncated(managed, inner, size_bytes);
+        self.quiescing.mark_truncated(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
             let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.record = record;
             self.describe_size(managed, inner, size_bytes, cut.is_err());
         }
@@ -350,7 +251,7 @@ impl Core {
             for (turn, stripe) in layout.stripes().iter().enumerate() {
                 let object = ObjectName { file, region, generation };
                 let length = view.object_bytes(turn, used);
-                let cut = self.server(stripe.server).and_then(|server| {
+                let cut = self.context.server(stripe.server).and_then(|server| {
                     truncate_as_owner(server, object, length, inner.ownership()).map_err(Refusal::from)
                 });
                 if let Err(refusal) = cut {
@@ -364,11 +265,11 @@ impl Core {
 
     /// Makes the cut durable that follows another boot: what is found to be gone then stays gone, even if the size grows and the power goes again
     /// before the next `fsync`.
-    pub(super) fn sync_truncated(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
+    pub(crate) fn sync_truncated(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
         for (region, generation, layout) in beyond(inner, managed.extent.size_bytes()) {
             let object = ObjectName { file: managed.file, region, generation };
             for stripe in layout.stripes() {
-                sync_as_owner(self.server(stripe.server)?, object, inner.ownership())?;
+                sync_as_owner(self.context.server(stripe.server)?, object, inner.ownership())?;
             }
         }
         Ok(())
@@ -421,7 +322,7 @@ fn sync_as_owner(server: &dyn ObjectStore, object: ObjectName, ownership: Owners
 }
 
 /// The owner may cut what the mode does not let the owner write.
-pub(super) fn truncate_as_owner(
+pub(crate) fn truncate_as_owner(
     server: &dyn ObjectStore,
     object: ObjectName,
     length: u64,

@@ -2,8 +2,8 @@
 
 use super::{Inventory, Report};
 use crate::Core;
-use crate::files::{Inner, Managed};
-use crate::fragments::log_object;
+use crate::managed::log_object;
+use crate::managed::{Inner, Managed};
 use stripewise_store::server::ServerError;
 
 impl Core {
@@ -39,12 +39,12 @@ impl Core {
             let what = format!(
                 "server {} lacks the log of fragments of {path} for server {}: {lost}",
                 inventory.server.name(),
-                self.cluster.servers[usize::from(disk.0)].name
+                self.context.cluster().servers[usize::from(disk.0)].name
             );
             let remedy = "a new log takes its place; what was lost reads as the disk has it";
             if let Some((slot, _)) = self.users(managed).first() {
                 // It may have the lost object open, and would go on writing what nobody else can read.
-                let process = self.processes.process_id(*slot);
+                let process = self.context.processes().process_id(*slot);
                 report.add(
                     what,
                     format!("end process {process}, which uses the file, and repair again: {remedy}"),

@@ -1,7 +1,8 @@
 //! Putting stubs back: their text, or new ones in the place of those that are gone.
 
 use crate::ancestors::Ancestors;
-use crate::files::{Inner, Managed, write_stub};
+use crate::files::write_stub;
+use crate::managed::{Inner, Managed};
 use crate::proof::Facts;
 use crate::rmt::{Changes, FileRecord, FileState, Inode};
 use crate::{Core, guard};
@@ -80,7 +81,7 @@ impl Core {
     pub(super) fn put_record(&self, managed: &Managed, inner: &mut Inner, record: FileRecord) -> Result<(), Refusal> {
         let mut changes = Changes::default();
         if record.stub != inner.record.stub {
-            if self.table.file_of(inner.record.stub)? == Some(managed.file) {
+            if self.context.table().file_of(inner.record.stub)? == Some(managed.file) {
                 changes.remove_inode(inner.record.stub);
             }
             changes.put_inode(record.stub, managed.file);
@@ -89,7 +90,7 @@ impl Core {
         let record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
         self.decide_names_of(managed.file, &mut changes);
         changes.put_file(managed.file, &record);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.record = record;
         Ok(())
     }
@@ -101,14 +102,19 @@ impl Core {
         stub: Inode,
         path: &Path,
     ) -> Result<(), Refusal> {
-        let record =
-            FileRecord { stub, boot: self.boot, path: path.to_string_lossy().into_owned(), ..inner.record.clone() };
+        let record = FileRecord {
+            stub,
+            boot: self.context.boot(),
+            path: path.to_string_lossy().into_owned(),
+            ..inner.record.clone()
+        };
         inner.stub = None;
         self.put_record(managed, inner, record)
     }
 
     fn text(&self, file: FileId) -> Result<[u8; STUB_BYTES], Refusal> {
-        let stub = Stub { file, cluster: self.cluster.id.clone(), state: self.state.path().to_owned() };
+        let stub =
+            Stub { file, cluster: self.context.cluster().id.clone(), state: self.context.state().path().to_owned() };
         stub.to_bytes().map_err(|error| Refusal::Invalid { what: error.to_string() })
     }
 
@@ -171,7 +177,7 @@ impl Core {
         let inode = Facts::of(&stub).map_err(refuse(unborn.path(), "look at it"))?.inode;
         let before = inner.record.clone();
         self.adopt_stub(managed, inner, inode, path)?;
-        self.step("check: stub recorded");
+        self.context.step("check: stub recorded");
         // Replaces nothing: what appeared there meanwhile is left alone.
         let named = user.act(|| unborn.rename(&entry)).and_then(|renamed| renamed);
         named.map_err(|errno| {

@@ -5,7 +5,7 @@
 
 use super::Report;
 use super::restoring::unreachable_entry;
-use crate::files::{Inner, Managed};
+use crate::managed::{Inner, Managed};
 use crate::name_changes::Flux;
 use crate::proof::{Facts, path_of};
 use crate::rmt::{FileRecord, Inode};
@@ -175,7 +175,7 @@ impl Core {
         };
         let mut bytes = [0; STUB_BYTES + 1];
         let Ok(length) = rustix::io::pread(&opened, &mut bytes[..], 0) else { return false };
-        matches!(Stub::parse(&bytes[..length]), Ok(Some(stub)) if stub.file == file && stub.cluster == self.cluster.id)
+        matches!(Stub::parse(&bytes[..length]), Ok(Some(stub)) if stub.file == file && stub.cluster == self.context.cluster().id)
     }
 
     /// The stub may have gone and left a copy that somebody tried to open (moved between file systems).
@@ -202,7 +202,7 @@ impl Core {
     pub(super) fn check_copied_stubs(&self, report: &mut Report) {
         let copies = guard(&self.copies).clone();
         for (copy, file) in copies {
-            let Ok(Some(record)) = self.table.file(file) else { continue };
+            let Ok(Some(record)) = self.context.table().file(file) else { continue };
             let path = Path::new(&copy);
             if matches!(self.standing(file, path, record.stub), Ok(Standing::Copy(_))) {
                 let original = Path::new(&record.path);

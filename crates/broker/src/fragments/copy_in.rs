@@ -4,9 +4,9 @@
 //! followed at once, while the server that has just read the range still has it in memory: iBridge's servers copy in what they have in hand, and here readers must not
 //! write what others read. So an emulated disk takes no time for the second reading, and its SSD does for the write.
 
-use super::Work;
 use super::write_back::{Handles, Picked, log_name};
 use crate::Core;
+use crate::managed::Work;
 use stripewise_layout::{Direction, ObjectOffset, RegionGeometry};
 use stripewise_store::server::pace::wait_in_background;
 use stripewise_store::server::{Due, ObjectName, ServerError};
@@ -58,8 +58,8 @@ impl Core {
         }
         let regions = || filling.iter().map(|filling| filling.seen.range.region);
         let (Some(first), Some(last)) = (regions().min(), regions().max()) else { return followed };
-        self.step("fragments: copying in");
-        let left = self.wait_for(picked.managed, self.writers_inside(picked.managed, first, last), picked.patience);
+        self.context.step("fragments: copying in");
+        let left = self.wait_for(picked, self.quiescing.writers_inside(picked.managed, first, last));
         let is_drained = |region| !left.iter().any(|lane| lane.what.first <= region && region <= lane.what.last);
         filling.retain(|filling| {
             let is_drained = is_drained(filling.seen.range.region);
@@ -80,7 +80,7 @@ impl Core {
             }
         }
         due.inspect(|due| wait_in_background(*due));
-        self.step("fragments: copied in");
+        self.context.step("fragments: copied in");
         for (number, log, seen) in filled {
             if log.sets.declare(seen, State::Clean) {
                 followed[*number] = Followed::CopiedIn;
@@ -105,7 +105,7 @@ impl Core {
         let geometry = RegionGeometry::new(managed.control.region_bytes());
         let used = geometry.used_bytes(range.region, managed.extent.size_bytes());
         let is_whole = range.length <= log.sets.slot_bytes() && range.end() <= view.object_bytes(turn, used);
-        let is_wanted = managed.control.fragments() == FragmentMode::On && !self.is_drained(log.on);
+        let is_wanted = managed.control.fragments() == FragmentMode::On && !self.drained.is_drained(log.on);
         (is_whole && is_wanted).then_some((log, object))
     }
 

@@ -5,11 +5,13 @@
 //! half full of what its disk lacks, or whose last writer has closed the file, is written back all the same.
 
 use super::copy_in::Followed;
-use super::truncation::logs_of;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use super::{Logs, Work, try_guard};
-use crate::files::{Inner, Managed};
+use crate::managed::LogMemory;
+use crate::managed::Quiet;
+use crate::managed::Work;
+use crate::managed::{Inner, Managed};
 use crate::rmt::FileState;
+use crate::try_guard;
 use crate::{BrokerError, Core, guard};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +43,7 @@ const MAX_PARKED: usize = 128;
 
 /// Files to look at.
 #[derive(Default)]
-pub(in super::super) struct Keeping {
+pub(crate) struct Keeping {
     files: Mutex<Files>,
     changed: Condvar,
 }
@@ -68,7 +70,7 @@ impl Files {
 
 impl Keeping {
     /// The file has logs that somebody uses, or something in them to be written back.
-    pub(in super::super) fn watch(&self, file: FileId) {
+    pub(crate) fn watch(&self, file: FileId) {
         let mut files = guard(&self.files);
         files.parked.retain(|parked| *parked != file);
         *files.watched.entry(file).or_default() += 1;
@@ -112,13 +114,13 @@ impl Keeping {
 }
 
 /// The thread, until dropped.
-pub(in super::super) struct Keeper {
+pub(crate) struct Keeper {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    pub(in super::super) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
         let keeping = Arc::clone(core);
         let thread = std::thread::Builder::new().name("stripewise-logs".into()).spawn(move || keeping.keep_on());
         let thread = thread.map_err(|error| BrokerError::Os {
@@ -136,13 +138,6 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
     }
-}
-
-/// Whether anybody used a disk since it was last looked at.
-#[derive(Clone, Copy)]
-pub(super) struct Quiet {
-    mark: u64,
-    since: Instant,
 }
 
 /// What came of a look.
@@ -189,7 +184,7 @@ impl Core {
                         }
                     }
                     Err(_) => {
-                        self.state.note(&format!("file {file}: a fault in the keeper of fragments itself"));
+                        self.context.note(&format!("file {file}: a fault in the keeper of fragments itself"));
                         self.keeping.forget(file, asked);
                     }
                 }
@@ -242,23 +237,23 @@ impl Core {
             Err(_) if work.fault_noted || guard(&managed.inner).freed => {}
             Err(ref refusal) => {
                 work.fault_noted = true;
-                self.state.note(&format!("file {}: its fragments are not on the disks yet: {refusal}", managed.file));
+                self.context.note(&format!("file {}: its fragments are not on the disks yet: {refusal}", managed.file));
             }
         }
         written.is_ok()
     }
 
     /// What is to be done now, disk by disk.
-    fn plan(&self, managed: &Managed, logs: &Logs, work: &mut Work) -> Plan {
+    fn plan(&self, managed: &Managed, logs: &LogMemory, work: &mut Work) -> Plan {
         let mut plan = Plan::default();
-        for (disk, log) in logs_of(logs) {
+        for (disk, log) in logs.all() {
             let (has_newer, has_waiting) = (logs.table.is_dirtied(), work.waiting.has(disk));
             let is_quiet = self.is_quiet(managed, work, disk);
             plan.has_more |= has_newer || has_waiting;
             if has_newer {
                 let newer: Vec<Seen> = log.sets.all().filter(|seen| seen.state().is_newer()).collect();
                 // Of what it has and of what it could still get.
-                let left = guard(&self.log_room).left_bytes(disk) / logs.table.slot_bytes();
+                let left = self.log_capacity.left_bytes(disk) / logs.table.slot_bytes();
                 let is_pressed = newer.len() as u64 * 2 > u64::from(logs.table.granted(disk)) + left;
                 if is_pressed || is_quiet {
                     let most = if is_pressed { PRESSED_ENTRIES } else { QUIET_ENTRIES };
@@ -270,9 +265,9 @@ impl Core {
         plan
     }
 
-    fn follow(&self, managed: &Managed, logs: &Logs, work: &mut Work, plan: Plan) {
+    fn follow(&self, managed: &Managed, logs: &LogMemory, work: &mut Work, plan: Plan) {
         let count: usize = plan.back.values().map(BTreeSet::len).sum();
-        let written = if logs.table.is_dirtied() && plan.back.len() == logs_of(logs).count() && count == 0 {
+        let written = if logs.table.is_dirtied() && plan.back.len() == logs.all().count() && count == 0 {
             // Quiet everywhere, and nothing to write: the note stands for nothing any more.
             self.flush_held(managed, logs, work, true)
         } else if count > 0 {
@@ -305,7 +300,7 @@ impl Core {
             None => {
                 let mut users = managed.slots.users();
                 let is_inside = users.any(|(slot, incarnation)| {
-                    managed.slots.in_flight(slot).next().is_some() && self.is_alive(slot, incarnation)
+                    managed.slots.in_flight(slot).next().is_some() && self.context.is_alive(slot, incarnation)
                 });
                 (managed.slots.uses_mark(), is_inside)
             }
@@ -326,16 +321,16 @@ impl Core {
         let Some(logs) = managed.fragments.logs() else { return true };
         let is_used = !inner.openers.is_empty() || inner.holder.is_some() || !self.users(managed).is_empty();
         let is_newer = |(_, log): (ServerId, Log<'_>)| log.sets.all().any(|seen| seen.state().is_newer());
-        if inner.freed || is_used || logs_of(&logs).any(is_newer) {
+        if inner.freed || is_used || logs.all().any(is_newer) {
             return false;
         }
-        let Ok(switched) = self.table.fragments_switch(managed.file) else { return false };
+        let Ok(switched) = self.context.table().fragments_switch(managed.file) else { return false };
         self.show_fragments_without_logs(managed, switched);
         managed.fragments.set(None);
         if let Err(refusal) = self.remove_logs(managed.file, inner) {
-            self.state.note(&format!("{}: logs of its fragments are not removed yet: {refusal}", inner.record.path));
+            self.context.note(&format!("{}: logs of its fragments are not removed yet: {refusal}", inner.record.path));
         }
-        self.step("fragments: retired");
+        self.context.step("fragments: retired");
         true
     }
 }
@@ -346,7 +341,7 @@ fn own_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn take_suggestions(logs: &Logs, work: &mut Work, is_live: bool) {
+fn take_suggestions(logs: &LogMemory, work: &mut Work, is_live: bool) {
     let (suggestions, seen) = logs.hints.suggestions(work.suggestions_seen);
     work.suggestions_seen = seen;
     // Those of servers without a log make no sense, and would wait for ever.

@@ -4,12 +4,15 @@
 //! last; then the control block says that there is a table. Whoever loads the file later keeps a table that is whole and of this boot, since processes may be
 //! using it, and what it holds is newer than the disks. Without one nobody can be: then objects and records are removed.
 
-use super::truncation::drop_entry;
-use super::{Fragments, Logs};
-use crate::files::{Inner, Managed, memory_fault};
+use crate::Core;
+use crate::managed::FileFragments;
+use crate::managed::HINTS;
+use crate::managed::LogMemory;
+use crate::managed::TABLE;
+use crate::managed::drop_entry;
+use crate::managed::log_object;
+use crate::managed::{Inner, Managed, memory_fault};
 use crate::rmt::{Changes, LogRecord};
-use crate::truncation::ShutGate;
-use crate::{Core, guard};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -17,32 +20,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stripewise_layout::{FileId, Generation, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectName, ServerError};
+use stripewise_store::server::ServerError;
 use stripewise_store::shared::control::FragmentMode;
 use stripewise_store::shared::fragments::hints::Hints;
-use stripewise_store::shared::fragments::table::log_region;
 use stripewise_store::shared::fragments::table::{FragmentTable, NewLog};
 
-/// Names of the two files in `run/`, behind the file's id.
-pub(in super::super) const TABLE: &str = "frag";
-pub(in super::super) const HINTS: &str = "hints";
 /// A file gets slots by this part of a disk's room at a time, within limits.
 const CHUNK_PART: u32 = 8;
 const MAX_CHUNK: u32 = 1024;
 
-/// The object of a file's log for `disk`.
-pub(in super::super) fn log_object(file: FileId, disk: ServerId, record: LogRecord) -> ObjectName {
-    ObjectName { file, region: log_region(disk), generation: record.generation }
-}
-
 impl Core {
     /// Whether the file is to have fragments; `switched`: what was said of it alone.
-    pub(in super::super) fn wants_fragments(&self, switched: Option<bool>) -> bool {
-        self.cluster.has_fragment_room() && switched.unwrap_or(self.cluster.fragments)
+    pub(crate) fn wants_fragments(&self, switched: Option<bool>) -> bool {
+        self.context.cluster().has_fragment_room() && switched.unwrap_or(self.context.cluster().fragments)
     }
 
     /// What the control block of a file without logs says.
-    pub(in super::super) fn show_fragments_without_logs(&self, managed: &Managed, switched: Option<bool>) {
+    pub(crate) fn show_fragments_without_logs(&self, managed: &Managed, switched: Option<bool>) {
         let mode = if self.wants_fragments(switched) { FragmentMode::Wanted } else { FragmentMode::Off };
         self.show_mode(managed, mode);
     }
@@ -53,8 +47,9 @@ impl Core {
         self.remove_logs(file, inner)?;
         let generation = Generation(self.reserve_generations(managed, inner, 1)? + 1);
         let mut logs = BTreeMap::new();
-        for disk in (0..self.servers.len()).map(|number| ServerId(number as u16)) {
-            if let Some(log) = self.cluster.fragment_log(disk).filter(|log| !self.is_drained(log.on)) {
+        for disk in (0..self.context.servers().len()).map(|number| ServerId(number as u16)) {
+            if let Some(log) = self.context.cluster().fragment_log(disk).filter(|log| !self.drained.is_drained(log.on))
+            {
                 logs.insert(disk, LogRecord { on: log.on, generation });
             }
         }
@@ -64,89 +59,88 @@ impl Core {
         }
         let mut changes = Changes::default();
         logs.iter().for_each(|(disk, record)| changes.put_log(file, *disk, *record));
-        self.step("fragments: before the records");
-        self.table.commit(&changes)?;
+        self.context.step("fragments: before the records");
+        self.context.table().commit(&changes)?;
         inner.logs = logs;
-        self.step("fragments: recorded");
+        self.context.step("fragments: recorded");
         let made = self.make_logs(file, inner).and_then(|()| self.build_memory(file, &inner.logs));
         let made = made.inspect_err(|_| {
             // What cannot be removed now is removed when it is tried again or the file is loaded anew.
             let _ = self.remove_logs(file, inner);
         })?;
-        self.step("fragments: memory made");
+        self.context.step("fragments: memory made");
         self.grant_first(file, &made);
         managed.fragments.set(Some(Arc::new(made)));
         self.show_mode(managed, FragmentMode::On);
-        self.step("fragments: set up");
+        self.context.step("fragments: set up");
         Ok(())
     }
 
     fn make_logs(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
         for (disk, record) in &inner.logs {
-            let server = self.server(record.on)?;
+            let server = self.context.server(record.on)?;
             server.probe()?;
             server.create(log_object(file, *disk, *record), inner.ownership())?;
         }
-        self.step("fragments: objects made");
+        self.context.step("fragments: objects made");
         Ok(())
     }
 
-    fn build_memory(&self, file: FileId, logs: &BTreeMap<ServerId, LogRecord>) -> Result<Logs, Refusal> {
+    fn build_memory(&self, file: FileId, logs: &BTreeMap<ServerId, LogRecord>) -> Result<LogMemory, Refusal> {
         let fault = memory_fault(file);
-        let slot_bytes = self.cluster.fragment_slot().0;
+        let slot_bytes = self.context.cluster().fragment_slot().0;
         let of_disk = |number: usize| {
             let disk = ServerId(number as u16);
             let record = logs.get(&disk)?;
-            let room_bytes = guard(&self.log_room).total_bytes(disk);
-            let slots = u32::try_from(room_bytes / slot_bytes).unwrap_or(u32::MAX / 64 * 32);
+            let set_aside_bytes = self.log_capacity.total_bytes(disk);
+            let slots = u32::try_from(set_aside_bytes / slot_bytes).unwrap_or(u32::MAX / 64 * 32);
             Some(NewLog { on: record.on, generation: record.generation, slots })
         };
-        let new: Vec<_> = (0..self.servers.len()).map(of_disk).collect();
+        let new: Vec<_> = (0..self.context.servers().len()).map(of_disk).collect();
         let hints = self.make_memory(file, HINTS).map_err(&fault)?;
         let table = self.make_memory(file, TABLE).map_err(&fault)?;
-        let table = FragmentTable::build(&table, file, self.boot, slot_bytes, &new).map_err(&fault)?;
+        let table = FragmentTable::build(&table, file, self.context.boot(), slot_bytes, &new).map_err(&fault)?;
         let hints = Hints::build(&hints, new.len(), &table).map_err(&fault)?;
-        Ok(Logs { table, hints })
+        Ok(LogMemory { table, hints })
     }
 
     fn make_memory(&self, file: FileId, kind: &str) -> rustix::io::Result<OwnedFd> {
-        self.state.create_shared(&format!("{file}.{kind}"))
+        self.context.state().create_shared(&format!("{file}.{kind}"))
     }
 
-    fn grant_first(&self, file: FileId, logs: &Logs) {
+    fn grant_first(&self, file: FileId, logs: &LogMemory) {
         for disk in logs.table.disks() {
             self.grant(file, logs, disk);
         }
     }
 
     /// Slots that a log gets at a time.
-    pub(super) fn chunk_slots(&self, logs: &Logs, disk: ServerId) -> u32 {
+    pub(super) fn chunk_slots(&self, logs: &LogMemory, disk: ServerId) -> u32 {
         let slots = logs.table.log(disk).map_or(0, |log| log.slots);
         (slots / CHUNK_PART).clamp(1, MAX_CHUNK)
     }
 
     /// Grants a log further slots, as far as there is room. Returns how many.
-    pub(super) fn grant(&self, file: FileId, logs: &Logs, disk: ServerId) -> u32 {
+    pub(super) fn grant(&self, file: FileId, logs: &LogMemory, disk: ServerId) -> u32 {
         let slot_bytes = logs.table.slot_bytes();
-        let mut room = guard(&self.log_room);
-        let left = u32::try_from(room.left_bytes(disk) / slot_bytes).unwrap_or(u32::MAX);
-        let granted = logs.table.grant(disk, self.chunk_slots(logs, disk).min(left));
-        room.set(file, disk, u64::from(logs.table.granted(disk)) * slot_bytes);
+        let mut granted = 0;
+        self.log_capacity.set(file, disk, |left_bytes| {
+            let left = u32::try_from(left_bytes / slot_bytes).unwrap_or(u32::MAX);
+            granted = logs.table.grant(disk, self.chunk_slots(logs, disk).min(left));
+            u64::from(logs.table.granted(disk)) * slot_bytes
+        });
         granted
     }
 
     /// Of a file that is being loaded: its logs are taken over, or removed if they are of another boot.
-    pub(in super::super) fn load_logs(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn load_logs(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         let file = managed.file;
-        let switched = self.table.fragments_switch(file)?;
+        let switched = self.context.table().fragments_switch(file)?;
         let wants = self.wants_fragments(switched);
         if let Some(logs) = self.adopt_logs(file)? {
             let slot_bytes = logs.table.slot_bytes();
-            {
-                let mut room = guard(&self.log_room);
-                for disk in logs.table.disks() {
-                    room.set(file, disk, u64::from(logs.table.granted(disk)) * slot_bytes);
-                }
+            for disk in logs.table.disks() {
+                self.log_capacity.set(file, disk, |_| u64::from(logs.table.granted(disk)) * slot_bytes);
             }
             // Its note may have been taken by a broker that did not come to its end.
             logs.table.note_dirtied();
@@ -161,12 +155,13 @@ impl Core {
                 what: format!(
                     "{} in the state directory's `run` is gone or damaged, while process {} uses it, which alone knows where what it wrote since its last fsync lies; let it copy the file elsewhere, then end it",
                     format_args!("{file}.{TABLE}"),
-                    self.processes.process_id(*slot)
+                    self.context.processes().process_id(*slot)
                 ),
             });
         }
         if let Err(refusal) = self.remove_logs(file, inner) {
-            self.state
+            self.context
+                .state()
                 .note(&format!("{}: former logs of its fragments are not removed yet: {refusal}", inner.record.path));
         }
         self.show_fragments_without_logs(managed, switched);
@@ -174,9 +169,9 @@ impl Core {
     }
 
     /// The shared memory of the file's logs if it is whole and of this boot.
-    fn adopt_logs(&self, file: FileId) -> Result<Option<Logs>, Refusal> {
+    fn adopt_logs(&self, file: FileId) -> Result<Option<LogMemory>, Refusal> {
         let fault = memory_fault(file);
-        let open = |kind: &str| self.state.open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
+        let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
         let table = match open(TABLE) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.map_err(&fault)?,
@@ -185,11 +180,11 @@ impl Core {
             Err(Errno::INVAL) => return Ok(None),
             result => result.map_err(&fault)?,
         };
-        let servers = self.servers.len();
+        let servers = self.context.servers().len();
         let is_known = |server: ServerId| usize::from(server.0) < servers;
         let has_unknown =
             table.disks().any(|disk| !is_known(disk) || table.log(disk).is_none_or(|log| !is_known(log.on)));
-        if table.boot_id() != self.boot || has_unknown {
+        if table.boot_id() != self.context.boot() || has_unknown {
             return Ok(None);
         }
         let hints = match open(HINTS).and_then(|hints| Hints::open(hints, servers, &table)) {
@@ -199,11 +194,11 @@ impl Core {
             }
             result => result,
         };
-        Ok(Some(Logs { table, hints: hints.map_err(&fault)? }))
+        Ok(Some(LogMemory { table, hints: hints.map_err(&fault)? }))
     }
 
     /// Removes objects and records of the file's logs, which nobody uses. What cannot be removed keeps its record, and is the error.
-    pub(in super::super) fn remove_logs(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn remove_logs(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
         self.remove_log_memory(file);
         let (mut changes, mut first_fault) = (Changes::default(), None);
         inner.logs.retain(|disk, record| match self.remove_log_object(file, *disk, *record) {
@@ -216,14 +211,14 @@ impl Core {
                 true
             }
         });
-        self.step("fragments: objects removed");
-        self.table.commit(&changes)?;
-        guard(&self.log_room).forget(file);
+        self.context.step("fragments: objects removed");
+        self.context.table().commit(&changes)?;
+        self.log_capacity.forget(file);
         first_fault.map_or(Ok(()), Err)
     }
 
     fn remove_log_object(&self, file: FileId, disk: ServerId, record: LogRecord) -> Result<(), Refusal> {
-        let (server, object) = (self.server(record.on)?, log_object(file, disk, record));
+        let (server, object) = (self.context.server(record.on)?, log_object(file, disk, record));
         match server.truncate(object, 0) {
             // Processes may keep descriptors of it, which keep the room.
             Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
@@ -235,43 +230,43 @@ impl Core {
     pub(super) fn remove_log_memory(&self, file: FileId) {
         for kind in [TABLE, HINTS] {
             // What stays is of no use to anybody and made anew.
-            let _ = rustix::fs::unlinkat(self.state.run(), format!("{file}.{kind}"), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
         }
     }
 
     /// Entries of a disk's log that are newer than the disk.
-    pub(in super::super) fn newer_in_log(&self, managed: &Managed, disk: ServerId) -> usize {
+    pub(crate) fn newer_in_log(&self, managed: &Managed, disk: ServerId) -> usize {
         let logs = managed.fragments.logs();
         let log = logs.as_ref().and_then(|logs| logs.table.log(disk));
         log.map_or(0, |log| log.sets.all().filter(|seen| seen.state().is_newer()).count())
     }
 
     /// A log whose object is lost gets a new one, without entries. The caller holds the fragments too.
-    pub(in super::super) fn replace_log(
+    pub(crate) fn replace_log(
         &self,
         managed: &Managed,
         inner: &Inner,
         disk: ServerId,
         record: LogRecord,
     ) -> Result<(), Refusal> {
-        let _gate = ShutGate::new(self, managed)?;
-        self.drain(managed)?;
+        let _gate = self.quiescing.shut(managed)?;
+        self.quiescing.drain(managed)?;
         let logs = managed.fragments.logs();
         if let Some(log) = logs.as_ref().and_then(|logs| logs.table.log(disk)) {
             log.sets.all().for_each(|seen| drop_entry(&log, &seen));
         }
-        Ok(self.server(record.on)?.create(log_object(managed.file, disk, record), inner.ownership())?)
+        Ok(self.context.server(record.on)?.create(log_object(managed.file, disk, record), inner.ownership())?)
     }
 
     /// The log objects take over mode and owner.
-    pub(in super::super) fn own_logs(
+    pub(crate) fn own_logs(
         &self,
         file: FileId,
         inner: &Inner,
         ownership: stripewise_store::server::Ownership,
     ) -> Result<(), Refusal> {
         for (disk, record) in &inner.logs {
-            match self.server(record.on)?.set_ownership(log_object(file, *disk, *record), ownership) {
+            match self.context.server(record.on)?.set_ownership(log_object(file, *disk, *record), ownership) {
                 Ok(()) | Err(ServerError::Missing { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -280,21 +275,21 @@ impl Core {
     }
 
     /// After the file's objects and records are gone.
-    pub(in super::super) fn forget_logs(&self, file: FileId, fragments: &Fragments) {
+    pub(crate) fn forget_logs(&self, file: FileId, fragments: &FileFragments) {
         fragments.set(None);
         self.remove_log_memory(file);
-        guard(&self.log_room).forget(file);
+        self.log_capacity.forget(file);
     }
 
     /// At the start: logs are taken over or removed; those of files that are no more are removed.
-    pub(in super::super) fn recover_logs(&self) -> Result<Vec<String>, crate::BrokerError> {
+    pub(crate) fn recover_logs(&self) -> Result<Vec<String>, crate::BrokerError> {
         let (mut said, mut seen) = (Vec::new(), None);
-        for (file, disk, record) in self.table.logs(None)? {
-            if self.table.file(file)?.is_none() {
+        for (file, disk, record) in self.context.table().logs(None)? {
+            if self.context.table().file(file)?.is_none() {
                 if self.remove_log_object(file, disk, record).is_ok() {
                     let mut changes = Changes::default();
                     changes.remove_log(file, disk);
-                    self.table.commit(&changes)?;
+                    self.context.table().commit(&changes)?;
                 }
                 continue;
             }

@@ -1,31 +1,25 @@
 //! What the dead leave in logs: entries that they were preparing or filling, slots that they had in hand, and dirty entries that nobody was told of.
 
-use super::truncation::{logs_of, take_from_the_dead};
-use super::{Logs, Work, try_guard};
 use crate::Core;
-use crate::files::Managed;
-use crate::truncation::ShutGate;
+use crate::managed::LogMemory;
+use crate::managed::Managed;
+use crate::managed::Orphans;
+use crate::managed::Work;
+use crate::managed::take_from_the_dead;
+use crate::try_guard;
 use std::time::{Duration, Instant};
-use stripewise_layout::{RegionIndex, ServerId};
+use stripewise_layout::RegionIndex;
 use stripewise_store::shared::control::MAX_REGIONS;
-use stripewise_store::shared::fragments::{Seen, State};
-use stripewise_store::shared::slots::Use;
+use stripewise_store::shared::fragments::State;
 
 /// How often logs are looked through for it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Entries that nobody has finished, and who was inside when they were seen.
-pub(super) struct Orphans {
-    claimed: Vec<(ServerId, Vec<(usize, u64)>)>,
-    pending: Vec<(ServerId, Seen)>,
-    uses: Vec<Use>,
-}
-
 impl Core {
     /// Removes what the dead have left once nobody is inside who was there when it was seen. Returns whether there may be more.
-    pub(super) fn clean_up(&self, managed: &Managed, logs: &Logs, work: &mut Work) -> bool {
+    pub(super) fn clean_up(&self, managed: &Managed, logs: &LogMemory, work: &mut Work) -> bool {
         if let Some(orphans) = &mut work.orphans {
-            orphans.uses.retain(|lane| managed.slots.goes_on(lane) && self.is_alive(lane.slot, lane.incarnation));
+            self.quiescing.retain_inside(managed, &mut orphans.uses);
             if !orphans.uses.is_empty() {
                 return true;
             }
@@ -36,7 +30,7 @@ impl Core {
                 logs.table.log(*disk).inspect(|log| take_from_the_dead(log, seen));
             }
             (work.orphans, work.cleaned_up) = (None, None);
-            self.step("fragments: leavings removed");
+            self.context.step("fragments: leavings removed");
         }
         if work.cleaned_up.is_some_and(|cleaned_up| cleaned_up.elapsed() < LOOK) {
             return false;
@@ -46,10 +40,10 @@ impl Core {
         work.orphans.is_some()
     }
 
-    fn find_orphans(&self, managed: &Managed, logs: &Logs) -> Option<Orphans> {
+    fn find_orphans(&self, managed: &Managed, logs: &LogMemory) -> Option<Orphans> {
         let mut orphans = Orphans { claimed: Vec::new(), pending: Vec::new(), uses: Vec::new() };
         let (mut lost, mut newer) = (0, 0);
-        for (disk, log) in logs_of(logs) {
+        for (disk, log) in logs.all() {
             let (free, granted) = (log.sets.free_slots(), logs.table.granted(disk));
             if free >= granted {
                 continue;
@@ -78,24 +72,25 @@ impl Core {
         if orphans.claimed.is_empty() && orphans.pending.is_empty() {
             return None;
         }
-        orphans.uses = self.writers_inside(managed, RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
+        orphans.uses = self.quiescing.writers_inside(managed, RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
         Some(orphans)
     }
 
     /// Frees slots that are nobody's, if nobody is inside just now; the gate keeps others out for that moment.
-    fn regain(&self, managed: &Managed, logs: &Logs) {
+    fn regain(&self, managed: &Managed, logs: &LogMemory) {
         let Some(inner) = try_guard(&managed.inner) else { return };
         // A gate that is found shut beside the intent of a cut has the next broker cut the file again.
         let is_truncating = inner.record.truncating_to_bytes.is_some();
         if inner.freed || is_truncating || managed.control.gate_is_shut() {
             return;
         }
-        let Ok(_gate) = ShutGate::new(self, managed) else { return };
-        let mut uses = managed.slots.uses(RegionIndex(0), RegionIndex(MAX_REGIONS - 1)).into_iter();
-        if uses.any(|lane| self.is_alive(lane.slot, lane.incarnation)) {
+        let Ok(_gate) = self.quiescing.shut(managed) else { return };
+        let mut uses = self.quiescing.inside(managed, RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
+        self.quiescing.retain_inside(managed, &mut uses);
+        if !uses.is_empty() {
             return;
         }
-        for (disk, log) in logs_of(logs) {
+        for (disk, log) in logs.all() {
             log.sets.regain_slots(logs.table.granted(disk));
         }
     }

@@ -1,15 +1,17 @@
 //! Who gets slots, and who has to give some up.
 //!
-//! Logs get slots by the chunk while there is room for the disk's fragments. When there is none left, the class that has more than its share gives up what
+//! LogMemory get slots by the chunk while there is room for the disk's fragments. When there is none left, the class that has more than its share gives up what
 //! was used least recently (iBridge: shares in proportion to the recent mean returns, least recently used within each). All files share the room; where the oldest
 //! entries are mostly those of another file, that one gives up its last slots, whatever lies there, since the end of a log is what can be cut off.
 
-use super::truncation::logs_of;
+use super::guard;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use super::{Logs, guard, try_guard};
 use crate::Core;
-use crate::files::Managed;
+use crate::managed::LogMemory;
+use crate::managed::Managed;
+use crate::managed::log_object;
 use crate::rmt::LogRecord;
+use crate::try_guard;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stripewise_layout::{FileId, ServerId};
@@ -20,7 +22,7 @@ use stripewise_store::shared::fragments::{Class, Seen, State};
 /// A file that has slots for a disk.
 struct Holder {
     managed: Arc<Managed>,
-    logs: Arc<Logs>,
+    logs: Arc<LogMemory>,
 }
 
 /// An entry that may have to go.
@@ -43,13 +45,13 @@ fn over_its_share(used: [u32; 2], mean_returns: [f64; 2]) -> Option<Class> {
 
 impl Core {
     /// Grants slots where few are free, or makes some free. Returns whether anything was done.
-    pub(super) fn top_up(&self, managed: &Arc<Managed>, logs: &Arc<Logs>) -> bool {
+    pub(super) fn top_up(&self, managed: &Arc<Managed>, logs: &Arc<LogMemory>) -> bool {
         if managed.control.fragments() != FragmentMode::On {
             return false;
         }
         let mut has_acted = false;
-        for (disk, log) in logs_of(logs) {
-            if self.is_drained(log.on) {
+        for (disk, log) in logs.all() {
+            if self.drained.is_drained(log.on) {
                 has_acted |= self.leave(managed, logs, disk);
                 continue;
             }
@@ -68,7 +70,7 @@ impl Core {
     }
 
     /// A log on a server that is being emptied gives up all that it has. Returns whether it had anything.
-    fn leave(&self, managed: &Arc<Managed>, logs: &Arc<Logs>, disk: ServerId) -> bool {
+    fn leave(&self, managed: &Arc<Managed>, logs: &Arc<LogMemory>, disk: ServerId) -> bool {
         let holder = Holder { managed: Arc::clone(managed), logs: Arc::clone(logs) };
         let granted = logs.table.granted(disk);
         if granted > 0 {
@@ -78,8 +80,8 @@ impl Core {
         granted > 0
     }
 
-    /// Logs on the server are looked at, since it is to be emptied.
-    pub(in super::super) fn leave_logs(&self) {
+    /// LogMemory on the server are looked at, since it is to be emptied.
+    pub(crate) fn leave_logs(&self) {
         let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
         for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
             if managed.fragments.logs().is_some() {
@@ -89,7 +91,7 @@ impl Core {
     }
 
     /// Grants slots to a file that was not freed meanwhile. Returns how many.
-    fn grant_more(&self, managed: &Managed, logs: &Arc<Logs>, disk: ServerId) -> u32 {
+    fn grant_more(&self, managed: &Managed, logs: &Arc<LogMemory>, disk: ServerId) -> u32 {
         let Some(_inner) = try_guard(&managed.inner) else { return 0 };
         if managed.fragments.has(logs) { self.grant(managed.file, logs, disk) } else { 0 }
     }
@@ -159,7 +161,7 @@ impl Core {
         for seen in log.sets.all().filter(|seen| seen.state() == State::Clean && is_meant(seen)) {
             has_freed |= log.sets.remove(&seen);
         }
-        self.step("fragments: evicted");
+        self.context.step("fragments: evicted");
         has_freed
     }
 
@@ -171,17 +173,18 @@ impl Core {
             return 0;
         }
         let (table, file) = (&holder.logs.table, holder.managed.file);
-        let mut room = guard(&self.log_room);
-        let withdrawn = table.withdraw(disk, most);
-        let granted_bytes = u64::from(table.granted(disk)) * table.slot_bytes();
-        room.set(file, disk, granted_bytes);
-        drop(room);
+        let (mut withdrawn, mut granted_bytes) = (0, 0);
+        self.log_capacity.set(file, disk, |_| {
+            withdrawn = table.withdraw(disk, most);
+            granted_bytes = u64::from(table.granted(disk)) * table.slot_bytes();
+            granted_bytes
+        });
         if let Some(log) = table.log(disk).filter(|_| withdrawn > 0)
-            && let Ok(server) = self.server(log.on)
+            && let Ok(server) = self.context.server(log.on)
         {
             let record = LogRecord { on: log.on, generation: log.generation };
             // What stays there is overwritten when the slots are granted again.
-            let _ = server.truncate(super::logs::log_object(file, disk, record), granted_bytes);
+            let _ = server.truncate(log_object(file, disk, record), granted_bytes);
         }
         withdrawn
     }

@@ -1,14 +1,15 @@
 //! Entries that have to go: those beyond a new end of the file, and those of a region that is to move or to have replicas.
 
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use super::{Logs, Work};
 use crate::Core;
-use crate::files::{Inner, Managed};
+use crate::managed::Work;
+use crate::managed::drop_entry;
+use crate::managed::take_from_the_dead;
+use crate::managed::{Inner, Managed};
 use std::time::Instant;
 use stripewise_layout::{RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::shared::fragments::table::Log;
-use stripewise_store::shared::fragments::{DiskRange, Seen, State};
+use stripewise_store::shared::fragments::{DiskRange, State};
 
 /// Times that a region's entries are written back while programs write them.
 const MAX_PASSES: u32 = 64;
@@ -38,7 +39,7 @@ fn lies(inner: &Inner, disk: ServerId, range: &DiskRange, size_bytes: u64) -> Li
 
 impl Core {
     /// Before a cut that may still be refused: what lies across the new end is written to the disks. Nothing is in flight.
-    pub(in super::super) fn write_back_across(
+    pub(crate) fn write_back_across(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -52,7 +53,7 @@ impl Core {
     }
 
     /// Drops every entry that reaches beyond the end; what lies across it is written back first. Nothing is in flight.
-    pub(in super::super) fn truncate_entries(
+    pub(crate) fn truncate_entries(
         &self,
         managed: &Managed,
         inner: &Inner,
@@ -61,7 +62,7 @@ impl Core {
     ) -> Result<(), Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(()) };
         let written = self.write_back_across(managed, inner, work, size_bytes);
-        for (disk, log) in logs_of(&logs) {
+        for (disk, log) in logs.all() {
             for seen in log.sets.all() {
                 match lies(inner, disk, &seen.range, size_bytes) {
                     Lies::Before => {}
@@ -76,7 +77,7 @@ impl Core {
 
     /// No entry of the region is left: what is newer is written to the disks first. Programs may go on writing, if none of them adds an entry. False:
     /// `is_ended` said so, or they write too much.
-    pub(in super::super) fn clear_region(
+    pub(crate) fn clear_region(
         &self,
         managed: &Managed,
         region: RegionIndex,
@@ -93,7 +94,7 @@ impl Core {
             }
             self.write_back(&mut work, &picked, &|_, seen| seen.range.region == region)?;
             let mut left = 0;
-            for (_, log) in logs_of(&logs) {
+            for (_, log) in logs.all() {
                 for seen in log.sets.all().filter(|seen| seen.range.region == region) {
                     match seen.state() {
                         State::Clean if log.sets.remove(&seen) => {}
@@ -104,29 +105,10 @@ impl Core {
                 }
             }
             if left == 0 {
-                self.step("fragments: region cleared");
+                self.context.step("fragments: region cleared");
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-}
-
-/// The logs with their disks.
-pub(super) fn logs_of(logs: &Logs) -> impl Iterator<Item = (ServerId, Log<'_>)> {
-    logs.table.disks().filter_map(|disk| Some((disk, logs.table.log(disk)?)))
-}
-
-/// Drops an entry whatever its state; nobody else is inside the file.
-pub(super) fn drop_entry(log: &Log<'_>, seen: &Seen) {
-    if log.sets.change(seen, State::Empty).is_some() {
-        log.sets.free_slot(seen.slot);
-    }
-}
-
-/// Removes an entry that its owner left pending when it died, and frees the slot in its stead.
-pub(super) fn take_from_the_dead(log: &Log<'_>, seen: &Seen) {
-    if log.sets.remove(seen) {
-        log.sets.free_slot(seen.slot);
     }
 }

@@ -6,17 +6,18 @@
 //! Where a writer inside does not come out (its process was stopped), the bytes are written all the same: whatever was written by requests that have
 //! ended is on the disk then. The entries stay dirty, since the one inside may yet change their slots.
 
-use super::logs::log_object;
-use super::truncation::logs_of;
-use super::{Logs, Work};
-use crate::files::{Inner, Managed, unknown};
-use crate::moves::is_stopped;
+use crate::managed::LogMemory;
+use crate::managed::Work;
+use crate::managed::log_object;
+use crate::managed::{Inner, Managed, unknown};
+use crate::quiescing::Patience;
+use crate::quiescing::STOPPED_PATIENCE;
 use crate::rmt::LogRecord;
 use crate::{Core, guard};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::pace::wait_in_background;
@@ -29,11 +30,6 @@ use stripewise_store::shared::slots::Use;
 
 /// How long writers inside are waited for.
 pub(super) const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(4);
-/// The same of a process none of whose threads runs.
-const STOPPED_PATIENCE: Duration = Duration::from_millis(50);
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-const LIFE_CHECK: Duration = Duration::from_millis(4);
 /// Entries of one pass.
 const MAX_ENTRIES: usize = 4096;
 /// Bytes of one write.
@@ -42,7 +38,7 @@ const MAX_RUN_BYTES: u64 = 4 << 20;
 /// Which file's entries, and under what circumstances.
 pub(super) struct Picked<'a> {
     pub(super) managed: &'a Managed,
-    pub(super) logs: &'a Logs,
+    pub(super) logs: &'a LogMemory,
     /// Given if the caller holds the file's lock.
     pub(super) held: Option<&'a Inner>,
     pub(super) patience: Duration,
@@ -81,7 +77,7 @@ impl Handles {
 
 impl Core {
     /// See [`stripewise_store::protocol::Request::Flush`]. On an error everything that was not written is still noted as dirty.
-    pub(in super::super) fn flush(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn flush(&self, managed: &Managed) -> Result<(), Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(()) };
         let mut work = managed.fragments.hold();
         if guard(&managed.inner).freed {
@@ -91,7 +87,7 @@ impl Core {
     }
 
     /// The same at a stop: no program is left whose time emulated devices could tell of.
-    pub(in super::super) fn flush_at_once(&self, managed: &Managed) -> Result<(), Refusal> {
+    pub(crate) fn flush_at_once(&self, managed: &Managed) -> Result<(), Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(()) };
         self.flush_held(managed, &logs, &mut managed.fragments.hold(), false)
     }
@@ -99,7 +95,7 @@ impl Core {
     pub(super) fn flush_held(
         &self,
         managed: &Managed,
-        logs: &Logs,
+        logs: &LogMemory,
         work: &mut Work,
         is_paced: bool,
     ) -> Result<(), Refusal> {
@@ -107,10 +103,10 @@ impl Core {
             logs.table.end_flush();
             return Ok(());
         }
-        self.step("fragments: flush begun");
+        self.context.step("fragments: flush begun");
         let picked = Picked { managed, logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced };
         let all_clean = self.write_back(work, &picked, &|_, _| true).inspect_err(|_| logs.table.note_dirtied())?;
-        self.step("fragments: flushed");
+        self.context.step("fragments: flushed");
         if all_clean {
             logs.table.end_flush();
         } else {
@@ -135,7 +131,7 @@ impl Core {
             (disk, newer)
         };
         let of_disks: Vec<(ServerId, Vec<Seen>)> =
-            logs_of(picked.logs).map(newer_of).filter(|(_, newer)| !newer.is_empty()).collect();
+            picked.logs.all().map(newer_of).filter(|(_, newer)| !newer.is_empty()).collect();
         let write = |(disk, newer): &(ServerId, Vec<Seen>)| {
             let Some(log) = picked.logs.table.log(*disk) else { return Ok(true) };
             let passes = newer.chunks(MAX_ENTRIES).map(|part| self.pass(picked, *disk, &log, part));
@@ -168,12 +164,12 @@ impl Core {
                 pieces.push(Piece { disk, log: *log, seen, object });
             }
         }
-        self.step("fragments: flushing");
+        self.context.step("fragments: flushing");
         let regions = || pieces.iter().map(|piece| piece.seen.range.region);
         let (Some(first), Some(last)) = (regions().min(), regions().max()) else { return Ok(all_clean) };
-        let inside = self.writers_inside(picked.managed, first, last);
-        let left = self.wait_for(picked.managed, inside, picked.patience);
-        self.step("fragments: drained");
+        let inside = self.quiescing.writers_inside(picked.managed, first, last);
+        let left = self.wait_for(picked, inside);
+        self.context.step("fragments: drained");
         let (mut handles, mut first_fault, mut due) = (Handles::default(), None, None);
         for run in runs(&pieces) {
             match self.write_run(picked, run, &mut handles) {
@@ -185,7 +181,7 @@ impl Core {
             }
         }
         due.inspect(|due| wait_in_background(*due));
-        self.step("fragments: written");
+        self.context.step("fragments: written");
         let is_drained = |region| !left.iter().any(|lane| lane.what.first <= region && region <= lane.what.last);
         all_clean &= self.end_flushing(&pieces, is_drained);
         first_fault.map_or(Ok(all_clean), Err)
@@ -224,7 +220,7 @@ impl Core {
             let handle = handles.get(self, picked, piece.log.on, name, false)?;
             let slot = &mut buffer[at..at + length as usize];
             if self.read_whole(piece.log.on, handle, place, slot)? < slot.len() {
-                let server = self.servers[usize::from(piece.log.on.0)].name().to_owned();
+                let server = self.context.servers()[usize::from(piece.log.on.0)].name().to_owned();
                 return Err(ServerError::Os { server, action: "reading a log that ends too early", source: Errno::IO });
             }
             at += length as usize;
@@ -260,7 +256,7 @@ impl Core {
         start: ObjectOffset,
         buffer: &mut [u8],
     ) -> Result<usize, ServerError> {
-        let (server, mut done) = (self.servers[usize::from(server.0)].as_ref(), 0);
+        let (server, mut done) = (self.context.servers()[usize::from(server.0)].as_ref(), 0);
         while done < buffer.len() {
             let rest = &mut [IoSliceMut::new(&mut buffer[done..])];
             match server.read_at(handle.as_handle(), ObjectOffset(start.0 + done as u64), rest)? {
@@ -278,7 +274,7 @@ impl Core {
         start: ObjectOffset,
         buffer: &[u8],
     ) -> Result<(), ServerError> {
-        let (server, mut done) = (self.servers[usize::from(server.0)].as_ref(), 0);
+        let (server, mut done) = (self.context.servers()[usize::from(server.0)].as_ref(), 0);
         while done < buffer.len() {
             let (at, rest) = (ObjectOffset(start.0 + done as u64), &[IoSlice::new(&buffer[done..])]);
             match server.write_at(handle.as_handle(), at, rest, How::IN_PLACE)? {
@@ -292,6 +288,12 @@ impl Core {
         Ok(())
     }
 
+    /// Waits until these writers have left. Returns those that go on.
+    pub(super) fn wait_for(&self, picked: &Picked<'_>, uses: Vec<Use>) -> Vec<Use> {
+        let patience = Patience { all: picked.patience, stopped: Some(STOPPED_PATIENCE) };
+        self.quiescing.wait(picked.managed, uses, patience, &mut |_| false).left
+    }
+
     /// As the owner, who may have to change the object's mode for the moment.
     pub(super) fn open_for_fragments(
         &self,
@@ -301,7 +303,7 @@ impl Core {
         writable: bool,
     ) -> Result<ObjectHandle, ServerError> {
         let Some(inner) = picked.held else { return self.open_as_owner(picked.managed, object, server, writable) };
-        let backend = self.servers[usize::from(server.0)].as_ref();
+        let backend = self.context.servers()[usize::from(server.0)].as_ref();
         match backend.open(object, writable) {
             Err(ServerError::Denied { .. }) => {
                 let ownership = inner.ownership();
@@ -311,34 +313,6 @@ impl Core {
                 opened
             }
             result => result,
-        }
-    }
-
-    /// Uses of lanes by writers in these regions.
-    pub(super) fn writers_inside(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Vec<Use> {
-        let mut uses = managed.slots.uses(first, last);
-        uses.retain(|lane| lane.what.direction == Direction::Write);
-        uses
-    }
-
-    /// Waits until these uses have ended; the dead have. Returns those that go on after `patience`, or whose process is stopped.
-    pub(super) fn wait_for(&self, managed: &Managed, mut uses: Vec<Use>, patience: Duration) -> Vec<Use> {
-        let (start, mut pause, mut looked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
-        loop {
-            uses.retain(|lane| managed.slots.goes_on(lane));
-            if looked.is_none_or(|looked| looked.elapsed() >= LIFE_CHECK) {
-                uses.retain(|lane| self.is_alive(lane.slot, lane.incarnation));
-                looked = Some(Instant::now());
-                let processes: BTreeSet<u64> = uses.iter().map(|lane| self.processes.process_id(lane.slot)).collect();
-                if start.elapsed() > STOPPED_PATIENCE && processes.iter().any(|process| is_stopped(*process)) {
-                    return uses;
-                }
-            }
-            if uses.is_empty() || start.elapsed() > patience {
-                return uses;
-            }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 }

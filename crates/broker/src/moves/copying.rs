@@ -6,10 +6,11 @@
 //! The first copy of a region skips what is beyond the old objects' ends, and what is zeros: new objects read as zeros where nothing was written. Later
 //! copies write zeros too, where something was cut from the old objects.
 
-use super::super::files::Managed;
-use super::super::{Core, guard};
-use super::moving::{ActiveMove, shares};
+use super::moving::shares;
 use super::throttle::Ended;
+use crate::managed::ActiveMove;
+use crate::managed::Managed;
+use crate::{Core, guard};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -122,7 +123,7 @@ impl<'a> Copier<'a> {
         let place = self.active.is_sync.then_some(&self.old);
         for side in self.new.iter().chain(place) {
             for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
-                let server = self.core.servers[usize::from(stripe.server.0)].as_ref();
+                let server = self.core.context.servers()[usize::from(stripe.server.0)].as_ref();
                 server.sync(handle.as_handle())?;
                 if !self.has_synced_names.load(Relaxed) {
                     server.sync_names(self.managed.file)?;
@@ -182,7 +183,7 @@ impl<'a> Copier<'a> {
         let view = self.old.layout.view();
         let mut end = 0;
         for (turn, stripe) in self.old.layout.stripes().iter().enumerate() {
-            let held = self.core.servers[usize::from(stripe.server.0)].size(self.old.object)?.end_bytes;
+            let held = self.core.context.servers()[usize::from(stripe.server.0)].size(self.old.object)?.end_bytes;
             if let Some(last) = held.checked_sub(1) {
                 end = end.max(view.region_offset(turn, ObjectOffset(last)).0 + 1);
             }
@@ -234,7 +235,7 @@ impl Side<'_> {
     fn read(&self, core: &Core, start: u64, buffer: &mut [u8]) -> Result<(), ServerError> {
         let length = buffer.len() as u64;
         for sub in self.layout.view().split(RegionOffset(start), length) {
-            let server = core.servers[usize::from(sub.server.0)].as_ref();
+            let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
             let handle = self.handles[sub.turn].as_handle();
             let mut rest: &mut [u8] = buffer;
             let (mut cut, mut batch_at) = (0, sub.offset.0);
@@ -266,7 +267,7 @@ impl Side<'_> {
 
     fn write(&self, core: &Core, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
         for sub in self.layout.view().split(RegionOffset(start), buffer.len() as u64) {
-            let server = core.servers[usize::from(sub.server.0)].as_ref();
+            let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
             let handle = self.handles[sub.turn].as_handle();
             let mut at = sub.offset.0;
             let mut pieces = sub.pieces().peekable();

@@ -4,9 +4,9 @@
 //! inside the file when the new one was published; then its objects are cut to nothing before they lose their names, since
 //! other processes keep descriptors of them and would keep the room.
 
-use super::super::files::{Inner, Managed};
-use super::super::{Core, guard};
+use crate::managed::Managed;
 use crate::rmt::Changes;
+use crate::{Core, guard};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,15 +22,15 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// Objects to be freed.
-pub(in super::super) struct Discard {
-    pub(in super::super) managed: Arc<Managed>,
-    pub(in super::super) region: RegionIndex,
-    pub(in super::super) generation: Generation,
-    pub(in super::super) layout: Layout,
+pub(crate) struct Discard {
+    pub(crate) managed: Arc<Managed>,
+    pub(crate) region: RegionIndex,
+    pub(crate) generation: Generation,
+    pub(crate) layout: Layout,
     /// Who may still read them.
-    pub(in super::super) uses: Vec<Use>,
+    pub(crate) uses: Vec<Use>,
     /// The move whose old place they are.
-    pub(in super::super) number: Option<MoveNumber>,
+    pub(crate) number: Option<MoveNumber>,
 }
 
 struct Waiting {
@@ -41,7 +41,7 @@ struct Waiting {
 
 /// What waits to be freed.
 #[derive(Default)]
-pub(in super::super) struct Freeing {
+pub(crate) struct Freeing {
     waiting: Mutex<Vec<Waiting>>,
     /// With those that are just being looked at.
     count: AtomicUsize,
@@ -50,13 +50,13 @@ pub(in super::super) struct Freeing {
 }
 
 impl Freeing {
-    pub(in super::super) fn add(&self, discard: Discard) {
+    pub(crate) fn add(&self, discard: Discard) {
         self.count.fetch_add(1, SeqCst);
         guard(&self.waiting).push(Waiting { discard, not_before: Instant::now(), retry: Duration::ZERO });
     }
 
     /// The file's forgotten replicas are to be looked at.
-    pub(in super::super) fn look_at(&self, file: FileId) {
+    pub(crate) fn look_at(&self, file: FileId) {
         guard(&self.forgotten).insert(file);
     }
 
@@ -80,8 +80,7 @@ impl Core {
         }
         for mut waiting in self.moves.freeing.take() {
             let discard = &mut waiting.discard;
-            let slots = &discard.managed.slots;
-            discard.uses.retain(|lane| slots.goes_on(lane) && self.is_alive(lane.slot, lane.incarnation));
+            self.quiescing.retain_inside(&discard.managed, &mut discard.uses);
             if discard.uses.is_empty() && waiting.not_before <= Instant::now() {
                 match self.discard(discard) {
                     Ok(()) => {
@@ -92,7 +91,8 @@ impl Core {
                     Err(refusal) => {
                         if waiting.retry.is_zero() {
                             let (region, path) = (discard.region, &guard(&discard.managed.inner).record.path);
-                            self.state
+                            self.context
+                                .state()
                                 .note(&format!("{path}: an old place of region {region} is not freed yet: {refusal}"));
                         }
                         waiting.retry = (2 * waiting.retry).clamp(FIRST_RETRY, LONGEST_RETRY);
@@ -105,29 +105,29 @@ impl Core {
     }
 
     /// Removes the objects, gives their room back and forgets them.
-    pub(in super::super) fn discard(&self, discard: &Discard) -> Result<(), Refusal> {
+    pub(crate) fn discard(&self, discard: &Discard) -> Result<(), Refusal> {
         let Discard { managed, region, generation, layout, .. } = discard;
         let object = ObjectName { file: managed.file, region: *region, generation: *generation };
         self.remove_objects(object, layout)?;
-        self.step("move: objects removed");
+        self.context.step("move: objects removed");
         let mut inner = guard(&managed.inner);
         if inner.freed || !inner.discards.contains_key(&(*region, *generation)) {
             return Ok(());
         }
         let mut changes = Changes::default();
         changes.remove_discard(managed.file, *region, *generation);
-        self.table.commit(&changes)?;
+        self.context.table().commit(&changes)?;
         inner.discards.remove(&(*region, *generation));
-        guard(&self.room).give_back(layout, inner.record.region_bytes);
-        self.step("move: discard forgotten");
+        self.capacity.give_back([layout], inner.record.region_bytes);
+        self.context.step("move: discard forgotten");
         Ok(())
     }
 
     /// Of all servers, whatever one of them says; the first fault is returned.
-    pub(in super::super) fn remove_objects(&self, object: ObjectName, layout: &Layout) -> Result<(), Refusal> {
+    pub(crate) fn remove_objects(&self, object: ObjectName, layout: &Layout) -> Result<(), Refusal> {
         let mut first_fault = None;
         for stripe in layout.stripes() {
-            let removed = self.server(stripe.server).and_then(|server| {
+            let removed = self.context.server(stripe.server).and_then(|server| {
                 match server.truncate(object, 0) {
                     // Where the mode forbids the cut, the room comes back when the last descriptor is closed.
                     Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
@@ -144,14 +144,14 @@ impl Core {
 
     /// At the start: what a predecessor's moves left of a file. Where nobody uses the file it is removed now, else when the last
     /// reader has left.
-    pub(in super::super) fn settle_discards(&self, managed: &Arc<Managed>) -> Result<(), Refusal> {
+    pub(crate) fn settle_discards(&self, managed: &Arc<Managed>) -> Result<(), Refusal> {
         let left: Vec<_> = guard(&managed.inner).discards.iter().map(|(key, layout)| (*key, layout.clone())).collect();
         let mut first_fault = None;
         for ((region, generation), layout) in left {
-            let uses = managed.slots.uses(region, region);
+            let mut uses = self.quiescing.inside(managed, region, region);
+            self.quiescing.retain_inside(managed, &mut uses);
             let managed = Arc::clone(managed);
-            let mut discard = Discard { managed, region, generation, layout, uses, number: None };
-            discard.uses.retain(|lane| self.is_alive(lane.slot, lane.incarnation));
+            let discard = Discard { managed, region, generation, layout, uses, number: None };
             if discard.uses.is_empty() {
                 match self.discard(&discard) {
                     Ok(()) => continue,
@@ -161,26 +161,5 @@ impl Core {
             self.moves.freeing.add(discard);
         }
         first_fault.map_or(Ok(()), Err)
-    }
-
-    /// Ends every move of the file: regions stay where they are. To be called before anything takes their objects away.
-    pub(in super::super) fn end_moves(&self, managed: &Managed, inner: &Inner, why: &str) {
-        for (region, active) in &inner.moving {
-            active.abandon(why);
-            managed.control.give_up_move(*region, active.slot);
-        }
-    }
-
-    /// After bytes beyond `size_bytes` were cut from the regions' objects: moving regions copy what is there again.
-    pub(in super::super) fn mark_truncated(&self, managed: &Managed, inner: &Inner, size_bytes: u64) {
-        let geometry = inner.geometry();
-        let region_bytes = geometry.region_bytes();
-        for (region, active) in &inner.moving {
-            let used = geometry.used_bytes(*region, size_bytes);
-            if used < region_bytes {
-                let chunks = stripewise_store::shared::marking::chunks_of(region_bytes, used, region_bytes - used);
-                managed.extent.marks(active.slot).mark(chunks);
-            }
-        }
     }
 }

@@ -16,35 +16,33 @@
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
-use super::super::describing::servers_of;
-use super::super::files::{Inner, Managed, memory_fault};
-use super::super::room::Full;
-use super::super::standing::Standings;
-use super::super::{Core, guard};
 use super::copying::{Copier, Fault, Speed};
 use super::discards::Discard;
 use super::placements::with_layout;
 use super::{Outcome, Task};
+use crate::capacity::Full;
+use crate::describing::servers_of;
+use crate::managed::AbortReason;
+use crate::managed::ActiveMove;
+use crate::managed::{Inner, Managed, memory_fault};
+use crate::quiescing::Patience;
+use crate::quiescing::STOPPED_PATIENCE;
 use crate::rmt::{Changes, FileState, RegionRecord, ReplicaRecord};
+use crate::standing::Standings;
+use crate::{Core, guard};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use stripewise_layout::{ByteCount, Direction, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
-use stripewise_store::server::{ObjectName, Ownership, moved_generation};
-use stripewise_store::shared::control::RegionState;
-use stripewise_store::shared::marking::{MOVE_SLOTS, Motion, chunks_of};
+use stripewise_store::server::{ObjectName, moved_generation};
+use stripewise_store::shared::marking::MOVE_SLOTS;
 use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
-use stripewise_store::shared::slots::Use;
 
 /// How long those who were writing when the move began are waited for.
 const FIRST_DRAIN: Duration = Duration::from_secs(4);
 /// The same under the seal, where other writers wait too; twice as long each time, since on a busy host a thread may wait for a processor.
 const SEAL_DRAIN: Duration = Duration::from_millis(50);
-/// How long a process is waited for that does not run at all, as one that was stopped.
-const STOPPED_DRAIN: Duration = Duration::from_millis(50);
 /// Seals that may be broken because a writer inside did not come out.
 const MAX_SEALS: u32 = 6;
 /// Rounds of copying before the last one, which is done under the seal whatever is left.
@@ -53,55 +51,6 @@ const MAX_ROUNDS: u32 = 16;
 const SHORT_SEAL: Duration = Duration::from_millis(4);
 /// What turns out to need more than this under the seal is copied with writers let in, while rounds last.
 const LONG_SEAL: Duration = Duration::from_millis(20);
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// How often a process whose I/O goes on is asked for whether it lives.
-const LIFE_CHECK: Duration = Duration::from_millis(4);
-
-/// A move that has begun.
-pub(in super::super) struct ActiveMove {
-    pub(in super::super) slot: u8,
-    pub(super) region: RegionIndex,
-    pub(super) old: RegionRecord,
-    /// Of a move its one new place; of a sync the replicas.
-    pub(super) new: Vec<RegionRecord>,
-    pub(super) is_sync: bool,
-    ownership: Ownership,
-    ended: AtomicBool,
-    why: Mutex<Option<AbortReason>>,
-}
-
-enum AbortReason {
-    Cancelled,
-    Abandoned(String),
-}
-
-impl ActiveMove {
-    fn end(&self, why: AbortReason) {
-        guard(&self.why).get_or_insert(why);
-        self.ended.store(true, SeqCst);
-    }
-
-    pub(super) fn cancel(&self) {
-        self.end(AbortReason::Cancelled);
-    }
-
-    /// The move is to be given up, and tried again from the start if it still can be.
-    pub(in super::super) fn abandon(&self, why: &str) {
-        self.end(AbortReason::Abandoned(why.to_owned()));
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended.load(SeqCst)
-    }
-
-    fn outcome(&self) -> Outcome {
-        match &*guard(&self.why) {
-            Some(AbortReason::Abandoned(why)) => Outcome::PutBack(why.clone()),
-            Some(AbortReason::Cancelled) | None => Outcome::Cancelled,
-        }
-    }
-}
 
 /// Why a move does not go on.
 enum Stop {
@@ -137,14 +86,6 @@ impl From<Outcome> for BeginError {
     fn from(outcome: Outcome) -> Self {
         BeginError::Over(outcome)
     }
-}
-
-/// What came of waiting for those inside.
-enum Drained {
-    Living,
-    /// One died inside, and may have written what it could not mark.
-    Died,
-    Stuck(ProcessSlot),
 }
 
 impl Core {
@@ -186,8 +127,8 @@ impl Core {
                 Outcome::Moved { bytes: used, freeing: true }
             }
             // What fails after the move was ended fails because it was.
-            Err(_) if active.is_ended() => active.outcome(),
-            Err(Stop::Ended) => active.outcome(),
+            Err(_) if active.is_ended() => outcome_of(&active),
+            Err(Stop::Ended) => outcome_of(&active),
             Err(Stop::Failed(why)) => Outcome::Failed(why),
             Err(Stop::PutBack(why)) => Outcome::PutBack(why),
         }
@@ -223,15 +164,12 @@ impl Core {
         }
         // Looked at again: with its replicas forgotten, a region whose own place is lost may have got another.
         let old = inner.regions[&region].clone();
-        let (ownership, ended, why) = (inner.ownership(), AtomicBool::new(false), Mutex::new(None));
-        let is_sync = task.to.is_none();
-        let active = Arc::new(ActiveMove { slot, region, old, new, is_sync, ownership, ended, why });
+        let active = Arc::new(ActiveMove::new(slot, region, (old, new), task.to.is_none(), inner.ownership()));
         inner.move_slots |= 1 << slot;
         inner.moving.insert(region, Arc::clone(&active));
-        let chunks = chunks_of(inner.record.region_bytes, 0, inner.record.region_bytes).end() + 1;
-        managed.control.begin_move(region, slot, managed.extent.marks(slot), chunks);
+        self.quiescing.begin(managed, region, slot);
         drop(inner);
-        self.step("move: begun");
+        self.context.step("move: begun");
         Ok(active)
     }
 
@@ -269,7 +207,7 @@ impl Core {
         managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
         self.promise_room(inner, region, layout)?;
         let give_back = |refusal: Refusal| {
-            guard(&self.room).give_back(layout, managed.control.region_bytes());
+            self.capacity.give_back([layout], managed.control.region_bytes());
             failed(refusal)
         };
         let generation = self.reserve_generations(managed, inner, 1).map_err(give_back)? + 1;
@@ -277,10 +215,10 @@ impl Core {
         let new = RegionRecord { generation, layout: layout.clone(), fell_back: false };
         let mut changes = Changes::default();
         changes.put_discard(managed.file, region, generation, &new.layout);
-        self.step("move: before the discard");
-        self.table.commit(&changes).map_err(Refusal::from).map_err(give_back)?;
+        self.context.step("move: before the discard");
+        self.context.table().commit(&changes).map_err(Refusal::from).map_err(give_back)?;
         inner.discards.insert((region, generation), new.layout.clone());
-        self.step("move: discard noted");
+        self.context.step("move: discard noted");
         if let Err(unmade) = self.make_objects(managed, inner, &[(region, new.clone())]) {
             inner.forgotten.push((region, generation));
             self.moves.freeing.look_at(managed.file);
@@ -330,10 +268,9 @@ impl Core {
     }
 
     fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), BeginError> {
-        let mut standings = Standings::new(&self.servers);
+        let mut standings = Standings::new(self.context.servers());
         standings.check(layout).map_err(failed)?;
-        let mut room = guard(&self.room);
-        let mut reservation = room.reserve(&standings);
+        let mut reservation = self.capacity.reserve(&standings);
         match reservation.take(layout, inner.record.region_bytes) {
             Ok(()) => {
                 reservation.promise();
@@ -342,7 +279,7 @@ impl Core {
             Err(full) => {
                 let what = format!(
                     "server {} has {} left of the {} that region {region} of {} needs there",
-                    self.cluster.servers[usize::from(full.server.0)].name,
+                    self.context.cluster().servers[usize::from(full.server.0)].name,
                     ByteCount(full.left_bytes),
                     ByteCount(full.asked_bytes),
                     inner.record.path
@@ -371,10 +308,18 @@ impl Core {
         if placement != inner.placement {
             let mut changes = Changes::default();
             changes.put_placement(managed.file, &placement);
-            self.table.commit(&changes)?;
+            self.context.table().commit(&changes)?;
             inner.placement = placement;
         }
         Ok(())
+    }
+}
+
+/// Of a move that somebody ended.
+fn outcome_of(active: &ActiveMove) -> Outcome {
+    match active.reason() {
+        Some(AbortReason::Abandoned(why)) => Outcome::PutBack(why),
+        Some(AbortReason::Cancelled) | None => Outcome::Cancelled,
     }
 }
 
@@ -409,13 +354,13 @@ impl Drop for Move<'_> {
             // Before anybody writes there again.
             let new_servers = servers_of(active.new.iter().map(|new| &new.layout));
             if let Err(refusal) = self.core.describe_instead(managed, &inner, (active.region, place), &new_servers) {
-                self.core.state.note(&format!("{}: {refusal}", inner.record.path));
+                self.core.context.note(&format!("{}: {refusal}", inner.record.path));
             }
         }
-        managed.control.give_up_move(active.region, active.slot);
+        self.core.quiescing.put_back(managed, active.region, active.slot);
         inner.moving.remove(&active.region);
         drop(inner);
-        self.core.step("move: given up");
+        self.core.context.step("move: given up");
         for new in &active.new {
             self.core.throw_away(managed, active.region, new);
         }
@@ -426,13 +371,13 @@ impl Move<'_> {
     fn run(&mut self, task: &Task) -> Result<(), Stop> {
         let (core, slots, active) = (self.core, &self.managed.slots, self.active);
         let mut forgotten = slots.forgotten();
-        if let Drained::Stuck(slot) = self.drain(self.writers(), FIRST_DRAIN) {
+        if let Err(slot) = self.drain(FIRST_DRAIN) {
             if active.is_ended() {
                 return Err(Stop::Ended);
             }
-            return Err(Stop::PutBack(self.stuck(slot)));
+            return Err(Stop::PutBack(core.quiescing.stuck(slot)));
         }
-        core.step("move: drained");
+        core.context.step("move: drained");
         // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
         if !core.clear_region(self.managed, active.region, &|| active.is_ended())? {
             return Err(if active.is_ended() {
@@ -448,26 +393,26 @@ impl Move<'_> {
         loop {
             rounds = self.copy_rounds(&copier, rounds, speed)?;
             copier.sync()?;
-            core.step("move: copied and synced");
-            if active.is_ended() || !self.managed.control.seal(active.region, active.slot) {
+            core.context.step("move: copied and synced");
+            if active.is_ended() || !core.quiescing.seal(self.managed, active.region, active.slot) {
                 return Err(Stop::Ended);
             }
             core.moves.note(self.number, MoveState::Sealed);
-            core.step("move: sealed");
-            match self.drain(self.writers(), SEAL_DRAIN * (1 << seals)) {
-                Drained::Stuck(slot) => {
+            core.context.step("move: sealed");
+            match self.drain(SEAL_DRAIN * (1 << seals)) {
+                Err(slot) => {
                     self.unseal()?;
                     seals += 1;
                     if seals == MAX_SEALS {
-                        return Err(Stop::PutBack(self.stuck(slot)));
+                        return Err(Stop::PutBack(core.quiescing.stuck(slot)));
                     }
                     // Those who were held up have their turn.
                     std::thread::sleep(SEAL_DRAIN * seals);
                     continue;
                 }
-                drained => {
+                Ok(has_died) => {
                     let count = slots.forgotten();
-                    if matches!(drained, Drained::Died) || count != forgotten {
+                    if has_died || count != forgotten {
                         forgotten = count;
                         marks.mark(0..=usize::MAX);
                         self.unseal()?;
@@ -487,7 +432,7 @@ impl Move<'_> {
                     copier.copy(&taken, Speed::AtOnce)?;
                     copier.sync()?;
                 }
-                core.step("move: whole");
+                core.context.step("move: whole");
                 core.moves.note(self.number, MoveState::Committing);
                 if self.commit()? {
                     return Ok(());
@@ -507,57 +452,30 @@ impl Move<'_> {
                 return Ok(rounds);
             }
             copier.copy(&marks.take(), speed)?;
-            self.core.step("move: round copied");
+            self.core.context.step("move: round copied");
             (before, rounds) = (marked, rounds + 1);
         }
     }
 
-    fn writers(&self) -> Vec<Use> {
-        let mut uses = self.managed.slots.uses(self.active.region, self.active.region);
-        uses.retain(|lane| lane.what.direction == Direction::Write);
-        uses
-    }
-
-    fn stuck(&self, slot: ProcessSlot) -> String {
-        format!("process {}, whose I/O does not end", self.core.processes.process_id(slot))
-    }
-
     fn unseal(&self) -> Result<(), Stop> {
-        if !self.managed.control.unseal(self.active.region, self.active.slot) {
+        if !self.core.quiescing.unseal(self.managed, self.active.region, self.active.slot) {
             return Err(Stop::Ended);
         }
         self.core.moves.note(self.number, MoveState::Copying);
-        self.core.step("move: unsealed");
+        self.core.context.step("move: unsealed");
         Ok(())
     }
 
-    /// Waits until these uses have ended. The dead count as gone, each once.
-    fn drain(&mut self, mut uses: Vec<Use>, patience: Duration) -> Drained {
-        let (start, mut pause, mut looked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
-        let mut died = false;
-        loop {
-            uses.retain(|lane| self.managed.slots.goes_on(lane));
-            uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
-            if uses.is_empty() {
-                return if died { Drained::Died } else { Drained::Living };
-            }
-            if looked.is_none_or(|looked| looked.elapsed() >= LIFE_CHECK) {
-                for lane in uses.iter().filter(|lane| !self.core.is_alive(lane.slot, lane.incarnation)) {
-                    died |= self.dead.insert((lane.slot, lane.incarnation));
-                }
-                looked = Some(Instant::now());
-                let stopped = uses.iter().find(|lane| is_stopped(self.core.processes.process_id(lane.slot)));
-                if let Some(lane) = stopped.filter(|_| start.elapsed() > STOPPED_DRAIN) {
-                    return Drained::Stuck(lane.slot);
-                }
-                continue;
-            }
-            if start.elapsed() > patience || self.active.is_ended() {
-                return Drained::Stuck(uses[0].slot);
-            }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        }
+    /// Waits for those who write the region. The dead count as gone, each once; whether any was found to be.
+    fn drain(&mut self, patience: Duration) -> Result<bool, ProcessSlot> {
+        let (quiescing, region) = (&self.core.quiescing, self.active.region);
+        let mut uses = quiescing.writers_inside(self.managed, region, region);
+        uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
+        let patience = Patience { all: patience, stopped: Some(STOPPED_PATIENCE) };
+        let waited = quiescing.wait(self.managed, uses, patience, &mut |_| self.active.is_ended());
+        let has_died = !waited.died.is_empty();
+        self.dead.extend(waited.died);
+        waited.stuck.map_or(Ok(has_died), Err)
     }
 
     /// Step 5. False: something was cut meanwhile and has to be copied again.
@@ -565,10 +483,7 @@ impl Move<'_> {
         let (core, managed, active) = (self.core, self.managed, self.active);
         let mut guarded = guard(&managed.inner);
         let inner = &mut *guarded;
-        let sealed = matches!(
-            managed.control.region(active.region),
-            RegionState::Placed { motion: Motion::Sealed(slot), .. } if slot == active.slot
-        );
+        let sealed = core.quiescing.is_sealed(managed, active.region, active.slot);
         if inner.freed || active.is_ended() || !sealed {
             return Err(Stop::Ended);
         }
@@ -591,20 +506,17 @@ impl Move<'_> {
         self.described = true;
         let old_servers = servers_of([&active.old.layout]);
         core.describe_instead(managed, inner, (region, &new), &old_servers)?;
-        core.step("move: before the commit");
-        core.table.commit(&changes).map_err(Refusal::from)?;
-        core.step("move: committed");
+        core.context.step("move: before the commit");
+        core.context.table().commit(&changes).map_err(Refusal::from)?;
+        core.context.step("move: committed");
         // It was learnt when the move began, so this cannot fail for want of room.
-        managed.control.publish(file, region, new.generation, &new.layout).map_err(Refusal::from)?;
-        managed.control.let_writers_go_on();
+        let uses = core.quiescing.publish(managed, region, (new.generation, &new.layout)).map_err(Refusal::from)?;
         inner.placement = placement;
         inner.discards.remove(&(region, new.generation));
         inner.discards.insert((region, active.old.generation), active.old.layout.clone());
         inner.regions.insert(region, new);
         inner.moving.remove(&region);
-        // Who came in before the word was published may be reading the old place.
-        let uses = managed.slots.uses(region, region);
-        core.step("move: published");
+        core.context.step("move: published");
         core.moves.note(self.number, MoveState::Freeing);
         core.moves.freeing.add(Discard {
             managed: Arc::clone(managed),
@@ -621,7 +533,9 @@ impl Move<'_> {
     fn commit_replicas(&self, inner: &mut Inner) -> Result<(), Stop> {
         let (core, managed, active) = (self.core, self.managed, self.active);
         let (file, region) = (managed.file, active.region);
-        if let Some(Err(refusal)) = active.new.iter().map(|new| core.check_drained(&new.layout)).find(Result::is_err) {
+        if let Some(Err(refusal)) =
+            active.new.iter().map(|new| core.drained.check_drained(&new.layout)).find(Result::is_err)
+        {
             return Err(Stop::PutBack(refusal.to_string()));
         }
         let replica = |new: &RegionRecord| ReplicaRecord { generation: new.generation, layout: new.layout.clone() };
@@ -631,19 +545,18 @@ impl Move<'_> {
             changes.remove_discard(file, region, replica.generation);
             changes.put_replica(file, region, *number, replica);
         }
-        core.step("move: before the commit");
-        core.table.commit(&changes).map_err(Refusal::from)?;
-        core.step("move: committed");
+        core.context.step("move: before the commit");
+        core.context.table().commit(&changes).map_err(Refusal::from)?;
+        core.context.step("move: committed");
         let shown = replicas.iter().map(|(number, replica)| (*number, replica.generation, &replica.layout));
-        managed.control.show_replicas(file, region, shown).map_err(Refusal::from)?;
-        managed.control.let_writers_go_on();
+        core.quiescing.publish_replicas(managed, region, shown).map_err(Refusal::from)?;
         for replica in replicas.values() {
             inner.discards.remove(&(region, replica.generation));
         }
-        guard(&core.room).note_replicas();
+        core.capacity.note_replicas();
         inner.replicas.insert(region, replicas);
         inner.moving.remove(&region);
-        core.step("move: published");
+        core.context.step("move: published");
         Ok(())
     }
 
@@ -655,14 +568,9 @@ impl Move<'_> {
             let object = ObjectName { file: self.managed.file, region: active.region, generation: new.generation };
             let view = new.layout.view();
             for (turn, stripe) in new.layout.stripes().iter().enumerate() {
-                let server = core.server(stripe.server)?;
-                super::super::truncation::truncate_as_owner(
-                    server,
-                    object,
-                    view.object_bytes(turn, used),
-                    active.ownership,
-                )
-                .map_err(Refusal::from)?;
+                let server = core.context.server(stripe.server)?;
+                crate::truncation::truncate_as_owner(server, object, view.object_bytes(turn, used), active.ownership)
+                    .map_err(Refusal::from)?;
                 if inner.ownership() != active.ownership {
                     server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
                 }
@@ -670,16 +578,6 @@ impl Move<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether none of the process's threads runs, waits or sleeps: it was stopped, and will not go on by itself.
-pub(in super::super) fn is_stopped(process: u64) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
-    // The state stands behind the name, which may have any characters.
-    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    let mut states =
-        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok().and_then(state));
-    states.all(|state| matches!(state, 'T' | 't'))
 }
 
 /// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
@@ -692,24 +590,4 @@ pub(super) fn shares(active: &ActiveMove, bytes: u64) -> Vec<(Direction, ServerI
     let mut shares = of(Direction::Read, &active.old.layout);
     shares.extend(active.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
     shares
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_stopped_process_is_stopped() {
-        assert!(!is_stopped(u64::from(std::process::id())) && !is_stopped(u64::MAX));
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let process = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-        let begun = Instant::now();
-        while !is_stopped(u64::from(child.id())) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "never stopped");
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
 }

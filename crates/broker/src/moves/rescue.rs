@@ -2,11 +2,11 @@
 //!
 //! The move is run at once by the thread that serves the writer's request, whatever the queue holds and though moves are paused: a writer waits for it.
 
-use super::super::files::Managed;
-use super::super::standing::Standings;
-use super::super::{Core, guard};
 use super::{Class, Entry, Outcome, Task, pairs};
+use crate::managed::Managed;
 use crate::rmt::FileState;
+use crate::standing::Standings;
+use crate::{Core, guard};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 impl Core {
     /// Moves the region away from `full`, unless it lies elsewhere than in `generation` by now. Refused for want of space when no other layout has it.
-    pub(in super::super) fn move_from_full(
+    pub(crate) fn move_from_full(
         &self,
         managed: &Arc<Managed>,
         region: RegionIndex,
@@ -37,8 +37,8 @@ impl Core {
             let outcome = if is_moving { None } else { Some(self.move_at_once(&task)) };
             match outcome {
                 Some(Outcome::Moved { .. }) => {
-                    let name = &self.cluster.servers[usize::from(full.0)].name;
-                    self.state.note(&format!(
+                    let name = &self.context.cluster().servers[usize::from(full.0)].name;
+                    self.context.note(&format!(
                         "region {region} of {} was moved away from server {name}, which was full",
                         guard(&managed.inner).record.path
                     ));
@@ -100,11 +100,11 @@ impl Core {
         region_bytes: u64,
         avoided: &mut BTreeSet<ServerId>,
     ) -> Result<Layout, Refusal> {
-        let mut standings = Standings::new(&self.servers);
+        let mut standings = Standings::new(self.context.servers());
         loop {
             let no_space = |_| Refusal::NoSpace { what: "no other server has free space for the region".to_owned() };
-            let found = self.usable(&mut standings, layout, avoided).map_err(no_space)?;
-            match guard(&self.room).reserve(&standings).take(&found, region_bytes) {
+            let found = self.drained.usable(&mut standings, layout, avoided).map_err(no_space)?;
+            match self.capacity.reserve(&standings).take(&found, region_bytes) {
                 Ok(()) => return Ok(found),
                 Err(full) => avoided.insert(full.server),
             };

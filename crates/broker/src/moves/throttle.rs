@@ -6,7 +6,7 @@
 //! take all. A part, not all, because what a program leaves depends on what it is left: one that waits for its requests looks less
 //! busy for every request of ours that it waited behind.
 
-use super::super::guard;
+use crate::guard;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -63,7 +63,7 @@ struct State {
     byte_s: f64,
 }
 
-pub(in super::super) struct Throttle {
+pub(crate) struct Throttle {
     state: Mutex<State>,
     changed: Condvar,
     stations: Option<Arc<Stations>>,
@@ -75,7 +75,7 @@ pub(in super::super) struct Throttle {
 pub(super) struct Ended;
 
 impl Throttle {
-    pub(in super::super) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
+    pub(crate) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
         let device = |(number, server): (u16, &stripewise_layout::Server)| match (&server.url, &stations) {
             (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) => {
                 let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale).map_err(|unknown| {
@@ -150,7 +150,7 @@ impl Throttle {
     }
 
     /// Takes the emulated device's time for a part of a copy, behind all that was reserved before.
-    pub(in super::super) fn reserve(
+    pub(crate) fn reserve(
         &self,
         server: ServerId,
         direction: Direction,
@@ -171,7 +171,7 @@ impl Throttle {
     }
 
     /// Time that programs have reserved at an emulated device, ns; `None`: it has no stations to tell by.
-    pub(in super::super) fn foreground_ns(&self, server: ServerId) -> Option<u64> {
+    pub(crate) fn foreground_ns(&self, server: ServerId) -> Option<u64> {
         let (device, stations) = (self.devices.get(usize::from(server.0))?.as_ref()?, self.stations.as_ref()?);
         let own_ns = device.own_ns[0].load(Relaxed);
         Some(stations.server_load(server).device_busy.0.wrapping_sub(own_ns))

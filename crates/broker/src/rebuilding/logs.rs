@@ -3,7 +3,7 @@
 
 use super::Rebuilding;
 use crate::BrokerError;
-use crate::fragments::{TABLE, log_object};
+use crate::managed::{TABLE, log_object};
 use crate::rmt::{Changes, FileRecord, LogRecord};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -6,9 +6,9 @@
 //! Cut and note are two stores, and a broker may die between them. So the control block says from before the first to after the last what is under
 //! way; a successor looks at it when it loads the file, before it opens the gate and so before anybody can write.
 
-use super::super::Core;
-use super::super::files::{Inner, Managed};
-use super::super::requests::Requester;
+use crate::Core;
+use crate::managed::{Inner, Managed};
+use crate::requests::Requester;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::shared::control::Truncating;
@@ -44,7 +44,7 @@ impl<'a> UnderWay<'a> {
     /// Right before the size is set by a cut, right after by an extension.
     pub(super) fn note_done(&self) {
         if let Some(Truncating { slot, incarnation, number, .. }) = self.truncating {
-            self.core.processes.note_truncation_done(slot, incarnation, number);
+            self.core.context.processes().note_truncation_done(slot, incarnation, number);
         }
     }
 }
@@ -58,24 +58,25 @@ impl Drop for UnderWay<'_> {
 impl Core {
     /// Whether the truncation took effect already, for a client that heard nothing of it.
     pub(super) fn is_truncation_done(&self, by: &Requester<'_>) -> bool {
-        by.truncation(self)
-            .is_some_and(|(slot, incarnation, number)| self.processes.is_truncation_done(slot, incarnation, number))
+        by.truncation(self).is_some_and(|(slot, incarnation, number)| {
+            self.context.processes().is_truncation_done(slot, incarnation, number)
+        })
     }
 
     /// A file that is being loaded: ends what a predecessor had under way, but for the cut of a recorded intent, which is done elsewhere. The gate is as
     /// the predecessor left it.
-    pub(in super::super) fn settle_truncation(&self, managed: &Managed, inner: &Inner) {
+    pub(crate) fn settle_truncation(&self, managed: &Managed, inner: &Inner) {
         let Some(Truncating { slot, incarnation, number, size_bytes, only_extends }) = managed.control.truncating()
         else {
             return;
         };
-        let is_done = self.processes.is_truncation_done(slot, incarnation, number);
+        let is_done = self.context.processes().is_truncation_done(slot, incarnation, number);
         if inner.record.truncating_to_bytes.is_some() {
-            self.processes.note_truncation_done(slot, incarnation, number);
-        } else if only_extends && !is_done && self.is_alive(slot, incarnation) {
+            self.context.processes().note_truncation_done(slot, incarnation, number);
+        } else if only_extends && !is_done && self.context.is_alive(slot, incarnation) {
             // Nobody was kept out: whether it took effect is not known, and that it does now harms nobody.
             managed.extent.extend_to(size_bytes);
-            self.processes.note_truncation_done(slot, incarnation, number);
+            self.context.processes().note_truncation_done(slot, incarnation, number);
         } else if is_done && managed.control.gate_is_shut() {
             if managed.extent.size_bytes() > size_bytes {
                 managed.extent.truncate_to(size_bytes);

@@ -8,21 +8,21 @@ use stripewise_store::shared::fragments::hints::Suggestion;
 const MOST: usize = 8192;
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     by_disk: BTreeMap<ServerId, VecDeque<Suggestion>>,
     known: HashSet<Suggestion>,
 }
 
 impl Waiting {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    pub(super) fn has(&self, disk: ServerId) -> bool {
+    pub(crate) fn has(&self, disk: ServerId) -> bool {
         self.by_disk.contains_key(&disk)
     }
 
-    pub(super) fn add(&mut self, suggestion: Suggestion) {
+    pub(crate) fn add(&mut self, suggestion: Suggestion) {
         if !self.known.insert(suggestion) {
             return;
         }
@@ -36,7 +36,7 @@ impl Waiting {
     }
 
     /// The oldest ones for the disk.
-    pub(super) fn take(&mut self, disk: ServerId, most: usize) -> Vec<Suggestion> {
+    pub(crate) fn take(&mut self, disk: ServerId, most: usize) -> Vec<Suggestion> {
         let Some(queue) = self.by_disk.get_mut(&disk) else { return Vec::new() };
         let taken: Vec<Suggestion> = queue.drain(..most.min(queue.len())).collect();
         if queue.is_empty() {
@@ -46,7 +46,7 @@ impl Waiting {
         taken
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }

@@ -1,4 +1,4 @@
-//! How much room the servers have.
+//! How much capacity the servers have left.
 //!
 //! A region that is placed is *promised* its full share of each of its servers, the file's last region too, whatever is written
 //! later. A server with a capacity takes promises up to capacity minus reserve and what is set aside for fragments, so what a plan
@@ -7,8 +7,10 @@
 //! capacity, files much smaller than their last region would otherwise fill a disk with air. Such a disk can fill up under a program,
 //! as it can under ordinary files.)
 
-use super::standing::Standings;
+use crate::guard;
+use crate::standing::Standings;
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
 use stripewise_layout::{Cluster, Layout, ServerId};
 
 /// Promises of one server.
@@ -18,20 +20,26 @@ pub(crate) struct Promised {
     pub(crate) objects: u64,
 }
 
-#[derive(Debug)]
-pub(crate) struct Room {
-    promised: Vec<Promised>,
+/// The promises of all servers.
+pub(crate) struct Capacity {
     /// `None`: no capacity given.
-    room_bytes: Vec<Option<u64>>,
+    total_bytes: Vec<Option<u64>>,
     /// Of what the file systems have free: reserves, and what is set aside for fragments.
     kept_free_bytes: Vec<u64>,
+    promises: Mutex<Promises>,
+}
+
+struct Promises {
+    by_server: Vec<Promised>,
     /// Whether there have been replicas since the broker began, which could leave a full server.
     has_replicas: bool,
 }
 
-/// Room looked at once for one request: promises that are not yet made, over free space as it was.
-pub(super) struct Reservation<'a> {
-    room: &'a mut Room,
+/// Capacity looked at once for one request: promises that are not yet made, over free space as it was. Nobody else is promised anything meanwhile, so no
+/// server may be asked.
+pub(crate) struct Reservation<'a> {
+    capacity: &'a Capacity,
+    promises: MutexGuard<'a, Promises>,
     standings: &'a Standings<'a>,
     added: HashMap<ServerId, Promised>,
     taken_bytes: HashMap<Store, u64>,
@@ -52,53 +60,58 @@ pub(crate) struct Full {
     pub(crate) left_bytes: u64,
 }
 
-impl Room {
+impl Capacity {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        let servers = &cluster.servers;
+        let promises = Promises { by_server: vec![Promised::default(); cluster.servers.len()], has_replicas: false };
         Self {
-            promised: vec![Promised::default(); servers.len()],
-            room_bytes: cluster.ids().map(|id| cluster.room_bytes(id)).collect(),
+            total_bytes: cluster.ids().map(|id| cluster.room_bytes(id)).collect(),
             kept_free_bytes: cluster.ids().map(|id| cluster.kept_free_bytes(id)).collect(),
-            has_replicas: false,
+            promises: Mutex::new(promises),
         }
     }
 
-    pub(crate) fn note_replicas(&mut self) {
-        self.has_replicas = true;
+    /// There are replicas now.
+    pub(crate) fn note_replicas(&self) {
+        guard(&self.promises).has_replicas = true;
     }
 
     pub(crate) fn has_replicas(&self) -> bool {
-        self.has_replicas
+        guard(&self.promises).has_replicas
     }
 
-    pub(crate) fn promised(&self, server: ServerId) -> Promised {
-        self.promised[usize::from(server.0)]
+    /// What each server is promised to hold, in the order of the servers.
+    pub(crate) fn promised(&self) -> Vec<Promised> {
+        guard(&self.promises).by_server.clone()
     }
 
-    pub(crate) fn room_bytes(&self, server: ServerId) -> Option<u64> {
-        self.room_bytes[usize::from(server.0)]
+    /// What the server takes promises for at most, in bytes; `None`: no capacity was given.
+    pub(crate) fn total_bytes(&self, server: ServerId) -> Option<u64> {
+        self.total_bytes[usize::from(server.0)]
     }
 
     /// Counts a region that is placed already.
-    pub(crate) fn add(&mut self, layout: &Layout, region_bytes: u64) {
+    pub(crate) fn add(&self, layout: &Layout, region_bytes: u64) {
+        let mut promises = guard(&self.promises);
         for (server, bytes) in shares(layout, region_bytes) {
-            let promised = &mut self.promised[usize::from(server.0)];
+            let promised = &mut promises.by_server[usize::from(server.0)];
             promised.bytes += bytes;
             promised.objects += 1;
         }
     }
 
-    /// Takes back the promises of a region that was freed.
-    pub(crate) fn give_back(&mut self, layout: &Layout, region_bytes: u64) {
-        for (server, bytes) in shares(layout, region_bytes) {
-            let promised = &mut self.promised[usize::from(server.0)];
+    /// Takes back the promises of regions that were freed.
+    pub(crate) fn give_back<'l>(&self, layouts: impl IntoIterator<Item = &'l Layout>, region_bytes: u64) {
+        let mut promises = guard(&self.promises);
+        for (server, bytes) in layouts.into_iter().flat_map(|layout| shares(layout, region_bytes)) {
+            let promised = &mut promises.by_server[usize::from(server.0)];
             promised.bytes = promised.bytes.saturating_sub(bytes);
             promised.objects = promised.objects.saturating_sub(1);
         }
     }
 
-    pub(super) fn reserve<'a>(&'a mut self, standings: &'a Standings<'a>) -> Reservation<'a> {
-        Reservation { room: self, standings, added: HashMap::new(), taken_bytes: HashMap::new() }
+    pub(crate) fn reserve<'a>(&'a self, standings: &'a Standings<'a>) -> Reservation<'a> {
+        let (added, taken_bytes) = (HashMap::new(), HashMap::new());
+        Reservation { capacity: self, promises: guard(&self.promises), standings, added, taken_bytes }
     }
 }
 
@@ -110,21 +123,21 @@ pub(crate) fn shares(layout: &Layout, region_bytes: u64) -> impl Iterator<Item =
 
 impl Reservation<'_> {
     /// Takes the shares of one region if every server has room for its own; otherwise takes nothing. A server that was not asked, or cannot be used, has none.
-    pub(super) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
+    pub(crate) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
         let mut needed: HashMap<Store, u64> = HashMap::new();
         for (server, asked_bytes) in shares(layout, region_bytes) {
             let full = |left_bytes| Full { server, asked_bytes, left_bytes };
             let index = usize::from(server.0);
-            let before = self.room.promised[index].bytes + self.added.get(&server).map_or(0, |added| added.bytes);
-            if let Some(room) = self.room.room_bytes[index]
-                && before + asked_bytes > room
+            let before = self.promises.by_server[index].bytes + self.added.get(&server).map_or(0, |added| added.bytes);
+            if let Some(total) = self.capacity.total_bytes[index]
+                && before + asked_bytes > total
             {
-                return Err(full(room.saturating_sub(before)));
+                return Err(full(total.saturating_sub(before)));
             }
             let Some(standing) = self.standings.of(server) else { return Err(full(0)) };
             let store = standing.file_system.map_or(Store::Server(server), Store::FileSystem);
             let needed = needed.entry(store).or_insert_with(|| self.taken_bytes.get(&store).copied().unwrap_or(0));
-            let left_bytes = standing.free_bytes.saturating_sub(self.room.kept_free_bytes[index] + *needed);
+            let left_bytes = standing.free_bytes.saturating_sub(self.capacity.kept_free_bytes[index] + *needed);
             if asked_bytes > left_bytes {
                 return Err(full(left_bytes));
             }
@@ -140,9 +153,9 @@ impl Reservation<'_> {
     }
 
     /// Makes the promises of all that was taken; without it nothing has changed.
-    pub(super) fn promise(self) {
+    pub(crate) fn promise(mut self) {
         for (server, added) in self.added {
-            let promised = &mut self.room.promised[usize::from(server.0)];
+            let promised = &mut self.promises.by_server[usize::from(server.0)];
             promised.bytes += added.bytes;
             promised.objects += added.objects;
         }
@@ -160,14 +173,16 @@ mod tests {
             [[server]]\nname = \"h0\"\nclass = \"hdd\"\nurl = \"file://h\"\n\
             [[server]]\nname = \"s0\"\nclass = \"ssd\"\nurl = \"file://s\"\ncapacity = \"100KiB\"\nreserve = \"4KiB\"\n";
         let cluster = Cluster::parse(text, Path::new("/nowhere/cluster.toml")).unwrap();
-        let mut room = Room::new(&cluster);
-        assert_eq!((room.room_bytes(ServerId(0)), room.room_bytes(ServerId(1))), (None, Some(64 << 10)));
-        assert_eq!(room.kept_free_bytes, [0, 36 << 10]);
+        let capacity = Capacity::new(&cluster);
+        assert_eq!((capacity.total_bytes(ServerId(0)), capacity.total_bytes(ServerId(1))), (None, Some(64 << 10)));
+        assert_eq!(capacity.kept_free_bytes, [0, 36 << 10]);
         let layout = Layout::new([(ServerId(1), 4096)]).unwrap();
-        room.add(&layout, 60 << 10);
+        capacity.add(&layout, 60 << 10);
         let standings = Standings::new(&[]);
-        let refused = room.reserve(&standings).take(&layout, 8 << 10);
+        let refused = capacity.reserve(&standings).take(&layout, 8 << 10);
         let full = Full { server: ServerId(1), asked_bytes: 8 << 10, left_bytes: 4 << 10 };
         assert_eq!(refused, Err(full));
+        capacity.give_back([&layout], 60 << 10);
+        assert_eq!(capacity.promised()[1], Promised::default());
     }
 }

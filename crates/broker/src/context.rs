@@ -1,0 +1,174 @@
+//! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
+
+use crate::rmt::{ClusterRecord, Table};
+use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use std::sync::{Arc, Mutex};
+use stripewise_layout::{Cluster, FileId, Server, ServerId};
+use stripewise_store::protocol::{ReadCost, Refusal};
+use stripewise_store::server::stations::Stations;
+use stripewise_store::server::watched::WatchedServer;
+use stripewise_store::server::{self, ObjectStore};
+use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
+use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
+
+/// Shared by all parts; nothing in it changes but the table.
+pub(crate) struct Context {
+    cluster: Cluster,
+    state: StateDirectory,
+    boot: [u8; 16],
+    table: Table,
+    servers: Vec<Box<dyn ObjectStore>>,
+    processes: &'static Processes,
+    /// Of emulated servers.
+    stations: Option<OwnedFd>,
+    /// By server.
+    read_costs: Vec<ReadCost>,
+    steps: Option<StepHook>,
+    /// Calls of servers that may yet change what programs use hold it as well.
+    _lock: Arc<BrokerLock>,
+}
+
+impl Context {
+    /// Opens the table, which is read from end to end first.
+    pub(crate) fn open(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<Self, BrokerError> {
+        let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
+        let processes = processes_of(&state)?;
+        processes.forget_reads_of_the_dead();
+        let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
+        let stations =
+            if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
+        let lock = Arc::new(lock);
+        let servers = watched_servers(cluster, &lock, &options);
+        let table = table::open(&state, &servers, processes, |table| match &options.wrap_table {
+            Some(wrap) => wrap(table),
+            None => table,
+        })?;
+        table.belong_to(&ClusterRecord {
+            id: cluster.id.clone(),
+            servers: cluster.servers.iter().map(|server| server.name.clone()).collect(),
+        })?;
+        let read_cost = |(number, server): (usize, &Server)| {
+            let measured = options.read_costs.get(number).copied().flatten();
+            measured.unwrap_or_else(|| ReadCost::usual(server.class))
+        };
+        let read_costs = cluster.servers.iter().enumerate().map(read_cost).collect();
+        let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
+        Ok(Self { cluster, state, boot, table, servers, processes, stations, read_costs, steps, _lock: lock })
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(crate) fn state(&self) -> &StateDirectory {
+        &self.state
+    }
+
+    /// Writes a line into the log of the state directory.
+    pub(crate) fn note(&self, what: &str) {
+        self.state.note(what);
+    }
+
+    pub(crate) fn boot(&self) -> [u8; 16] {
+        self.boot
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// In the order of cluster.toml.
+    pub(crate) fn servers(&self) -> &[Box<dyn ObjectStore>] {
+        &self.servers
+    }
+
+    pub(crate) fn processes(&self) -> &'static Processes {
+        self.processes
+    }
+
+    /// The memory of emulated devices, to be handed to clients; `None` if no server is emulated.
+    pub(crate) fn stations(&self) -> Option<&OwnedFd> {
+        self.stations.as_ref()
+    }
+
+    /// The same, mapped by the broker itself.
+    pub(crate) fn devices(&self) -> Result<Option<Arc<Stations>>, BrokerError> {
+        let open = |file| Ok(Arc::new(Stations::open(file, self.cluster.servers.len())?));
+        self.stations.as_ref().map(open).transpose()
+    }
+
+    /// What reads take, by server.
+    pub(crate) fn read_costs(&self) -> &[ReadCost] {
+        &self.read_costs
+    }
+
+    /// Marks a boundary that a crash may fall on.
+    pub(crate) fn step(&self, name: &'static str) {
+        if let Some(hook) = &self.steps {
+            hook(name);
+        }
+    }
+
+    pub(crate) fn server(&self, server: ServerId) -> Result<&dyn ObjectStore, Refusal> {
+        self.servers.get(usize::from(server.0)).map(AsRef::as_ref).ok_or_else(|| Refusal::Invalid {
+            what: format!("server {server} is not in cluster.toml, which names {}; restore it", self.servers.len()),
+        })
+    }
+
+    /// Whether a cut of the file, of which somebody was told that it failed, may yet happen.
+    pub(crate) fn is_changing(&self, file: FileId) -> bool {
+        self.servers.iter().any(|server| server.is_changing(file))
+    }
+
+    pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
+        self.processes.is_alive(slot, incarnation)
+    }
+}
+
+/// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.
+pub(crate) fn watched_servers(
+    cluster: &Cluster,
+    lock: &Arc<BrokerLock>,
+    options: &BrokerOptions,
+) -> Vec<Box<dyn ObjectStore>> {
+    let watched = |(number, server): (u16, &Server)| -> Box<dyn ObjectStore> {
+        let (id, name, url) = (cluster.id.clone(), server.name.clone(), server.url.clone());
+        let wrap = options.wrap_server.clone();
+        let open = move || {
+            let opened = server::open(&id, ServerId(number), &name, &url, None)?;
+            Ok(match &wrap {
+                Some(wrap) => wrap(opened),
+                None => opened,
+            })
+        };
+        Box::new(WatchedServer::new(&server.name, options.patience, Arc::clone(lock) as _, Box::new(open)))
+    };
+    (0..).zip(&cluster.servers).map(watched).collect()
+}
+
+/// The processes file of this state directory. One descriptor for the life of this process: closing any would drop the locks that a client in
+/// this process holds on it.
+pub(crate) fn processes_of(state: &StateDirectory) -> Result<&'static Processes, BrokerError> {
+    static KEPT: Mutex<Vec<((u64, u64), &'static Processes)>> = Mutex::new(Vec::new());
+    let fault = |action| move |source| BrokerError::Os { action, source };
+    let mut kept = guard(&KEPT);
+    let name = "processes";
+    if let Ok(found) = rustix::fs::statat(state.run(), name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        && let Some((_, processes)) = kept.iter().find(|(inode, _)| *inode == (found.st_dev, found.st_ino))
+    {
+        return Ok(processes);
+    }
+    let file = state.open_shared(name, OFlags::RDWR | OFlags::CREATE).map_err(fault("opening run/processes"))?;
+    let found = rustix::fs::fstat(&file).map_err(fault("looking at run/processes"))?;
+    let processes: &'static Processes =
+        Box::leak(Box::new(Processes::build(file).map_err(fault("mapping run/processes"))?));
+    kept.push(((found.st_dev, found.st_ino), processes));
+    Ok(processes)
+}

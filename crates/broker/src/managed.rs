@@ -1,0 +1,130 @@
+//! A loaded file: its record, its shared memory, and what is under way on it.
+
+mod active_move;
+mod fragments;
+
+pub(crate) use active_move::{AbortReason, ActiveMove};
+pub(crate) use fragments::{
+    FileFragments, HINTS, LogMemory, Orphans, Quiet, TABLE, Work, drop_entry, log_object, take_from_the_dead,
+};
+
+use crate::proof::Facts;
+use crate::rmt::{FileRecord, LogRecord, RegionRecord, ReplicaRecord};
+use rustix::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
+use stripewise_store::protocol::{FoundStatus, Refusal, WantedReplicas, state_full};
+use stripewise_store::server::Ownership;
+use stripewise_store::shared::control::{ControlBlock, ControlError};
+use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::slots::Slots;
+use stripewise_store::state::StateError;
+
+/// A loaded file.
+pub(crate) struct Managed {
+    pub(crate) file: FileId,
+    pub(crate) control: ControlBlock,
+    pub(crate) extent: Extent,
+    pub(crate) slots: Slots,
+    pub(crate) fragments: FileFragments,
+    /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
+    pub(crate) stays_shut: AtomicBool,
+    pub(crate) inner: Mutex<Inner>,
+}
+
+impl Managed {
+    /// By shared memory alone.
+    pub(crate) fn status(&self) -> FoundStatus {
+        let size_bytes = self.extent.size_bytes();
+        let blocks_512 = self.control.placed_bytes(size_bytes).div_ceil(512);
+        FoundStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
+    }
+
+    /// The control block shows the replicas that the table has.
+    pub(crate) fn show_replicas(&self, inner: &Inner, region: RegionIndex) -> Result<(), ControlError> {
+        let numbered = inner.replicas.get(&region).into_iter().flatten();
+        let shown = numbered.map(|(number, replica)| (*number, replica.generation, &replica.layout));
+        self.control.show_replicas(self.file, region, shown)
+    }
+}
+
+/// What requests on the file change, one at a time.
+pub(crate) struct Inner {
+    pub(crate) record: FileRecord,
+    pub(crate) placement: Placement,
+    pub(crate) regions: BTreeMap<RegionIndex, RegionRecord>,
+    /// Regions that move, also those whose move was ended and is being cleaned up.
+    pub(crate) moving: BTreeMap<RegionIndex, Arc<ActiveMove>>,
+    /// Objects that belong to no region, as in the table.
+    pub(crate) discards: BTreeMap<(RegionIndex, Generation), Layout>,
+    /// Of those, such as are to be freed and are in no queue yet: forgotten replicas, above all.
+    pub(crate) forgotten: Vec<(RegionIndex, Generation)>,
+    /// By number; each equals its region's place.
+    pub(crate) replicas: BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>,
+    pub(crate) wanted: Vec<WantedReplicas>,
+    /// Logs of fragments, by their disks.
+    pub(crate) logs: BTreeMap<ServerId, LogRecord>,
+    /// Why regions lack replicas that they are to have, since the last sync.
+    pub(crate) lacking: BTreeMap<RegionIndex, String>,
+    /// Taken, one bit each.
+    pub(crate) move_slots: u64,
+    /// Last generation given out.
+    pub(crate) generation: u32,
+    /// Servers with new objects whose names are not synced.
+    pub(crate) unsynced: BTreeSet<ServerId>,
+    /// The stub's inode, held while the file has users: it tells when the last name goes, and its number is not used again.
+    pub(crate) stub: Option<OwnedFd>,
+    /// Connection that holds the file for itself (import, release).
+    pub(crate) holder: Option<u64>,
+    /// Connections that have opened the file and not closed it: users before they could register, and beside.
+    pub(crate) openers: HashSet<u64>,
+    /// Of those, such as may write.
+    pub(crate) writers: HashSet<u64>,
+    pub(crate) freed: bool,
+}
+
+impl Inner {
+    pub(crate) fn geometry(&self) -> RegionGeometry {
+        RegionGeometry::new(self.record.region_bytes)
+    }
+
+    pub(crate) fn ownership(&self) -> Ownership {
+        Ownership { mode: self.record.mode, uid: self.record.uid, gid: self.record.gid }
+    }
+
+    /// In the order of their numbers.
+    pub(crate) fn replicas_of(&self, region: RegionIndex) -> impl Iterator<Item = &ReplicaRecord> {
+        self.replicas.get(&region).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Layouts of all objects of the file, whatever they are.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
+        self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
+    }
+
+    /// Whether the stub's last name is gone; `None` if the broker does not know the stub.
+    pub(crate) fn is_nameless(&self) -> Option<bool> {
+        self.stub.as_ref().and_then(|stub| Facts::of(stub).ok()).map(|facts| facts.links == 0)
+    }
+}
+
+/// The three files of a managed file's shared memory, as descriptors.
+pub(crate) struct Memory {
+    pub(crate) control: OwnedFd,
+    pub(crate) extent: OwnedFd,
+    pub(crate) slots: OwnedFd,
+}
+
+pub(crate) fn unknown(file: FileId) -> Refusal {
+    Refusal::UnknownFile { file }
+}
+
+pub(crate) fn memory_fault(file: FileId) -> impl Fn(rustix::io::Errno) -> Refusal {
+    move |errno| match StateError::is_full(errno) {
+        true => state_full(&format!("the shared memory of file {file}")),
+        false => Refusal::Table { what: format!("the shared memory of file {file} in the state directory: {errno}") },
+    }
+}

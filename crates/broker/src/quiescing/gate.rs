@@ -1,0 +1,23 @@
+//! The gate of a file, shut for as long as somebody has it in hand.
+
+use super::Quiescing;
+use crate::managed::Managed;
+
+/// Opens the gate again when it is dropped, unless a server may yet cut the file: then it is opened when that has ended.
+pub(crate) struct ShutGate<'a> {
+    quiescing: &'a Quiescing,
+    managed: &'a Managed,
+}
+
+impl<'a> ShutGate<'a> {
+    pub(super) fn new(quiescing: &'a Quiescing, managed: &'a Managed) -> Self {
+        managed.control.shut_gate();
+        Self { quiescing, managed }
+    }
+}
+
+impl Drop for ShutGate<'_> {
+    fn drop(&mut self) {
+        self.quiescing.open_or_keep_shut(self.managed);
+    }
+}
