@@ -1,12 +1,12 @@
 //! Reads and writes of a file striped over 8 directories in memory, beside the bare system call on one file.
 //!
-//! `cargo bench -p stripewise-store --bench data_path [-- START]`, where START is that of the lines wanted. Each line: nanoseconds per
+//! `cargo bench -p stripewise-broker --bench data_path [-- START]`, where START is that of the lines wanted. Each line: nanoseconds per
 //! call, medians of interleaved rounds; `ratio` is the striped bandwidth over the bare one, the median over pairs of neighbouring rounds.
 //! `observe` is what it takes to note a request while somebody watches, beside a look at the clock alone. `status` is what `fstat` takes of a file with
 //! 100,000 placed regions.
 
 #[path = "../tests/striped/world.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests of this crate use the rest")]
 mod world;
 
 use std::io::{IoSlice, IoSliceMut};

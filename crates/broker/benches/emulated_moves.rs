@@ -1,6 +1,6 @@
 //! Moves between emulated disks and SSDs, alone and beside a program:
 //!
-//!     cargo bench -p stripewise-store --bench emulated_moves [-- THREADS [SECONDS]]
+//!     cargo bench -p stripewise-broker --bench emulated_moves [-- THREADS [SECONDS]]
 //!
 //! First, how fast regions move when nothing else runs, beside what the slower side's devices and links allow. Then a closed loop of threads
 //! with random requests of 64 KiB (three reads to a write) on the same file, undisturbed and while regions move under the `auto` bandwidth:
@@ -8,7 +8,7 @@
 //! undisturbed program.
 
 #[path = "../tests/striped/world.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests of this crate use the rest")]
 mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};

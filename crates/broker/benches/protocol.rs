@@ -1,6 +1,6 @@
 //! What a read and a write do in shared memory beside their system calls when nothing moves:
 //!
-//!     cargo bench -p stripewise-store --bench protocol
+//!     cargo bench -p stripewise-broker --bench protocol
 //!
 //! The lane, the gate, and the look for moves and fragments; of a write also the region's write counter and the size. The look for the region's
 //! layout, which any striped file needs, is measured by itself and taken off. Floor: one compare-and-swap and one store, without which nobody could wait

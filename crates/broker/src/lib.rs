@@ -34,6 +34,7 @@
 //!
 //! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names', the inodes' and the maps' alone. A file's lock
 //! is held across its slow work, so a slow truncation delays that file's requests and no others.
+#![deny(clippy::print_stdout)]
 
 mod admin;
 mod ancestors;

@@ -3,7 +3,7 @@
 //! Reading the counter costs a few nanoseconds, a tenth of the kernel's clock. It is used only where it neither changes its rate nor
 //! stops (x86-64: the kernel lists `constant_tsc` and `nonstop_tsc`; aarch64: always). Which clock a process uses is decided once, at
 //! the first reading; pairs of (ticks, monotonic nanoseconds) in the trace turn ticks into time.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the time stamp counter is read by instructions")]
 
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};

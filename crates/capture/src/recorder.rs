@@ -13,7 +13,7 @@
 //! ([`Recorder::in_wiped_memory`]); then a child simply starts its own file at its first record. A `vfork` child shares its parent's
 //! memory and goes on in its parent's file. The open descriptor ([`Recorder::descriptor`]) is inherited by a child like all others; it
 //! is checked before each use, so a program that closes or replaces it loses nothing.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "records go into memory mapped from the trace file")]
 
 mod growth;
 

@@ -10,8 +10,7 @@ mod outputs;
 mod servers;
 #[path = "hostile/state.rs"]
 mod state;
-// Shared with the tests of names, which use all of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with the tests of names, which use all of it")]
 #[path = "names/traced.rs"]
 mod traced;
 #[path = "hostile/user.rs"]

@@ -14,6 +14,7 @@
 //! ([`Flash`]) and a server's page cache ([`PageCache`]). They too are pure state: times go in, times come out.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 mod disk;
 mod flash;

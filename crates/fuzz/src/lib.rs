@@ -6,7 +6,7 @@
 //!
 //! A function panics when a property does not hold. Those of all targets: no input makes a reader panic; what was read can be used; and what was
 //! read, written again, is read as the same. What a reader may allocate is the test's to bound.
-
+#![deny(clippy::print_stdout)]
 #![forbid(unsafe_code)]
 
 mod directory;

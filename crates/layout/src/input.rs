@@ -129,7 +129,7 @@ mod tests {
                 loop {
                     std::io::Write::write_all(&mut writer, &[b'x'; 4096])?;
                 }
-                #[allow(unreachable_code)]
+                #[allow(unreachable_code, reason = "gives the closure its type")]
                 Result::Ok(())
             });
             // Empty until the writer has come.

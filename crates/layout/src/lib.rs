@@ -7,6 +7,7 @@
 //! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 pub mod cluster;
 pub mod figures;

@@ -6,6 +6,7 @@
 //! with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 pub mod cost_intelligent;
 pub mod fit;

@@ -4,6 +4,7 @@
 //! threads. A policy only chooses layouts ([`policy`]); prediction, room, moves and verdict are worked out in one place for all of them.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 mod compare;
 pub mod explain;

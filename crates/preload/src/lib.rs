@@ -21,6 +21,7 @@
 //! (`rustix`), so it never meets itself; what the standard library does inside (allocation, an occasional file) finds
 //! `process::Inside` set and goes straight to libc. Values of the thread have no destructor, because threads write
 //! from key destructors after ours would have run. A panic cannot cross into the program: `extern "C"` aborts.
+#![deny(clippy::print_stdout)]
 
 mod allocator;
 mod capture;

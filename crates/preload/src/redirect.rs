@@ -703,8 +703,8 @@ pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut
         FICLONE => (managed(descriptor).is_some() || managed(argument as usize as c_int).is_some())
             .then_some(Err(Errno::OPNOTSUPP)),
         FICLONERANGE | FIDEDUPERANGE => {
-            // SAFETY: a `file_clone_range` starts with the source's descriptor, 64 bits wide.
             let source = if request == FICLONERANGE && !argument.is_null() {
+                // SAFETY: a `file_clone_range` starts with the source's descriptor, 64 bits wide.
                 (unsafe { *argument.cast::<i64>() }) as c_int
             } else {
                 -1

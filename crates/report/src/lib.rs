@@ -4,6 +4,7 @@
 //! template. The file loads nothing from anywhere and says so to the browser.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 mod bars;
 mod fits;

@@ -29,7 +29,7 @@ impl Scale {
         Self { top: max.max(1) as f64, step: 2f64.powf(raw.log2().ceil()) }
     }
 
-    /// As [`Self::decimal`] for seconds: steps are round in the unit that [`duration`] prints.
+    /// As [`Self::decimal`] for seconds: steps are round in the unit that `duration` prints.
     pub fn time(max_s: f64, ticks: f64) -> Self {
         let unit = unit_of_time(max_s).0;
         let scale = Self::decimal(max_s / unit, ticks);

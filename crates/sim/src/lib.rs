@@ -6,6 +6,7 @@
 //! prove one wrong. The same scenario and seed give the same result on every machine.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 mod addresses;
 mod engine;

@@ -71,14 +71,14 @@ impl Head {
 
 /// The first line as `fs/binfmt_script.c` reads it; none where the kernel says `ENOEXEC`.
 fn script(head: &[u8]) -> Option<Script> {
-    let is_blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
+    let is_blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
     // A zero byte ends the kernel's strings.
     let text_end = head.iter().position(|byte| *byte == 0).unwrap_or(head.len());
     let newline = head[..text_end].iter().position(|byte| *byte == b'\n');
     let end = newline.unwrap_or(text_end);
-    let end = end - head[2..end].iter().rev().take_while(|byte| is_blank(byte)).count();
-    let start = 2 + head[2..end].iter().take_while(|byte| is_blank(byte)).count();
-    let length = head[start..end].iter().position(|byte| is_blank(byte));
+    let end = end - head[2..end].iter().rev().take_while(is_blank).count();
+    let start = 2 + head[2..end].iter().take_while(is_blank).count();
+    let length = head[start..end].iter().position(|byte| is_blank(&byte));
     // The line goes on beyond what was read, and so perhaps does the interpreter's name.
     if newline.is_none() && length.is_none() && head.len() == FIRST_LINE_BYTES && text_end == head.len() {
         return None;
@@ -87,7 +87,7 @@ fn script(head: &[u8]) -> Option<Script> {
     if interpreter.is_empty() {
         return None;
     }
-    let rest = interpreter.end + head[interpreter.end..end].iter().take_while(|byte| is_blank(byte)).count();
+    let rest = interpreter.end + head[interpreter.end..end].iter().take_while(is_blank).count();
     Some(Script { interpreter, argument: (rest < end).then_some(rest..end) })
 }
 

@@ -6,6 +6,7 @@
 //! servers only. *Servers* store objects behind the [`server::ObjectStore`] trait.
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
+#![deny(clippy::print_stdout)]
 
 pub mod client;
 pub mod entry;

@@ -3,7 +3,7 @@
 //! Whichever thread a signal interrupts, the handler writes it to a socket, and one thread reads those. Signals that a process
 //! sent (kill, a batch system) go on to the program; those of the terminal (Ctrl-C) the kernel sent to the program too, and a second one
 //! would make launchers such as mpiexec give up at once. Either way this command stays until the program has ended.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "signal handlers are set by sigaction")]
 
 use std::io::{Read as _, Write as _};
 use std::mem::MaybeUninit;

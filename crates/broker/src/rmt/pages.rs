@@ -89,6 +89,9 @@ impl Database {
     }
 }
 
+/// Called with the key, the data and the flags of every entry.
+type Visit<'v> = &'v mut dyn FnMut(&mut Reader<'_>, &[u8], &[u8], u16);
+
 /// One tree's walk.
 struct Walk<'v> {
     what: &'static str,
@@ -97,7 +100,7 @@ struct Walk<'v> {
     leaf_pages: u64,
     overflow_pages: u64,
     entries: u64,
-    visit: &'v mut dyn FnMut(&mut Reader<'_>, &[u8], &[u8], u16),
+    visit: Visit<'v>,
 }
 
 struct Node<'p> {
@@ -291,12 +294,7 @@ impl Reader<'_> {
         bytes
     }
 
-    fn tree(
-        &mut self,
-        what: &'static str,
-        database: Database,
-        visit: &mut dyn FnMut(&mut Reader<'_>, &[u8], &[u8], u16),
-    ) {
+    fn tree(&mut self, what: &'static str, database: Database, visit: Visit<'_>) {
         let integer_keys = database.flags == INTEGER_KEYS;
         if !(integer_keys || database.flags == 0) || database.depth > MAX_DEPTH {
             return self.fault(format!("{what} has flags {} and depth {}", database.flags, database.depth));
@@ -402,7 +400,7 @@ impl Reader<'_> {
     fn free_pages(&mut self, transaction: u64, key: &[u8], value: &[u8]) {
         let count = value.first_chunk().map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes));
         let holds = (value.len() / 8) as u64;
-        if u64_at(key, 0) > transaction || value.len() % 8 != 0 || count >= holds {
+        if u64_at(key, 0) > transaction || !value.len().is_multiple_of(8) || count >= holds {
             return self.fault(format!("the list of pages that transaction {} freed is damaged", u64_at(key, 0)));
         }
         for at in 1..=count as usize {

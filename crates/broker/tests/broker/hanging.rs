@@ -14,10 +14,13 @@ use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::watched::{Patience, WatchedServer};
 use stripewise_store::server::{ObjectStore, ServerError};
 
+/// Whether a call is one to hold.
+type Which = fn(&Call<'_>) -> bool;
+
 /// Holds the calls of one server until let go.
 #[derive(Default)]
 struct Hang {
-    held: Mutex<Option<(&'static str, fn(&Call<'_>) -> bool)>>,
+    held: Mutex<Option<(&'static str, Which)>>,
     /// Calls that are held now.
     waiting: Mutex<usize>,
     changed: Condvar,
@@ -26,7 +29,7 @@ struct Hang {
 }
 
 impl Hang {
-    fn hold(&self, server: &'static str, which: fn(&Call<'_>) -> bool) {
+    fn hold(&self, server: &'static str, which: Which) {
         *self.held.lock().unwrap() = Some((server, which));
     }
 
@@ -38,9 +41,8 @@ impl Hang {
 
 impl Hook for Hang {
     fn before(&self, server: &str, call: Call<'_>) -> Result<usize, ServerError> {
-        let is_held = |held: &mut Option<(&str, fn(&Call<'_>) -> bool)>| {
-            held.is_some_and(|(name, which)| name == server && which(&call))
-        };
+        let is_held =
+            |held: &mut Option<(&str, Which)>| held.is_some_and(|(name, which)| name == server && which(&call));
         self.questions.fetch_add(usize::from(matches!(call, Call::FreeBytes)), SeqCst);
         *self.waiting.lock().unwrap() += 1;
         drop(self.changed.wait_while(self.held.lock().unwrap(), is_held).unwrap());

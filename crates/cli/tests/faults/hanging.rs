@@ -146,7 +146,7 @@ fn while_a_mount_does_not_answer_commands_and_the_broker_go_on() {
     assert!(said.status == 2 && said.err.contains("server far has not answered for"), "{}", said.err);
     let start = |words: &[&str]| place.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let crowd: Vec<Child> =
-        (0..16).map(|number| start(&[&["check"][..], &["stat", "disks/file"]][number % 2][..])).collect();
+        (0..16).map(|number| start([&["check"][..], &["stat", "disks/file"]][number % 2])).collect();
     let mut most = 0;
     for mut child in crowd {
         while child.try_wait().unwrap().is_none() {

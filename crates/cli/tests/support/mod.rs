@@ -1,5 +1,5 @@
 //! Running the command as a person does, in a directory of its own.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test target uses a part")]
 
 pub(crate) mod plan;
 

@@ -97,7 +97,7 @@ impl<T> Lock<T> {
     ///
     /// # Safety
     /// The calling thread took the lock by [`Self::take_for_fork`], and holds no other reference into the value.
-    #[expect(clippy::mut_from_ref)]
+    #[expect(clippy::mut_from_ref, reason = "the lock, which the caller holds, makes it the only reference")]
     pub(crate) unsafe fn held_for_fork(&self) -> &mut T {
         // SAFETY: the caller holds the lock.
         unsafe { &mut *self.value.get() }

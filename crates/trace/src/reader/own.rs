@@ -1,5 +1,5 @@
 //! Stripewise's own format.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "finished trace files are mapped")]
 
 use super::{ReadError, Warning};
 use crate::manifest::Manifest;

@@ -1,5 +1,5 @@
 //! The slots of one process: mapped from its file, or in memory.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "mapped records are read in place")]
 
 use memmap2::{Mmap, UncheckedAdvice};
 use std::ops::Range;

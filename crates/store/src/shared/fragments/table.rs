@@ -282,6 +282,19 @@ impl FragmentTable {
     }
 }
 
+/// The region number under which a disk's log is named.
+#[must_use]
+pub fn log_region(disk: ServerId) -> RegionIndex {
+    RegionIndex(MAX_REGIONS + u32::from(disk.0))
+}
+
+/// Steps of an eighth of a second, for the order of last uses.
+#[must_use]
+pub fn tick() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Class, DiskRange};
@@ -368,17 +381,4 @@ mod tests {
         rustix::fs::ftruncate(&file, 8192).unwrap();
         assert_eq!(FragmentTable::open(&file, FileId(9), false).unwrap_err(), Errno::INVAL);
     }
-}
-
-/// The region number under which a disk's log is named.
-#[must_use]
-pub fn log_region(disk: ServerId) -> RegionIndex {
-    RegionIndex(MAX_REGIONS + u32::from(disk.0))
-}
-
-/// Steps of an eighth of a second, for the order of last uses.
-#[must_use]
-pub fn tick() -> u32 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    (now.tv_sec as u64 * 8 + now.tv_nsec as u64 / 125_000_000) as u32
 }
