@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-demo demo test test-cargo test-programs torture fuzz bench install clean
+.PHONY: help setup build build-demo demo check test test-cargo test-programs torture fuzz bench install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -33,9 +33,12 @@ build-demo: setup ## what the demo runs: a build of its own, without Arrow and P
 demo: build-demo ## the main job on an emulated testbed; leaves demo-out/report.html and demo-out/results.json
 	$(DEMO_BIN) demo
 
-test: ## everything: builds, unit and integration tests, real programs under redirection
+check: ## format, lints, dependencies, documentation; names the tools that are missing
+	@setup/check
+
+test: ## everything: make check, builds, unit and integration tests, real programs under redirection
 	@start=$$(date +%s); \
-	for stage in setup test-cargo test-programs; do \
+	for stage in setup check test-cargo test-programs; do \
 	    echo "== $$stage"; \
 	    $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed: make test stops here"; exit 1; }; \
 	done; \
