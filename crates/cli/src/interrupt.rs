@@ -1,5 +1,5 @@
 //! Ctrl-C and its like, noted rather than obeyed at once: the signals are blocked in every thread and one thread waits for them.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "signals are blocked and waited for by system calls")]
 
 use anyhow::{Context as _, Result};
 use std::mem::MaybeUninit;

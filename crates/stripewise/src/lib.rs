@@ -4,6 +4,7 @@
 //! reads arguments or ends the process: operations return typed results and errors, and report to a [`Progress`](progress::Progress).
 #![deny(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(clippy::print_stdout)]
 
 pub mod data_files;
 pub mod emulated;
