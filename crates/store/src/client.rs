@@ -59,6 +59,7 @@ use stub::KeptStub;
 pub type OpenServer =
     fn(&str, ServerId, &str, &ServerUrl, Option<&Arc<Stations>>) -> Result<Box<dyn ObjectStore>, ServerError>;
 
+/// How a client waits and what it keeps open. The default is for an application's process.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Lowest number for the library's own descriptors; [`descriptors::default_base`] unless given.
@@ -69,6 +70,7 @@ pub struct ClientOptions {
     pub connect_patience: Duration,
     /// How long a lost broker is waited for, and a file that another holds exclusively.
     pub patience: Duration,
+    /// Opens each server at its first use.
     pub open_server: OpenServer,
 }
 
@@ -148,6 +150,7 @@ pub(crate) struct SharedFile {
 /// What a descriptor's file is to the broker; see [`Client::look_up`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
+    /// An ordinary file, or another cluster's stub.
     NoStub,
     /// The stub of a managed file.
     Data(FileStatus),
@@ -157,10 +160,17 @@ pub enum Lookup {
 
 impl Client {
     /// Connects to the broker of `state_directory` and takes a process slot. Fails after [`ClientOptions::connect_patience`] without a broker.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::StateDirectory`] or [`ClientError::Unreachable`] without a broker,
+    /// [`ClientError::Refused`] by one of another version, [`ClientError::NoProcessSlot`];
+    /// [`ClientError::Os`] or [`ClientError::StateFull`] where memory cannot be mapped.
     pub fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         Core::connect(state_directory, options).map(|core| Self { core: Arc::new(core) })
     }
 
+    /// As it was given to [`Self::connect`].
     #[must_use]
     pub fn state_directory(&self) -> &Path {
         &self.core.state_directory
@@ -210,6 +220,12 @@ impl Client {
 
     /// Opens the managed file behind `stub`, for writing if the descriptor is. Opens of one file with the same access share their state. A file that is
     /// just brought in or out is waited for, up to [`ClientOptions::patience`].
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`] if the descriptor opens no file or the file stays held,
+    /// [`ClientError::Gone`] if it was removed meanwhile, [`ClientError::Control`] or
+    /// [`ClientError::Os`] where its memory cannot be mapped, and those of [`Self::request`].
     pub fn open(&self, stub: BorrowedFd<'_>, mut file: FileId) -> Result<Arc<StripedFile>, ClientError> {
         let core = &self.core;
         let writable = is_writable(stub)?;
@@ -249,6 +265,10 @@ impl Client {
     }
 
     /// Makes a managed file of the empty stub, which is to appear at `path`. Then [`Self::linked`], or [`Self::abandon`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open`]; [`ClientError::Os`] of a path that is not UTF-8.
     pub fn create(&self, path: &Path, stub: BorrowedFd<'_>) -> Result<Arc<StripedFile>, ClientError> {
         let request = Request::Create { path: utf8(path)? };
         let mut control = self.core.control();
@@ -264,6 +284,11 @@ impl Client {
     }
 
     /// As [`Self::create`], with a placement given, for the existing file `original`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::create`]; [`ClientError::Refused`] with [`Refusal::NotPermitted`] to other
+    /// users than the broker's own and root.
     pub fn import(
         &self,
         path: &Path,
@@ -279,21 +304,37 @@ impl Client {
     }
 
     /// The stub of a created file has its name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
     pub fn linked(&self, file: FileId) -> Result<(), ClientError> {
         self.core.done(&Request::Linked { file }, &[])
     }
 
     /// A created file will not get a name; drop its [`StripedFile`] too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
     pub fn abandon(&self, file: FileId) -> Result<(), ClientError> {
         self.core.done(&Request::Abandon { file }, &[])
     }
 
     /// The stub's mode, owner or group changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
     pub fn attributes_changed(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
         self.core.done(&Request::Attributes { file }, &[stub])
     }
 
     /// The file whose stub a descriptor (`O_PATH` is enough) is open on, if it is a stub; for stubs that this process may not read.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
     pub fn find(&self, stub: BorrowedFd<'_>) -> Result<Option<FileId>, ClientError> {
         match self.core.call(&Request::Find, &[stub])?.reply {
             Reply::Found { file, .. } => Ok(file),
@@ -302,6 +343,10 @@ impl Client {
     }
 
     /// What the broker knows of a stub's file without asking any server; nothing is opened, and `O_PATH` is enough.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
     pub fn look_up(&self, stub: BorrowedFd<'_>) -> Result<Lookup, ClientError> {
         match self.core.call(&Request::Find, &[stub])?.reply {
             Reply::Found { file: None, .. } => Ok(Lookup::NoStub),
@@ -314,6 +359,12 @@ impl Client {
     }
 
     /// Any other request, above all administration.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`]; [`ClientError::Lost`] if the broker went away and no successor
+    /// came within [`ClientOptions::patience`]; [`ClientError::OtherState`] if the successor serves
+    /// another cluster; [`ClientError::Packet`] of a message that does not go.
     pub fn request(
         &self,
         request: &Request,

@@ -36,26 +36,77 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use stripewise_layout::{FileId, FileOffset, Generation, RegionGeometry, RegionIndex};
 
+/// Why a call on an open file failed. [`ToErrno`](crate::errno::ToErrno) says what a program sees.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// A region's place has no object on a server: data is lost.
     #[error(
         "file {file}: server {server} has no object of region {region}, generation {generation}; see `stripewise check`"
     )]
-    ObjectMissing { file: FileId, region: RegionIndex, generation: Generation, server: String },
+    ObjectMissing {
+        /// The managed file.
+        file: FileId,
+        /// The region.
+        region: RegionIndex,
+        /// Of the region's place.
+        generation: Generation,
+        /// Name of the server.
+        server: String,
+    },
+    /// A server failed, and no replica could serve instead.
     #[error("file {file}: {source}")]
-    Server { file: FileId, source: ServerError },
+    Server {
+        /// The managed file.
+        file: FileId,
+        /// Its error.
+        source: ServerError,
+    },
+    /// The broker refused, or cannot be reached.
     #[error("file {file}: {source}")]
-    Broker { file: FileId, source: ClientError },
+    Broker {
+        /// The managed file.
+        file: FileId,
+        /// Its cause.
+        source: ClientError,
+    },
+    /// Somebody holds the file, for a truncation or a release, and does not end.
     #[error("file {file} was held exclusively for more than {waited_s} s; see `stripewise check`")]
-    GateStuck { file: FileId, waited_s: u64 },
+    GateStuck {
+        /// The managed file.
+        file: FileId,
+        /// For how long the gate was waited for.
+        waited_s: u64,
+    },
+    /// The file's number of regions does not reach so far.
     #[error("file {file}: byte {offset} lies beyond the largest size of {limit_bytes} bytes; use a larger region size")]
-    TooLarge { file: FileId, offset: FileOffset, limit_bytes: u64 },
+    TooLarge {
+        /// The managed file.
+        file: FileId,
+        /// The end that was asked for.
+        offset: FileOffset,
+        /// As [`StripedFile::limit_bytes`].
+        limit_bytes: u64,
+    },
+    /// The stub could not be made durable.
     #[error("file {file}: syncing its stub: {source}")]
-    Stub { file: FileId, source: rustix::io::Errno },
+    Stub {
+        /// The managed file.
+        file: FileId,
+        /// Its cause.
+        source: rustix::io::Errno,
+    },
+    /// The stub's descriptor was not open for writing.
     #[error("file {file} is not open for writing")]
-    NotWritable { file: FileId },
+    NotWritable {
+        /// The managed file.
+        file: FileId,
+    },
+    /// The memory that this open shares with others is no longer the broker's.
     #[error("file {file} was made anew by another broker; close it and open it again")]
-    Replaced { file: FileId },
+    Replaced {
+        /// The managed file.
+        file: FileId,
+    },
 }
 
 /// A managed file, open. All methods may be called from any thread.
@@ -85,11 +136,13 @@ impl StripedFile {
         Self { core, file, writable, shared, geometry, closed: false, stub_is_synced: AtomicBool::new(false) }
     }
 
+    /// Identity of the managed file.
     #[must_use]
     pub fn id(&self) -> FileId {
         self.file
     }
 
+    /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
@@ -102,6 +155,7 @@ impl StripedFile {
         self.shared.extent.size_bytes()
     }
 
+    /// Bytes of its regions.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.geometry.region_bytes()
@@ -119,6 +173,10 @@ impl StripedFile {
     }
 
     /// Closes this handle; with the last one, the open. Dropping does the same but tells no errors.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Broker`] if the broker cannot be told; the file is closed here all the same.
     pub fn close(self: Arc<Self>) -> Result<(), FileError> {
         match Arc::into_inner(self) {
             Some(mut last) => last.leave(),
@@ -134,6 +192,10 @@ impl StripedFile {
     }
 
     /// Sets the modification time, in ns since 1970; `None` hands it back to the stub's own (after `utimensat` set it there).
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotWritable`].
     pub fn set_modified_ns(&self, modified: Option<u64>) -> Result<(), FileError> {
         self.check_writable()?;
         self.shared.extent.set_modified_ns(modified);

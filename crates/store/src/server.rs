@@ -26,8 +26,11 @@ use stripewise_layout::{FileId, Generation, RegionIndex, ServerId, ServerUrl};
 pub struct Opening<'a> {
     /// Id of the cluster.
     pub cluster: &'a str,
+    /// Position in the cluster's list of servers.
     pub number: ServerId,
+    /// As in the cluster file.
     pub name: &'a str,
+    /// As in the cluster file, absolute.
     pub url: &'a ServerUrl,
     /// With these an emulated server takes its device's time; without (the broker, the command) it is as fast as the host.
     pub stations: Option<&'a Arc<stations::Stations>>,
@@ -77,8 +80,11 @@ pub fn open(
 /// One generation of one region on one server. Names are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectName {
+    /// The managed file.
     pub file: FileId,
+    /// Region of the file.
     pub region: RegionIndex,
+    /// Of the region's place or replica that the object belongs to.
     pub generation: Generation,
 }
 
@@ -103,6 +109,7 @@ pub fn moved_generation(ordinal: u32) -> Generation {
     Generation(ordinal | MOVED)
 }
 
+/// Whether the generation has the mark that [`moved_generation`] gives.
 #[must_use]
 pub fn is_moved(generation: Generation) -> bool {
     generation.0 & MOVED != 0
@@ -119,36 +126,82 @@ pub fn ordinal(generation: Generation) -> u32 {
 pub struct Ownership {
     /// Permission bits, the read and write ones of which count.
     pub mode: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
 }
 
+/// Why a call on a server failed. Each variant names the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
+    /// No such object, though the server is there.
     #[error("server {server}: object {object} is missing")]
-    Missing { server: String, object: ObjectName },
+    Missing {
+        /// Name of the server.
+        server: String,
+        /// The object asked for.
+        object: ObjectName,
+    },
+    /// The name is taken; it is never used twice.
     #[error("server {server}: object {object} exists already")]
-    Exists { server: String, object: ObjectName },
+    Exists {
+        /// Name of the server.
+        server: String,
+        /// The object to be made.
+        object: ObjectName,
+    },
+    /// The server is not what the cluster file says, or cannot do what is asked.
     #[error("server {server}: {what}")]
-    Unusable { server: String, what: String },
+    Unusable {
+        /// Name of the server.
+        server: String,
+        /// What is wrong, with the remedy.
+        what: String,
+    },
+    /// A call hangs, as on a mount whose server is gone.
     #[error(
         "server {server} has not answered for {waited_s} s; see to its mount: what needs it goes on when it answers"
     )]
-    NotAnswering { server: String, waited_s: u64 },
+    NotAnswering {
+        /// Name of the server.
+        server: String,
+        /// Seconds since the oldest call that hangs.
+        waited_s: u64,
+    },
+    /// The server is full, or its quota is used up.
     #[error("server {server}: no space left")]
-    NoSpace { server: String },
+    NoSpace {
+        /// Name of the server.
+        server: String,
+    },
+    /// This user may not open the object or change it.
     #[error("server {server}: permission denied")]
-    Denied { server: String },
+    Denied {
+        /// Name of the server.
+        server: String,
+    },
+    /// The operating system refused.
     #[error("server {server}: {action}: {source}")]
-    Os { server: String, action: &'static str, source: rustix::io::Errno },
+    Os {
+        /// Name of the server.
+        server: String,
+        /// What was tried, as in "opening the server directory".
+        action: &'static str,
+        /// Its cause.
+        source: rustix::io::Errno,
+    },
 }
 
 /// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.
 pub type Due = Option<u64>;
 
+/// How long an object is, and how much it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ObjectSize {
+    /// The first byte behind the object's last one.
     pub end_bytes: u64,
+    /// Without holes, as far as the store knows them.
     pub occupied_bytes: u64,
 }
 

@@ -105,6 +105,10 @@ impl Descriptor {
     }
 
     /// A duplicate of someone else's descriptor.
+    ///
+    /// # Errors
+    ///
+    /// That of `fcntl`: no number is free.
     pub fn duplicate(descriptor: BorrowedFd<'_>, base: RawFd) -> Result<Self, Errno> {
         let number = match duplicate_above(descriptor, base) {
             Ok(number) => number,

@@ -7,32 +7,86 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 use stripewise_layout::FileId;
 
+/// Why a client cannot use its broker or open a file. [`ToErrno`](crate::errno::ToErrno) says what
+/// a program sees.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// The state directory is missing or closed to this user.
     #[error("cannot open the state directory {}: {source}", path.display())]
-    StateDirectory { path: PathBuf, source: Errno },
+    StateDirectory {
+        /// The state directory.
+        path: PathBuf,
+        /// Its cause.
+        source: Errno,
+    },
+    /// Nobody listens on the broker's socket, or it does not answer.
     #[error("no broker answers in {} ({source}); start the program with `stripewise run`, or the broker with `stripewise broker`", path.display())]
-    Unreachable { path: PathBuf, source: Errno },
+    Unreachable {
+        /// The state directory.
+        path: PathBuf,
+        /// Its cause.
+        source: Errno,
+    },
+    /// The connection ended, and no successor was found in time.
     #[error("the broker of {} went away and none took its place within {waited_s} s", path.display())]
-    Lost { path: PathBuf, waited_s: u64 },
+    Lost {
+        /// The state directory.
+        path: PathBuf,
+        /// For how long one was looked for.
+        waited_s: u64,
+    },
+    /// A message did not go or come, for another reason than the end of the connection.
     #[error("talking to the broker: {0}")]
     Packet(#[source] PacketError),
+    /// The broker answered that it will not.
     #[error("{0}")]
     Refused(#[source] Refusal),
+    /// The broker's answer does not fit the request.
     #[error("the broker answered {request} with {what}; client and broker are of different builds")]
-    Unexpected { request: &'static str, what: String },
+    Unexpected {
+        /// Name of the request.
+        request: &'static str,
+        /// The answer, or what it lacks.
+        what: String,
+    },
+    /// 4,096 processes of this host use the cluster already.
     #[error("all process slots of this cluster are taken; end some of the processes that use it")]
     NoProcessSlot,
+    /// The broker that was found later serves other data: nothing that is open here may be used
+    /// with it.
     #[error("the state directory {} holds another cluster than before, or was made anew; end this program and start it again", path.display())]
-    OtherState { path: PathBuf },
+    OtherState {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// Shared memory of a file could not be given space.
     #[error("the file system of the state directory {} is full; free some room there", path.display())]
-    StateFull { path: PathBuf },
+    StateFull {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The file's control block says that it is gone.
     #[error("file {file} was deleted or released while it was being opened")]
-    Gone { file: FileId },
+    Gone {
+        /// That file.
+        file: FileId,
+    },
+    /// A file's control block cannot be used.
     #[error("file {file}: {source}")]
-    Control { file: FileId, source: ControlError },
+    Control {
+        /// That file.
+        file: FileId,
+        /// Its cause.
+        source: ControlError,
+    },
+    /// The operating system refused.
     #[error("{action}: {source}")]
-    Os { action: &'static str, source: Errno },
+    Os {
+        /// What was tried, as in "mapping the table of processes".
+        action: &'static str,
+        /// Its cause.
+        source: Errno,
+    },
 }
 
 impl From<PacketError> for ClientError {

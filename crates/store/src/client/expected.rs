@@ -9,6 +9,10 @@ const MAX_LIST_BYTES: usize = MAX_PACKET_BYTES - 1024;
 impl Client {
     /// New files at these paths get their placements and replicas. Sent in as few packets as hold them, each durable as a whole; `goes_on` is
     /// asked before each, and false ends it. Returns whether all were sent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::request`]; packets sent before it are durable.
     pub fn expect(&self, files: Vec<ExpectedFile>, goes_on: &dyn Fn() -> bool) -> Result<bool, ClientError> {
         let (mut list, mut bytes) = (Vec::new(), 0);
         for file in files {
@@ -34,6 +38,10 @@ impl Client {
 
     /// Whether a new file at the absolute `path` gets a planned placement. The names are those of the connection; where they were too many for it,
     /// their directories are, and the broker is asked of a name in one of these.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::request`].
     pub fn expects(&self, path: &str) -> Result<bool, ClientError> {
         let directory = path.rfind('/').map_or("", |at| &path[..=at]);
         if self.core.expected.iter().any(|expected| expected == path) {

@@ -58,6 +58,7 @@ impl Client {
         descriptors_before(core);
     }
 
+    /// In the parent, after the fork or after it failed: frees the locks again.
     pub fn after_fork_in_parent(&self) {
         let core = &*self.core;
         free_locks(core);

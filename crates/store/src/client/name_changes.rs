@@ -18,21 +18,27 @@ use stripewise_layout::FileId;
 /// A name, and the directory that it is in.
 #[derive(Clone, Copy)]
 pub struct Name<'a> {
+    /// Open, perhaps with `O_PATH`.
     pub directory: BorrowedFd<'a>,
+    /// One component, not NUL-terminated.
     pub name: &'a [u8],
 }
 
 /// A file at a name: a descriptor of it (`O_PATH` is enough) and, of a managed one, its id.
 #[derive(Clone, Copy)]
 pub struct Standing<'a> {
+    /// Open on the file itself, not on a link to it.
     pub file: BorrowedFd<'a>,
+    /// `None` of an ordinary file.
     pub managed: Option<FileId>,
 }
 
 /// What a call is about to do.
 #[derive(Clone, Copy)]
 pub struct NameChange<'a> {
+    /// Removal, rename or exchange.
     pub call: NameCall,
+    /// The name that goes or is got.
     pub target: Name<'a>,
     /// The managed file that stands at the target.
     pub victim: Option<(BorrowedFd<'a>, FileId)>,
@@ -66,6 +72,12 @@ impl Untold {
 impl Client {
     /// Lets the broker note the change. Waits while another process changes one of the names. Refused with [`Refusal::NameChanged`] if other
     /// files stand there by now: look again.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`] with [`Refusal::NameChanged`] as said, [`Refusal::NameInUse`] if
+    /// others take too long, [`Refusal::NotPermitted`] to who may not change the names; otherwise
+    /// those of [`Client::request`].
     pub fn begin_name_change(&self, change: &NameChange<'_>) -> Result<BegunChange, ClientError> {
         let mut number = [0; 8];
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
@@ -102,6 +114,10 @@ impl Client {
     }
 
     /// Removes the name of a managed file whose stub is open as `stub`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::begin_name_change`]; [`ClientError::Os`] if the name stays.
     pub fn remove(&self, path: &Path, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
         let (directory, name) = open_parent(path)?;
         let target = Name { directory: directory.as_fd(), name: name.as_bytes() };
@@ -114,6 +130,10 @@ impl Client {
 
     /// Gives a nameless file the name `temporary`, and then that of `to` in the same directory, over what stands there: `victim`, if that is managed. Whoever
     /// dies meanwhile, the temporary name does not stay.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::begin_name_change`]; [`ClientError::Os`] if what stood at `to` still does.
     pub fn replace_by_nameless(
         &self,
         temporary: &DirectoryEntry,
@@ -132,6 +152,10 @@ impl Client {
     }
 
     /// Renames what stands at `from` to `to` in the same directory, over the managed file `victim` that stands there, or over nothing that is managed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::begin_name_change`]; [`ClientError::Os`] if the names are as they were.
     pub fn rename(
         &self,
         from: &Path,
@@ -169,6 +193,11 @@ fn open_parent(path: &Path) -> Result<(rustix::fd::OwnedFd, &OsStr), ClientError
 
 impl BegunChange {
     /// The call returned. Where no broker can be told now, the next one is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::request`]; what is not heard by a broker that is lost is repeated to its
+    /// successor.
     pub fn end(self, done: bool) -> Result<(), ClientError> {
         let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         let mut control = self.core.control();

@@ -9,6 +9,7 @@ use stripewise_layout::{FileOffset, RegionIndex};
 /// What `stat` tells of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileStatus {
+    /// Logical size.
     pub size_bytes: u64,
     /// Blocks of 512 bytes in the placed regions up to the size: what the file occupies, if these have no holes.
     pub blocks_512: u64,
@@ -18,6 +19,11 @@ pub struct FileStatus {
 
 impl StripedFile {
     /// Cuts or extends to `size_bytes`. Waits until the I/O in flight is done.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotWritable`], [`FileError::TooLarge`], [`FileError::Replaced`], or
+    /// [`FileError::Broker`] if the broker refuses or cannot be reached.
     pub fn truncate(&self, size_bytes: u64) -> Result<(), FileError> {
         self.check_writable()?;
         self.check_not_replaced()?;
@@ -34,6 +40,12 @@ impl StripedFile {
 
     /// Places the regions of `[offset, offset + length)`, as `fallocate` does, and raises the size to the end unless `keep_size`. The servers' room is
     /// promised by the broker's account; a server that others fill may still refuse later.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotWritable`], [`FileError::TooLarge`], or [`FileError::Broker`] with
+    /// [`Refusal::NoSpace`](crate::protocol::Refusal::NoSpace) when the servers have too little
+    /// free space.
     pub fn allocate(&self, offset: FileOffset, length: u64, keep_size: bool) -> Result<(), FileError> {
         self.check_writable()?;
         let end = offset.0.saturating_add(length);

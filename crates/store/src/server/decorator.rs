@@ -12,35 +12,70 @@ use stripewise_layout::FileId;
 /// A call of a store. See the method of [`ObjectStore`] with its name.
 #[derive(Clone, Debug)]
 pub enum Operation<'a> {
+    /// [`ObjectStore::probe`].
     Probe,
+    /// [`ObjectStore::standing`].
     Standing,
+    /// [`ObjectStore::create`].
     Create(ObjectName, Ownership),
+    /// [`ObjectStore::open_as`].
     Open(ObjectName, OpenMode),
+    /// [`ObjectStore::size`].
     Size(ObjectName),
+    /// [`ObjectStore::truncate`].
     Truncate(ObjectName, u64),
+    /// [`ObjectStore::sync`].
     Sync(Handle<'a>),
+    /// [`ObjectStore::sync_names`].
     SyncNames(FileId),
+    /// [`ObjectStore::set_ownership`].
     SetOwnership(ObjectName, Ownership),
+    /// [`ObjectStore::remove`].
     Remove(ObjectName),
+    /// [`ObjectStore::remove_file`].
     RemoveFile(FileId),
-    Describe { file: FileId, head: Cow<'a, str>, lines: Cow<'a, str> },
-    DescribeAgain { file: FileId, text: Cow<'a, str> },
+    /// [`ObjectStore::describe`].
+    Describe {
+        /// The file described.
+        file: FileId,
+        /// What a new description begins with.
+        head: Cow<'a, str>,
+        /// What is appended.
+        lines: Cow<'a, str>,
+    },
+    /// [`ObjectStore::describe_again`].
+    DescribeAgain {
+        /// The file described.
+        file: FileId,
+        /// The whole description.
+        text: Cow<'a, str>,
+    },
+    /// [`ObjectStore::sync_description`].
     SyncDescription(FileId),
+    /// [`ObjectStore::descriptions`].
     Descriptions,
+    /// [`ObjectStore::objects`].
     Objects,
+    /// [`ObjectStore::free_bytes`].
     FreeBytes,
 }
 
 /// What a call gave.
 #[derive(Debug)]
 pub enum Outcome {
+    /// Of calls that return nothing.
     Done,
+    /// Of [`Operation::Open`].
     Handle(ObjectHandle),
+    /// Of [`Operation::Size`].
     Size(ObjectSize),
+    /// Of [`Operation::Standing`].
     Standing(Standing),
     /// Of a text, or free.
     Bytes(u64),
+    /// Of [`Operation::Descriptions`].
     Descriptions(Vec<(FileId, String)>),
+    /// Of [`Operation::Objects`].
     Objects(Vec<ObjectName>),
 }
 
@@ -121,8 +156,10 @@ pub trait Decorator: Send + Sync {
     /// Where there is no inner store yet, and none can be made.
     fn inner(&self) -> Result<&dyn ObjectStore, ServerError>;
 
+    /// [`ObjectStore::name`]; there also where there is no inner store.
     fn name(&self) -> &str;
 
+    /// [`ObjectStore::capabilities`]; those of an unknown store where there is no inner one.
     fn capabilities(&self) -> Capabilities {
         self.inner().map_or(Capabilities::UNKNOWN, ObjectStore::capabilities)
     }
@@ -135,6 +172,7 @@ pub trait Decorator: Send + Sync {
         operation.run_on(self.inner()?)
     }
 
+    /// [`ObjectStore::submit`]; without an inner store the transfers are left without completion.
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
         match self.inner() {
             Ok(inner) => inner.submit(batch, others),
@@ -142,10 +180,12 @@ pub trait Decorator: Send + Sync {
         }
     }
 
+    /// [`ObjectStore::is_changing`].
     fn is_changing(&self, file: FileId) -> bool {
         self.inner().is_ok_and(|inner| inner.is_changing(file))
     }
 
+    /// [`ObjectStore::device_time`].
     fn device_time(&self) -> Option<&dyn DeviceTime> {
         self.inner().ok()?.device_time()
     }

@@ -54,6 +54,11 @@ pub struct DirectoryServer {
 
 /// Makes `directory`, which must exist, the server `name` of cluster `cluster`: writes the marker and makes the directory of objects. Doing it
 /// again changes nothing; a directory of another cluster or server is refused.
+///
+/// # Errors
+///
+/// [`ServerError::Unusable`] if `directory` is none, cannot be written, or belongs to another
+/// cluster or server; otherwise [`ServerError::Os`].
 pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), ServerError> {
     let server = DirectoryServer::new(cluster, name, directory);
     let root = rustix::fs::open(directory, ROOT, Mode::empty()).map_err(|errno| match errno {

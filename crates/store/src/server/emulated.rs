@@ -35,12 +35,18 @@ pub(super) const KIND: Kind = Kind {
 /// The device and link of an emulated server, with its time scale applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct EmulatedSpec {
+    /// Startup and transfer times.
     pub device: DeviceSpec,
+    /// `None`: the server has no link of its own.
     pub link: Option<LinkSpec>,
 }
 
 impl EmulatedSpec {
     /// From the names in a server's URL. `time_scale` multiplies all times.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownName`] of device or link.
     pub fn named(device: &str, link: Option<&str>, time_scale: f64) -> Result<Self, UnknownName> {
         let link = link.map(lookup_link).transpose()?;
         Ok(Self { device: lookup_device(device)?.dilated(time_scale), link: link.map(|link| link.dilated(time_scale)) })

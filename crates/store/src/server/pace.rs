@@ -27,6 +27,7 @@ pub enum Pace {
 
 /// Where the time comes from: the host's clock, or a test's.
 pub trait Clock {
+    /// The present instant.
     fn now(&self) -> Nanos;
     /// Returns at `until` or later.
     fn sleep_until(&self, until: Nanos);
@@ -76,6 +77,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
+    /// Of a thread that was never late.
     #[must_use]
     pub const fn new() -> Self {
         Self { late: Nanos(0), epoch: 0 }
@@ -118,9 +120,11 @@ pub(super) fn with_thread<R>(act: impl FnOnce(&mut Pacer) -> R) -> R {
 /// How well the host kept the devices' time between two resets of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostReport {
+    /// Sub-requests that were waited for.
     pub waits: u64,
     /// Sum over all waits of wake-up after due time.
     pub late_sum: Nanos,
+    /// The longest time from due time to wake-up.
     pub late_max: Nanos,
     /// Wake-ups more than 20 ms late.
     pub stalls: u64,
@@ -140,6 +144,7 @@ impl HostReport {
         self.stalls > 0 || self.start_skew.0 > self.span.0 / 100
     }
 
+    /// Mean time from due time to wake-up; 0 without waits.
     #[must_use]
     pub fn mean_late(&self) -> Nanos {
         Nanos(self.late_sum.0 / self.waits.max(1))

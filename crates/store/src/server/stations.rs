@@ -65,20 +65,38 @@ const SERIAL_BUSY: usize = 456;
 const LINK_BUSY: usize = 464;
 const _: () = assert!(MAX_CHANNELS * 8 <= STREAMS - CHANNELS && MAX_STREAMS * 8 <= USES - STREAMS);
 
+/// Why the memory of emulated servers' stations cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StationsError {
+    /// The operating system refused.
     #[error("{}: cannot {action}: {source}", path.display())]
-    Os { path: PathBuf, action: &'static str, source: Errno },
+    Os {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, to follow "cannot".
+        action: &'static str,
+        /// Its cause.
+        source: Errno,
+    },
+    /// The file cannot be mapped.
     #[error("the stations' memory cannot be mapped: {0}")]
     Map(Errno),
+    /// Another version of stripewise made it, or it is damaged.
     #[error("the stations' memory has another version; end every process that uses this cluster and start again")]
     Version,
+    /// Its times are those of a clock that began anew.
     #[error("the stations' memory is of an earlier boot of this host; restart the broker of this cluster")]
     Boot,
+    /// It was made for another list of servers.
     #[error(
         "the stations' memory holds {found} servers where the cluster has {expected}; end every process that uses this cluster and start again"
     )]
-    Servers { found: u64, expected: u64 },
+    Servers {
+        /// Servers in the memory.
+        found: u64,
+        /// Servers of the cluster.
+        expected: u64,
+    },
 }
 
 /// Which stations a reservation passes.
@@ -95,9 +113,11 @@ pub enum Parts {
 /// Load of one server since the last reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerLoad {
+    /// Sub-requests that reserved the device.
     pub sub_requests: u64,
     /// Time reserved on the device's serial stage (an SSD's channels are not in it).
     pub device_busy: Nanos,
+    /// Time reserved on the server's own link.
     pub link_busy: Nanos,
 }
 
@@ -113,6 +133,10 @@ pub struct Stations {
 impl Stations {
     /// Broker only: the file at `path` for `servers` servers. One that a predecessor made in this boot is taken over, since clients may
     /// still queue in it; any other is replaced. Returns the descriptor to hand to clients.
+    ///
+    /// # Errors
+    ///
+    /// [`StationsError::Os`].
     pub fn establish(path: &Path, servers: usize) -> Result<OwnedFd, StationsError> {
         let (parent, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
         let directory = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -121,6 +145,10 @@ impl Stations {
     }
 
     /// As [`Self::establish`], of this user's file `name` in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// [`StationsError::Os`].
     pub fn establish_at(directory: impl AsFd, name: &str, servers: usize) -> Result<OwnedFd, StationsError> {
         let fault = |action| move |source| StationsError::Os { path: name.into(), action, source };
         let boot = boot_id()?;
@@ -149,6 +177,11 @@ impl Stations {
     }
 
     /// Maps what [`Self::establish`] made, for a cluster of `servers` servers.
+    ///
+    /// # Errors
+    ///
+    /// [`StationsError::Version`], [`StationsError::Boot`] or [`StationsError::Servers`];
+    /// [`StationsError::Map`] or [`StationsError::Os`] where it cannot be mapped.
     pub fn open(file: impl AsFd, servers: usize) -> Result<Self, StationsError> {
         let stations = Self::open_for_boot(file, boot_id()?)?;
         if stations.servers != servers {
@@ -182,6 +215,7 @@ impl Stations {
         self.at_host_speed.store(pace == Pace::Host, Relaxed);
     }
 
+    /// Which time emulated servers take in this process.
     #[must_use]
     pub fn pace(&self) -> Pace {
         if self.at_host_speed.load(Relaxed) { Pace::Host } else { Pace::Emulated }
@@ -339,6 +373,11 @@ impl Stations {
         }
     }
 
+    /// What `server` did since the last reset.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such server.
     #[must_use]
     pub fn server_load(&self, server: ServerId) -> ServerLoad {
         let read = |offset| self.server_word(server, offset).load(Relaxed);

@@ -8,6 +8,7 @@ use stripewise_layout::{Direction, FileId, ObjectOffset};
 /// A server on which objects can be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
+    /// Bytes that new objects may take.
     pub free_bytes: u64,
     /// Servers of one number share their free space; `None`: with nobody.
     pub file_system: Option<u64>,
@@ -36,6 +37,7 @@ pub enum Syncing {
 /// Whose free space a store's is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeSpace {
+    /// Nobody else's.
     Own,
     /// That of all servers of one number in [`Standing::file_system`].
     OfFileSystem,
@@ -50,12 +52,15 @@ pub struct Capabilities {
     pub overlaps: bool,
     /// Objects have an owner and a mode, which the store enforces.
     pub ownership: bool,
+    /// What makes writes durable.
     pub syncing: Syncing,
     /// A write can be made to fail where the object's epoch has passed. No store of one host needs that: lanes keep late writers out.
     pub guarded_writes: bool,
+    /// Longest object, in bytes.
     pub max_object_bytes: u64,
     /// What one host has written every other host reads.
     pub coherent_between_hosts: bool,
+    /// Whether other servers fill the same space.
     pub free_space: FreeSpace,
 }
 
@@ -76,6 +81,7 @@ impl Capabilities {
 /// How an object is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct OpenMode {
+    /// For reads and writes; otherwise for reads alone.
     pub writable: bool,
     /// Past the page cache, where the store has one and can: memory, offsets and lengths are then aligned to [`super::transfer::DIRECT_BYTES`].
     pub direct: bool,
@@ -97,8 +103,10 @@ pub trait DeviceTime {
 /// Every call returns a [`ServerError`] that names the server and what failed.
 #[allow(clippy::missing_errors_doc, reason = "said of all methods together")]
 pub trait ObjectStore: Send + Sync {
+    /// As in the cluster file.
     fn name(&self) -> &str;
 
+    /// What the store can do; the same at every call.
     fn capabilities(&self) -> Capabilities;
 
     /// Begins every transfer of the batch, calls `others` once, in which other stores begin theirs, and returns when all transfers of the batch are
@@ -129,6 +137,7 @@ pub trait ObjectStore: Send + Sync {
     /// Makes the names of a file's new objects durable.
     fn sync_names(&self, file: FileId) -> Result<(), ServerError>;
 
+    /// Gives an object the mode and owner of its file.
     fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
 
     /// Frees an object; one that is not there is no error (frees are repeated after a crash).

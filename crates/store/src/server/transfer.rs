@@ -20,6 +20,7 @@ pub enum ObjectHandle {
 }
 
 impl ObjectHandle {
+    /// The handle borrowed.
     #[must_use]
     pub fn as_handle(&self) -> Handle<'_> {
         match self {
@@ -47,11 +48,14 @@ fn no_descriptor(server: &str) -> ServerError {
 /// A borrowed [`ObjectHandle`].
 #[derive(Clone, Copy, Debug)]
 pub enum Handle<'a> {
+    /// Of a store whose objects the kernel knows.
     Descriptor(BorrowedFd<'a>),
+    /// Of a store that goes by names.
     Named(ObjectName),
 }
 
 impl<'a> Handle<'a> {
+    /// `None` of a handle that is a name.
     #[must_use]
     #[inline]
     pub fn descriptor(self) -> Option<BorrowedFd<'a>> {
@@ -90,6 +94,7 @@ pub struct How {
 }
 
 impl How {
+    /// Not durable, but of an object that programs use.
     pub const IN_PLACE: Self = Self { durable: false, in_place: true };
 }
 
@@ -105,6 +110,7 @@ pub struct Memory<'a> {
 unsafe impl Send for Memory<'_> {}
 
 impl<'a> Memory<'a> {
+    /// For a read: filled from the first buffer on.
     #[must_use]
     #[inline]
     pub fn to_fill(buffers: &'a mut [IoSliceMut<'_>]) -> Self {
@@ -113,6 +119,7 @@ impl<'a> Memory<'a> {
         Self { start, count: buffers.len(), direction: Direction::Read, lent: PhantomData }
     }
 
+    /// For a write: taken from the first buffer on.
     #[must_use]
     #[inline]
     pub fn to_take(buffers: &'a [IoSlice<'_>]) -> Self {
@@ -121,6 +128,7 @@ impl<'a> Memory<'a> {
         Self { start, count: buffers.len(), direction: Direction::Write, lent: PhantomData }
     }
 
+    /// [`Direction::Read`] of memory to fill, [`Direction::Write`] of memory to take from.
     #[must_use]
     #[inline]
     pub fn direction(&self) -> Direction {
@@ -135,6 +143,7 @@ impl<'a> Memory<'a> {
         unsafe { std::slice::from_raw_parts(self.start, self.count) }
     }
 
+    /// Length of all buffers together.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pieces().iter().map(|piece| piece.iov_len).sum()
@@ -160,15 +169,20 @@ impl<'a> Memory<'a> {
 
 /// A range of one object on its way.
 pub struct Transfer<'a> {
+    /// The object, open in the transfer's direction.
     pub handle: Handle<'a>,
+    /// First byte in the object.
     pub offset: ObjectOffset,
+    /// As many bytes as the range has; it says the direction.
     pub memory: Memory<'a>,
+    /// Durable or not, of an object in use or not.
     pub how: How,
     /// The bytes moved, once it is over: fewer than asked for where an object ends, or as `preadv` and `pwritev` may.
     pub completion: Option<Result<usize, ServerError>>,
 }
 
 impl<'a> Transfer<'a> {
+    /// A transfer that has not begun.
     #[must_use]
     #[inline]
     pub fn new(handle: Handle<'a>, offset: ObjectOffset, memory: Memory<'a>, how: How) -> Self {
@@ -190,7 +204,9 @@ impl<'a> Transfer<'a> {
 
 /// The transfers of one store.
 pub struct Submission<'s, 'a> {
+    /// Where the transfers' objects are.
     pub store: &'s dyn ObjectStore,
+    /// In any order; their ranges should not overlap.
     pub batch: Vec<Transfer<'a>>,
 }
 

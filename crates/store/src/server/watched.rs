@@ -149,6 +149,8 @@ pub struct WatchedServer {
 }
 
 impl WatchedServer {
+    /// Server `name`, which `open` opens at the first call. Calls that may change what programs use
+    /// keep `hold` until they end, however long.
     pub fn new(name: &str, patience: Patience, hold: Arc<dyn Any + Send + Sync>, open: Open) -> Self {
         let backend = Arc::new(Backend { open, opened: OnceLock::new() });
         Self { name: name.to_owned(), patience, backend, calls: Arc::default(), hold }
