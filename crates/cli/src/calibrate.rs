@@ -3,7 +3,6 @@
 //! Emulated servers share nothing and are measured side by side; real directories may share a disk and are measured one after the other. What
 //! is measured and how to read the result is told in `docs/profile.md`.
 
-mod date;
 mod directory;
 mod emulated;
 mod measure;
@@ -284,7 +283,7 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured]) -> Calib
         version: PROFILE_VERSION,
         cluster: cluster.id.clone(),
         emulated: cluster.servers.iter().any(|server| server.url.is_emulated()),
-        measured_at: date::utc(std::time::SystemTime::now()),
+        measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         servers,
         network,
     };

@@ -13,9 +13,10 @@ use std::path::PathBuf;
 use stripewise::messages::printable;
 use stripewise::store::{Managed, Store};
 use stripewise::table::Table;
-use stripewise_layout::figures::{bytes, grouped, utc};
+use stripewise_layout::figures::{bytes, grouped};
 use stripewise_layout::{FileId, Layout, RegionGeometry, Server, ServerId};
 use stripewise_planner::layout_text;
+use stripewise_report::date::utc;
 use stripewise_store::protocol::{RegionInfo, ReplicaInfo};
 
 /// Show size, times, owner, servers and regions of managed files
@@ -190,7 +191,7 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
     context.line(format_args!("size      {} ({} bytes)", bytes(file.size_bytes), grouped(file.size_bytes as i64)))?;
     context.line(format_args!("blocks    {} of 512 bytes", grouped(file.blocks_512 as i64)))?;
     context.line(format_args!("mode      {}, owner {}:{}", file.mode, file.uid, file.gid))?;
-    context.line(format_args!("modified  {}", utc(file.modified_ns / 1_000_000_000)))?;
+    context.line(format_args!("modified  {}", utc(file.modified_ns)))?;
     context.line(format_args!(
         "regions   {} of {}, {} placed",
         file.regions,

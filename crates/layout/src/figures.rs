@@ -79,24 +79,6 @@ pub fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number as i64), if number == 1 { one } else { many })
 }
 
-/// Seconds since 1970 as `2024-02-29 12:34 UTC`; empty for 0.
-pub fn utc(unix_s: u64) -> String {
-    if unix_s == 0 {
-        return String::new();
-    }
-    let (days, minutes) = (unix_s / 86_400, unix_s % 86_400 / 60);
-    // Civil date from days, counted in eras of 400 years that begin on March 1st (Hinnant).
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,13 +98,5 @@ mod tests {
             [duration(0.0), duration(12e-6), duration(0.25), duration(90.0), duration(600.0)],
             ["0 s", "12 \u{b5}s", "250 ms", "90 s", "10 min"]
         );
-    }
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(utc(1_709_210_096), "2024-02-29 12:34 UTC");
-        assert_eq!(utc(4_102_444_799), "2099-12-31 23:59 UTC");
-        assert_eq!(utc(0), "");
     }
 }

@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout)]
 
 mod bars;
+pub mod date;
 mod fits;
 mod heat;
 mod latency;

@@ -1,7 +1,7 @@
 //! What the report says of a trace: files with their heat, request sizes, who ran what when.
 
+use super::date::utc;
 use super::heat::{COLUMNS, Heat, ROWS};
-use stripewise_layout::figures::utc;
 use stripewise_layout::{ByteCount, RegionGeometry};
 use stripewise_trace::statistics::SizeCount;
 use stripewise_trace::{CountError, CountOptions, FileAccess, FileStatistics, Trace, count, heat_map, statistics};
@@ -75,7 +75,7 @@ impl TraceSummary {
         Ok(Self {
             command: manifest.map_or_else(String::new, |manifest| manifest.command.join(" ")),
             host: manifest.map_or_else(|| trace.nodes.join(", "), |manifest| manifest.host.clone()),
-            started: utc(trace.origin_unix_ns() / 1_000_000_000),
+            started: utc(trace.origin_unix_ns()),
             duration_s: found.duration_s,
             processes: trace.processes.len(),
             mpi_size: trace.mpi_size(),
