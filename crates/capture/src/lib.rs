@@ -2,7 +2,7 @@
 //!
 //! The library that is loaded into strangers' programs links this crate and not the readers of traces, so it has few dependencies on purpose.
 #![deny(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 pub mod call;

@@ -1,6 +1,6 @@
 //! Traces as columnar files. A crate of its own, because Arrow and Parquet take longer to build than all else that the command links.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod parquet;

@@ -13,7 +13,7 @@
 //! Beside these means stand models in more detail, for the simulator alone: a disk by its mechanics ([`Disk`]), an SSD by its dies
 //! ([`Flash`]) and a server's page cache ([`PageCache`]). They too are pure state: times go in, times come out.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod disk;

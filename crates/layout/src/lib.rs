@@ -6,7 +6,7 @@
 //! [`Layout`], a cycle of (server, stripe size) pairs repeated round-robin; what one server stores of a region is one object.
 //! The mapping has a closed form, so a request of any length costs one division per end and server, never one per stripe.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 pub mod cluster;

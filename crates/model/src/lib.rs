@@ -5,7 +5,7 @@
 //! ([`UniformParameters`]). [`striped`] costs a request under any layout with every server's own line; it is what predictions are made
 //! with. All functions are pure. `docs/equations.md` lists every equation with its source and errata.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 pub mod cost_intelligent;

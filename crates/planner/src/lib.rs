@@ -3,7 +3,7 @@
 //! [`plan`] runs one policy, [`compare`] several; both are pure and give the same result for the same input and seed on any number of
 //! threads. A policy only chooses layouts ([`policy`]); prediction, room, moves and verdict are worked out in one place for all of them.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod compare;

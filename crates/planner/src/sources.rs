@@ -53,7 +53,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Which runs a plan is for; the file names are those of [`PlannedFile`].
+/// Which runs a plan is for; the file names are those of [`PlannedFile`](crate::PlannedFile).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanKey {

@@ -3,7 +3,7 @@
 //! Pictures are SVG that the modules below write, coloured by the page's style sheet for light, dark and print; the page is a
 //! template. The file loads nothing from anywhere and says so to the browser.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod bars;

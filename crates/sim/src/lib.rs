@@ -5,7 +5,7 @@
 //! when the last of its sub-requests is. Nothing here knows a cost model: the simulator uses no formula of the planner, so that it can
 //! prove one wrong. The same scenario and seed give the same result on every machine.
 #![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod addresses;

@@ -1,6 +1,6 @@
 //! Readers of Stripewise's own trace format and of others, counts, pattern statistics and workload generators.
 #![deny(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 mod access;
