@@ -161,7 +161,7 @@ pub const TABLE: &[Group] = &[
         "getxattr", "lgetxattr", "fgetxattr", "setxattr", "lsetxattr", "fsetxattr", "listxattr", "llistxattr",
         "flistxattr", "removexattr", "lremovexattr", "fremovexattr",
     ]),
-    harmless("file systems", "they tell of the file system that holds the stub, and MPI does not ask by these", &[
+    harmless("file systems", "they describe the file system that holds the stub, and MPI does not use them", &[
         "statvfs", "statvfs64", "fstatvfs", "fstatvfs64", "ustat",
     ]),
     harmless("locks", "the program's descriptor is the stub's, so locks are the kernel's own", &[
@@ -195,7 +195,7 @@ pub const TABLE: &[Group] = &[
         "getipv4sourcefilter", "setsourcefilter", "getsourcefilter", "bindresvport", "gtty", "stty",
     ]),
     harmless("streams by character, line and format",
-        "they work on any stream; captured, the position tells what they moved", &[
+        "they work on any stream; capture takes the transferred bytes from the position", &[
         "getc", "getc_unlocked", "fgetc", "fgetc_unlocked", "getchar", "getchar_unlocked", "gets", "__gets_chk",
         "fgets", "fgets_unlocked", "__fgets_chk", "__fgets_unlocked_chk", "getline", "getdelim", "__getdelim", "getw",
         "ungetc", "putc", "putc_unlocked",

@@ -230,24 +230,24 @@ fn lists(text: &mut String, table: &[Group], heading: &str) {
 const BY_NUMBER: &str = "
 ## By number, and by patched functions
 
-A program may make a system call by its number, through libc's `syscall`: the call does what the function of its name does, below.
+A program may make a system call by its number, through libc's `syscall`. The call then behaves as the function of its name, as listed below.
 
-Communication libraries watch a process's mappings. UCX (which Debian's MPICH loads, and Open MPI with `pml=ucx`) and Open MPI's own
-patcher put a jump over the first instructions of `mmap`, `munmap` and their relations, in this library where it is loaded, and their hook makes
-the call by `syscall(SYS_mmap, ...)`. There it is served: a private mapping of a managed file is a copy, a shared writable one fails with `ENODEV`, and
-the registration cache works as without Stripewise. Nothing has to be set for that. `UCX_MEM_MMAP_HOOK_MODE=reloc` instead changes the tables of
-loaded libraries, and where UCX is linked to the program it calls libc's own `mmap`, past any library before it: `stripewise doctor` names it where it is
-set. (With Debian's MPICH that mode hangs, with or without Stripewise.)
+Communication libraries observe a process's mappings. UCX (which Debian's MPICH loads, and Open MPI with `pml=ucx`) and Open MPI's own
+patcher replace the first instructions of `mmap`, `munmap` and their relations by a jump, in this library if it is loaded. Their hook makes
+the call by `syscall(SYS_mmap, ...)`, and the library serves it there: a private mapping of a managed file is a copy, a shared writable one fails
+with `ENODEV`, and the registration cache works as without Stripewise. This needs no settings. `UCX_MEM_MMAP_HOOK_MODE=reloc` instead changes the
+tables of loaded libraries. If UCX is linked to the program, it then calls libc's own `mmap` and bypasses any library before libc; `stripewise doctor`
+reports that setting. (With Debian's MPICH that mode hangs, with or without Stripewise.)
 
-A program with the instruction itself in its code is out of reach; [semantics.md](semantics.md#what-is-not-seen) says what that can do.
+The library cannot intercept a system call instruction in the program's own code; [semantics.md](semantics.md#what-is-not-seen) describes the effects.
 ";
 
 fn documentation() -> String {
     let mut text = String::from(
-        "# What the preload library does with each call\n\n\
-         Made from `crates/preload/src/table.rs`; a test holds the two together. *Served*: means the same on a managed file as on an\n\
-         ordinary one. *Refused*: fails on a managed file with the errno named, as the kernel does where a file system cannot do it.\n\
-         *Harmless*: not wrapped, for the reason given. Unmanaged files go to libc in all cases.\n",
+        "# Treatment of each call by the preload library\n\n\
+         This page is generated from `crates/preload/src/table.rs`, and a test compares the two. A *served* call behaves on a managed file as on an\n\
+         ordinary one. A *refused* call fails on a managed file with the given errno, as on a file system that does not support it.\n\
+         A *harmless* call is not wrapped, for the given reason. Calls on unmanaged files always go to libc.\n",
     );
     lists(&mut text, TABLE, "##");
     text.push_str(BY_NUMBER);
@@ -269,6 +269,6 @@ fn the_documentation_is_the_table() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "docs/interposer.md differs from the table; make it anew: STRIPEWISE_WRITE_DOCS=1 cargo test -p stripewise-preload --test table"
+        "docs/interposer.md differs from the table; write it again: STRIPEWISE_WRITE_DOCS=1 cargo test --workspace --test table"
     );
 }

@@ -99,10 +99,10 @@ const INTRODUCTION: &str = "# Workloads
 
 <!-- Made from the tables below crates/trace/src/workload; a test there holds this text to them. -->
 
-Wherever a command takes a workload, it takes a recorded trace or one of these benchmarks, written as `name:key=value,key=value`.
-Sizes are written as `64KiB`, times as `10ms`. The third column gives the option of the real benchmark that a key stands for; keys without one are
-ours. What a generator makes is what the benchmark does to its files in its data phase, in order, with the barriers between; opening,
-closing and what the benchmark measures are not part of it.
+A command that takes a workload accepts a recorded trace or one of these benchmarks, written as `name:key=value,key=value`. Sizes are
+written as `64KiB`, times as `10ms`. The second column gives the corresponding option of the real benchmark; keys without one are ours.
+A generator makes the requests of the benchmark's data phase, in order, with the barriers between them. It makes no requests for opening
+and closing files or for the benchmark's own measurements.
 ";
 
 #[cfg(test)]

@@ -86,10 +86,13 @@ const SMALLEST_CELL: u64 = 3;
 
 impl Described for Btio {
     const NAME: &'static str = "btio";
-    const ABOUT: &'static str = "BT-IO of the NAS Parallel Benchmarks (3.4): a grid of 5 doubles a point is written every `write_interval` time \
-        steps and read back at the end. A square number of processes, each with a diagonal of cells. Classes S to F have grids of 12, 24, 64, 102, \
-        162, 408, 1020 and 2560 points a side and 60 (S), 200 (W to C) or 250 (D to F) time steps; class C writes 6.8 GB, class D 135.8 GB as H2DP \
-        says. `simple` makes a request for each row of a cell, `full` is collective, with one aggregator on each node. The processes meet before each output.";
+    const ABOUT: &'static str = "BT-IO is part of the NAS Parallel Benchmarks (3.4). It writes a grid of 5 doubles a point \
+        every `write_interval` time steps and reads it back at the end. The number of processes is a \
+        square, and each process has a diagonal of cells. Classes S to F have grids of 12, 24, 64, \
+        102, 162, 408, 1020 and 2560 points a side and 60 (S), 200 (W to C) or 250 (D to F) time \
+        steps; class C writes 6.8 GB, class D 135.8 GB, as H2DP states. `simple` makes a request for \
+        each row of a cell; `full` is collective, with one aggregator on each node. A barrier \
+        precedes each output.";
     const EXAMPLE: &'static str = "btio:class=C,subtype=simple,processes=16,op=both";
 
     fn parameters() -> Vec<Parameter<Self>> {

@@ -39,9 +39,11 @@ impl Default for Checkpoint {
 
 impl Described for Checkpoint {
     const NAME: &'static str = "checkpoint";
-    const ABOUT: &'static str = "A simulation that saves its state: every process computes for `compute` and writes its `state`, all at once, into one file for \
-        each checkpoint or into a file for each process; after `keep` checkpoints the oldest is written over. At the end a restart reads \
-        the last one back. No benchmark of that name: the pattern of checkpoint libraries, N processes to 1 file or N to N.";
+    const ABOUT: &'static str = "This is a simulation that saves its state. Every process computes for `compute` and then \
+        writes its `state`, all at once, into one file for each checkpoint or into a file for each \
+        process. After `keep` checkpoints the oldest is overwritten. At the end a restart reads the \
+        last one back. There is no benchmark of that name: it is the pattern of checkpoint \
+        libraries, N processes to 1 file or N to N.";
     const EXAMPLE: &'static str = "checkpoint:checkpoints=6,state=256MiB,transfer=4MiB,compute=30s,processes=64";
 
     fn parameters() -> Vec<Parameter<Self>> {

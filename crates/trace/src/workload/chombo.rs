@@ -53,9 +53,11 @@ const TABLE_ENTRY_BYTES: u64 = 6 * 4 + 8;
 
 impl Described for Chombo {
     const NAME: &'static str = "chombo";
-    const ABOUT: &'static str = "Output of an adaptive mesh as Chombo writes it: levels of boxes, one request for each box, whose sides are multiples of `block_factor` up to \
-        `max_box` cells, drawn alike; process 0 first writes each level's tables. The segment-level poster shows its Chombo trace only as \
-        pictures, so the sizes here are those that such a mesh makes, not the poster's.";
+    const ABOUT: &'static str = "This is the output of an adaptive mesh as Chombo writes it: levels of boxes, with one \
+        request for each box. The sides of a box are multiples of `block_factor` up to `max_box` \
+        cells, drawn uniformly; process 0 first writes each level's tables. The segment-level poster \
+        shows its Chombo trace only as pictures, so the sizes here are those of such a mesh, not the \
+        poster's.";
     const EXAMPLE: &'static str = "chombo:levels=3,boxes=512,max_box=32,block_factor=8,components=5,processes=32";
 
     fn parameters() -> Vec<Parameter<Self>> {

@@ -61,11 +61,13 @@ impl Default for Hpio {
 
 impl Described for Hpio {
     const NAME: &'static str = "hpio";
-    const ABOUT: &'static str = "HPIO of Northwestern University and Sandia National Laboratories: every process has `region_count` regions; \
-        noncontiguous in the file (`c-nc`, `nc-nc`) the processes' regions take turns, with a space after each; contiguous (`c-c`, `nc-c`) a \
-        process has its regions side by side. The layout in memory changes no request. The defaults are H2DP's (section 5.2.2). Individual I/O makes a request for \
-        each region, contiguous ones too, as in H2DP, whose request sizes are the region sizes; HPIO itself writes contiguous data with one call. \
-        Collective I/O is two-phase I/O with one aggregator on each node.";
+    const ABOUT: &'static str = "HPIO is a benchmark of Northwestern University and Sandia National Laboratories. Every \
+        process has `region_count` regions. Noncontiguous in the file (`c-nc`, `nc-nc`), the \
+        processes' regions alternate, with a space after each; contiguous (`c-c`, `nc-c`), the \
+        regions of a process are adjacent. The layout in memory changes no request. The defaults are \
+        H2DP's (section 5.2.2). Individual I/O makes a request for each region, contiguous ones too, \
+        as in H2DP, whose request sizes are the region sizes; HPIO itself writes contiguous data \
+        with one call. Collective I/O is two-phase I/O with one aggregator on each node.";
     const EXAMPLE: &'static str = "hpio:region_count=40960,region_size=256KiB,region_spacing=0,processes=16,op=both";
 
     fn parameters() -> Vec<Parameter<Self>> {

@@ -95,11 +95,14 @@ const DEFAULT_BLOCK: ByteCount = ByteCount(1 << 20);
 
 impl Described for Ior {
     const NAME: &'static str = "ior";
-    const ABOUT: &'static str = "IOR of Lawrence Livermore National Laboratory: transfers within blocks within segments, of one shared \
-        file or of a file per process. `pattern=zipf` is H2DP's modification (section 5.2.1), `phases` its access frequencies that change \
-        at run time: in each phase other regions are popular. Random offsets are a permutation dealt out evenly, where IOR draws the process of each \
-        transfer. Give two of `size`, `block` and `segments` at most: `size` alone makes one segment; `size` and `block` give the number \
-        of segments. A pass makes each of its transfers once; `pattern=zipf` makes as many as would cover the file once.";
+    const ABOUT: &'static str = "IOR is a benchmark of Lawrence Livermore National Laboratory. It makes transfers within \
+        blocks within segments, of one shared file or of a file per process. `pattern=zipf` is \
+        H2DP's modification (section 5.2.1), and `phases` gives its access frequencies that change \
+        at run time: each phase has other popular regions. Random offsets are a permutation that is \
+        divided evenly, whereas IOR draws the process of each transfer. Give at most two of `size`, \
+        `block` and `segments`: `size` alone makes one segment; `size` and `block` give the number \
+        of segments. A pass makes each of its transfers once; `pattern=zipf` makes as many as would \
+        cover the file once.";
     const EXAMPLE: &'static str =
         "ior:pattern=zipf,a=0.8,size=128GiB,transfer=64KiB,processes=32,nodes=8,op=read,seed=1";
 

@@ -41,9 +41,11 @@ impl Default for MpiIoTest {
 
 impl Described for MpiIoTest {
     const NAME: &'static str = "mpi-io-test";
-    const ABOUT: &'static str = "mpi-io-test of PVFS2: in each iteration every process writes, and afterwards reads, one block; the blocks of an iteration lie side by side \
-        in the order of ranks, and all processes meet before each iteration. iBridge's figures 2 and 3 are this with a file of 10 GB and blocks of 64 KiB (pattern I), \
-        65 KiB (pattern II), or 64 KiB behind an `offset` that is no multiple of it (pattern III).";
+    const ABOUT: &'static str = "mpi-io-test is a program of PVFS2. In each iteration every process writes, and afterwards \
+        reads, one block. The blocks of an iteration are adjacent in the order of ranks, and a \
+        barrier precedes each iteration. iBridge's figures 2 and 3 use it with a file of 10 GB and \
+        blocks of 64 KiB (pattern I), 65 KiB (pattern II), or 64 KiB after an `offset` that is no \
+        multiple of it (pattern III).";
     const EXAMPLE: &'static str = "mpi-io-test:block=65KiB,size=10GB,processes=64,op=read";
 
     fn parameters() -> Vec<Parameter<Self>> {

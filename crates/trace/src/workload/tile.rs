@@ -66,10 +66,12 @@ impl Default for TileIo {
 
 impl Described for TileIo {
     const NAME: &'static str = "tile-io";
-    const ABOUT: &'static str = "MPI-Tile-IO of Argonne National Laboratory: the processes, one for each tile, read (or write) their tiles of an array that lies row by row in \
-        one file; tiles may overlap. `method=rows` makes a request for each row of a tile, `sieve` what ROMIO makes of it by data \
-        sieving (reads only), `collective` two-phase I/O with one aggregator on each node. A tile as wide as the array is contiguous: one \
-        request. The real benchmark starts with one tile of one process; here the default is 4 x 4.";
+    const ABOUT: &'static str = "MPI-Tile-IO is a benchmark of Argonne National Laboratory. Each process reads (or writes) \
+        one tile of an array that lies row by row in one file; tiles may overlap. `method=rows` \
+        makes a request for each row of a tile, `sieve` makes the requests of ROMIO's data sieving \
+        (reads only), and `collective` is two-phase I/O with one aggregator on each node. A tile as \
+        wide as the array is contiguous and takes one request. The real benchmark starts with one \
+        tile of one process; here the default is 4 x 4.";
     const EXAMPLE: &'static str =
         "tile-io:nr_tiles_x=4,nr_tiles_y=4,sz_tile_x=1024,sz_tile_y=1024,sz_element=1,method=collective";
 
