@@ -20,24 +20,22 @@ use graph::Knot;
 /// Crate, module folder, and the siblings each of which leads to all others.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("broker", "crate", "check search"),
-    ("broker", "crate", "describing files fragments moves name_changes replicas requests service truncation"),
-    ("broker", "fragments", "logs truncation write_back"),
+    ("broker", "crate", "moves replicas"),
+    ("broker", "crate", "name_changes requests service"),
     ("broker", "moves", "copying moving"),
     ("broker", "rmt", "audit lmdb"),
     ("broker", "rmt", "keys records"),
     ("cli", "crate", "applied apply"),
-    ("cli", "crate", "context doctor launch owner"),
+    ("cli", "crate", "doctor launch"),
     ("cli", "daemon", "access socket"),
     ("cli", "doctor", "elf libraries"),
-    ("cli", "reproduce", "experiment testbed"),
-    ("cli", "reproduce::h2dp", "live migration"),
-    ("model", "queueing", "network throughput"),
+    ("lab", "reproduce", "experiment testbed"),
+    ("lab", "reproduce::h2dp", "live migration"),
     ("store", "crate", "client file packet protocol server"),
     ("store", "file", "copies fragments transfer"),
     ("store", "server", "pace stations"),
+    ("store", "server", "store transfer"),
     ("store", "shared", "loads processes"),
-    ("trace", "crate", "export reader trace"),
-    ("trace", "workload", "sequence synthetic"),
 ];
 
 fn crates() -> PathBuf {
