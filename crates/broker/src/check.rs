@@ -7,14 +7,23 @@ mod logs;
 mod restoring;
 mod stubs;
 
-pub(crate) use restoring::unborn_name;
-
-use crate::managed::{Inner, Managed};
-use crate::managed::{Work, log_object};
+use crate::context::Context;
+use crate::files::Files;
+use crate::fragments::FragmentLogs;
+use crate::guard;
+use crate::identities::Identities;
+use crate::inodes::StubInodes;
+use crate::lifecycle::Lifecycle;
+use crate::managed::{Inner, Managed, Work, log_object};
+use crate::name_notes::NameNotes;
+use crate::quiescing::Quiescing;
+use crate::rechecks::Rechecks;
+use crate::replicas::Replicas;
 use crate::rmt::{FileRecord, FileState};
-use crate::{Core, guard};
+use crate::search::StubSearch;
+use crate::truncation::Truncation;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::TryLockError;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, RegionIndex, ServerId};
 use stripewise_store::protocol::{Finding, MAX_PACKET_BYTES, Refusal};
@@ -51,7 +60,7 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, what: String, remedy: impl Into<String>, repaired: bool) {
+    pub(crate) fn add(&mut self, what: String, remedy: impl Into<String>, repaired: bool) {
         let remedy = remedy.into();
         self.bytes += what.len() + remedy.len() + 16;
         if self.bytes < MAX_PACKET_BYTES - 4096 {
@@ -62,7 +71,7 @@ impl Report {
     }
 
     /// A finding and, if asked for, its repair.
-    fn add_repair(&mut self, what: String, remedy: &str, act: impl FnOnce() -> Result<(), Refusal>) {
+    pub(crate) fn add_repair(&mut self, what: String, remedy: &str, act: impl FnOnce() -> Result<(), Refusal>) {
         if !self.repair {
             return self.add(what, remedy, false);
         }
@@ -73,7 +82,54 @@ impl Report {
     }
 }
 
-impl Core {
+/// Looks at everything, and repairs.
+pub(crate) struct Checks {
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    quiescing: Arc<Quiescing>,
+    inodes: Arc<StubInodes>,
+    files: Arc<Files>,
+    replicas: Arc<Replicas>,
+    logs: Arc<FragmentLogs>,
+    truncation: Arc<Truncation>,
+    search: Arc<StubSearch>,
+    identities: Arc<Identities>,
+    notes: Arc<NameNotes>,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Checks {
+    #[allow(clippy::too_many_arguments, reason = "one for each part that it uses")]
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        rechecks: &Arc<Rechecks>,
+        quiescing: &Arc<Quiescing>,
+        inodes: &Arc<StubInodes>,
+        files: &Arc<Files>,
+        replicas: &Arc<Replicas>,
+        logs: &Arc<FragmentLogs>,
+        truncation: &Arc<Truncation>,
+        search: &Arc<StubSearch>,
+        identities: &Arc<Identities>,
+        notes: &Arc<NameNotes>,
+        lifecycle: &Arc<Lifecycle>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            rechecks: Arc::clone(rechecks),
+            quiescing: Arc::clone(quiescing),
+            inodes: Arc::clone(inodes),
+            files: Arc::clone(files),
+            replicas: Arc::clone(replicas),
+            logs: Arc::clone(logs),
+            truncation: Arc::clone(truncation),
+            search: Arc::clone(search),
+            identities: Arc::clone(identities),
+            notes: Arc::clone(notes),
+            lifecycle: Arc::clone(lifecycle),
+        }
+    }
+
     /// Looks at everything; with `repair`, puts right what can be.
     pub(crate) fn check(&self, repair: bool) -> Result<Vec<Finding>, Refusal> {
         let mut report = Report { findings: Vec::new(), bytes: 0, left_out: 0, repair };
@@ -81,9 +137,9 @@ impl Core {
         let records: BTreeMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
         let is_live = |record: &FileRecord| matches!(record.state, FileState::Live);
         let live = records.iter().filter(|(_, record)| is_live(record));
-        let search = self.search(&live.map(|(file, record)| (*file, record.clone())).collect());
+        let search = self.search.search(&live.map(|(file, record)| (*file, record.clone())).collect());
         for (file, record) in &records {
-            let managed = match self.managed(*file) {
+            let managed = match self.files.managed(*file) {
                 Ok(managed) => managed,
                 // Freed since it was listed.
                 Err(Refusal::UnknownFile { .. }) => continue,
@@ -142,15 +198,15 @@ impl Core {
     fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, work: &mut Work, report: &mut Report) {
         let path = inner.record.path.clone();
         if matches!(inner.record.state, FileState::Unlinked)
-            && self.users(managed).is_empty()
+            && self.quiescing.users(managed).is_empty()
             && inner.openers.is_empty()
         {
             report.add_repair(format!("the removed file {path} still occupies servers"), "its data is freed", || {
-                self.free(managed, inner)
+                self.lifecycle.free(managed, inner)
             });
         } else if inner.record.has_leftovers {
             let what = format!("a server failed when {path} was cut and holds bytes beyond its size");
-            report.add_repair(what, "they are cut", || self.tidy_locked(managed, inner, work));
+            report.add_repair(what, "they are cut", || self.truncation.tidy_locked(managed, inner, work));
         }
     }
 
@@ -255,7 +311,7 @@ impl Core {
                 regions[0]
             );
             let remedy = "their replicas are forgotten; `stripewise sync` makes them anew";
-            report.add_repair(what, remedy, || self.forget_replicas(managed, inner, &regions));
+            report.add_repair(what, remedy, || self.replicas.forget_replicas(managed, inner, &regions));
         }
     }
 

@@ -4,11 +4,14 @@
 //! its commit, on the servers of both places: so whoever has the old objects knows that they are old. What was
 //! described and not committed is described anew, as it is, before anybody writes there again: by the mover, or when the file is next loaded.
 
+use crate::context::Context;
 use crate::description::{Head, Line, Place, Sequence, line};
+use crate::drained::Drained;
+use crate::guard;
 use crate::managed::{Inner, Managed};
 use crate::rmt::{Changes, FileRecord, RegionRecord};
-use crate::{Core, guard};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Layout, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::ObjectName;
@@ -25,7 +28,19 @@ pub(crate) fn servers_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> S
     layouts.into_iter().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect()
 }
 
-impl Core {
+/// What servers are told, and in which order.
+pub(crate) struct Describing {
+    context: Arc<Context>,
+    drained: Arc<Drained>,
+    /// The last line told to servers.
+    described: Mutex<Sequence>,
+}
+
+impl Describing {
+    pub(crate) fn new(context: &Arc<Context>, drained: &Arc<Drained>) -> Self {
+        Self { context: Arc::clone(context), drained: Arc::clone(drained), described: Mutex::default() }
+    }
+
     fn sequence(&self) -> Result<Sequence, Refusal> {
         let mut last = guard(&self.described);
         if last.broker == 0 {
@@ -37,7 +52,7 @@ impl Core {
         Ok(*last)
     }
 
-    fn head(&self, file: FileId, record: &FileRecord) -> Result<String, Refusal> {
+    pub(crate) fn head(&self, file: FileId, record: &FileRecord) -> Result<String, Refusal> {
         let FileRecord { region_bytes, mode, uid, gid, .. } = *record;
         let (cluster, path) = (self.context.cluster().id.clone(), record.path.clone());
         Ok(line(self.sequence()?, &Line::File(Head { file, cluster, region_bytes, mode, uid, gid, path })))
@@ -171,7 +186,7 @@ impl Core {
     }
 
     /// The end of what the objects of the file's last regions hold.
-    fn held_bytes(&self, file: FileId, inner: &Inner) -> u64 {
+    pub(crate) fn held_bytes(&self, file: FileId, inner: &Inner) -> u64 {
         let of_region = |(region, record): (&RegionIndex, &RegionRecord)| {
             let object = ObjectName { file, region: *region, generation: record.generation };
             let view = record.layout.view();

@@ -9,11 +9,11 @@
 //! |---|---|
 //! | `logs` | making logs, taking them over, removing them |
 //! | `write_back` | from logs to disks |
-//! | `cutting` | entries that have to go: truncation, moves |
 //! | `copy_in` | from disks to logs |
 //! | `capacity` | what is granted to whom |
 //! | `shares` | granting, and giving up |
 //! | `orphans` | what the dead leave |
+//! | `switch` | switching them on and off for one file, and what became of them |
 //! | `keeper` | the thread that does this when it is time to |
 //!
 //! Whatever changes entries holds the file's *work* lock, which comes before the file's own. So a region that moves, or a file that is cut,
@@ -25,23 +25,67 @@ mod keeper;
 mod logs;
 mod orphans;
 mod shares;
-mod truncation;
+mod switch;
 mod write_back;
 
 pub(crate) use capacity::LogCapacity;
 pub(crate) use keeper::{Keeper, Keeping};
+pub(crate) use logs::FragmentLogs;
+pub(crate) use write_back::WriteBack;
 
-use crate::managed::HINTS;
-use crate::managed::TABLE;
-use crate::managed::{Managed, unknown};
+use crate::connection::{Answer, Carried};
+use crate::context::Context;
+use crate::drained::Drained;
+use crate::files::Files;
+use crate::guard;
+use crate::managed::{HINTS, Managed, TABLE, unknown};
 use crate::proof::Granted;
-use crate::requests::{Answer, Carried};
-use crate::{Core, guard};
+use crate::quiescing::Quiescing;
+use crate::throttle::Throttle;
 use rustix::fs::OFlags;
+use std::sync::Arc;
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::shared::control::FragmentMode;
 
-impl Core {
+/// Keeps the logs of all files in order, and says which file has any.
+pub(crate) struct Fragments {
+    context: Arc<Context>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    files: Arc<Files>,
+    throttle: Arc<Throttle>,
+    logs: Arc<FragmentLogs>,
+    write_back: Arc<WriteBack>,
+    log_capacity: Arc<LogCapacity>,
+    keeping: Arc<Keeping>,
+}
+
+impl Fragments {
+    #[allow(clippy::too_many_arguments, reason = "one for each part that it uses")]
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        drained: &Arc<Drained>,
+        quiescing: &Arc<Quiescing>,
+        files: &Arc<Files>,
+        throttle: &Arc<Throttle>,
+        logs: &Arc<FragmentLogs>,
+        write_back: &Arc<WriteBack>,
+        log_capacity: &Arc<LogCapacity>,
+        keeping: &Arc<Keeping>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            drained: Arc::clone(drained),
+            quiescing: Arc::clone(quiescing),
+            files: Arc::clone(files),
+            throttle: Arc::clone(throttle),
+            logs: Arc::clone(logs),
+            write_back: Arc::clone(write_back),
+            log_capacity: Arc::clone(log_capacity),
+            keeping: Arc::clone(keeping),
+        }
+    }
+
     /// See [`stripewise_store::protocol::Request::Fragments`].
     pub(crate) fn fragments_for(&self, managed: &Managed, granted: Granted) -> Answer {
         let mut inner = guard(&managed.inner);
@@ -49,11 +93,11 @@ impl Core {
             return Err(unknown(managed.file));
         }
         if managed.control.fragments() == FragmentMode::Wanted
-            && let Err(refusal) = self.set_up_logs(managed, &mut inner)
+            && let Err(refusal) = self.logs.set_up_logs(managed, &mut inner)
         {
             // The file is as good without, so that a server that is away fails nobody's write.
             self.context.note(&format!("{}: its fragments go to the disks: {refusal}", inner.record.path));
-            self.show_mode(managed, FragmentMode::Off);
+            self.logs.show_mode(managed, FragmentMode::Off);
         }
         if managed.control.fragments() == FragmentMode::Off {
             return Ok((Reply::Done, Vec::new()));
@@ -69,9 +113,5 @@ impl Core {
         };
         let access = if granted.writable { OFlags::RDWR } else { OFlags::RDONLY };
         Ok((Reply::Fragments, vec![open(TABLE, access)?, open(HINTS, OFlags::RDWR)?]))
-    }
-
-    fn show_mode(&self, managed: &Managed, mode: FragmentMode) {
-        managed.control.set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
     }
 }

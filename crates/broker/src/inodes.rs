@@ -1,11 +1,13 @@
 //! Publishing the inodes of stubs (`shared::inodes`).
 
+use crate::context::Context;
+use crate::guard;
 use crate::proof::Facts;
 use crate::rmt::{FileRecord, Inode};
-use crate::{Core, guard};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, state_full};
 use stripewise_store::shared::inodes::Inodes;
@@ -37,7 +39,18 @@ fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> 
     Ok(inodes)
 }
 
-impl Core {
+/// The inodes of stubs, as clients see them.
+pub(crate) struct StubInodes {
+    context: Arc<Context>,
+    /// None until recovery makes it.
+    inodes: Mutex<Option<Inodes>>,
+}
+
+impl StubInodes {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context), inodes: Mutex::default() }
+    }
+
     /// At the start: a new table with the inodes of all files.
     pub(crate) fn publish_inodes(&self, files: &HashMap<FileId, FileRecord>) -> Result<(), crate::BrokerError> {
         let fault = |source| crate::BrokerError::Os { action: "publishing the inodes of stubs in run/inodes", source };

@@ -4,57 +4,75 @@
 //! long as it holds `broker.lock`; a successor that waits for the lock takes over. Nothing that matters is in its memory alone: the
 //! table is durable, sizes and slots are in shared memory, and every request may be repeated.
 //!
-//! | module | what |
-//! |---|---|
-//! | `service` | the socket, connections, worker threads |
-//! | `requests` | what each request means |
-//! | `proof` | what a descriptor proves |
-//! | `loading` | a file's record and shared memory |
-//! | `files` | managed files: opening, making, freeing |
-//! | `placing` | objects for regions |
-//! | `describing` | what servers are told of layouts |
-//! | `room` | promises and capacities |
-//! | `standing` | which servers can be used |
-//! | `drained` | servers that are being emptied |
-//! | `truncation` | the gate, draining, cutting |
-//! | `moves` | regions to other places while programs use them |
-//! | `replicas` | further copies of regions |
-//! | `fragments` | small parts of requests on SSDs |
-//! | `switch` | whether a file has them, and what became of them |
-//! | `inodes` | the inodes of stubs, published |
-//! | `names` | managed directories and expected paths |
-//! | `name_changes` | unlink, rename and exchange of managed names: noted, then settled |
-//! | `search` | stubs that are not where they were: where they are |
-//! | `observing` | letting others watch what programs access |
-//! | `table` | the mapping table at a start, and the last good copy of it |
-//! | `rebuilding` | a new mapping table from what is left |
-//! | `recovery` | what a predecessor left unfinished |
-//! | `admin` | requests of the `stripewise` command |
-//! | `check` | orphans, lost stubs, and their repair |
+//! It is made of parts, each with its own state behind private fields. A part uses those below it alone; what a lower one needs of a higher one is registered at the
+//! start (`Load`). From the bottom up:
 //!
-//! Locks, in the order in which they may be taken: that of a file's fragments, the file's, then the room's or the moves'; the names', the inodes' and the maps' alone. A file's lock
-//! is held across its slow work, so a slow truncation delays that file's requests and no others.
+//! | module | part | what |
+//! |---|---|---|
+//! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
+//! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
+//! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
+//! | `rechecks` | `Rechecks` | files to look at again |
+//! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
+//! | `drained` | `Drained` | servers that are being emptied |
+//! | `names`, `inodes` | `ManagedNames`, `StubInodes` | managed directories and expected paths; inodes of stubs, published |
+//! | `managed` | | a loaded file: record, shared memory, active moves, memory of its logs |
+//! | `file_memory` | `FileMemory` | a file's shared memory: made, taken over, handed out |
+//! | `quiescing` | `Quiescing` | nobody does I/O on a region or a file, or everybody marks it |
+//! | `describing`, `objects` | `Describing`, `Objects` | servers are told of layouts; objects as their owner |
+//! | `files` | `Files` | the files that are loaded |
+//! | `discards` | `Discards` | objects that belong to no region, and their freeing |
+//! | `throttle`, `idleness`, `move_queue` | `MoveQueue` | how fast movers copy; files that nobody writes; moves that are ordered |
+//! | `replicas` | `Replicas` | further copies of regions |
+//! | `placing` | `Placer` | objects for regions |
+//! | `fragments` | `Fragments`, `FragmentLogs`, `WriteBack` | small parts of requests on SSDs |
+//! | `truncation` | `Truncation` | sizes, and cutting what lies beyond |
+//! | `moves` | `Moves` | regions to other places while programs use them |
+//! | `loading` | `Loader` | files from their records and shared memory |
+//! | `identities`, `search` | `Identities`, `StubSearch` | which file a stub stands for; where a stub went |
+//! | `observing` | `Observers` | letting others watch what programs access |
+//! | `name_notes` | `NameNotes` | changes of names that are not settled |
+//! | `lifecycle` | `Lifecycle` | files: making, opening, closing, freeing |
+//! | `name_changes` | `NameChanges` | unlink, rename and exchange of managed names: noted, then settled |
+//! | `check` | `Checks` | orphans, lost stubs, and their repair |
+//! | `recovery`, `rebuilding` | `Recovery` | what a predecessor left unfinished; a new mapping table from what is left |
+//! | `parts` | `Parts` | all of them put together, and what each request means |
+//! | `service` | | the socket, connections, worker threads |
+//!
+//! Locks, in the order in which they may be taken: that of a file's fragments (`FileFragments::hold`), the file's (`Managed::inner`), then that of a
+//! part: capacity's, the queue's, the discards', the name notes'; the names', the inodes' and the files' alone. No part holds its own while it calls another, but for capacity,
+//! which is held while a request's regions are chosen. A file's lock is held across its slow work, so a slow truncation delays that file's requests and no others.
 #![deny(clippy::print_stdout)]
 
-mod admin;
 mod ancestors;
 mod aside;
 mod capacity;
 mod check;
+mod connection;
 mod context;
 mod describing;
 pub mod description;
+mod discards;
 mod drained;
+mod file_memory;
 mod files;
 mod fragments;
+mod identities;
+mod idleness;
 mod inodes;
+mod lifecycle;
 mod loading;
 mod managed;
+mod move_queue;
 mod moves;
 mod name_changes;
+mod name_notes;
 mod names;
+mod objects;
 mod observing;
+mod parts;
 mod permission;
+mod placements;
 mod placing;
 mod proof;
 mod quiescing;
@@ -62,38 +80,26 @@ mod rebuilding;
 mod rechecks;
 mod recovery;
 mod replicas;
-mod requests;
 pub mod rmt;
 mod search;
 mod service;
 mod standing;
-mod switch;
 mod table;
+mod throttle;
 mod truncation;
 
-use crate::description::Sequence;
+use crate::parts::Parts;
 use crate::rmt::{MappingStore, RmtError, TABLE_VERSION};
-use capacity::Capacity;
-use context::Context;
-use drained::Drained;
-use fragments::LogCapacity;
-use loading::Entry;
-use moves::{Movers, Moves, Throttle};
-use names::Names;
-use quiescing::Quiescing;
-use rechecks::Rechecks;
-use std::collections::{BTreeMap, HashMap};
+use moves::Movers;
 use std::path::{Path, PathBuf};
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-use stripewise_layout::{Cluster, FileId};
+use stripewise_layout::Cluster;
 use stripewise_store::protocol::{MoveControl, MoveNumber, MoveOrder, MoveStatus, MoveTotals, ReadCost, Refusal};
 use stripewise_store::server::ObjectStore;
 use stripewise_store::server::stations::StationsError;
 use stripewise_store::server::watched::Patience;
-use stripewise_store::shared::inodes::Inodes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory, StateError};
 
 #[derive(Debug, thiserror::Error)]
@@ -181,7 +187,7 @@ pub enum Started {
 
 /// A serving broker; dropping it stops it.
 pub struct BrokerHandle {
-    core: Arc<Core>,
+    core: Arc<Parts>,
     service: Option<service::Service>,
     movers: Option<Movers>,
     keeper: Option<fragments::Keeper>,
@@ -265,14 +271,14 @@ impl Broker {
         options: BrokerOptions,
     ) -> Result<BrokerHandle, BrokerError> {
         let listener = state.listen()?;
-        let core = Arc::new(Core::new(cluster, state, lock, options)?);
+        let core = Arc::new(Parts::new(cluster, state, lock, options)?);
         let cleaned = core.recover()?;
-        core.context.state().note("broker started");
+        core.context().note("broker started");
         for line in &cleaned {
-            core.context.state().note(line);
+            core.context().note(line);
         }
-        let movers = Some(Movers::start(&core)?);
-        let keeper = Some(fragments::Keeper::start(&core)?);
+        let movers = Some(Movers::start(core.moves())?);
+        let keeper = Some(fragments::Keeper::start(core.fragments())?);
         let service = Some(service::Service::start(Arc::clone(&core), listener)?);
         Ok(BrokerHandle { core, service, movers, keeper, cleaned })
     }
@@ -287,23 +293,23 @@ impl BrokerHandle {
 
     /// Queues moves of regions; see [`stripewise_store::protocol::Admin::Move`]. Returns the number of the first and how many there are.
     pub fn queue_moves(&self, orders: &[MoveOrder]) -> Result<(MoveNumber, u64), Refusal> {
-        self.core.queue_moves(orders)
+        self.core.moves().queue_moves(orders)
     }
 
     /// Pauses, resumes or cancels moves, or sets their bandwidth.
     pub fn control_moves(&self, control: MoveControl) {
-        self.core.moves.control(control);
+        self.core.queue().control(control);
     }
 
     #[must_use]
     pub fn move_totals(&self) -> MoveTotals {
-        self.core.moves.totals()
+        self.core.queue().totals()
     }
 
     /// Moves from behind `after` in the order of their numbers, and whether there are more. Of ended ones the last are kept.
     #[must_use]
     pub fn moves(&self, after: Option<MoveNumber>) -> (Vec<MoveStatus>, bool) {
-        self.core.moves.list(after)
+        self.core.queue().list(after)
     }
 
     /// Stops serving: moves are given up where they are not committed, requests under way are finished, sizes made durable, and the lock given up.
@@ -318,8 +324,8 @@ impl BrokerHandle {
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
-            table::keep_good_copy(&self.core.context.table(), &self.core.context.state());
-            self.core.context.state().note("broker stopped");
+            table::keep_good_copy(self.core.context().table(), self.core.context().state());
+            self.core.context().note("broker stopped");
         }
     }
 }
@@ -360,60 +366,6 @@ impl Drop for Standby {
     fn drop(&mut self) {
         self.shared.cancelled.store(true, Ordering::SeqCst);
         *guard(&self.shared.outcome) = None;
-    }
-}
-
-/// What all requests share: the parts.
-pub(crate) struct Core {
-    context: Arc<Context>,
-    rechecks: Arc<Rechecks>,
-    capacity: Arc<Capacity>,
-    drained: Arc<Drained>,
-    quiescing: Arc<Quiescing>,
-    log_capacity: LogCapacity,
-    keeping: fragments::Keeping,
-    moves: Moves,
-    observing: Mutex<observing::Observing>,
-    pub(crate) files: Mutex<HashMap<FileId, Arc<Entry>>>,
-    pub(crate) names: RwLock<Names>,
-    /// None until recovery makes it.
-    inodes: Mutex<Option<Inodes>>,
-    name_changes: Mutex<name_changes::NameChanges>,
-    /// Copies of stubs that were opened in vain, for `check`.
-    pub(crate) copies: Mutex<BTreeMap<String, FileId>>,
-    /// The last line told to servers.
-    described: Mutex<Sequence>,
-}
-
-impl Core {
-    fn new(
-        cluster: &Cluster,
-        state: StateDirectory,
-        lock: BrokerLock,
-        options: BrokerOptions,
-    ) -> Result<Self, BrokerError> {
-        let idle = replicas::Idle::new(options.idle_after);
-        let context = Arc::new(Context::open(cluster, state, lock, options)?);
-        let throttle = Throttle::new(cluster, context.devices()?)
-            .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
-        let rechecks = Arc::new(Rechecks::default());
-        Ok(Self {
-            moves: Moves::new(throttle, idle),
-            capacity: Arc::new(Capacity::new(cluster)),
-            log_capacity: LogCapacity::new(cluster),
-            keeping: fragments::Keeping::default(),
-            drained: Arc::new(Drained::load(&context)?),
-            quiescing: Arc::new(Quiescing::new(&context, &rechecks)),
-            names: RwLock::new(Names::load(context.table())?),
-            inodes: Mutex::default(),
-            observing: Mutex::default(),
-            files: Mutex::default(),
-            name_changes: Mutex::default(),
-            copies: Mutex::default(),
-            described: Mutex::default(),
-            rechecks,
-            context,
-        })
     }
 }
 

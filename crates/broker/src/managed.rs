@@ -35,6 +35,11 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
+    pub(crate) fn new(file: FileId, (control, extent, slots): (ControlBlock, Extent, Slots), inner: Inner) -> Self {
+        let (fragments, stays_shut) = (FileFragments::default(), AtomicBool::new(false));
+        Self { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) }
+    }
+
     /// By shared memory alone.
     pub(crate) fn status(&self) -> FoundStatus {
         let size_bytes = self.extent.size_bytes();
@@ -86,6 +91,30 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Of a file without regions and users.
+    pub(crate) fn new(record: FileRecord, placement: Placement) -> Self {
+        Self {
+            record,
+            placement,
+            regions: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            discards: BTreeMap::new(),
+            forgotten: Vec::new(),
+            replicas: BTreeMap::new(),
+            wanted: Vec::new(),
+            logs: BTreeMap::new(),
+            lacking: BTreeMap::new(),
+            move_slots: 0,
+            generation: 0,
+            unsynced: BTreeSet::new(),
+            stub: None,
+            holder: None,
+            openers: HashSet::new(),
+            writers: HashSet::new(),
+            freed: false,
+        }
+    }
+
     pub(crate) fn geometry(&self) -> RegionGeometry {
         RegionGeometry::new(self.record.region_bytes)
     }

@@ -3,8 +3,26 @@
 use crate::rmt::{Changes, NameKind, RmtError, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use stripewise_layout::Placement;
 use stripewise_store::protocol::{ExpectedFile, MAX_PACKET_BYTES};
+
+/// [`Names`], as all parts share them.
+pub(crate) struct ManagedNames(RwLock<Names>);
+
+impl ManagedNames {
+    pub(crate) fn load(table: &Table) -> Result<Self, RmtError> {
+        Ok(Self(RwLock::new(Names::load(table)?)))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Names> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Names> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {

@@ -4,12 +4,16 @@
 //! (`shared::recent`). Who observes gets descriptors of that memory and reads it itself: no request of a program costs the broker anything. An
 //! observer's end is the end of its connection, so one that is killed leaves nobody noting in vain.
 
+use crate::connection::{Answer, Carried, Connection};
+use crate::context::Context;
+use crate::file_memory::FileMemory;
+use crate::files::Files;
+use crate::guard;
 use crate::managed::{Managed, memory_fault};
-use crate::requests::{Answer, Carried};
-use crate::service::Connection;
-use crate::{Core, guard};
+use crate::quiescing::Quiescing;
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{ObservedFile, Refusal, Reply};
 use stripewise_store::shared::slots::Slots;
@@ -42,14 +46,42 @@ impl Observing {
         }
     }
 
-    fn forget(&mut self, file: FileId) {
+    pub(crate) fn forget(&mut self, file: FileId) {
         if let Some(number) = self.numbers.remove(&file) {
             self.seen.remove(&number);
         }
     }
 }
 
-impl Core {
+/// Who watches, and which files.
+pub(crate) struct Observers {
+    context: Arc<Context>,
+    quiescing: Arc<Quiescing>,
+    files: Arc<Files>,
+    memory: Arc<FileMemory>,
+    /// When the broker began.
+    since_ns: u64,
+    observing: Mutex<Observing>,
+}
+
+impl Observers {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        quiescing: &Arc<Quiescing>,
+        files: &Arc<Files>,
+        memory: &Arc<FileMemory>,
+        since_ns: u64,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            quiescing: Arc::clone(quiescing),
+            files: Arc::clone(files),
+            memory: Arc::clone(memory),
+            since_ns,
+            observing: Mutex::default(),
+        }
+    }
+
     /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
     /// number `after`.
     pub(crate) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
@@ -81,19 +113,19 @@ impl Core {
             }
             files.push(ObservedFile { number, file, path: record.path, region_bytes: record.region_bytes });
         }
-        let since_ns = self.moves.totals().since_ns;
+        let since_ns = self.since_ns;
         Ok((Reply::Observed { since_ns, files, more }, Vec::new()))
     }
 
     /// Files that processes have open already. Those of a predecessor's time need not be loaded: their users never had to ask.
     fn observe_open_files(&self) -> Result<(), Refusal> {
         for (file, _) in self.context.table().all_files()? {
-            let is_open = match self.if_loaded(file) {
-                Some(managed) => !self.users(&managed).is_empty(),
+            let is_open = match self.files.if_loaded(file) {
+                Some(managed) => !self.quiescing.users(&managed).is_empty(),
                 None => self.is_open_unloaded(file),
             };
             // One that cannot be loaded, since it is just being removed or a server is away, is seen when it is next opened.
-            if is_open && let Ok(managed) = self.managed(file) {
+            if is_open && let Ok(managed) = self.files.managed(file) {
                 guard(&self.observing).see(&managed);
             }
         }
@@ -129,14 +161,14 @@ impl Core {
             observing.numbers.drain().map(|(file, _)| file).collect()
         };
         // Not under the lock: a file's loading may be waited for, and another observer may have come meanwhile.
-        for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
+        for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
             self.notify_observers(&managed);
         }
     }
 
     /// Descriptors of the memory in which the file's requests are noted: those that a reader of the file gets.
     pub(crate) fn memory_to_observe(&self, file: FileId) -> Answer {
-        let memory = self.memory_for_client(file, false).map_err(memory_fault(file))?;
+        let memory = self.memory.memory_for_client(file, false).map_err(memory_fault(file))?;
         let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
         Ok((Reply::Opened { file, writable: false }, along))
     }

@@ -4,9 +4,9 @@
 //! said of a name is taken only from a user whom the kernel would let change it, by the directory's owner, mode and access control list, and by
 //! the rule of directories with the sticky bit. The user's numbers are those that the kernel noted when the connection was made.
 
+use crate::connection::Connection;
 use crate::proof::Facts;
 use crate::rmt::Place;
-use crate::service::Connection;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::Mode;
 use std::ffi::OsStr;

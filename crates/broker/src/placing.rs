@@ -7,14 +7,19 @@
 //!
 //! A server that cannot be used (gone, read-only, not answering, or failing to make an object) is left out, and the region noted as placed elsewhere than planned.
 
-use crate::capacity::Full;
-use crate::files::RESERVE_FIRST;
+use crate::capacity::{Capacity, Full};
+use crate::context::Context;
+use crate::describing::Describing;
+use crate::drained::Drained;
+use crate::files::Files;
+use crate::guard;
 use crate::managed::{Inner, Managed, memory_fault};
+use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::standing::Standings;
-use crate::{Core, guard};
 use std::collections::BTreeSet;
-use stripewise_layout::{ByteCount, Generation, Layout, RegionIndex, ServerId};
+use std::sync::Arc;
+use stripewise_layout::{ByteCount, FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{MAX_ORDINAL, ObjectName, ServerError};
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
@@ -22,7 +27,38 @@ use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
 /// Servers, one after the other, that replicas may have to leave for one request.
 const MAX_TAKEN_BACK: usize = 64;
 
-impl Core {
+/// Generations reserved with a new file, and at least as many at a time later.
+pub(crate) const RESERVE_FIRST: u32 = 64;
+
+/// Gives regions objects.
+pub(crate) struct Placer {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    drained: Arc<Drained>,
+    describing: Arc<Describing>,
+    files: Arc<Files>,
+    replicas: Arc<Replicas>,
+}
+
+impl Placer {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        capacity: &Arc<Capacity>,
+        drained: &Arc<Drained>,
+        describing: &Arc<Describing>,
+        files: &Arc<Files>,
+        replicas: &Arc<Replicas>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            capacity: Arc::clone(capacity),
+            drained: Arc::clone(drained),
+            describing: Arc::clone(describing),
+            files: Arc::clone(files),
+            replicas: Arc::clone(replicas),
+        }
+    }
+
     /// Gives every region of `first ..= last` that has none objects.
     pub(crate) fn place(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<(), Refusal> {
         if last.0 >= MAX_REGIONS {
@@ -31,7 +67,7 @@ impl Core {
         // Replicas leave before a region is placed elsewhere than planned, or not at all.
         for _ in 0..MAX_TAKEN_BACK {
             match self.full_for(managed, first, last)? {
-                Some(full) if self.take_back(&full) => {}
+                Some(full) if self.replicas.take_back(&full) => {}
                 _ => break,
             }
         }
@@ -223,13 +259,13 @@ impl Core {
         Ok(true)
     }
 
-    fn record(
+    pub(crate) fn record(
         &self,
         managed: &Managed,
         inner: &mut Inner,
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
-        self.describe_placed(managed, inner, placed)?;
+        self.describing.describe_placed(managed, inner, placed)?;
         self.context.step("place: described");
         let mut changes = Changes::default();
         for (region, record) in placed {
@@ -242,8 +278,8 @@ impl Core {
             inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
             inner.regions.insert(*region, record.clone());
         }
-        if placed.iter().any(|(region, _)| self.lacks_replicas(inner, *region)) {
-            self.watch_for_idleness(managed.file);
+        if placed.iter().any(|(region, _)| self.replicas.lacks_replicas(inner, *region)) {
+            self.replicas.watch_for_idleness(managed.file);
         }
         Ok(())
     }
@@ -273,4 +309,45 @@ pub(crate) struct Unmade {
 /// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.
 fn is_strict(inner: &Inner) -> bool {
     matches!(inner.record.state, FileState::Importing { .. })
+}
+
+impl Placer {
+    /// See [`stripewise_store::protocol::Admin::Placement`].
+    pub(crate) fn placement_of(&self, file: FileId) -> Result<Placement, Refusal> {
+        Ok(guard(&self.files.managed(file)?.inner).placement.clone())
+    }
+
+    /// The placement by which regions to come are placed; see [`stripewise_store::protocol::Admin::SetPlacement`].
+    pub(crate) fn set_placement(&self, file: FileId, placement: Placement) -> Result<(), Refusal> {
+        let managed = self.files.managed(file)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(Refusal::UnknownFile { file });
+        }
+        placement.check(self.context.servers().len()).map_err(|what| Refusal::Invalid { what })?;
+        if placement.region_size.0 != inner.record.region_bytes {
+            return Err(Refusal::Invalid {
+                what: format!(
+                    "{} has regions of {} bytes, the placement of {}; release the file and apply the new plan to change that",
+                    inner.record.path, inner.record.region_bytes, placement.region_size.0
+                ),
+            });
+        }
+        self.put_placement(&managed, &mut inner, placement)
+    }
+
+    pub(crate) fn put_placement(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        placement: Placement,
+    ) -> Result<(), Refusal> {
+        if placement != inner.placement {
+            let mut changes = Changes::default();
+            changes.put_placement(managed.file, &placement);
+            self.context.table().commit(&changes)?;
+            inner.placement = placement;
+        }
+        Ok(())
+    }
 }

@@ -243,7 +243,7 @@ impl Quiescing {
         }
     }
 
-    fn is_changing(&self, file: FileId) -> bool {
+    pub(crate) fn is_changing(&self, file: FileId) -> bool {
         self.context.is_changing(file)
     }
 }
@@ -281,5 +281,12 @@ fn wait(
         }
         std::thread::sleep(pause);
         pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+impl Quiescing {
+    /// Living processes that have the file open.
+    pub(crate) fn users(&self, managed: &Managed) -> Vec<(ProcessSlot, Incarnation)> {
+        managed.slots.users().filter(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation)).collect()
     }
 }

@@ -1,23 +1,81 @@
 //! What a predecessor left unfinished, before the first client is served.
 
 use crate::aside::take_away;
-use crate::managed::{Managed, memory_fault};
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::discards::Discards;
+use crate::files::Files;
+use crate::fragments::FragmentLogs;
+use crate::guard;
+use crate::inodes::StubInodes;
+use crate::lifecycle::Lifecycle;
+use crate::managed::Managed;
+use crate::name_changes::NameChanges;
+use crate::objects::Objects;
+use crate::quiescing::Quiescing;
+use crate::rechecks::Rechecks;
 use crate::rmt::{FileRecord, FileState};
-use crate::{Core, guard};
-use rustix::fs::{AtFlags, Dir, OFlags};
-use rustix::io::Errno;
+use crate::search::StubSearch;
+use rustix::fs::{AtFlags, Dir};
 use std::collections::HashMap;
-use stripewise_layout::{FileId, RegionGeometry};
-use stripewise_store::protocol::{FoundStatus, Refusal};
-use stripewise_store::shared::control::{ControlBlock, Life};
-use stripewise_store::shared::extent::Extent;
+use std::sync::Arc;
+use stripewise_layout::FileId;
+use stripewise_store::protocol::Refusal;
+use stripewise_store::shared::control::Life;
 
-impl Core {
+/// Ends what a predecessor left unfinished.
+pub(crate) struct Recovery {
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    capacity: Arc<Capacity>,
+    quiescing: Arc<Quiescing>,
+    inodes: Arc<StubInodes>,
+    files: Arc<Files>,
+    objects: Arc<Objects>,
+    discards: Arc<Discards>,
+    logs: Arc<FragmentLogs>,
+    search: Arc<StubSearch>,
+    lifecycle: Arc<Lifecycle>,
+    name_changes: Arc<NameChanges>,
+}
+
+impl Recovery {
+    #[allow(clippy::too_many_arguments, reason = "one for each part that it uses")]
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        rechecks: &Arc<Rechecks>,
+        capacity: &Arc<Capacity>,
+        quiescing: &Arc<Quiescing>,
+        inodes: &Arc<StubInodes>,
+        files: &Arc<Files>,
+        objects: &Arc<Objects>,
+        discards: &Arc<Discards>,
+        logs: &Arc<FragmentLogs>,
+        search: &Arc<StubSearch>,
+        lifecycle: &Arc<Lifecycle>,
+        name_changes: &Arc<NameChanges>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            rechecks: Arc::clone(rechecks),
+            capacity: Arc::clone(capacity),
+            quiescing: Arc::clone(quiescing),
+            inodes: Arc::clone(inodes),
+            files: Arc::clone(files),
+            objects: Arc::clone(objects),
+            discards: Arc::clone(discards),
+            logs: Arc::clone(logs),
+            search: Arc::clone(search),
+            lifecycle: Arc::clone(lifecycle),
+            name_changes: Arc::clone(name_changes),
+        }
+    }
+
     /// Counts promises, ends what was under way, and returns sentences for the user. A file that cannot be settled now (its server is
     /// away) is noted, and settled when it is next opened.
     pub(crate) fn recover(&self) -> Result<Vec<String>, crate::BrokerError> {
         let files: HashMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
-        self.publish_inodes(&files)?;
+        self.inodes.publish_inodes(&files)?;
         self.context.table().every_region(|file, _, placed| {
             if let Some(record) = files.get(&file) {
                 self.capacity.add(&placed.layout, record.region_bytes);
@@ -31,18 +89,18 @@ impl Core {
         }
         self.remove_stale_memory(&files);
         let mut said = self.recover_moves(&files)?;
-        said.extend(self.recover_logs()?);
+        said.extend(self.logs.recover_logs()?);
         for (file, record) in &files {
             if matches!(record.state, FileState::Live) && record.truncating_to_bytes.is_none() {
                 continue;
             }
-            let settled = self.managed(*file).and_then(|managed| self.settle_left(&managed, record));
+            let settled = self.files.managed(*file).and_then(|managed| self.settle_left(&managed, record));
             match settled {
                 Ok(sentence) => said.extend(sentence.map(|sentence| format!("cleaned up: {sentence}"))),
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
             }
         }
-        said.extend(self.recover_name_changes()?);
+        said.extend(self.name_changes.recover_name_changes()?);
         Ok(said)
     }
 
@@ -59,7 +117,7 @@ impl Core {
             }
             // Its file was freed.
             let object = stripewise_store::server::ObjectName { file, region, generation };
-            if self.remove_objects(object, &layout).is_ok() {
+            if self.objects.remove_objects(object, &layout).is_ok() {
                 let mut changes = crate::rmt::Changes::default();
                 changes.remove_discard(file, region, generation);
                 self.context.table().commit(&changes)?;
@@ -67,7 +125,7 @@ impl Core {
         }
         for (file, count) in with_moves {
             let path = &files[&file].path;
-            match self.managed(file).and_then(|managed| self.settle_discards(&managed)) {
+            match self.files.managed(file).and_then(|managed| self.discards.settle_discards(&managed)) {
                 Ok(()) => said.push(format!(
                     "cleaned up: {count} interrupted moves of regions of {path}: every region is whole at one place"
                 )),
@@ -82,10 +140,10 @@ impl Core {
     fn settle_left(&self, managed: &Managed, record: &FileRecord) -> Result<Option<String>, Refusal> {
         match record.state {
             FileState::Importing { .. } | FileState::Releasing { .. } => {
-                self.settle_holding(managed, &mut guard(&managed.inner))
+                self.lifecycle.settle_holding(managed, &mut guard(&managed.inner))
             }
             FileState::Unlinked => {
-                if self.after_close(managed)? {
+                if self.lifecycle.after_close(managed)? {
                     return Ok(Some(format!("the data of the removed file {} was freed", record.path)));
                 }
                 self.rechecks.recheck(managed.file);
@@ -93,13 +151,13 @@ impl Core {
             }
             FileState::Creating => {
                 let mut inner = guard(&managed.inner);
-                if !self.users(managed).is_empty() {
+                if !self.quiescing.users(managed).is_empty() {
                     self.rechecks.recheck(managed.file);
-                } else if self.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
-                    self.set_state(managed, &mut inner, FileState::Live)?;
+                } else if self.search.stands_at_its_path(record)? || self.has_other_name(managed.file, record)? {
+                    self.lifecycle.set_state(managed, &mut inner, FileState::Live)?;
                     managed.control.set_life(Life::Live);
                 } else {
-                    self.free(managed, &mut inner)?;
+                    self.lifecycle.free(managed, &mut inner)?;
                     return Ok(Some(format!("{}, which was being created, was discarded", record.path)));
                 }
                 Ok(None)
@@ -113,7 +171,7 @@ impl Core {
     /// Whether a file that is not known to have got its name has another one: its stub was named and then moved. One that still has the temporary
     /// name under which it was made loses that, unless a process lives that may be making it and asks again.
     fn has_other_name(&self, file: FileId, record: &FileRecord) -> Result<bool, Refusal> {
-        let search = self.search_one(file, record);
+        let search = self.search.search_one(file, record);
         let Some(path) = search.found(file) else { return Ok(false) };
         let is_temporary = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".stripewise-"));
         match path.to_str() {
@@ -134,40 +192,5 @@ impl Core {
                 let _ = rustix::fs::unlinkat(self.context.state().run(), name, AtFlags::empty());
             }
         }
-    }
-
-    /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
-    /// another boot, the file has its durable size, to which loading it will cut it. Memory of this boot that cannot be read is an error, since the durable
-    /// size may be older than what was acknowledged.
-    pub(crate) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
-        let fault = memory_fault(file);
-        let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
-        let block = match open("ctl") {
-            Err(Errno::NOENT) => return self.durable_status(file, record),
-            result => result.map_err(&fault)?,
-        };
-        // A shorter file is one whose making was cut off: nobody has used it.
-        if !ControlBlock::boot_id_of_any(&block).is_ok_and(|boot| boot == self.context.boot()) {
-            return self.durable_status(file, record);
-        }
-        let memory = open("ext").map_err(&fault)?;
-        let size_bytes = Extent::size_of_any_version(&memory).map_err(&fault)?;
-        let control = ControlBlock::open(&block, file, false).ok();
-        let size_bytes = match record.truncating_to_bytes {
-            // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
-            Some(cut_to_bytes) if control.as_ref().is_none_or(ControlBlock::gate_is_shut) => cut_to_bytes,
-            _ => size_bytes,
-        };
-        let blocks_512 = control.map_or(size_bytes, |control| control.placed_bytes(size_bytes)).div_ceil(512);
-        let modified_ns = Extent::open(&memory, false).ok().and_then(|extent| extent.modified_ns());
-        Ok(FoundStatus { size_bytes, blocks_512, modified_ns })
-    }
-
-    fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
-        let size_bytes = record.truncating_to_bytes.unwrap_or(record.size_bytes);
-        let geometry = RegionGeometry::new(record.region_bytes);
-        let regions = self.context.table().regions(file)?;
-        let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();
-        Ok(FoundStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
     }
 }

@@ -16,58 +16,75 @@
 //!
 //! A place that cannot be reached any more, while a replica can, is given up for the replica before anything is forgotten.
 
-use crate::capacity::{Full, shares};
+use crate::capacity::{Capacity, Full, shares};
+use crate::context::Context;
+use crate::describing::Describing;
+use crate::discards::Discards;
+use crate::drained::Drained;
+use crate::files::Files;
+use crate::guard;
+use crate::idleness::Idle;
 use crate::managed::{Inner, Managed};
-use crate::moves::{Discard, pairs};
-use crate::quiescing::Patience;
+use crate::move_queue::{Class, Entry, MoveQueue, pairs};
+use crate::quiescing::Quiescing;
 use crate::rmt::{Changes, RegionRecord};
 use crate::standing::Standings;
-use crate::{Core, guard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Refusal, ReplicaInfo, Reply, WantedReplicas};
 use stripewise_store::server::{ObjectName, Ownership};
 use stripewise_store::shared::control::{MAX_REGIONS, MAX_REPLICAS};
 
-const USUAL_IDLENESS: Duration = Duration::from_secs(2);
-/// How often files are looked at whether they are written.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long readers of replicas are waited for by who needs the room.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Layouts wanted for one file, as many as a packet surely holds.
 const MAX_WANTED_STRIPES: usize = 8192;
 
-/// Files that lack replicas and are looked at for whether they are written.
-pub(crate) struct Idle {
-    after: Duration,
-    watched: Mutex<BTreeMap<FileId, Watched>>,
+/// Further copies of regions.
+pub(crate) struct Replicas {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    files: Arc<Files>,
+    describing: Arc<Describing>,
+    discards: Arc<Discards>,
+    idle: Arc<Idle>,
+    queue: Arc<MoveQueue>,
 }
 
-#[derive(Clone, Copy)]
-struct Watched {
-    /// What the count of writes was, once it was looked at.
-    mark: Option<u64>,
-    since: Instant,
-}
-
-impl Idle {
-    pub(crate) fn new(after: Option<Duration>) -> Self {
-        Self { after: after.unwrap_or(USUAL_IDLENESS), watched: Mutex::default() }
+impl Replicas {
+    #[allow(clippy::too_many_arguments, reason = "one for each part that it uses")]
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        capacity: &Arc<Capacity>,
+        drained: &Arc<Drained>,
+        quiescing: &Arc<Quiescing>,
+        files: &Arc<Files>,
+        describing: &Arc<Describing>,
+        discards: &Arc<Discards>,
+        idle: &Arc<Idle>,
+        queue: &Arc<MoveQueue>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            capacity: Arc::clone(capacity),
+            drained: Arc::clone(drained),
+            quiescing: Arc::clone(quiescing),
+            files: Arc::clone(files),
+            describing: Arc::clone(describing),
+            discards: Arc::clone(discards),
+            idle: Arc::clone(idle),
+            queue: Arc::clone(queue),
+        }
     }
 
-    /// How long movers without work may sleep; `None`: as long as they like.
-    pub(crate) fn next_look(&self) -> Option<Duration> {
-        (!guard(&self.watched).is_empty()).then(|| LOOK.min(self.after).max(Duration::from_millis(1)))
-    }
-}
-
-impl Core {
     /// See [`stripewise_store::protocol::Admin::SetReplicas`].
     pub(crate) fn set_wanted(&self, file: FileId, wanted: Vec<WantedReplicas>) -> Result<(), Refusal> {
         self.check_wanted(&wanted)?;
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Err(Refusal::UnknownFile { file });
@@ -150,9 +167,9 @@ impl Core {
 
     /// See [`Reply::Replicas`].
     pub(crate) fn replica_totals(&self, file: FileId) -> Result<Reply, Refusal> {
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         // Before the regions are looked at: what ends in between is seen there.
-        let syncing = self.moves.syncs_of(file);
+        let syncing = self.queue.syncs_of(file);
         let inner = guard(&managed.inner);
         let (mut wanted, mut fresh) = (0, 0);
         if !inner.wanted.is_empty() {
@@ -239,7 +256,7 @@ impl Core {
         }
         for (region, record) in &promoted {
             let former = crate::describing::servers_of([&inner.regions[region].layout]);
-            self.describe_instead(managed, inner, (*region, record), &former)?;
+            self.describing.describe_instead(managed, inner, (*region, record), &former)?;
         }
         self.context.step("replicas: before the mark");
         self.context.table().commit(&changes)?;
@@ -256,7 +273,7 @@ impl Core {
         self.context.step("replicas: hidden");
         inner.forgotten.extend(discards.iter().map(|(key, _)| *key));
         inner.discards.extend(discards);
-        self.moves.freeing.look_at(file);
+        self.discards.look_at(file);
         self.watch_for_idleness(file);
         Ok(())
     }
@@ -300,30 +317,6 @@ impl Core {
         standings.check(layout).is_ok() && self.capacity.reserve(&standings).take(layout, region_bytes).is_ok()
     }
 
-    /// Frees objects that belong to nothing any more, once nobody reads them; waits so long for readers. What is left then is freed later.
-    pub(crate) fn free_forgotten(&self, managed: &Arc<Managed>, patience: Duration) {
-        let discards: Vec<Discard> = {
-            let mut inner = guard(&managed.inner);
-            let forgotten = std::mem::take(&mut inner.forgotten);
-            let discard = |(region, generation)| {
-                let layout = inner.discards.get(&(region, generation))?.clone();
-                // Who came in since cannot have seen them, but is waited for all the same.
-                let uses = self.quiescing.inside(managed, region, region);
-                Some(Discard { managed: Arc::clone(managed), region, generation, layout, uses, number: None })
-            };
-            forgotten.into_iter().filter_map(discard).collect()
-        };
-        let begun = Instant::now();
-        for mut discard in discards {
-            let patience = Patience { all: patience.saturating_sub(begun.elapsed()), stopped: None };
-            let uses = std::mem::take(&mut discard.uses);
-            discard.uses = self.quiescing.wait(managed, uses, patience, &mut |_| false).left;
-            if !discard.uses.is_empty() || self.discard(&discard).is_err() {
-                self.moves.freeing.add(discard);
-            }
-        }
-    }
-
     /// Frees replicas until the server has what it lacked, as far as they go. False: there was nothing to free. No file's lock may be held.
     pub(crate) fn take_back(&self, full: &Full) -> bool {
         let Ok(replicas) = self.context.table().replicas(None) else { return false };
@@ -334,7 +327,7 @@ impl Core {
             if lacking_bytes == 0 {
                 break;
             }
-            let Ok(managed) = self.managed(file) else { continue };
+            let Ok(managed) = self.files.managed(file) else { continue };
             let of_server = shares(&replica.layout, managed.control.region_bytes());
             let bytes: u64 = of_server.filter(|(server, _)| *server == full.server).map(|(_, bytes)| bytes).sum();
             if bytes > 0 {
@@ -350,7 +343,7 @@ impl Core {
     fn give_up(&self, chosen: BTreeMap<FileId, Vec<RegionIndex>>) -> Result<usize, Refusal> {
         let (mut given_up, mut first_fault) = (0, None);
         for (file, regions) in chosen {
-            let Ok(managed) = self.managed(file) else { continue };
+            let Ok(managed) = self.files.managed(file) else { continue };
             for region in regions {
                 let mut inner = guard(&managed.inner);
                 match self.forget_replicas(&managed, &mut inner, &[region]) {
@@ -358,7 +351,7 @@ impl Core {
                     Err(refusal) => _ = first_fault.get_or_insert(refusal),
                 }
             }
-            self.free_forgotten(&managed, PATIENCE);
+            self.discards.free_forgotten(&managed, PATIENCE);
         }
         match first_fault {
             Some(refusal) if given_up == 0 => Err(refusal),
@@ -391,37 +384,43 @@ impl Core {
 
     /// The file may lack replicas: they are made when nobody has written it for a while.
     pub(crate) fn watch_for_idleness(&self, file: FileId) {
-        let watched = Watched { mark: None, since: Instant::now() };
-        if guard(&self.moves.idle.watched).insert(file, watched).is_none() {
-            self.moves.wake();
+        if self.idle.watch(file) {
+            self.queue.wake();
         }
     }
 
     /// Queues syncs of files that nobody has written for a while.
     pub(crate) fn sync_what_is_idle(&self) {
-        let files: Vec<(FileId, Watched)> =
-            guard(&self.moves.idle.watched).iter().map(|(file, watched)| (*file, *watched)).collect();
-        for (file, before) in files {
+        for (file, before) in self.idle.files() {
             // An unloaded file is watched again when it is loaded.
-            let Some(managed) = self.if_loaded(file) else {
-                guard(&self.moves.idle.watched).remove(&file);
+            let Some(managed) = self.files.if_loaded(file) else {
+                self.idle.forget(file);
                 continue;
             };
             let writes = |slot| managed.slots.in_flight(slot).any(|io| io.direction == Direction::Write);
             let mark =
                 managed.extent.writes_mark(managed.extent.size_bytes().div_ceil(managed.control.region_bytes()) as u32);
-            let is_written = self.users(&managed).into_iter().any(|(slot, _)| writes(slot));
-            let mut watched = guard(&self.moves.idle.watched);
-            let Some(now) = watched.get_mut(&file).filter(|now| now.since == before.since) else { continue };
-            if is_written || now.mark != Some(mark) {
-                *now = Watched { mark: Some(mark), since: Instant::now() };
-            } else if now.since.elapsed() >= self.moves.idle.after {
-                watched.remove(&file);
-                drop(watched);
-                if let Err(refusal) = self.queue_syncs(&managed) {
-                    self.context.note(&format!("file {file}: its replicas are not made yet: {refusal}"));
-                }
+            let is_written = self.quiescing.users(&managed).into_iter().any(|(slot, _)| writes(slot));
+            if self.idle.look(file, before, mark, is_written)
+                && let Err(refusal) = self.queue_syncs(&managed)
+            {
+                self.context.note(&format!("file {file}: its replicas are not made yet: {refusal}"));
             }
         }
+    }
+
+    /// Queues syncs of these regions, whose file is `managed`.
+    pub(crate) fn queue_sync_of(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        regions: &[RegionIndex],
+    ) -> Result<(), Refusal> {
+        let (path, size_bytes): (Arc<str>, _) = (inner.record.path.as_str().into(), managed.extent.size_bytes());
+        let entry = |region: &RegionIndex| {
+            let total_bytes = inner.geometry().used_bytes(*region, size_bytes);
+            Entry::new((managed.file, &path), (*region, Vec::new()), (None, Class::Sync), total_bytes)
+        };
+        self.queue.add(regions.iter().map(entry).collect()).map(drop)
     }
 }

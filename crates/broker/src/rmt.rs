@@ -55,6 +55,7 @@
 mod audit;
 mod fragments;
 mod head;
+mod inode;
 mod keys;
 pub mod lmdb;
 mod memory;
@@ -69,9 +70,10 @@ mod witness;
 pub use name_changes::{Caller, Mover, NameChange, Place, Victim};
 
 pub use audit::{Audit, rewritten};
+pub use inode::Inode;
 use keys::{discard_key, file_in, file_key, inode_key, log_key, name_key, region_key, replica_key};
 use minicbor::Decode;
-pub use records::{ClusterRecord, FileRecord, FileState, HeadRecord, Inode, LogRecord, RegionRecord, ReplicaRecord};
+pub use records::{ClusterRecord, FileRecord, FileState, HeadRecord, LogRecord, RegionRecord, ReplicaRecord};
 use records::{DiscardRecord, InodeRecord, PlacementRecord, WantedRecord, encode};
 pub use seam::{Batch, Entries, MappingStore};
 use std::collections::BTreeMap;

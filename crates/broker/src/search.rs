@@ -2,7 +2,8 @@
 
 mod renamed;
 
-use crate::Core;
+use crate::files::Files;
+use crate::names::ManagedNames;
 use crate::proof::{Facts, path_of};
 use crate::rmt::{FileRecord, Inode};
 use rustix::fd::OwnedFd;
@@ -13,7 +14,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use stripewise_layout::FileId;
+use stripewise_store::protocol::Refusal;
 
 /// Names looked at, below managed directories and beside directories that were renamed, before a search gives up.
 pub(crate) const MAX_SEARCHED_NAMES: usize = 1_000_000;
@@ -46,7 +49,7 @@ impl Search {
     }
 
     /// Whether another name may be looked at.
-    fn has_room(&mut self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         let has_room = self.looked_at < MAX_SEARCHED_NAMES;
         self.is_incomplete |= !has_room;
         has_room
@@ -57,7 +60,7 @@ impl Search {
     }
 
     /// Looks at the names in one directory; returns the directories in it.
-    fn look_in(&mut self, directory: &OwnedFd, path: &Path) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn look_in(&mut self, directory: &OwnedFd, path: &Path) -> Vec<(u64, Vec<u8>)> {
         let mut below = Vec::new();
         let Ok(entries) = Dir::read_from(directory) else {
             self.is_incomplete = true;
@@ -84,7 +87,7 @@ impl Search {
             let Ok(Some(facts)) = Facts::at_name(directory, OsStr::from_bytes(name)) else { continue };
             for file in files {
                 // A stub that a crash kept from appearing does not stand anywhere.
-                let is_unborn = name == crate::check::unborn_name(*file).as_bytes();
+                let is_unborn = name == unborn_name(*file).as_bytes();
                 if !is_unborn && facts.is_regular && self.wanted[file].is(&facts.inode) {
                     self.found.entry(*file).or_insert_with(|| path.join(OsStr::from_bytes(name)));
                 }
@@ -139,7 +142,17 @@ fn open(base: impl rustix::fd::AsFd, name: &OsStr, more: OFlags) -> Option<Owned
     rustix::fs::openat(base, name, FLAGS | more, Mode::empty()).ok()
 }
 
-impl Core {
+/// Looks for stubs.
+pub(crate) struct StubSearch {
+    files: Arc<Files>,
+    names: Arc<ManagedNames>,
+}
+
+impl StubSearch {
+    pub(crate) fn new(files: &Arc<Files>, names: &Arc<ManagedNames>) -> Self {
+        Self { files: Arc::clone(files), names: Arc::clone(names) }
+    }
+
     /// Looks for the stubs of all these files that do not stand at their paths.
     pub(crate) fn search(&self, records: &BTreeMap<FileId, FileRecord>) -> Search {
         let mut search = Search::default();
@@ -163,7 +176,7 @@ impl Core {
         let mut parents = BTreeSet::new();
         for file in &wanted {
             // Its users have it open, so the kernel knows its name.
-            let watched = self.if_loaded(*file).and_then(|managed| {
+            let watched = self.files.if_loaded(*file).and_then(|managed| {
                 // Not waited for: who checks this file holds it.
                 let inner = managed.inner.try_lock().ok()?;
                 inner.stub.as_ref().and_then(path_of)
@@ -181,7 +194,7 @@ impl Core {
                 search.look_in(&directory, parent);
             }
         }
-        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let names = self.names.read();
         let managed = names.managed();
         drop(names);
         let mut roots: BTreeSet<PathBuf> = managed.iter().map(PathBuf::from).collect();
@@ -200,4 +213,24 @@ impl Core {
             roots.iter().for_each(|root| search.look_below(root));
         }
     }
+
+    /// Whether the stub stands at the path that the record hints at. Where that cannot be seen, nothing is known, and nothing may be freed.
+    pub(crate) fn stands_at_its_path(&self, record: &FileRecord) -> Result<bool, Refusal> {
+        Ok(self.at_its_path(record)?.is_some_and(|facts| record.stub.is(&facts.inode)))
+    }
+
+    /// What stands at the file's path.
+    pub(crate) fn at_its_path(&self, record: &FileRecord) -> Result<Option<Facts>, Refusal> {
+        match Facts::at_path(Path::new(&record.path)) {
+            Ok(facts) => Ok(facts),
+            // A link in the place of one of its directories: the stub is not where it was.
+            Err(Errno::LOOP) => Ok(None),
+            Err(errno) => Err(Refusal::Invalid { what: format!("{}: cannot look at it: {errno}", record.path) }),
+        }
+    }
+}
+
+/// The temporary name of a restored stub.
+pub(crate) fn unborn_name(file: FileId) -> String {
+    format!(".stripewise-stub-{file}")
 }

@@ -4,22 +4,19 @@
 //! is served by one thread at a time, in order, and any thread serves any. When a thread takes work and no other is idle, one
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
-use crate::proof::Granted;
-use crate::requests::is_heard_of_the_gone;
-use crate::{BrokerError, Core, guard};
+use crate::connection::Connection;
+use crate::parts::{Parts, is_heard_of_the_gone};
+use crate::{BrokerError, guard};
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::UCred;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use stripewise_layout::FileId;
 use stripewise_store::packet::{self, PacketError};
 use stripewise_store::protocol::{Refusal, Reply, Request};
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
 
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
@@ -33,38 +30,8 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// How often files whose users may have died unheard are looked at.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One client's connection, and what the client has shown on it.
-pub(crate) struct Connection {
-    pub(crate) id: u64,
-    pub(crate) socket: OwnedFd,
-    pub(crate) peer: UCred,
-    /// Of the peer, once they were asked for.
-    pub(crate) groups: OnceLock<Vec<u32>>,
-    pub(crate) client: Mutex<Client>,
-}
-
-impl Connection {
-    /// Whether the client has closed the connection, or died.
-    pub(crate) fn has_hung_up(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
-        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
-            && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Client {
-    pub(crate) greeted: bool,
-    pub(crate) claim: Option<(ProcessSlot, Incarnation)>,
-    /// Files opened here, and for what.
-    pub(crate) opened: HashMap<FileId, Granted>,
-    /// Files that this client has held for itself, whether it has them open or not.
-    pub(crate) held: HashSet<FileId>,
-}
-
 struct Shared {
-    core: Arc<Core>,
+    core: Arc<Parts>,
     epoll: OwnedFd,
     wake: OwnedFd,
     listener: OwnedFd,
@@ -81,7 +48,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(core: Arc<Core>, listener: OwnedFd) -> Result<Self, BrokerError> {
+    pub(crate) fn start(core: Arc<Parts>, listener: OwnedFd) -> Result<Self, BrokerError> {
         let fault = |action| move |source| BrokerError::Os { action, source };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault("making an epoll set"))?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(fault("making an eventfd"))?;
@@ -127,7 +94,7 @@ impl Service {
             let Some(thread) = guard(&self.shared.threads).pop() else { break };
             let _ = thread.join();
         }
-        self.shared.core.rechecks.wake();
+        self.shared.core.rechecks().wake();
         let _ = self.sweeper.join();
         self.shared.hear_out();
         guard(&self.shared.connections).clear();
@@ -160,7 +127,7 @@ impl Shared {
             match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
-                    shared.core.context.note(&format!("the broker cannot wait for requests: {errno}"));
+                    shared.core.context().note(&format!("the broker cannot wait for requests: {errno}"));
                     return;
                 }
             }
@@ -194,18 +161,18 @@ impl Shared {
         match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::CLOEXEC) {
             Ok(socket) => {
                 if let Err(errno) = self.add_connection(socket) {
-                    self.core.context.note(&format!("a connection was refused: {errno}"));
+                    self.core.context().note(&format!("a connection was refused: {errno}"));
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => {
-                self.core.context.note(&format!("accepting a connection: {errno}; raise the limit of open files"));
+                self.core.context().note(&format!("accepting a connection: {errno}; raise the limit of open files"));
                 // Without descriptors the socket stays readable; do not spin on it.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
         if let Err(errno) = self.arm(&self.listener, LISTENER) {
-            self.core.context.note(&format!("the broker takes no more connections: {errno}"));
+            self.core.context().note(&format!("the broker takes no more connections: {errno}"));
         }
     }
 
@@ -258,10 +225,10 @@ impl Shared {
     /// Looks again at files whose users may have gone without a word.
     fn sweep(&self) {
         let is_over = || self.stopping.load(Ordering::SeqCst);
-        while let Some(files) = self.core.rechecks.next(RECHECK_INTERVAL, is_over) {
+        while let Some(files) = self.core.rechecks().next(RECHECK_INTERVAL, is_over) {
             for file in files {
                 if self.core.recheck_again(file) {
-                    self.core.rechecks.forget(file);
+                    self.core.rechecks().forget(file);
                 }
             }
         }

@@ -9,19 +9,54 @@
 
 mod repeated;
 
-use crate::managed::Work;
-use crate::managed::{Inner, Managed};
-use crate::requests::Requester;
+use crate::capacity::Capacity;
+use crate::connection::Requester;
+use crate::context::Context;
+use crate::describing::Describing;
+use crate::fragments::WriteBack;
+use crate::guard;
+use crate::managed::{Inner, Managed, Work};
+use crate::objects::{sync_as_owner, truncate_as_owner};
+use crate::quiescing::Quiescing;
+use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
-use crate::{Core, guard};
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectName, ObjectStore, Ownership, ServerError};
+use stripewise_store::server::ObjectName;
 use stripewise_store::shared::control::RegionState;
 
-impl Core {
+/// Sets sizes, and cuts what lies beyond.
+pub(crate) struct Truncation {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    quiescing: Arc<Quiescing>,
+    describing: Arc<Describing>,
+    replicas: Arc<Replicas>,
+    write_back: Arc<WriteBack>,
+}
+
+impl Truncation {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        capacity: &Arc<Capacity>,
+        quiescing: &Arc<Quiescing>,
+        describing: &Arc<Describing>,
+        replicas: &Arc<Replicas>,
+        write_back: &Arc<WriteBack>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            capacity: Arc::clone(capacity),
+            quiescing: Arc::clone(quiescing),
+            describing: Arc::clone(describing),
+            replicas: Arc::clone(replicas),
+            write_back: Arc::clone(write_back),
+        }
+    }
+
     /// Sets the file's size, once for each truncation that a client asks for, and only for a client that is still there.
     pub(crate) fn truncate(&self, managed: &Managed, size_bytes: u64, by: &Requester<'_>) -> Result<(), Refusal> {
         self.context.step("truncate: asked");
@@ -52,7 +87,7 @@ impl Core {
             .last_key_value()
             .is_some_and(|(last, _)| geometry.start_of(RegionIndex(last.0 + 1)).0 > before.min(size_bytes));
         if size_bytes >= before && !may_have_leftovers && !inner.record.has_leftovers {
-            let under_way = UnderWay::begin(self, managed, by, size_bytes, true);
+            let under_way = UnderWay::begin(&self.context, managed, by, size_bytes, true);
             managed.extent.extend_to(size_bytes);
             self.context.step("truncate: extended");
             under_way.note_done();
@@ -62,7 +97,7 @@ impl Core {
         self.quiescing.drain(managed)?;
         self.context.step("truncate: drained");
         self.must_be_there(by, managed.file)?;
-        let under_way = UnderWay::begin(self, managed, by, size_bytes, false);
+        let under_way = UnderWay::begin(&self.context, managed, by, size_bytes, false);
         // Writers that were in flight may have raised it.
         let before = managed.extent.size_bytes();
         if size_bytes >= before {
@@ -73,10 +108,10 @@ impl Core {
         }
         // Before anything is changed: an absent server is an error with no effect.
         self.probe_cut(&inner, size_bytes)?;
-        self.write_back_across(managed, &inner, &mut work, size_bytes)?;
+        self.write_back.write_back_across(managed, &inner, &mut work, size_bytes)?;
         self.quiescing.end_moves(managed, &inner, "the file was truncated");
         // A replica's server that is away must not fail the cut.
-        self.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
+        self.replicas.forget_replicas(managed, &mut inner, &[geometry.locate(FileOffset(size_bytes)).0])?;
         self.begin_truncation(managed, &mut inner, size_bytes)?;
         self.finish_truncation(managed, &mut inner, &mut work, size_bytes, || under_way.note_done())
     }
@@ -136,9 +171,9 @@ impl Core {
         note_done: impl FnOnce(),
     ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
-        let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
+        let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
         self.context.step("truncate: entries cut");
-        self.describe_truncation(managed, inner, size_bytes)?;
+        self.describing.describe_truncation(managed, inner, size_bytes)?;
         self.context.step("truncate: described");
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
@@ -181,7 +216,7 @@ impl Core {
         }
         self.context.step("truncate: recorded");
         inner.record = record;
-        self.describe_size(managed, inner, size_bytes, has_leftovers);
+        self.describing.describe_size(managed, inner, size_bytes, has_leftovers);
         cut
     }
 
@@ -197,7 +232,7 @@ impl Core {
             }
         }
         // With their replicas, of which the table may still tell when those of `inner` are gone.
-        let mut replicas: Replicas = BTreeMap::new();
+        let mut replicas: ReplicaRecords = BTreeMap::new();
         for (_, region, number, replica) in self.context.table().replicas(Some(managed.file))? {
             if gone.contains(&region) {
                 replicas.entry(region).or_default().insert(number, replica);
@@ -210,7 +245,7 @@ impl Core {
         self.context.table().commit(&changes)?;
         inner.record = record;
         let placed: Vec<RegionRecord> = gone.iter().filter_map(|region| inner.regions.remove(region)).collect();
-        let forgotten: Replicas =
+        let forgotten: ReplicaRecords =
             gone.iter().filter_map(|region| Some((*region, inner.replicas.remove(region)?))).collect();
         let layouts = placed.iter().map(|placed| &placed.layout).chain(copies(&forgotten).map(|(_, _, layout)| layout));
         self.capacity.give_back(layouts, inner.record.region_bytes);
@@ -225,7 +260,7 @@ impl Core {
         work: &mut Work,
     ) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
-        let entries_truncated = self.truncate_entries(managed, inner, work, size_bytes);
+        let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
         self.quiescing.mark_truncated(managed, inner, size_bytes);
         managed.control.set_leftovers(cut.is_err());
@@ -235,7 +270,7 @@ impl Core {
             changes.put_file(managed.file, &record);
             self.context.table().commit(&changes)?;
             inner.record = record;
-            self.describe_size(managed, inner, size_bytes, cut.is_err());
+            self.describing.describe_size(managed, inner, size_bytes, cut.is_err());
         }
         cut
     }
@@ -276,9 +311,9 @@ impl Core {
     }
 }
 
-type Replicas = BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>;
+type ReplicaRecords = BTreeMap<RegionIndex, BTreeMap<u8, ReplicaRecord>>;
 
-fn copies(replicas: &Replicas) -> impl Iterator<Item = (RegionIndex, Generation, &Layout)> {
+fn copies(replicas: &ReplicaRecords) -> impl Iterator<Item = (RegionIndex, Generation, &Layout)> {
     let of_region = |(region, numbered): (&RegionIndex, _)| (*region, numbered);
     let all = replicas.iter().map(of_region);
     all.flat_map(|(region, numbered): (_, &BTreeMap<u8, ReplicaRecord>)| {
@@ -286,7 +321,7 @@ fn copies(replicas: &Replicas) -> impl Iterator<Item = (RegionIndex, Generation,
     })
 }
 
-fn remove_records(changes: &mut Changes, file: FileId, replicas: &Replicas) {
+fn remove_records(changes: &mut Changes, file: FileId, replicas: &ReplicaRecords) {
     for (region, numbered) in replicas {
         numbered.keys().for_each(|number| changes.remove_replica(file, *region, *number));
     }
@@ -306,35 +341,4 @@ fn beyond(inner: &Inner, size_bytes: u64) -> impl Iterator<Item = (RegionIndex, 
     let replicas =
         copies(&inner.replicas).filter(move |(region, ..)| geometry.start_of(RegionIndex(region.0 + 1)).0 > size_bytes);
     places.chain(replicas)
-}
-
-fn sync_as_owner(server: &dyn ObjectStore, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-    let sync = || server.sync(server.open(object, false)?.as_handle());
-    match sync() {
-        Err(ServerError::Denied { .. }) => {
-            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-            let synced = sync();
-            server.set_ownership(object, ownership)?;
-            synced
-        }
-        result => result,
-    }
-}
-
-/// The owner may cut what the mode does not let the owner write.
-pub(crate) fn truncate_as_owner(
-    server: &dyn ObjectStore,
-    object: ObjectName,
-    length: u64,
-    ownership: Ownership,
-) -> Result<(), ServerError> {
-    match server.truncate(object, length) {
-        Err(ServerError::Denied { .. }) => {
-            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-            let cut = server.truncate(object, length);
-            server.set_ownership(object, ownership)?;
-            cut
-        }
-        result => result,
-    }
 }

@@ -6,7 +6,6 @@ mod data;
 mod descriptor;
 mod exec;
 mod extent;
-mod kernel;
 mod load;
 mod map;
 mod names;

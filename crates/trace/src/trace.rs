@@ -8,7 +8,7 @@ mod slots;
 mod timeline;
 
 use crate::manifest::Manifest;
-use crate::warning::Warning;
+use crate::reader::Warning;
 use rayon::prelude::*;
 use scan::Scan;
 pub(crate) use slots::Slots;

@@ -1,12 +1,10 @@
 //! Logs of fragments: those whose object is gone, and those that nothing needs.
 
-use super::{Inventory, Report};
-use crate::Core;
-use crate::managed::log_object;
-use crate::managed::{Inner, Managed};
+use super::{Checks, Inventory, Report};
+use crate::managed::{Inner, Managed, log_object};
 use stripewise_store::server::ServerError;
 
-impl Core {
+impl Checks {
     pub(super) fn check_logs(
         &self,
         managed: &Managed,
@@ -20,7 +18,7 @@ impl Core {
         let path = inner.record.path.clone();
         if managed.fragments.logs().is_none() {
             let what = format!("former logs of fragments of {path} could not be removed");
-            return report.add_repair(what, "they are removed", || self.remove_logs(managed.file, inner));
+            return report.add_repair(what, "they are removed", || self.logs.remove_logs(managed.file, inner));
         }
         for (disk, record) in inner.logs.clone() {
             let Some(inventory) = inventories.get(usize::from(record.on.0)) else { continue };
@@ -31,7 +29,7 @@ impl Core {
             if !is_missing {
                 continue;
             }
-            let newer = self.newer_in_log(managed, disk);
+            let newer = self.logs.newer_in_log(managed, disk);
             let lost = match newer {
                 0 => "nothing is lost by it".to_owned(),
                 _ => format!("{newer} ranges that were not yet written to the disk are lost, reading them fails"),
@@ -42,7 +40,7 @@ impl Core {
                 self.context.cluster().servers[usize::from(disk.0)].name
             );
             let remedy = "a new log takes its place; what was lost reads as the disk has it";
-            if let Some((slot, _)) = self.users(managed).first() {
+            if let Some((slot, _)) = self.quiescing.users(managed).first() {
                 // It may have the lost object open, and would go on writing what nobody else can read.
                 let process = self.context.processes().process_id(*slot);
                 report.add(
@@ -52,7 +50,7 @@ impl Core {
                 );
                 continue;
             }
-            report.add_repair(what, remedy, || self.replace_log(managed, inner, disk, record));
+            report.add_repair(what, remedy, || self.logs.replace_log(managed, inner, disk, record));
         }
     }
 }

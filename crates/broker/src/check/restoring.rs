@@ -1,11 +1,13 @@
 //! Putting stubs back: their text, or new ones in the place of those that are gone.
 
+use super::Checks;
 use crate::ancestors::Ancestors;
-use crate::files::write_stub;
+use crate::guard;
+use crate::identities::write_stub;
 use crate::managed::{Inner, Managed};
 use crate::proof::Facts;
 use crate::rmt::{Changes, FileRecord, FileState, Inode};
-use crate::{Core, guard};
+use crate::search::unborn_name;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -53,11 +55,6 @@ pub(super) fn unreachable_entry(path: &Path) -> impl Fn(Errno) -> Refusal + use<
     }
 }
 
-/// The temporary name of a restored stub.
-pub(crate) fn unborn_name(file: FileId) -> String {
-    format!(".stripewise-stub-{file}")
-}
-
 /// The first free name beside `entry` at which `make` succeeds.
 fn create_aside<T>(
     entry: &DirectoryEntry,
@@ -77,7 +74,7 @@ fn create_aside<T>(
     Err(Errno::EXIST)
 }
 
-impl Core {
+impl Checks {
     pub(super) fn put_record(&self, managed: &Managed, inner: &mut Inner, record: FileRecord) -> Result<(), Refusal> {
         let mut changes = Changes::default();
         if record.stub != inner.record.stub {
@@ -85,10 +82,10 @@ impl Core {
                 changes.remove_inode(inner.record.stub);
             }
             changes.put_inode(record.stub, managed.file);
-            self.publish_inode(record.stub)?;
+            self.inodes.publish_inode(record.stub)?;
         }
         let record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
-        self.decide_names_of(managed.file, &mut changes);
+        self.notes.decide_names_of(managed.file, &mut changes);
         changes.put_file(managed.file, &record);
         self.context.table().commit(&changes)?;
         inner.record = record;
@@ -201,11 +198,11 @@ impl Core {
             let what = format!("{} is being made, moved or removed", inner.record.path);
             return Err(Refusal::Invalid { what });
         }
-        if self.flux_of(managed.file) == crate::name_changes::Flux::Changing {
+        if self.notes.flux_of(managed.file) == crate::name_notes::Flux::Changing {
             return Err(Refusal::NameInUse { path: inner.record.path.clone() });
         }
         let record = inner.record.clone();
-        let stands = if self.stands_at_its_path(&record)? {
+        let stands = if self.search.stands_at_its_path(&record)? {
             Some(PathBuf::from(&record.path))
         } else {
             let watched = inner.stub.as_ref().and_then(crate::proof::path_of).map(PathBuf::from);
@@ -213,7 +210,7 @@ impl Core {
                 |path: &PathBuf| Facts::at_path(path).ok().flatten().is_some_and(|facts| record.stub.is(&facts.inode));
             watched
                 .filter(is_it)
-                .or_else(|| self.search_one(managed.file, &record).found(managed.file).map(Path::to_owned))
+                .or_else(|| self.search.search_one(managed.file, &record).found(managed.file).map(Path::to_owned))
         };
         match stands {
             Some(path) => {
@@ -238,5 +235,27 @@ impl Core {
             return Err(Refusal::Invalid { what: format!("{path} exists; name a path where nothing stands") });
         }
         self.new_stub(managed, &mut inner, Path::new(path))
+    }
+
+    /// A file whose stub is gone is freed, by a person's word.
+    pub(crate) fn remove_lost(&self, managed: &Managed) -> Result<(), Refusal> {
+        {
+            let mut inner = guard(&managed.inner);
+            if inner.freed {
+                return Ok(());
+            }
+            self.refuse_if_it_stands(managed, &mut inner, "remove that with `stripewise rm`")?;
+            let mut changes = Changes::default();
+            self.notes.decide_names_of(managed.file, &mut changes);
+            let record = FileRecord { state: FileState::Unlinked, ..inner.record.clone() };
+            changes.put_file(managed.file, &record);
+            self.context.table().commit(&changes)?;
+            inner.record = record;
+            self.quiescing.end_moves(managed, &inner, "the file was removed");
+        }
+        if !self.lifecycle.after_close(managed)? {
+            self.rechecks.recheck(managed.file);
+        }
+        Ok(())
     }
 }

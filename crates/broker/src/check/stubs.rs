@@ -3,14 +3,13 @@
 //! The stub's inode is the file's identity and the recorded path a hint: the inode is looked for first, and where it stands the record follows. A
 //! path at which any other file stands is not the file's any more.
 
-use super::Report;
 use super::restoring::unreachable_entry;
+use super::{Checks, Report};
 use crate::managed::{Inner, Managed};
-use crate::name_changes::Flux;
+use crate::name_notes::Flux;
 use crate::proof::{Facts, path_of};
 use crate::rmt::{FileRecord, Inode};
 use crate::search::{MAX_SEARCHED_NAMES, Search};
-use crate::{Core, guard};
 use rustix::fs::OFlags;
 use std::path::{Path, PathBuf};
 use stripewise_layout::FileId;
@@ -31,7 +30,7 @@ enum Standing {
     Nothing,
 }
 
-impl Core {
+impl Checks {
     pub(super) fn check_stub(
         &self,
         managed: &Managed,
@@ -39,7 +38,7 @@ impl Core {
         search: &Search,
         report: &mut Report,
     ) -> Result<(), Refusal> {
-        let flux = self.flux_of(managed.file);
+        let flux = self.notes.flux_of(managed.file);
         if flux == Flux::Changing {
             // Whose names are just being changed is judged when the call has returned.
             return Ok(());
@@ -136,7 +135,7 @@ impl Core {
 
     /// A file that stands in another's place, in words.
     fn named(&self, inode: Inode) -> Result<String, Refusal> {
-        Ok(match self.stub_of(inode)? {
+        Ok(match self.identities.stub_of(inode)? {
             Some(other) => format!("the managed file {other}"),
             None => "another file".to_owned(),
         })
@@ -186,8 +185,13 @@ impl Core {
         path: &Path,
         report: &mut Report,
     ) -> Result<bool, Refusal> {
-        let copies: Vec<String> =
-            guard(&self.copies).iter().filter(|(_, of)| **of == managed.file).map(|(copy, _)| copy.clone()).collect();
+        let copies: Vec<String> = self
+            .identities
+            .copies()
+            .iter()
+            .filter(|(_, of)| **of == managed.file)
+            .map(|(copy, _)| copy.clone())
+            .collect();
         for copy in copies.iter().map(Path::new) {
             if let Standing::Copy(inode) = self.standing(managed.file, copy, inner.record.stub)? {
                 let what = format!("the stub {} is gone, and {} is a copy of it", path.display(), copy.display());
@@ -200,7 +204,7 @@ impl Core {
 
     /// Copies of stubs that somebody tried to open, while the stubs themselves stand.
     pub(super) fn check_copied_stubs(&self, report: &mut Report) {
-        let copies = guard(&self.copies).clone();
+        let copies = self.identities.copies();
         for (copy, file) in copies {
             let Ok(Some(record)) = self.context.table().file(file) else { continue };
             let path = Path::new(&copy);
@@ -216,7 +220,7 @@ impl Core {
                     false,
                 );
             } else {
-                guard(&self.copies).remove(&copy);
+                self.identities.forget_copy(&copy);
             }
         }
     }
@@ -231,7 +235,9 @@ impl Core {
         let Some(facts) = Facts::at_path(path).map_err(unreachable_entry(path))? else { return Ok(()) };
         if facts.ownership != inner.ownership() {
             let what = format!("mode or owner of {} changed, and its objects have not followed", path.display());
-            report.add_repair(what, "they take them over", || self.follow_ownership(managed, inner, facts.ownership));
+            report.add_repair(what, "they take them over", || {
+                self.lifecycle.follow_ownership(managed, inner, facts.ownership)
+            });
         }
         Ok(())
     }

@@ -4,16 +4,15 @@
 //! followed at once, while the server that has just read the range still has it in memory: iBridge's servers copy in what they have in hand, and here readers must not
 //! write what others read. So an emulated disk takes no time for the second reading, and its SSD does for the write.
 
+use super::Fragments;
 use super::write_back::{Handles, Picked, log_name};
-use crate::Core;
 use crate::managed::Work;
 use stripewise_layout::{Direction, ObjectOffset, RegionGeometry};
 use stripewise_store::server::pace::wait_in_background;
 use stripewise_store::server::{Due, ObjectName, ServerError};
 use stripewise_store::shared::control::{FragmentMode, RegionState};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
-use stripewise_store::shared::fragments::table::Log;
-use stripewise_store::shared::fragments::table::tick;
+use stripewise_store::shared::fragments::table::{Log, tick};
 use stripewise_store::shared::fragments::{Seen, State};
 use stripewise_store::shared::marking::Motion;
 
@@ -35,7 +34,7 @@ struct Filling<'a> {
     object: ObjectName,
 }
 
-impl Core {
+impl Fragments {
     /// Copies ranges in, one drain for all of them. Says of each what came of it.
     pub(super) fn copy_in(&self, _work: &mut Work, picked: &Picked<'_>, suggestions: &[Suggestion]) -> Vec<Followed> {
         let mut followed = vec![Followed::Not; suggestions.len()];
@@ -59,7 +58,7 @@ impl Core {
         let regions = || filling.iter().map(|filling| filling.seen.range.region);
         let (Some(first), Some(last)) = (regions().min(), regions().max()) else { return followed };
         self.context.step("fragments: copying in");
-        let left = self.wait_for(picked, self.quiescing.writers_inside(picked.managed, first, last));
+        let left = self.write_back.wait_for(picked, self.quiescing.writers_inside(picked.managed, first, last));
         let is_drained = |region| !left.iter().any(|lane| lane.what.first <= region && region <= lane.what.last);
         filling.retain(|filling| {
             let is_drained = is_drained(filling.seen.range.region);
@@ -100,7 +99,7 @@ impl Core {
         let RegionState::Placed { view, motion: Motion::Still, .. } = managed.control.region(range.region) else {
             return None;
         };
-        let object = self.object_of(managed, *disk, range)?;
+        let object = self.write_back.object_of(managed, *disk, range)?;
         let turn = view.stripes().iter().position(|stripe| stripe.server == *disk)?;
         let geometry = RegionGeometry::new(managed.control.region_bytes());
         let used = geometry.used_bytes(range.region, managed.extent.size_bytes());
@@ -109,7 +108,7 @@ impl Core {
         (is_whole && is_wanted).then_some((log, object))
     }
 
-    fn fill(
+    pub(super) fn fill(
         &self,
         picked: &Picked<'_>,
         suggestion: &Suggestion,
@@ -119,14 +118,14 @@ impl Core {
     ) -> Result<Due, ServerError> {
         let (disk, range) = (suggestion.disk, seen.range);
         let mut buffer = vec![0; range.length as usize];
-        let handle = handles.get(self, picked, disk, object, false)?;
+        let handle = handles.get(&self.write_back, picked, disk, object, false)?;
         // Where the object ends there are zeros.
-        self.read_whole(disk, handle, range.offset, &mut buffer)?;
+        self.write_back.read_whole(disk, handle, range.offset, &mut buffer)?;
         let name = log_name(picked.managed, disk, log);
         let place = ObjectOffset(u64::from(seen.slot) * log.sets.slot_bytes());
-        let due = self.reserve_for(picked, log.on, Direction::Write, name, (place, range.length));
-        let handle = handles.get(self, picked, log.on, name, true)?;
-        self.write_whole(log.on, handle, place, &buffer)?;
+        let due = self.write_back.reserve_for(picked, log.on, Direction::Write, name, (place, range.length));
+        let handle = handles.get(&self.write_back, picked, log.on, name, true)?;
+        self.write_back.write_whole(log.on, handle, place, &buffer)?;
         Ok(due)
     }
 }

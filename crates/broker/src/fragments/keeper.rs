@@ -4,15 +4,12 @@
 //! waits until programs leave them alone: until an emulated disk's station was reserved by nobody else for a while, or nobody was inside the file. A log that is
 //! half full of what its disk lacks, or whose last writer has closed the file, is written back all the same.
 
+use super::Fragments;
 use super::copy_in::Followed;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use crate::managed::LogMemory;
-use crate::managed::Quiet;
-use crate::managed::Work;
-use crate::managed::{Inner, Managed};
+use crate::managed::{Inner, LogMemory, Managed, Quiet, Work};
 use crate::rmt::FileState;
-use crate::try_guard;
-use crate::{BrokerError, Core, guard};
+use crate::{BrokerError, guard, try_guard};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -59,7 +56,7 @@ struct Files {
 
 impl Files {
     /// Not if somebody has asked for it since the look began, when it had been asked for so often. Returns whether it is so.
-    fn forget(&mut self, file: FileId, asked: u64) -> bool {
+    pub(crate) fn forget(&mut self, file: FileId, asked: u64) -> bool {
         let is_so = self.watched.get(&file) == Some(&asked);
         if is_so {
             self.watched.remove(&file);
@@ -77,7 +74,7 @@ impl Keeping {
         self.changed.notify_all();
     }
 
-    fn forget(&self, file: FileId, asked: u64) {
+    pub(crate) fn forget(&self, file: FileId, asked: u64) {
         guard(&self.files).forget(file, asked);
     }
 
@@ -93,7 +90,7 @@ impl Keeping {
     }
 
     /// The files to look at, after so long; `None`: it is over.
-    fn next_look(&self, after: Duration) -> Option<Vec<(FileId, u64)>> {
+    pub(crate) fn next_look(&self, after: Duration) -> Option<Vec<(FileId, u64)>> {
         let mut files = guard(&self.files);
         while files.watched.is_empty() && !files.stopping {
             files = self.changed.wait(files).unwrap_or_else(PoisonError::into_inner);
@@ -103,11 +100,11 @@ impl Keeping {
         (!files.stopping).then(|| files.watched.iter().map(|(file, asked)| (*file, *asked)).collect())
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         guard(&self.files).stopping
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         guard(&self.files).stopping = true;
         self.changed.notify_all();
     }
@@ -115,25 +112,25 @@ impl Keeping {
 
 /// The thread, until dropped.
 pub(crate) struct Keeper {
-    core: Arc<Core>,
+    fragments: Arc<Fragments>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    pub(crate) fn start(core: &Arc<Core>) -> Result<Self, BrokerError> {
-        let keeping = Arc::clone(core);
+    pub(crate) fn start(fragments: &Arc<Fragments>) -> Result<Self, BrokerError> {
+        let keeping = Arc::clone(fragments);
         let thread = std::thread::Builder::new().name("stripewise-logs".into()).spawn(move || keeping.keep_on());
         let thread = thread.map_err(|error| BrokerError::Os {
             action: "starting a thread",
             source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
         })?;
-        Ok(Self { core: Arc::clone(core), thread: Some(thread) })
+        Ok(Self { fragments: Arc::clone(fragments), thread: Some(thread) })
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.core.keeping.stop();
+        self.fragments.keeping.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -160,13 +157,13 @@ struct Plan {
     has_more: bool,
 }
 
-impl Core {
+impl Fragments {
     fn keep_on(&self) {
         let mut pause = LOOK;
         while let Some(files) = self.keeping.next_look(pause) {
             let (begun, mut is_busy) = (own_time(), false);
             for (file, asked) in files {
-                let Some(managed) = self.if_loaded(file) else {
+                let Some(managed) = self.files.if_loaded(file) else {
                     self.keeping.forget(file, asked);
                     continue;
                 };
@@ -178,7 +175,7 @@ impl Core {
                     Ok(Looked::Gone) => self.keeping.forget(file, asked),
                     Ok(Looked::Parked) => {
                         if let Some(longest) =
-                            self.keeping.park(file, asked).and_then(|longest| self.if_loaded(longest))
+                            self.keeping.park(file, asked).and_then(|longest| self.files.if_loaded(longest))
                         {
                             self.retire(&longest);
                         }
@@ -201,7 +198,8 @@ impl Core {
             if inner.freed {
                 return Looked::Gone;
             }
-            let users = !self.users(managed).is_empty() || !inner.openers.is_empty() || inner.holder.is_some();
+            let users =
+                !self.quiescing.users(managed).is_empty() || !inner.openers.is_empty() || inner.holder.is_some();
             // After a change of broker the openers are not known until they say hello again; their processes are.
             let writers = !inner.writers.is_empty() || (inner.openers.is_empty() && users);
             (writers, users, matches!(inner.record.state, FileState::Live))
@@ -210,7 +208,7 @@ impl Core {
         let mut is_busy = self.clean_up(managed, &logs, &mut work);
         take_suggestions(&logs, &mut work, is_live);
         if !has_writers && logs.table.is_dirtied() {
-            let flushed = self.flush_held(managed, &logs, &mut work, true);
+            let flushed = self.write_back.flush_held(managed, &logs, &mut work, true);
             is_busy |= self.note_fault(managed, &mut work, flushed);
         }
         let plan = self.plan(managed, &logs, &mut work);
@@ -269,12 +267,12 @@ impl Core {
         let count: usize = plan.back.values().map(BTreeSet::len).sum();
         let written = if logs.table.is_dirtied() && plan.back.len() == logs.all().count() && count == 0 {
             // Quiet everywhere, and nothing to write: the note stands for nothing any more.
-            self.flush_held(managed, logs, work, true)
+            self.write_back.flush_held(managed, logs, work, true)
         } else if count > 0 {
             let picked = Picked { managed, logs, held: None, patience: WRITE_BACK_PATIENCE, is_paced: true };
             let is_chosen =
                 |disk, seen: &Seen| plan.back.get(&disk).is_some_and(|numbers| numbers.contains(&seen.number));
-            self.write_back(work, &picked, &is_chosen).map(drop)
+            self.write_back.write_back(work, &picked, &is_chosen).map(drop)
         } else {
             Ok(())
         };
@@ -295,7 +293,7 @@ impl Core {
 
     /// Whether programs have left the disk alone for a while.
     fn is_quiet(&self, managed: &Managed, work: &mut Work, disk: ServerId) -> bool {
-        let (mark, is_inside) = match self.moves.throttle.foreground_ns(disk) {
+        let (mark, is_inside) = match self.throttle.foreground_ns(disk) {
             Some(ns) => (ns, false),
             None => {
                 let mut users = managed.slots.users();
@@ -319,15 +317,15 @@ impl Core {
         let Some(mut guarded) = try_guard(&managed.inner) else { return false };
         let inner: &mut Inner = &mut guarded;
         let Some(logs) = managed.fragments.logs() else { return true };
-        let is_used = !inner.openers.is_empty() || inner.holder.is_some() || !self.users(managed).is_empty();
+        let is_used = !inner.openers.is_empty() || inner.holder.is_some() || !self.quiescing.users(managed).is_empty();
         let is_newer = |(_, log): (ServerId, Log<'_>)| log.sets.all().any(|seen| seen.state().is_newer());
         if inner.freed || is_used || logs.all().any(is_newer) {
             return false;
         }
         let Ok(switched) = self.context.table().fragments_switch(managed.file) else { return false };
-        self.show_fragments_without_logs(managed, switched);
+        self.logs.show_fragments_without_logs(managed, switched);
         managed.fragments.set(None);
-        if let Err(refusal) = self.remove_logs(managed.file, inner) {
+        if let Err(refusal) = self.logs.remove_logs(managed.file, inner) {
             self.context.note(&format!("{}: logs of its fragments are not removed yet: {refusal}", inner.record.path));
         }
         self.context.step("fragments: retired");

@@ -4,14 +4,13 @@
 //! last; then the control block says that there is a table. Whoever loads the file later keeps a table that is whole and of this boot, since processes may be
 //! using it, and what it holds is newer than the disks. Without one nobody can be: then objects and records are removed.
 
-use crate::Core;
-use crate::managed::FileFragments;
-use crate::managed::HINTS;
-use crate::managed::LogMemory;
-use crate::managed::TABLE;
-use crate::managed::drop_entry;
-use crate::managed::log_object;
-use crate::managed::{Inner, Managed, memory_fault};
+use crate::context::Context;
+use crate::drained::Drained;
+use crate::files::Files;
+use crate::fragments::{Keeping, LogCapacity};
+use crate::managed::{FileFragments, HINTS, Inner, LogMemory, Managed, TABLE, drop_entry, log_object, memory_fault};
+use crate::placing::Placer;
+use crate::quiescing::Quiescing;
 use crate::rmt::{Changes, LogRecord};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags};
@@ -29,7 +28,38 @@ use stripewise_store::shared::fragments::table::{FragmentTable, NewLog};
 const CHUNK_PART: u32 = 8;
 const MAX_CHUNK: u32 = 1024;
 
-impl Core {
+/// The logs of files: making them, taking them over, granting slots, removing them.
+pub(crate) struct FragmentLogs {
+    context: Arc<Context>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    files: Arc<Files>,
+    placer: Arc<Placer>,
+    log_capacity: Arc<LogCapacity>,
+    keeping: Arc<Keeping>,
+}
+
+impl FragmentLogs {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        drained: &Arc<Drained>,
+        quiescing: &Arc<Quiescing>,
+        files: &Arc<Files>,
+        placer: &Arc<Placer>,
+        log_capacity: &Arc<LogCapacity>,
+        keeping: &Arc<Keeping>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            drained: Arc::clone(drained),
+            quiescing: Arc::clone(quiescing),
+            files: Arc::clone(files),
+            placer: Arc::clone(placer),
+            log_capacity: Arc::clone(log_capacity),
+            keeping: Arc::clone(keeping),
+        }
+    }
+
     /// Whether the file is to have fragments; `switched`: what was said of it alone.
     pub(crate) fn wants_fragments(&self, switched: Option<bool>) -> bool {
         self.context.cluster().has_fragment_room() && switched.unwrap_or(self.context.cluster().fragments)
@@ -42,10 +72,10 @@ impl Core {
     }
 
     /// Gives the file logs. An error: it has none.
-    pub(super) fn set_up_logs(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+    pub(crate) fn set_up_logs(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         let file = managed.file;
         self.remove_logs(file, inner)?;
-        let generation = Generation(self.reserve_generations(managed, inner, 1)? + 1);
+        let generation = Generation(self.placer.reserve_generations(managed, inner, 1)? + 1);
         let mut logs = BTreeMap::new();
         for disk in (0..self.context.servers().len()).map(|number| ServerId(number as u16)) {
             if let Some(log) = self.context.cluster().fragment_log(disk).filter(|log| !self.drained.is_drained(log.on))
@@ -115,13 +145,13 @@ impl Core {
     }
 
     /// Slots that a log gets at a time.
-    pub(super) fn chunk_slots(&self, logs: &LogMemory, disk: ServerId) -> u32 {
+    pub(crate) fn chunk_slots(&self, logs: &LogMemory, disk: ServerId) -> u32 {
         let slots = logs.table.log(disk).map_or(0, |log| log.slots);
         (slots / CHUNK_PART).clamp(1, MAX_CHUNK)
     }
 
     /// Grants a log further slots, as far as there is room. Returns how many.
-    pub(super) fn grant(&self, file: FileId, logs: &LogMemory, disk: ServerId) -> u32 {
+    pub(crate) fn grant(&self, file: FileId, logs: &LogMemory, disk: ServerId) -> u32 {
         let slot_bytes = logs.table.slot_bytes();
         let mut granted = 0;
         self.log_capacity.set(file, disk, |left_bytes| {
@@ -150,7 +180,7 @@ impl Core {
             return Ok(());
         }
         let had_logs = matches!(managed.control.fragments(), FragmentMode::On | FragmentMode::Leaving);
-        if let Some((slot, _)) = self.users(managed).first().filter(|_| had_logs) {
+        if let Some((slot, _)) = self.quiescing.users(managed).first().filter(|_| had_logs) {
             return Err(Refusal::Table {
                 what: format!(
                     "{} in the state directory's `run` is gone or damaged, while process {} uses it, which alone knows where what it wrote since its last fsync lies; let it copy the file elsewhere, then end it",
@@ -227,7 +257,7 @@ impl Core {
         Ok(server.remove(object)?)
     }
 
-    pub(super) fn remove_log_memory(&self, file: FileId) {
+    pub(crate) fn remove_log_memory(&self, file: FileId) {
         for kind in [TABLE, HINTS] {
             // What stays is of no use to anybody and made anew.
             let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
@@ -296,10 +326,24 @@ impl Core {
             if seen.replace(file) == Some(file) {
                 continue;
             }
-            if let Err(refusal) = self.managed(file) {
+            if let Err(refusal) = self.files.managed(file) {
                 said.push(format!("not taken over yet: the fragments of file {file}: {refusal}"));
             }
         }
         Ok(said)
+    }
+
+    pub(crate) fn show_mode(&self, managed: &Managed, mode: FragmentMode) {
+        managed.control.set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
+    }
+
+    /// LogMemory on the server are looked at, since it is to be emptied.
+    pub(crate) fn leave_logs(&self) {
+        let files: Vec<FileId> = self.files.ids();
+        for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
+            if managed.fragments.logs().is_some() {
+                self.keeping.watch(managed.file);
+            }
+        }
     }
 }

@@ -1,11 +1,7 @@
 //! What the dead leave in logs: entries that they were preparing or filling, slots that they had in hand, and dirty entries that nobody was told of.
 
-use crate::Core;
-use crate::managed::LogMemory;
-use crate::managed::Managed;
-use crate::managed::Orphans;
-use crate::managed::Work;
-use crate::managed::take_from_the_dead;
+use super::Fragments;
+use crate::managed::{LogMemory, Managed, Orphans, Work, take_from_the_dead};
 use crate::try_guard;
 use std::time::{Duration, Instant};
 use stripewise_layout::RegionIndex;
@@ -15,7 +11,7 @@ use stripewise_store::shared::fragments::State;
 /// How often logs are looked through for it.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Core {
+impl Fragments {
     /// Removes what the dead have left once nobody is inside who was there when it was seen. Returns whether there may be more.
     pub(super) fn clean_up(&self, managed: &Managed, logs: &LogMemory, work: &mut Work) -> bool {
         if let Some(orphans) = &mut work.orphans {

@@ -4,12 +4,9 @@
 //! was used least recently (iBridge: shares in proportion to the recent mean returns, least recently used within each). All files share the room; where the oldest
 //! entries are mostly those of another file, that one gives up its last slots, whatever lies there, since the end of a log is what can be cut off.
 
-use super::guard;
+use super::Fragments;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use crate::Core;
-use crate::managed::LogMemory;
-use crate::managed::Managed;
-use crate::managed::log_object;
+use crate::managed::{LogMemory, Managed, log_object};
 use crate::rmt::LogRecord;
 use crate::try_guard;
 use std::collections::BTreeSet;
@@ -43,7 +40,7 @@ fn over_its_share(used: [u32; 2], mean_returns: [f64; 2]) -> Option<Class> {
     Class::ALL.into_iter().find(|class| over(*class) > 0.5)
 }
 
-impl Core {
+impl Fragments {
     /// Grants slots where few are free, or makes some free. Returns whether anything was done.
     pub(super) fn top_up(&self, managed: &Arc<Managed>, logs: &Arc<LogMemory>) -> bool {
         if managed.control.fragments() != FragmentMode::On {
@@ -55,7 +52,7 @@ impl Core {
                 has_acted |= self.leave(managed, logs, disk);
                 continue;
             }
-            let (chunk, free) = (self.chunk_slots(logs, disk), log.sets.free_slots());
+            let (chunk, free) = (self.logs.chunk_slots(logs, disk), log.sets.free_slots());
             if 2 * free >= chunk.max(2) {
                 continue;
             }
@@ -80,20 +77,10 @@ impl Core {
         granted > 0
     }
 
-    /// LogMemory on the server are looked at, since it is to be emptied.
-    pub(crate) fn leave_logs(&self) {
-        let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
-        for managed in files.into_iter().filter_map(|file| self.if_loaded(file)) {
-            if managed.fragments.logs().is_some() {
-                self.keeping.watch(managed.file);
-            }
-        }
-    }
-
     /// Grants slots to a file that was not freed meanwhile. Returns how many.
     fn grant_more(&self, managed: &Managed, logs: &Arc<LogMemory>, disk: ServerId) -> u32 {
         let Some(_inner) = try_guard(&managed.inner) else { return 0 };
-        if managed.fragments.has(logs) { self.grant(managed.file, logs, disk) } else { 0 }
+        if managed.fragments.has(logs) { self.logs.grant(managed.file, logs, disk) } else { 0 }
     }
 
     /// Entries of a disk's logs give up slots for `needy`. No work lock may be held.
@@ -103,7 +90,7 @@ impl Core {
         // What nobody uses first.
         for holder in holders.iter().filter(|holder| !is_needy(holder)) {
             let free = holder.logs.table.log(disk).map_or(0, |log| log.sets.free_slots());
-            let spare = free.saturating_sub(self.chunk_slots(&holder.logs, disk) / 2);
+            let spare = free.saturating_sub(self.logs.chunk_slots(&holder.logs, disk) / 2);
             if spare > 0 && self.withdraw(holder, disk, spare.min(chunk)) > 0 {
                 return true;
             }
@@ -135,9 +122,9 @@ impl Core {
 
     /// Loaded files that have a log for the disk.
     fn holders(&self, disk: ServerId) -> Vec<Holder> {
-        let files: Vec<FileId> = guard(&self.files).keys().copied().collect();
+        let files: Vec<FileId> = self.files.ids();
         let holder = |file| {
-            let managed = self.if_loaded(file)?;
+            let managed = self.files.if_loaded(file)?;
             let logs = managed.fragments.logs()?;
             logs.table.log(disk).is_some().then_some(Holder { managed, logs })
         };
@@ -156,7 +143,7 @@ impl Core {
             is_paced: true,
         };
         // What cannot be written back stays.
-        let _ = self.write_back(&mut work, &picked, &|of, seen| of == disk && is_meant(seen));
+        let _ = self.write_back.write_back(&mut work, &picked, &|of, seen| of == disk && is_meant(seen));
         let mut has_freed = false;
         for seen in log.sets.all().filter(|seen| seen.state() == State::Clean && is_meant(seen)) {
             has_freed |= log.sets.remove(&seen);

@@ -6,17 +6,19 @@
 //! Where a writer inside does not come out (its process was stopped), the bytes are written all the same: whatever was written by requests that have
 //! ended is on the disk then. The entries stay dirty, since the one inside may yet change their slots.
 
-use crate::managed::LogMemory;
-use crate::managed::Work;
-use crate::managed::log_object;
-use crate::managed::{Inner, Managed, unknown};
-use crate::quiescing::Patience;
-use crate::quiescing::STOPPED_PATIENCE;
+mod truncation;
+
+use crate::context::Context;
+use crate::guard;
+use crate::managed::{Inner, LogMemory, Managed, Work, log_object, unknown};
+use crate::objects::Objects;
+use crate::quiescing::{Patience, Quiescing, STOPPED_PATIENCE};
 use crate::rmt::LogRecord;
-use crate::{Core, guard};
+use crate::throttle::Throttle;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
@@ -61,7 +63,7 @@ pub(super) struct Handles(HashMap<(ServerId, ObjectName), ObjectHandle>);
 impl Handles {
     pub(super) fn get(
         &mut self,
-        core: &Core,
+        core: &WriteBack,
         picked: &Picked<'_>,
         server: ServerId,
         object: ObjectName,
@@ -75,7 +77,29 @@ impl Handles {
     }
 }
 
-impl Core {
+/// Writes what logs hold to the disks.
+pub(crate) struct WriteBack {
+    context: Arc<Context>,
+    quiescing: Arc<Quiescing>,
+    objects: Arc<Objects>,
+    throttle: Arc<Throttle>,
+}
+
+impl WriteBack {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        quiescing: &Arc<Quiescing>,
+        objects: &Arc<Objects>,
+        throttle: &Arc<Throttle>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            quiescing: Arc::clone(quiescing),
+            objects: Arc::clone(objects),
+            throttle: Arc::clone(throttle),
+        }
+    }
+
     /// See [`stripewise_store::protocol::Request::Flush`]. On an error everything that was not written is still noted as dirty.
     pub(crate) fn flush(&self, managed: &Managed) -> Result<(), Refusal> {
         let Some(logs) = managed.fragments.logs() else { return Ok(()) };
@@ -245,7 +269,7 @@ impl Core {
         object: ObjectName,
         (offset, length): (ObjectOffset, u64),
     ) -> Due {
-        picked.is_paced.then(|| self.moves.throttle.reserve(server, direction, object, offset, length))?
+        picked.is_paced.then(|| self.throttle.reserve(server, direction, object, offset, length))?
     }
 
     /// Returns the bytes up to the object's end.
@@ -302,7 +326,9 @@ impl Core {
         object: ObjectName,
         writable: bool,
     ) -> Result<ObjectHandle, ServerError> {
-        let Some(inner) = picked.held else { return self.open_as_owner(picked.managed, object, server, writable) };
+        let Some(inner) = picked.held else {
+            return self.objects.open_as_owner(picked.managed, object, server, writable);
+        };
         let backend = self.context.servers()[usize::from(server.0)].as_ref();
         match backend.open(object, writable) {
             Err(ServerError::Denied { .. }) => {

@@ -6,18 +6,17 @@
 //! The first copy of a region skips what is beyond the old objects' ends, and what is zeros: new objects read as zeros where nothing was written. Later
 //! copies write zeros too, where something was cut from the old objects.
 
-use super::moving::shares;
-use super::throttle::Ended;
-use crate::managed::ActiveMove;
-use crate::managed::Managed;
-use crate::{Core, guard};
+use super::Moves;
+use crate::guard;
+use crate::managed::{ActiveMove, Managed};
+use crate::throttle::Ended;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset};
+use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset, ServerId};
 use stripewise_store::server::pace::wait_in_background;
 use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, ServerError};
 use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
@@ -62,7 +61,7 @@ struct Side<'a> {
 }
 
 pub(super) struct Copier<'a> {
-    core: &'a Core,
+    core: &'a Moves,
     managed: &'a Managed,
     active: &'a ActiveMove,
     region_bytes: u64,
@@ -79,15 +78,16 @@ pub(super) struct Copier<'a> {
 
 impl<'a> Copier<'a> {
     pub(super) fn open(
-        core: &'a Core,
+        core: &'a Moves,
         managed: &'a Managed,
         active: &'a ActiveMove,
         copied_bytes: &'a AtomicU64,
     ) -> Result<Self, Fault> {
         let side = |layout: &'a Layout, generation, writable| -> Result<Side<'a>, ServerError> {
             let object = ObjectName { file: managed.file, region: active.region, generation };
-            let open =
-                |stripe: &stripewise_layout::Stripe| core.open_as_owner(managed, object, stripe.server, writable);
+            let open = |stripe: &stripewise_layout::Stripe| {
+                core.objects.open_as_owner(managed, object, stripe.server, writable)
+            };
             let handles = layout.stripes().iter().map(open).collect::<Result<_, _>>()?;
             Ok(Side { layout, object, handles })
         };
@@ -174,7 +174,7 @@ impl<'a> Copier<'a> {
         let took = start.elapsed().saturating_sub(Duration::from_nanos(round.waited_ns.load(Relaxed)));
         let took = took.max(Duration::from_micros(10));
         self.bytes_per_s.store((bytes as f64 / took.as_secs_f64()) as u64, Relaxed);
-        self.core.moves.throttle.note_speed(bytes, took);
+        self.core.throttle.note_speed(bytes, took);
         Ok(())
     }
 
@@ -197,8 +197,7 @@ impl<'a> Copier<'a> {
         let sides = || std::iter::once(&self.old).chain(&self.new).map(|side| side.layout);
         let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
         let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
-        let most =
-            (self.core.moves.throttle.piece_bytes(servers) * width).clamp(chunk, MAX_UNIT_BYTES.max(chunk)) / chunk;
+        let most = (self.core.throttle.piece_bytes(servers) * width).clamp(chunk, MAX_UNIT_BYTES.max(chunk)) / chunk;
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
         let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
         while number < count {
@@ -225,14 +224,14 @@ impl<'a> Copier<'a> {
 
 impl Side<'_> {
     /// Takes the emulated devices' time for a range.
-    fn reserve(&self, core: &Core, direction: Direction, (start, length): (u64, u64)) -> Due {
-        let throttle = &core.moves.throttle;
+    fn reserve(&self, core: &Moves, direction: Direction, (start, length): (u64, u64)) -> Due {
+        let throttle = &core.throttle;
         let subs = self.layout.view().split(RegionOffset(start), length);
         subs.filter_map(|sub| throttle.reserve(sub.server, direction, self.object, sub.offset, sub.length)).max()
     }
 
     /// Fills `buffer` from `start` on; what objects do not hold is zeros.
-    fn read(&self, core: &Core, start: u64, buffer: &mut [u8]) -> Result<(), ServerError> {
+    fn read(&self, core: &Moves, start: u64, buffer: &mut [u8]) -> Result<(), ServerError> {
         let length = buffer.len() as u64;
         for sub in self.layout.view().split(RegionOffset(start), length) {
             let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
@@ -265,7 +264,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    fn write(&self, core: &Core, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
+    fn write(&self, core: &Moves, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
         for sub in self.layout.view().split(RegionOffset(start), buffer.len() as u64) {
             let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
             let handle = self.handles[sub.turn].as_handle();
@@ -338,7 +337,7 @@ impl Round<'_> {
                 let begun = Instant::now();
                 let shares = shares(copier.active, length);
                 let is_ended = || copier.active.is_ended() || self.stopped.load(SeqCst);
-                let admitted = copier.core.moves.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
+                let admitted = copier.core.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
                 self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
                 admitted.is_err()
             }
@@ -377,7 +376,19 @@ impl Round<'_> {
             due.inspect(|due| wait_in_background(*due));
         }
         copier.copied_bytes.fetch_add(unit.1, Relaxed);
-        core.moves.throttle.count(unit.1);
+        core.throttle.count(unit.1);
         Ok(())
     }
+}
+
+/// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
+fn shares(active: &ActiveMove, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
+    let of = |direction, layout: &Layout| {
+        let cycle = layout.view().cycle_bytes();
+        let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
+        layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
+    };
+    let mut shares = of(Direction::Read, &active.old.layout);
+    shares.extend(active.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
+    shares
 }

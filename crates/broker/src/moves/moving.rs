@@ -16,27 +16,22 @@
 //! A move that cannot go on is given up: the word goes back to "placed", the new objects are removed. Whoever takes objects away (truncation,
 //! release, removal) ends the file's moves first. What a killed broker leaves is settled by the discards in the table.
 
+use super::Moves;
+use super::beginning::{BeginError, failed};
 use super::copying::{Copier, Fault, Speed};
-use super::discards::Discard;
-use super::placements::with_layout;
-use super::{Outcome, Task};
-use crate::capacity::Full;
 use crate::describing::servers_of;
-use crate::managed::AbortReason;
-use crate::managed::ActiveMove;
-use crate::managed::{Inner, Managed, memory_fault};
-use crate::quiescing::Patience;
-use crate::quiescing::STOPPED_PATIENCE;
-use crate::rmt::{Changes, FileState, RegionRecord, ReplicaRecord};
-use crate::standing::Standings;
-use crate::{Core, guard};
+use crate::discards::Discard;
+use crate::guard;
+use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
+use crate::move_queue::{Outcome, Task};
+use crate::placements::with_layout;
+use crate::quiescing::{Patience, STOPPED_PATIENCE};
+use crate::rmt::{Changes, RegionRecord, ReplicaRecord};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stripewise_layout::{ByteCount, Direction, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
-use stripewise_store::server::{ObjectName, moved_generation};
-use stripewise_store::shared::marking::MOVE_SLOTS;
+use stripewise_store::server::ObjectName;
 use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
 
 /// How long those who were writing when the move began are waited for.
@@ -75,22 +70,9 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Why a move did not begin.
-enum BeginError {
-    Over(Outcome),
-    /// A server has no room, said in words too.
-    Full(Full, String),
-}
-
-impl From<Outcome> for BeginError {
-    fn from(outcome: Outcome) -> Self {
-        BeginError::Over(outcome)
-    }
-}
-
-impl Core {
-    pub(super) fn move_region(&self, task: &Task) -> Outcome {
-        let managed = match self.managed(task.file) {
+impl Moves {
+    pub(crate) fn move_region(&self, task: &Task) -> Outcome {
+        let managed = match self.files.managed(task.file) {
             Ok(managed) => managed,
             Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
             Err(refusal) => return Outcome::Failed(refusal.to_string()),
@@ -99,7 +81,9 @@ impl Core {
             Ok(active) => active,
             Err(BeginError::Over(outcome)) => return outcome,
             // What others leave may be enough.
-            Err(BeginError::Full(full, what)) if self.moves.others_may_make_room() || self.take_back(&full) => {
+            Err(BeginError::Full(full, what))
+                if self.queue.others_may_make_room() || self.replicas.take_back(&full) =>
+            {
                 return Outcome::PutBack(what);
             }
             Err(BeginError::Full(_, what)) => return failed(Refusal::NoSpace { what }),
@@ -114,7 +98,7 @@ impl Core {
             described: false,
             committed: false,
         };
-        if !self.moves.begun(task.number, &active, used) {
+        if !self.queue.begun(task.number, &active, used) {
             active.cancel();
         }
         match act.run(task) {
@@ -123,7 +107,7 @@ impl Core {
                 if active.is_sync {
                     return Outcome::Moved { bytes: 0, freeing: false };
                 }
-                self.watch_for_idleness(managed.file);
+                self.replicas.watch_for_idleness(managed.file);
                 Outcome::Moved { bytes: used, freeing: true }
             }
             // What fails after the move was ended fails because it was.
@@ -132,186 +116,6 @@ impl Core {
             Err(Stop::Failed(why)) => Outcome::Failed(why),
             Err(Stop::PutBack(why)) => Outcome::PutBack(why),
         }
-    }
-
-    /// Step 1. An error is the outcome: also when nothing is to be moved.
-    fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<ActiveMove>, BeginError> {
-        let mut inner = guard(&managed.inner);
-        let region = task.region;
-        let slot = self.may_begin(&inner, region, task.is_urgent)?;
-        let nothing = |bytes| BeginError::Over(Outcome::Moved { bytes, freeing: false });
-        let Some(old) = inner.regions.get(&region) else {
-            let Some(layout) = &task.to else { return Err(nothing(0)) };
-            let placement = with_layout(&inner.placement, region, layout);
-            let put = self.put_placement(managed, &mut inner, placement);
-            return Err(put.map_or_else(|refusal| failed(refusal).into(), |()| nothing(0)));
-        };
-        if task.to.as_ref().is_some_and(|layout| old.layout == **layout) {
-            return Err(nothing(0));
-        }
-        // Before anything is made, and before a writer can see that the region moves.
-        managed.extent.reserve_marks(slot).map_err(memory_fault(managed.file)).map_err(failed)?;
-        let new = match &task.to {
-            Some(layout) => {
-                self.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
-                let new = self.make_target(managed, &mut inner, region, layout)?;
-                vec![RegionRecord { fell_back: task.is_urgent, ..new }]
-            }
-            None => self.make_replicas(managed, &mut inner, region)?,
-        };
-        if new.is_empty() {
-            return Err(nothing(0));
-        }
-        // Looked at again: with its replicas forgotten, a region whose own place is lost may have got another.
-        let old = inner.regions[&region].clone();
-        let active = Arc::new(ActiveMove::new(slot, region, (old, new), task.to.is_none(), inner.ownership()));
-        inner.move_slots |= 1 << slot;
-        inner.moving.insert(region, Arc::clone(&active));
-        self.quiescing.begin(managed, region, slot);
-        drop(inner);
-        self.context.step("move: begun");
-        Ok(active)
-    }
-
-    /// The move slot to take; an error if the region cannot move now.
-    fn may_begin(&self, inner: &Inner, region: RegionIndex, is_urgent: bool) -> Result<u8, Outcome> {
-        if inner.freed || matches!(inner.record.state, FileState::Unlinked) {
-            return Err(Outcome::Failed("the file was removed".to_owned()));
-        }
-        match inner.record.state {
-            FileState::Live => {}
-            FileState::Releasing { .. } => return Err(Outcome::Failed("the file is being released".to_owned())),
-            // Its maker is the writer who waits.
-            _ if is_urgent => {}
-            _ => return Err(Outcome::PutBack("the file is still being made".to_owned())),
-        }
-        if inner.moving.contains_key(&region) {
-            return Err(Outcome::PutBack("an earlier move of the region".to_owned()));
-        }
-        let slot = inner.move_slots.trailing_ones() as u8;
-        if slot >= MOVE_SLOTS {
-            return Err(Outcome::PutBack("other moves of the file".to_owned()));
-        }
-        Ok(slot)
-    }
-
-    /// Room, a durable note that they are nobody's yet, and objects for another copy of the region.
-    fn make_target(
-        &self,
-        managed: &Arc<Managed>,
-        inner: &mut Inner,
-        region: RegionIndex,
-        layout: &Layout,
-    ) -> Result<RegionRecord, BeginError> {
-        // Now, since what is committed cannot be taken back.
-        managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
-        self.promise_room(inner, region, layout)?;
-        let give_back = |refusal: Refusal| {
-            self.capacity.give_back([layout], managed.control.region_bytes());
-            failed(refusal)
-        };
-        let generation = self.reserve_generations(managed, inner, 1).map_err(give_back)? + 1;
-        let generation = moved_generation(generation);
-        let new = RegionRecord { generation, layout: layout.clone(), fell_back: false };
-        let mut changes = Changes::default();
-        changes.put_discard(managed.file, region, generation, &new.layout);
-        self.context.step("move: before the discard");
-        self.context.table().commit(&changes).map_err(Refusal::from).map_err(give_back)?;
-        inner.discards.insert((region, generation), new.layout.clone());
-        self.context.step("move: discard noted");
-        if let Err(unmade) = self.make_objects(managed, inner, &[(region, new.clone())]) {
-            inner.forgotten.push((region, generation));
-            self.moves.freeing.look_at(managed.file);
-            return Err(BeginError::Over(match unmade.error.into() {
-                Refusal::NoSpace { what } if self.moves.others_may_make_room() => Outcome::PutBack(what),
-                refusal => failed(refusal),
-            }));
-        }
-        Ok(new)
-    }
-
-    /// Objects for all replicas that the region is to have and has not; none if it has all that it can have now.
-    fn make_replicas(
-        &self,
-        managed: &Arc<Managed>,
-        inner: &mut Inner,
-        region: RegionIndex,
-    ) -> Result<Vec<RegionRecord>, BeginError> {
-        let wanted = self.wanted_of(inner, region);
-        inner.lacking.remove(&region);
-        let missing: Vec<&Layout> =
-            wanted.iter().filter(|layout| inner.replicas_of(region).all(|had| had.layout != **layout)).collect();
-        if missing.is_empty() {
-            return Ok(Vec::new());
-        }
-        managed.control.reserve_replicas(region).map_err(|error| failed(error.into()))?;
-        let mut made = Vec::with_capacity(wanted.len());
-        if inner.replicas.contains_key(&region) {
-            // Those there are stay if they are all that there is room for.
-            if !missing.iter().any(|layout| self.has_room(layout, inner.record.region_bytes)) {
-                inner.lacking.insert(region, "no server has room for another replica".to_owned());
-                return Ok(Vec::new());
-            }
-            self.forget_replicas(managed, inner, &[region]).map_err(failed)?;
-            return Err(Outcome::PutBack("the freeing of its former replicas".to_owned()).into());
-        }
-        for layout in &wanted {
-            match self.make_target(managed, inner, region, layout) {
-                Ok(replica) => made.push(replica),
-                Err(BeginError::Full(_, what) | BeginError::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
-                    inner.lacking.insert(region, what);
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(made)
-    }
-
-    fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), BeginError> {
-        let mut standings = Standings::new(self.context.servers());
-        standings.check(layout).map_err(failed)?;
-        let mut reservation = self.capacity.reserve(&standings);
-        match reservation.take(layout, inner.record.region_bytes) {
-            Ok(()) => {
-                reservation.promise();
-                Ok(())
-            }
-            Err(full) => {
-                let what = format!(
-                    "server {} has {} left of the {} that region {region} of {} needs there",
-                    self.context.cluster().servers[usize::from(full.server.0)].name,
-                    ByteCount(full.left_bytes),
-                    ByteCount(full.asked_bytes),
-                    inner.record.path
-                );
-                Err(BeginError::Full(full, what))
-            }
-        }
-    }
-
-    /// Removes the objects of a move that did not come to its end.
-    fn throw_away(&self, managed: &Arc<Managed>, region: RegionIndex, new: &RegionRecord) {
-        let (managed, generation, layout) = (Arc::clone(managed), new.generation, new.layout.clone());
-        let discard = Discard { managed, region, generation, layout, uses: Vec::new(), number: None };
-        if self.discard(&discard).is_err() {
-            // Tried again until it is done, and at the next start.
-            self.moves.freeing.add(discard);
-        }
-    }
-
-    pub(super) fn put_placement(
-        &self,
-        managed: &Managed,
-        inner: &mut Inner,
-        placement: Placement,
-    ) -> Result<(), Refusal> {
-        if placement != inner.placement {
-            let mut changes = Changes::default();
-            changes.put_placement(managed.file, &placement);
-            self.context.table().commit(&changes)?;
-            inner.placement = placement;
-        }
-        Ok(())
     }
 }
 
@@ -323,13 +127,9 @@ fn outcome_of(active: &ActiveMove) -> Outcome {
     }
 }
 
-fn failed(refusal: Refusal) -> Outcome {
-    Outcome::Failed(refusal.to_string())
-}
-
 /// A move under way; dropped without being committed, it is given up.
 struct Move<'a> {
-    core: &'a Core,
+    core: &'a Moves,
     managed: &'a Arc<Managed>,
     active: &'a Arc<ActiveMove>,
     number: MoveNumber,
@@ -353,7 +153,9 @@ impl Drop for Move<'_> {
         {
             // Before anybody writes there again.
             let new_servers = servers_of(active.new.iter().map(|new| &new.layout));
-            if let Err(refusal) = self.core.describe_instead(managed, &inner, (active.region, place), &new_servers) {
+            if let Err(refusal) =
+                self.core.describing.describe_instead(managed, &inner, (active.region, place), &new_servers)
+            {
                 self.core.context.note(&format!("{}: {refusal}", inner.record.path));
             }
         }
@@ -368,7 +170,7 @@ impl Drop for Move<'_> {
 }
 
 impl Move<'_> {
-    fn run(&mut self, task: &Task) -> Result<(), Stop> {
+    pub(crate) fn run(&mut self, task: &Task) -> Result<(), Stop> {
         let (core, slots, active) = (self.core, &self.managed.slots, self.active);
         let mut forgotten = slots.forgotten();
         if let Err(slot) = self.drain(FIRST_DRAIN) {
@@ -379,7 +181,7 @@ impl Move<'_> {
         }
         core.context.step("move: drained");
         // Nobody adds entries of a region that moves, and what the copy reads has all that they held.
-        if !core.clear_region(self.managed, active.region, &|| active.is_ended())? {
+        if !core.write_back.clear_region(self.managed, active.region, &|| active.is_ended())? {
             return Err(if active.is_ended() {
                 Stop::Ended
             } else {
@@ -397,7 +199,7 @@ impl Move<'_> {
             if active.is_ended() || !core.quiescing.seal(self.managed, active.region, active.slot) {
                 return Err(Stop::Ended);
             }
-            core.moves.note(self.number, MoveState::Sealed);
+            core.queue.note(self.number, MoveState::Sealed);
             core.context.step("move: sealed");
             match self.drain(SEAL_DRAIN * (1 << seals)) {
                 Err(slot) => {
@@ -433,7 +235,7 @@ impl Move<'_> {
                     copier.sync()?;
                 }
                 core.context.step("move: whole");
-                core.moves.note(self.number, MoveState::Committing);
+                core.queue.note(self.number, MoveState::Committing);
                 if self.commit()? {
                     return Ok(());
                 }
@@ -457,17 +259,17 @@ impl Move<'_> {
         }
     }
 
-    fn unseal(&self) -> Result<(), Stop> {
+    pub(crate) fn unseal(&self) -> Result<(), Stop> {
         if !self.core.quiescing.unseal(self.managed, self.active.region, self.active.slot) {
             return Err(Stop::Ended);
         }
-        self.core.moves.note(self.number, MoveState::Copying);
+        self.core.queue.note(self.number, MoveState::Copying);
         self.core.context.step("move: unsealed");
         Ok(())
     }
 
     /// Waits for those who write the region. The dead count as gone, each once; whether any was found to be.
-    fn drain(&mut self, patience: Duration) -> Result<bool, ProcessSlot> {
+    pub(crate) fn drain(&mut self, patience: Duration) -> Result<bool, ProcessSlot> {
         let (quiescing, region) = (&self.core.quiescing, self.active.region);
         let mut uses = quiescing.writers_inside(self.managed, region, region);
         uses.retain(|lane| !self.dead.contains(&(lane.slot, lane.incarnation)));
@@ -479,7 +281,7 @@ impl Move<'_> {
     }
 
     /// Step 5. False: something was cut meanwhile and has to be copied again.
-    fn commit(&mut self) -> Result<bool, Stop> {
+    pub(crate) fn commit(&mut self) -> Result<bool, Stop> {
         let (core, managed, active) = (self.core, self.managed, self.active);
         let mut guarded = guard(&managed.inner);
         let inner = &mut *guarded;
@@ -505,7 +307,7 @@ impl Move<'_> {
         }
         self.described = true;
         let old_servers = servers_of([&active.old.layout]);
-        core.describe_instead(managed, inner, (region, &new), &old_servers)?;
+        core.describing.describe_instead(managed, inner, (region, &new), &old_servers)?;
         core.context.step("move: before the commit");
         core.context.table().commit(&changes).map_err(Refusal::from)?;
         core.context.step("move: committed");
@@ -517,8 +319,8 @@ impl Move<'_> {
         inner.regions.insert(region, new);
         inner.moving.remove(&region);
         core.context.step("move: published");
-        core.moves.note(self.number, MoveState::Freeing);
-        core.moves.freeing.add(Discard {
+        core.queue.note(self.number, MoveState::Freeing);
+        core.discards.add(Discard {
             managed: Arc::clone(managed),
             region,
             generation: active.old.generation,
@@ -569,7 +371,7 @@ impl Move<'_> {
             let view = new.layout.view();
             for (turn, stripe) in new.layout.stripes().iter().enumerate() {
                 let server = core.context.server(stripe.server)?;
-                crate::truncation::truncate_as_owner(server, object, view.object_bytes(turn, used), active.ownership)
+                crate::objects::truncate_as_owner(server, object, view.object_bytes(turn, used), active.ownership)
                     .map_err(Refusal::from)?;
                 if inner.ownership() != active.ownership {
                     server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
@@ -578,16 +380,4 @@ impl Move<'_> {
         }
         Ok(())
     }
-}
-
-/// The servers of a move with the bytes that a copied byte range has there at most, and what is done to them.
-pub(super) fn shares(active: &ActiveMove, bytes: u64) -> Vec<(Direction, ServerId, u64)> {
-    let of = |direction, layout: &Layout| {
-        let cycle = layout.view().cycle_bytes();
-        let share = move |size: u32| (bytes * u64::from(size)).div_ceil(cycle).max(u64::from(size).min(bytes));
-        layout.stripes().iter().map(|stripe| (direction, stripe.server, share(stripe.size_bytes))).collect::<Vec<_>>()
-    };
-    let mut shares = of(Direction::Read, &active.old.layout);
-    shares.extend(active.new.iter().flat_map(|new| of(Direction::Write, &new.layout)));
-    shares
 }

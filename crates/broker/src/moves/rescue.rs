@@ -2,22 +2,23 @@
 //!
 //! The move is run at once by the thread that serves the writer's request, whatever the queue holds and though moves are paused: a writer waits for it.
 
-use super::{Class, Entry, Outcome, Task, pairs};
+use super::Moves;
+use crate::guard;
 use crate::managed::Managed;
+use crate::move_queue::{Class, Entry, Outcome, Task, pairs};
 use crate::rmt::FileState;
 use crate::standing::Standings;
-use crate::{Core, guard};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stripewise_layout::{Generation, Layout, RegionIndex, ServerId};
-use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
+use stripewise_store::protocol::{MoveNumber, Refusal};
 
 /// How long moves of the region that are under way are waited for, and one that was put back is tried again.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
-impl Core {
+impl Moves {
     /// Moves the region away from `full`, unless it lies elsewhere than in `generation` by now. Refused for want of space when no other layout has it.
     pub(crate) fn move_from_full(
         &self,
@@ -76,20 +77,10 @@ impl Core {
         }
         let mut task = task(MoveNumber(0), Some(Arc::clone(&to)));
         let total_bytes = inner.geometry().used_bytes(region, managed.extent.size_bytes());
-        task.number = self.moves.add_active(Entry {
-            file: managed.file,
-            path: inner.record.path.as_str().into(),
-            region,
-            to: Some(to),
-            class: Class::Outgoing,
-            from: pairs(&placed.layout),
-            total_bytes,
-            copied_bytes: Arc::clone(&task.copied_bytes),
-            state: MoveState::Queued { waits_for: None },
-            active: None,
-            cancelled: false,
-            put_back: Duration::ZERO,
-        });
+        let (path, from) = (inner.record.path.as_str().into(), pairs(&placed.layout));
+        let entry = Entry::new((managed.file, &path), (region, from), (Some(to), Class::Outgoing), total_bytes);
+        task.copied_bytes = Arc::clone(entry.copied_bytes());
+        task.number = self.queue.add_active(entry);
         Ok(Some(task))
     }
 
@@ -121,7 +112,7 @@ impl Core {
             Outcome::Failed(why) => Outcome::Failed(why.clone()),
             Outcome::Cancelled | Outcome::PutBack(_) => Outcome::Cancelled,
         };
-        self.moves.finish(task.number, ended);
+        self.queue.finish(task.number, ended);
         outcome
     }
 }

@@ -5,7 +5,7 @@ use super::records::{self, DiscardRecord, FragmentsRecord, HeadRecord, InodeReco
 use super::witness::Witness;
 use super::{
     ClusterRecord, Entries, FileRecord, LogRecord, NameChange, RegionRecord, ReplicaRecord, RmtError, TABLE_VERSION,
-    lmdb, pages, sealed, version_3,
+    pages, sealed, version_3,
 };
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, HashSet};
@@ -50,7 +50,7 @@ impl Audit {
 
     /// As [`Self::of`], with the entries that are whole if they are to be kept.
     fn witnessed(directory: &Path, keep: bool) -> Result<(Self, Entries), RmtError> {
-        let (mut audit, entries) = Self::read(&directory.join(lmdb::FILE), keep)?;
+        let (mut audit, entries) = Self::read(&directory.join(pages::FILE), keep)?;
         match Witness::read(directory) {
             Ok(Some(last)) if audit.is_whole() && audit.transactions.unwrap_or(0) < last => {
                 let found = audit.transactions.unwrap_or(0);
@@ -77,7 +77,7 @@ impl Audit {
         let fault = |source: std::io::Error| RmtError::Unreadable { path: path.to_owned(), source };
         let file = File::open(path).map_err(fault)?;
         let mut reading = Reading { kept: keep.then(Entries::new), ..Reading::default() };
-        let found = pages::read(&file, lmdb::TABLE.as_bytes(), |key, value| reading.entry(key, value))
+        let found = pages::read(&file, pages::TABLE.as_bytes(), |key, value| reading.entry(key, value))
             .map_err(|errno| fault(errno.into()))?;
         Ok(reading.end(found.faults))
     }

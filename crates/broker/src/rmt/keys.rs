@@ -1,6 +1,7 @@
 //! Keys of the table. Numbers in them are big-endian, so that they sort.
 
-use super::{Inode, RmtError};
+use super::RmtError;
+use super::inode::Inode;
 use stripewise_layout::{FileId, Generation, RegionIndex, ServerId};
 
 /// Longest directory or path that is a key; LMDB's keys end at 511 bytes.
@@ -55,17 +56,17 @@ pub(super) fn name_key(kind: u8, path: &str) -> Result<Vec<u8>, RmtError> {
 }
 
 pub(super) fn describe(key: &[u8]) -> String {
-    let number =
+    let value =
         |range: std::ops::Range<usize>| key.get(range).map(|b| b.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)));
-    match (key.first(), number(1..9)) {
+    match (key.first(), value(1..9)) {
         (Some(b'f' | b'p' | b'w' | b'g'), Some(file)) => format!("file {}", FileId(file)),
         (Some(b'r' | b'o' | b's'), Some(file)) => {
-            format!("region {} of file {}", number(9..13).unwrap_or(0), FileId(file))
+            format!("region {} of file {}", value(9..13).unwrap_or(0), FileId(file))
         }
         (Some(b'l'), Some(file)) => {
-            format!("the log of server {} for file {}", number(9..11).unwrap_or(0), FileId(file))
+            format!("the log of server {} for file {}", value(9..11).unwrap_or(0), FileId(file))
         }
-        (Some(b'i'), Some(device)) => format!("inode {} of device {device}", number(9..17).unwrap_or(0)),
+        (Some(b'i'), Some(device)) => format!("inode {} of device {device}", value(9..17).unwrap_or(0)),
         (Some(b'n'), Some(number)) => format!("the change {number:016x} of names"),
         (Some(b'v'), None) => "the version".to_owned(),
         (Some(b'c'), None) => "the cluster".to_owned(),

@@ -7,6 +7,7 @@
 //! The map of the table starts small and grows, so that a process whose address space is limited can open it. LMDB maps a table anew only while no
 //! transaction is open: every transaction holds `growing` for reading.
 
+use super::pages::{FILE, TABLE};
 use super::{Audit, Batch, Entries, MappingStore, RmtError};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, CompactionOption, Database, Env, EnvOpenOptions, WithoutTls};
@@ -17,12 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, mpsc};
 use stripewise_store::entry::create_own_at;
 
-/// The table's file in its directory, and its name in that.
-pub(super) const FILE: &str = "data.mdb";
 /// A copy of it under way.
 const COPY: &str = "data.mdb.new";
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
-pub(super) const TABLE: &str = "rmt";
 /// Address space for the table, at least; about 400,000 regions.
 const FIRST_MAP_BYTES: usize = 64 << 20;
 const MAX_READERS: u32 = 1024;

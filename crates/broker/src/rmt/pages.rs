@@ -11,6 +11,10 @@ use std::fs::File;
 use std::ops::Bound;
 use std::os::fd::AsFd;
 
+/// The table's file in its directory, and its name in that.
+pub(super) const FILE: &str = "data.mdb";
+pub(super) const TABLE: &str = "rmt";
+
 const HEADER_BYTES: usize = 16;
 const NODE_BYTES: usize = 8;
 const DATABASE_BYTES: usize = 48;

@@ -6,16 +6,17 @@
 //! Cut and note are two stores, and a broker may die between them. So the control block says from before the first to after the last what is under
 //! way; a successor looks at it when it loads the file, before it opens the gate and so before anybody can write.
 
-use crate::Core;
+use crate::connection::Requester;
+use crate::context::Context;
 use crate::managed::{Inner, Managed};
-use crate::requests::Requester;
+use crate::truncation::Truncation;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::shared::control::Truncating;
 
 /// A truncation under way; it is not any more when this is dropped.
 pub(super) struct UnderWay<'a> {
-    core: &'a Core,
+    context: &'a Context,
     managed: &'a Managed,
     /// `None`: the client does not number its truncations, and so never repeats one.
     truncating: Option<Truncating>,
@@ -24,13 +25,13 @@ pub(super) struct UnderWay<'a> {
 impl<'a> UnderWay<'a> {
     /// To be called with the file's lock held; with the gate shut unless it `only_extends`.
     pub(super) fn begin(
-        core: &'a Core,
+        context: &'a Context,
         managed: &'a Managed,
         by: &Requester<'_>,
         size_bytes: u64,
         only_extends: bool,
     ) -> Self {
-        let truncating = by.truncation(core).map(|(slot, incarnation, number)| Truncating {
+        let truncating = by.truncation(context).map(|(slot, incarnation, number)| Truncating {
             slot,
             incarnation,
             number,
@@ -38,13 +39,13 @@ impl<'a> UnderWay<'a> {
             only_extends,
         });
         managed.control.set_truncating(truncating);
-        Self { core, managed, truncating }
+        Self { context, managed, truncating }
     }
 
     /// Right before the size is set by a cut, right after by an extension.
     pub(super) fn note_done(&self) {
         if let Some(Truncating { slot, incarnation, number, .. }) = self.truncating {
-            self.core.context.processes().note_truncation_done(slot, incarnation, number);
+            self.context.processes().note_truncation_done(slot, incarnation, number);
         }
     }
 }
@@ -55,10 +56,10 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-impl Core {
+impl Truncation {
     /// Whether the truncation took effect already, for a client that heard nothing of it.
-    pub(super) fn is_truncation_done(&self, by: &Requester<'_>) -> bool {
-        by.truncation(self).is_some_and(|(slot, incarnation, number)| {
+    pub(crate) fn is_truncation_done(&self, by: &Requester<'_>) -> bool {
+        by.truncation(&self.context).is_some_and(|(slot, incarnation, number)| {
             self.context.processes().is_truncation_done(slot, incarnation, number)
         })
     }
@@ -89,8 +90,8 @@ impl Core {
 
     /// Refuses what destroys if its client is gone. Asked when nobody else can write any more: of what others were told before, nothing
     /// may be taken by one that can never be told.
-    pub(super) fn must_be_there(&self, by: &Requester<'_>, file: FileId) -> Result<(), Refusal> {
-        match by.is_there(self) {
+    pub(crate) fn must_be_there(&self, by: &Requester<'_>, file: FileId) -> Result<(), Refusal> {
+        match by.is_there(&self.context) {
             true => Ok(()),
             false => Err(Refusal::Invalid { what: format!("the client that asked to truncate file {file} is gone") }),
         }

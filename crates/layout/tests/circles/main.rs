@@ -19,23 +19,25 @@ use graph::Knot;
 
 /// Crate, module folder, and the siblings each of which leads to all others.
 const KNOWN: &[(&str, &str, &str)] = &[
-    ("broker", "crate", "check search"),
-    ("broker", "crate", "moves replicas"),
-    ("broker", "crate", "name_changes requests service"),
-    ("broker", "moves", "copying moving"),
-    ("broker", "rmt", "audit lmdb"),
-    ("broker", "rmt", "keys records"),
     ("cli", "crate", "applied apply"),
-    ("cli", "crate", "doctor launch"),
+    ("cli", "crate", "context doctor launch owner"),
     ("cli", "daemon", "access socket"),
     ("cli", "doctor", "elf libraries"),
-    ("lab", "reproduce", "experiment testbed"),
-    ("lab", "reproduce::h2dp", "live migration"),
+    ("cli", "reproduce", "experiment testbed"),
+    ("cli", "reproduce::h2dp", "live migration"),
+    ("model", "queueing", "network throughput"),
+    ("preload", "crate", "allocator capture descriptors mpi posix process real redirect"),
+    ("preload", "posix", "exec spawn"),
+    ("preload", "posix", "number rings"),
+    ("preload", "redirect", "data extent"),
+    ("preload", "redirect", "names open"),
+    ("preload", "redirect", "stdio wide"),
     ("store", "crate", "client file packet protocol server"),
     ("store", "file", "copies fragments transfer"),
     ("store", "server", "pace stations"),
-    ("store", "server", "store transfer"),
     ("store", "shared", "loads processes"),
+    ("trace", "crate", "export reader trace"),
+    ("trace", "workload", "sequence synthetic"),
 ];
 
 fn crates() -> PathBuf {

@@ -15,7 +15,6 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct Reference {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    pub(crate) is_macro: bool,
 }
 
 #[derive(Default)]
@@ -141,7 +140,7 @@ fn names_defined(item: &Item) -> Vec<String> {
 
 impl Module {
     fn refer(&mut self, path: Vec<String>, line: usize) {
-        self.references.push(Reference { path, line, is_macro: false });
+        self.references.push(Reference { path, line });
     }
 
     fn import(&mut self, tree: &UseTree, prefix: &[String]) {
@@ -252,7 +251,7 @@ impl<'ast> Visit<'ast> for Module {
 
     fn visit_macro(&mut self, invocation: &'ast syn::Macro) {
         let names: Vec<String> = invocation.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.references.push(Reference { path: names, line: invocation.span().start().line, is_macro: true });
+        self.refer(names, invocation.span().start().line);
         self.scan(invocation.tokens.clone());
     }
 

@@ -1,10 +1,9 @@
 //! Stripewise's own format.
 #![allow(unsafe_code, reason = "finished trace files are mapped")]
 
-use super::ReadError;
+use super::{ReadError, Warning};
 use crate::manifest::Manifest;
 use crate::trace::{ProcessSource, Slots, Trace};
-use crate::warning::Warning;
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::Read;

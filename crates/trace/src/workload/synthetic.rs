@@ -1,6 +1,5 @@
 //! A generated program as a recorded trace, with invented times.
 
-use super::sequence::SHARED_FILE;
 use super::{Generator, WorkloadError};
 use crate::manifest::Manifest;
 use crate::slots::SlotBuffer;
@@ -28,7 +27,7 @@ pub struct TraceShape {
 impl Default for TraceShape {
     fn default() -> Self {
         Self {
-            file: SHARED_FILE.to_owned(),
+            file: "/data/shared".to_owned(),
             nodes: 1,
             interval_ns: 1_000_000,
             duration_ns: 800_000,

@@ -116,7 +116,7 @@ impl Bed {
     }
 
     fn file(&self) -> PathBuf {
-        self.directory.join(lmdb::FILE)
+        self.directory.join(pages::FILE)
     }
 
     /// Some transactions more, and the file after them.

@@ -1,51 +1,17 @@
 //! What each request means, and what it needs of the connection that sends it.
 
-use crate::managed::{Inner, Managed};
+use super::Parts;
+use crate::connection::{Answer, Carried, Connection, Requester};
+use crate::guard;
 use crate::name_changes::Asked;
 use crate::proof::{Granted, Proof};
 use crate::rmt::FileState;
-use crate::service::Connection;
-use crate::{Core, guard};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
 use stripewise_store::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
-use stripewise_store::server::{ObjectHandle, ObjectName, Ownership, ServerError};
+use stripewise_store::server::{ObjectName, Ownership, ServerError};
 use stripewise_store::shared::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
-
-/// A descriptor that goes along with a reply.
-pub(crate) enum Carried {
-    Own(OwnedFd),
-    /// Must never be closed in this process.
-    Kept(BorrowedFd<'static>),
-}
-
-impl AsFd for Carried {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Carried::Own(descriptor) => descriptor.as_fd(),
-            Carried::Kept(descriptor) => *descriptor,
-        }
-    }
-}
-
-/// The client that a request is carried out for.
-pub(crate) struct Requester<'a>(pub(crate) &'a Connection);
-
-impl Requester<'_> {
-    /// Whether it could still be told of the end: neither has its connection ended nor its process.
-    pub(crate) fn is_there(&self, core: &Core) -> bool {
-        let claim = guard(&self.0.client).claim;
-        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| core.context.is_alive(slot, incarnation))
-    }
-
-    /// The process and its number for the truncation that it asks for, if it numbers them.
-    pub(crate) fn truncation(&self, core: &Core) -> Option<(ProcessSlot, Incarnation, u64)> {
-        let (slot, incarnation) = guard(&self.0.client).claim?;
-        let number = core.context.processes().truncation_asked(slot);
-        (number != 0).then_some((slot, incarnation, number))
-    }
-}
 
 /// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
 /// told of.
@@ -76,14 +42,11 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
     }
 }
 
-/// A reply with the descriptors that go along.
-pub(crate) type Answer = Result<(Reply, Vec<Carried>), Refusal>;
-
 fn done() -> Answer {
     Ok((Reply::Done, Vec::new()))
 }
 
-impl Core {
+impl Parts {
     pub(crate) fn answer(
         &self,
         connection: &Connection,
@@ -117,17 +80,17 @@ impl Core {
             }
             Request::Open { file } => {
                 let proof = proof()?;
-                self.open_file(connection, file, &proof)
+                self.lifecycle.open_file(connection, file, &proof)
             }
             Request::Create { path } => {
                 let proof = proof()?;
                 let placement = self.placement_for(&path)?;
-                let managed = self.create(&proof, &path, placement, FileState::Creating, None)?;
-                self.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
+                let managed = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
+                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
             }
             Request::Linked { file } => {
                 needs_write(connection, file)?;
-                self.linked(&*self.managed(file)?)?;
+                self.lifecycle.linked(&*self.files.managed(file)?)?;
                 done()
             }
             Request::Abandon { file } => {
@@ -136,65 +99,65 @@ impl Core {
             }
             Request::Place { file, first, last } => {
                 needs_write(connection, file)?;
-                self.place(&*self.managed(file)?, first, last)?;
+                self.placer.place(&*self.files.managed(file)?, first, last)?;
                 done()
             }
             Request::Rescue { file, region, generation, server } => {
                 needs_write(connection, file)?;
                 self.context.server(ServerId(server))?;
-                self.move_from_full(&self.managed(file)?, region, generation, ServerId(server))?;
+                self.moves.move_from_full(&self.files.managed(file)?, region, generation, ServerId(server))?;
                 done()
             }
             Request::Pin { file, first, last } => {
                 needs_write(connection, file)?;
-                self.pin(&*self.managed(file)?, first, last)?;
+                self.replicas.pin(&*self.files.managed(file)?, first, last)?;
                 done()
             }
             Request::Truncate { file, size_bytes } => {
                 needs_write(connection, file)?;
-                self.truncate(&*self.managed(file)?, size_bytes, &Requester(connection))?;
+                self.truncation.truncate(&*self.files.managed(file)?, size_bytes, &Requester(connection))?;
                 done()
             }
             Request::Tidy { file } => {
                 needs_write(connection, file)?;
-                self.tidy(&*self.managed(file)?)?;
+                self.truncation.tidy(&*self.files.managed(file)?)?;
                 done()
             }
             Request::Fragments { file } => {
                 let granted = needs_open(connection, file)?;
-                self.fragments_for(&*self.managed(file)?, granted)
+                self.fragments.fragments_for(&*self.files.managed(file)?, granted)
             }
             Request::Flush { file } => {
                 needs_open(connection, file)?;
-                self.flush(&*self.managed(file)?)?;
+                self.write_back.flush(&*self.files.managed(file)?)?;
                 done()
             }
             Request::Sync { file } => {
                 needs_open(connection, file)?;
-                self.sync(&*self.managed(file)?)?;
+                self.lifecycle.sync(&*self.files.managed(file)?)?;
                 done()
             }
             Request::Attributes { file } => {
                 let proof = proof()?;
-                let managed = self.identify(file, &proof)?;
-                self.follow_stub(&managed, &mut guard(&managed.inner), &proof)?;
+                let managed = self.identities.identify(file, &proof)?;
+                self.lifecycle.follow_stub(&managed, &mut guard(&managed.inner), &proof)?;
                 done()
             }
             Request::Close { file } => {
                 guard(&connection.client).opened.remove(&file);
-                if let Some(managed) = self.if_loaded(file) {
-                    self.left(&managed, connection.id);
-                    self.after_close(&managed)?;
+                if let Some(managed) = self.files.if_loaded(file) {
+                    self.replicas.left(&managed, connection.id);
+                    self.lifecycle.after_close(&managed)?;
                 }
                 done()
             }
             Request::BeginNameChange { number, call, source, target, victim, mover } => {
                 let asked = Asked { call, source, target, victim, mover };
-                self.begin_name_change(connection, number, asked, &mut proof)?;
+                self.name_changes.begin_name_change(connection, number, asked, &mut proof)?;
                 done()
             }
             Request::EndNameChange { number, done: is_done } => {
-                self.end_name_change(number, is_done, proof().ok())?;
+                self.name_changes.end_name_change(number, is_done, proof().ok())?;
                 done()
             }
             Request::OpenObject { file, region, generation, server } => {
@@ -203,9 +166,9 @@ impl Core {
                 let handle = self.open_object(object, ServerId(server), granted)?;
                 Ok((Reply::Object, vec![Carried::Own(handle)]))
             }
-            Request::Find => Ok((self.find(&proof()?)?, Vec::new())),
+            Request::Find => Ok((self.identities.find(&proof()?)?, Vec::new())),
             Request::IsExpected { path } => {
-                let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let names = self.names.read();
                 Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
             }
             Request::Admin(request) => {
@@ -240,7 +203,7 @@ impl Core {
                     read_cost: *read_cost,
                 }
             });
-        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let names = self.names.read();
         let welcome = Reply::Welcome {
             cluster: self.context.cluster().id.clone(),
             servers: servers.collect(),
@@ -251,38 +214,15 @@ impl Core {
     }
 
     fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
-        let names = self.names.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let names = self.names.read();
         names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
             what: format!("{path} is neither below a managed directory nor in a plan"),
         })
     }
 
-    /// The answer to an open: from now on the connection counts as having the file open.
-    pub(crate) fn opened(
-        &self,
-        connection: &Connection,
-        managed: &Managed,
-        inner: &mut Inner,
-        granted: Granted,
-    ) -> Answer {
-        let file = managed.file;
-        let memory = self
-            .memory_for_client(file, granted.writable)
-            .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
-        // Before the client gets it, so that none of its requests is missed.
-        self.notify_observers(managed);
-        guard(&connection.client).opened.entry(file).or_default().add(granted);
-        inner.openers.insert(connection.id);
-        if granted.writable {
-            inner.writers.insert(connection.id);
-        }
-        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
-        Ok((Reply::Opened { file, writable: granted.writable }, along))
-    }
-
     fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
         needs_write(connection, file)?;
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Ok(());
@@ -293,11 +233,11 @@ impl Core {
         guard(&connection.client).opened.remove(&file);
         inner.openers.remove(&connection.id);
         inner.holder = None;
-        self.free(&managed, &mut inner)
+        self.lifecycle.free(&managed, &mut inner)
     }
 
     fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {
-        let managed = self.managed(object.file)?;
+        let managed = self.files.managed(object.file)?;
         // Held, so that the mode is not changed by two at once.
         let inner = guard(&managed.inner);
         let backend = self.context.server(server)?;
@@ -326,32 +266,10 @@ impl Core {
         }
     }
 
-    /// Opens an object for the broker itself, which may have to change its mode for the moment.
-    pub(crate) fn open_as_owner(
-        &self,
-        managed: &Managed,
-        object: ObjectName,
-        server: ServerId,
-        writable: bool,
-    ) -> Result<ObjectHandle, ServerError> {
-        let backend = self.context.servers()[usize::from(server.0)].as_ref();
-        match backend.open(object, writable) {
-            Err(ServerError::Denied { .. }) => {
-                let inner = guard(&managed.inner);
-                let ownership = inner.ownership();
-                backend.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-                let opened = backend.open(object, writable);
-                backend.set_ownership(object, ownership)?;
-                opened
-            }
-            result => result,
-        }
-    }
-
     /// The client is gone, or closed its connection: its files may have lost their last user.
     pub(crate) fn connection_ended(&self, connection: &Connection) {
-        self.no_longer_observes(connection);
-        self.leave_name_changes(connection.id);
+        self.observers.no_longer_observes(connection);
+        self.name_changes.leave_name_changes(connection.id);
         let (claim, files) = {
             let mut client = guard(&connection.client);
             let mut files = std::mem::take(&mut client.held);
@@ -362,8 +280,8 @@ impl Core {
             self.context.processes().forget_reads(slot, incarnation);
         }
         for file in files {
-            let Some(managed) = self.if_loaded(file) else { continue };
-            self.left(&managed, connection.id);
+            let Some(managed) = self.files.if_loaded(file) else { continue };
+            self.replicas.left(&managed, connection.id);
             let was_holder = {
                 let mut inner = guard(&managed.inner);
                 let was = inner.holder == Some(connection.id);
@@ -373,16 +291,16 @@ impl Core {
                 was
             };
             if was_holder {
-                self.abandoned_by_holder(&managed);
+                self.lifecycle.abandoned_by_holder(&managed);
             }
             let died_writing = claim.is_some_and(|(slot, _)| {
                 managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
             });
-            if died_writing && let Err(refusal) = self.tidy(&managed) {
+            if died_writing && let Err(refusal) = self.truncation.tidy(&managed) {
                 self.context.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
             }
             // A process that is just dying may still hold its lock.
-            if !self.after_close(&managed).unwrap_or(false) {
+            if !self.lifecycle.after_close(&managed).unwrap_or(false) {
                 self.rechecks.recheck(file);
             }
         }

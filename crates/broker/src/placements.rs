@@ -3,12 +3,12 @@
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
 
 /// The placement with another layout of one region.
-pub(super) fn with_layout(placement: &Placement, region: RegionIndex, layout: &Layout) -> Placement {
+pub(crate) fn with_layout(placement: &Placement, region: RegionIndex, layout: &Layout) -> Placement {
     with_layouts(placement, region, region, layout)
 }
 
 /// The placement with another layout of the regions `first ..= last`.
-pub(super) fn with_layouts(placement: &Placement, first: RegionIndex, last: RegionIndex, layout: &Layout) -> Placement {
+pub(crate) fn with_layouts(placement: &Placement, first: RegionIndex, last: RegionIndex, layout: &Layout) -> Placement {
     // Runs as (regions, layout), those beyond the planned end made explicit as far as they are needed.
     let mut runs: Vec<(u64, &Layout)> =
         placement.runs.iter().map(|run| (u64::from(run.regions), &placement.layouts[run.layout as usize])).collect();

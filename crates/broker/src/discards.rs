@@ -4,9 +4,14 @@
 //! inside the file when the new one was published; then its objects are cut to nothing before they lose their names, since
 //! other processes keep descriptors of them and would keep the room.
 
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::files::Files;
+use crate::guard;
 use crate::managed::Managed;
+use crate::objects::Objects;
+use crate::quiescing::{Patience, Quiescing};
 use crate::rmt::Changes;
-use crate::{Core, guard};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, Generation, Layout, RegionIndex};
 use stripewise_store::protocol::{MoveNumber, Refusal};
-use stripewise_store::server::{ObjectName, ServerError};
+use stripewise_store::server::ObjectName;
 use stripewise_store::shared::slots::Use;
 
 /// A server that fails when objects are freed is asked again after this time, doubled up to the longest.
@@ -39,9 +44,13 @@ struct Waiting {
     retry: Duration,
 }
 
-/// What waits to be freed.
-#[derive(Default)]
-pub(crate) struct Freeing {
+/// Objects that belong to no region, and their freeing.
+pub(crate) struct Discards {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    quiescing: Arc<Quiescing>,
+    files: Arc<Files>,
+    objects: Arc<Objects>,
     waiting: Mutex<Vec<Waiting>>,
     /// With those that are just being looked at.
     count: AtomicUsize,
@@ -49,7 +58,26 @@ pub(crate) struct Freeing {
     forgotten: Mutex<BTreeSet<FileId>>,
 }
 
-impl Freeing {
+impl Discards {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        capacity: &Arc<Capacity>,
+        quiescing: &Arc<Quiescing>,
+        files: &Arc<Files>,
+        objects: &Arc<Objects>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            capacity: Arc::clone(capacity),
+            quiescing: Arc::clone(quiescing),
+            files: Arc::clone(files),
+            objects: Arc::clone(objects),
+            waiting: Mutex::default(),
+            count: AtomicUsize::new(0),
+            forgotten: Mutex::default(),
+        }
+    }
+
     pub(crate) fn add(&self, discard: Discard) {
         self.count.fetch_add(1, SeqCst);
         guard(&self.waiting).push(Waiting { discard, not_before: Instant::now(), retry: Duration::ZERO });
@@ -60,32 +88,31 @@ impl Freeing {
         guard(&self.forgotten).insert(file);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(SeqCst) == 0 && guard(&self.forgotten).is_empty()
     }
 
     fn take(&self) -> Vec<Waiting> {
         std::mem::take(&mut *guard(&self.waiting))
     }
-}
 
-impl Core {
-    /// Frees what nobody reads any more; the rest waits on.
-    pub(super) fn free_what_is_left(&self) {
-        let forgotten = std::mem::take(&mut *guard(&self.moves.freeing.forgotten));
+    /// Frees what nobody reads any more; the rest waits on. Returns the moves whose old places were freed.
+    pub(crate) fn free_what_is_left(&self) -> Vec<MoveNumber> {
+        let mut freed = Vec::new();
+        let forgotten = std::mem::take(&mut *guard(&self.forgotten));
         for file in forgotten {
-            if let Some(managed) = self.if_loaded(file) {
+            if let Some(managed) = self.files.if_loaded(file) {
                 self.free_forgotten(&managed, Duration::ZERO);
             }
         }
-        for mut waiting in self.moves.freeing.take() {
+        for mut waiting in self.take() {
             let discard = &mut waiting.discard;
             self.quiescing.retain_inside(&discard.managed, &mut discard.uses);
             if discard.uses.is_empty() && waiting.not_before <= Instant::now() {
                 match self.discard(discard) {
                     Ok(()) => {
-                        discard.number.inspect(|number| self.moves.freed(*number));
-                        self.moves.freeing.count.fetch_sub(1, SeqCst);
+                        freed.extend(discard.number);
+                        self.count.fetch_sub(1, SeqCst);
                         continue;
                     }
                     Err(refusal) => {
@@ -100,15 +127,16 @@ impl Core {
                     }
                 }
             }
-            guard(&self.moves.freeing.waiting).push(waiting);
+            guard(&self.waiting).push(waiting);
         }
+        freed
     }
 
     /// Removes the objects, gives their room back and forgets them.
     pub(crate) fn discard(&self, discard: &Discard) -> Result<(), Refusal> {
         let Discard { managed, region, generation, layout, .. } = discard;
         let object = ObjectName { file: managed.file, region: *region, generation: *generation };
-        self.remove_objects(object, layout)?;
+        self.objects.remove_objects(object, layout)?;
         self.context.step("move: objects removed");
         let mut inner = guard(&managed.inner);
         if inner.freed || !inner.discards.contains_key(&(*region, *generation)) {
@@ -121,25 +149,6 @@ impl Core {
         self.capacity.give_back([layout], inner.record.region_bytes);
         self.context.step("move: discard forgotten");
         Ok(())
-    }
-
-    /// Of all servers, whatever one of them says; the first fault is returned.
-    pub(crate) fn remove_objects(&self, object: ObjectName, layout: &Layout) -> Result<(), Refusal> {
-        let mut first_fault = None;
-        for stripe in layout.stripes() {
-            let removed = self.context.server(stripe.server).and_then(|server| {
-                match server.truncate(object, 0) {
-                    // Where the mode forbids the cut, the room comes back when the last descriptor is closed.
-                    Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                Ok(server.remove(object)?)
-            });
-            if let Err(refusal) = removed {
-                first_fault.get_or_insert(refusal);
-            }
-        }
-        first_fault.map_or(Ok(()), Err)
     }
 
     /// At the start: what a predecessor's moves left of a file. Where nobody uses the file it is removed now, else when the last
@@ -158,8 +167,32 @@ impl Core {
                     Err(refusal) => first_fault.get_or_insert(refusal),
                 };
             }
-            self.moves.freeing.add(discard);
+            self.add(discard);
         }
         first_fault.map_or(Ok(()), Err)
+    }
+
+    /// Frees objects that belong to nothing any more, once nobody reads them; waits so long for readers. What is left then is freed later.
+    pub(crate) fn free_forgotten(&self, managed: &Arc<Managed>, patience: Duration) {
+        let discards: Vec<Discard> = {
+            let mut inner = guard(&managed.inner);
+            let forgotten = std::mem::take(&mut inner.forgotten);
+            let discard = |(region, generation)| {
+                let layout = inner.discards.get(&(region, generation))?.clone();
+                // Who came in since cannot have seen them, but is waited for all the same.
+                let uses = self.quiescing.inside(managed, region, region);
+                Some(Discard { managed: Arc::clone(managed), region, generation, layout, uses, number: None })
+            };
+            forgotten.into_iter().filter_map(discard).collect()
+        };
+        let begun = Instant::now();
+        for mut discard in discards {
+            let patience = Patience { all: patience.saturating_sub(begun.elapsed()), stopped: None };
+            let uses = std::mem::take(&mut discard.uses);
+            discard.uses = self.quiescing.wait(managed, uses, patience, &mut |_| false).left;
+            if !discard.uses.is_empty() || self.discard(&discard).is_err() {
+                self.add(discard);
+            }
+        }
     }
 }

@@ -1,16 +1,14 @@
 //! Requests of the `stripewise` command: moving files in and out, naming what becomes managed, and looking.
 
-use crate::aside::take_away;
-use crate::managed::{Inner, Managed};
+use super::Parts;
+use crate::connection::{Answer, Connection};
+use crate::guard;
+use crate::managed::Managed;
 use crate::proof::{Facts, Proof};
-use crate::requests::Answer;
 use crate::rmt::{FileState, NameKind};
-use crate::service::Connection;
-use crate::{Core, guard};
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
-use stripewise_store::entry::DirectoryEntry;
 use stripewise_store::protocol::{
     Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage,
 };
@@ -19,8 +17,8 @@ use stripewise_store::server::ServerError;
 /// Files in one answer; a path has at most 4,096 bytes.
 const FILES_AT_ONCE: usize = 24;
 
-impl Core {
-    pub(crate) fn admin(
+impl Parts {
+    pub(super) fn admin(
         &self,
         connection: &Connection,
         request: Admin,
@@ -30,7 +28,7 @@ impl Core {
             Admin::Import { path, placement, temporary } => {
                 let (stub, original) = (proof()?, proof()?);
                 let managed = self.import(connection, &stub, &original, (path, temporary), placement)?;
-                self.opened(connection, &managed, &mut guard(&managed.inner), stub.granted())
+                self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), stub.granted())
             }
             Admin::Imported { file } => self.imported(connection, file),
             Admin::BeginRelease { file, temporary } => {
@@ -42,7 +40,7 @@ impl Core {
                 let managed = self.held(connection, file)?;
                 let mut inner = guard(&managed.inner);
                 if matches!(inner.record.state, FileState::Releasing { .. }) {
-                    self.set_state(&managed, &mut inner, FileState::Live)?;
+                    self.lifecycle.set_state(&managed, &mut inner, FileState::Live)?;
                 }
                 inner.holder = None;
                 Ok((Reply::Done, Vec::new()))
@@ -55,64 +53,66 @@ impl Core {
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
             Admin::Move { orders } => {
-                let (first, count) = self.queue_moves(&orders)?;
+                let (first, count) = self.moves.queue_moves(&orders)?;
                 Ok((Reply::MovesQueued { first, count }, Vec::new()))
             }
             Admin::ControlMoves(control) => {
-                self.moves.control(control);
+                self.queue.control(control);
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Moves { after } => {
-                let (moves, more) = self.moves.list(after);
-                Ok((Reply::Moves { totals: self.moves.totals(), moves, more }, Vec::new()))
+                let (moves, more) = self.queue.list(after);
+                Ok((Reply::Moves { totals: self.queue.totals(), moves, more }, Vec::new()))
             }
             Admin::SetPlacement { file, placement } => {
-                self.set_placement(file, placement)?;
+                self.placer.set_placement(file, placement)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Placement { file } => Ok((Reply::Placement { placement: self.placement_of(file)? }, Vec::new())),
+            Admin::Placement { file } => {
+                Ok((Reply::Placement { placement: self.placer.placement_of(file)? }, Vec::new()))
+            }
             Admin::Drain { server, drained } => {
                 self.empty_server(ServerId(server), drained)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SetReplicas { file, wanted } => {
-                self.set_wanted(file, wanted)?;
+                self.replicas.set_wanted(file, wanted)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::ExpectReplicas { path, wanted } => {
-                self.check_wanted(&wanted)?;
+                self.replicas.check_wanted(&wanted)?;
                 self.context.table().expect_replicas(&path, &wanted)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SyncReplicas { file } => {
-                self.queue_syncs(&*self.managed(file)?)?;
+                self.replicas.queue_syncs(&*self.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Replicas { file } => Ok((self.replica_totals(file)?, Vec::new())),
+            Admin::Replicas { file } => Ok((self.replicas.replica_totals(file)?, Vec::new())),
             Admin::SetFragments { file, on } => {
-                self.switch_fragments(file, on)?;
+                self.fragments.switch_fragments(file, on)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Fragments { file } => Ok((self.file_fragments(file)?, Vec::new())),
-            Admin::Observe { after, anew } => self.observe(connection, after, anew),
-            Admin::ObservedMemory { file } => self.memory_to_observe(file),
+            Admin::Fragments { file } => Ok((self.fragments.file_fragments(file)?, Vec::new())),
+            Admin::Observe { after, anew } => self.observers.observe(connection, after, anew),
+            Admin::ObservedMemory { file } => self.observers.memory_to_observe(file),
             Admin::Rescue { file, path } => {
-                self.rescue(&*self.managed(file)?, &path)?;
+                self.checks.rescue(&*self.files.managed(file)?, &path)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Remove { file } => {
-                self.remove_lost(&*self.managed(file)?)?;
+                self.checks.remove_lost(&*self.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Check { repair } => Ok((Reply::Findings { findings: self.check(repair)? }, Vec::new())),
+            Admin::Check { repair } => Ok((Reply::Findings { findings: self.checks.check(repair)? }, Vec::new())),
         }
     }
 
     /// The server is to be emptied, or used again.
     fn empty_server(&self, server: ServerId, is_drained: bool) -> Result<(), Refusal> {
         self.drained.set(server, is_drained)?;
-        self.leave_logs();
-        if is_drained { self.leave_server(server) } else { Ok(()) }
+        self.logs.leave_logs();
+        if is_drained { self.replicas.leave_server(server) } else { Ok(()) }
     }
 
     fn import(
@@ -130,14 +130,14 @@ impl Core {
             return Err(Refusal::Invalid { what: format!("{path} is managed already (file {file})") });
         }
         let state = FileState::Importing { original: original.facts.inode, temporary, complete: false };
-        let managed = self.create(stub, &path, placement, state, Some(connection.id))?;
+        let managed = self.lifecycle.create(stub, &path, placement, state, Some(connection.id))?;
         guard(&connection.client).held.insert(managed.file);
         Ok(managed)
     }
 
     /// The file, if this connection holds it.
     fn held(&self, connection: &Connection, file: FileId) -> Result<Arc<Managed>, Refusal> {
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let holder = guard(&managed.inner).holder;
         if holder == Some(connection.id) {
             return Ok(managed);
@@ -147,24 +147,29 @@ impl Core {
 
     fn imported(&self, connection: &Connection, file: FileId) -> Answer {
         let managed = self.held(connection, file)?;
-        self.sync(&managed)?;
+        self.lifecycle.sync(&managed)?;
         let mut inner = guard(&managed.inner);
         if let FileState::Importing { original, temporary, .. } = inner.record.state.clone() {
-            self.set_state(&managed, &mut inner, FileState::Importing { original, temporary, complete: true })?;
+            self.lifecycle.set_state(
+                &managed,
+                &mut inner,
+                FileState::Importing { original, temporary, complete: true },
+            )?;
         }
         Ok((Reply::Done, Vec::new()))
     }
 
     fn begin_release(&self, connection: &Connection, file: FileId, copy: &Proof, temporary: String) -> Answer {
         copy.permits_io()?;
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let mut inner = guard(&managed.inner);
-        self.refuse_if_held(&managed, &inner, connection.id)?;
+        self.lifecycle.refuse_if_held(&managed, &inner, connection.id)?;
         if !inner.openers.contains(&connection.id) {
             return Err(Refusal::NotPermitted);
         }
         let own = guard(&connection.client).claim;
         let others: Vec<u64> = self
+            .quiescing
             .users(&managed)
             .into_iter()
             .filter(|user| Some(*user) != own)
@@ -181,7 +186,7 @@ impl Core {
                 what: format!("{} has {stub_links} names (hard links); remove all but one first", inner.record.path),
             });
         }
-        self.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
+        self.lifecycle.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
         self.quiescing.end_moves(&managed, &inner, "the file is being released");
         inner.holder = Some(connection.id);
         guard(&connection.client).held.insert(file);
@@ -199,90 +204,21 @@ impl Core {
             if inner.is_nameless() != Some(true) {
                 return Err(Refusal::Invalid { what: format!("the stub {} still has its name", inner.record.path) });
             }
-            self.set_state(&managed, &mut inner, FileState::Unlinked)?;
+            self.lifecycle.set_state(&managed, &mut inner, FileState::Unlinked)?;
             inner.holder = None;
         }
-        if !self.after_close(&managed)? {
+        if !self.lifecycle.after_close(&managed)? {
             self.rechecks.recheck(file);
         }
         Ok((Reply::Done, Vec::new()))
     }
 
-    /// Who held the file is gone: an import or release that was under way is undone, or finished if all but its last note was done.
-    pub(crate) fn abandoned_by_holder(&self, managed: &Managed) {
-        let mut inner = guard(&managed.inner);
-        match self.settle_holding(managed, &mut inner) {
-            Ok(Some(said)) => self.context.note(&said),
-            Ok(None) => {}
-            Err(refusal) => self.context.note(&format!("file {}: {refusal}", managed.file)),
-        }
-    }
-
-    /// Ends an import or release whose process is gone (or, after a change of brokers, may live but has lost its hold) and says what became of
-    /// it. The temporary file decides: it is taken away first, after which a rename of it can no longer succeed.
-    pub(crate) fn settle_holding(&self, managed: &Managed, inner: &mut Inner) -> Result<Option<String>, Refusal> {
-        if inner.freed {
-            return Ok(None);
-        }
-        let path = inner.record.path.clone();
-        match inner.record.state.clone() {
-            FileState::Importing { original, temporary, complete } => {
-                if take_away(&temporary, inner.record.stub)? {
-                    self.free(managed, inner)?;
-                    return Ok(Some(format!(
-                        "the interrupted `stripewise apply` of {path} was undone: the original file is whole and its copy was discarded"
-                    )));
-                }
-                let standing = self.at_its_path(&inner.record)?;
-                let stands = standing.is_some_and(|facts| inner.record.stub.is(&facts.inode));
-                // The stub may have moved on from there since; where the original is, it never came.
-                let is_undone = standing.is_some_and(|facts| original.is(&facts.inode));
-                if complete && stands {
-                    // They had changed places already; what it holds is verified and synced in the managed file.
-                    sync_directory_of(&path)?;
-                    take_away(&temporary, original)?;
-                }
-                if stands || (complete && !is_undone) {
-                    self.set_state(managed, inner, FileState::Live)?;
-                    managed.control.set_life(stripewise_store::shared::control::Life::Live);
-                    return Ok(Some(format!(
-                        "the interrupted `stripewise apply` of {path} was complete: it is managed"
-                    )));
-                }
-                self.free(managed, inner)?;
-                Ok(Some(format!("the interrupted `stripewise apply` of {path} was undone: the original file is whole")))
-            }
-            FileState::Releasing { copy, temporary } => {
-                if take_away(&temporary, copy)? {
-                    self.set_state(managed, inner, FileState::Live)?;
-                    return Ok(Some(format!(
-                        "the interrupted `stripewise release` of {path} was undone: the managed file is whole and its copy was discarded"
-                    )));
-                }
-                let released = self.at_its_path(&inner.record)?.is_some_and(|facts| copy.is(&facts.inode));
-                if released {
-                    sync_directory_of(&path)?;
-                    take_away(&temporary, inner.record.stub)?;
-                    self.free(managed, inner)?;
-                    return Ok(Some(format!(
-                        "the interrupted `stripewise release` of {path} was finished: it is an ordinary file"
-                    )));
-                }
-                self.set_state(managed, inner, FileState::Live)?;
-                Ok(Some(format!(
-                    "the interrupted `stripewise release` of {path} was undone: the managed file is whole"
-                )))
-            }
-            FileState::Creating | FileState::Live | FileState::Unlinked => Ok(None),
-        }
-    }
-
     fn expect_files(&self, files: Vec<ExpectedFile>) -> Answer {
         for file in &files {
             self.check_name(&file.path, Some(&file.placement))?;
-            self.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
+            self.replicas.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
         }
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.write();
         names.expect(&self.context.table(), files)?;
         Ok((Reply::Done, Vec::new()))
     }
@@ -297,7 +233,7 @@ impl Core {
 
     fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
         self.check_name(path, placement.as_ref())?;
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.write();
         names.set(&self.context.table(), kind, path, placement)?;
         Ok((Reply::Done, Vec::new()))
     }
@@ -306,10 +242,10 @@ impl Core {
         let records = self.context.table().files(after, FILES_AT_ONCE + 1)?;
         let more = records.len() > FILES_AT_ONCE;
         let files = records.into_iter().take(FILES_AT_ONCE).map(|(file, record)| {
-            let loaded = self.if_loaded(file);
+            let loaded = self.files.if_loaded(file);
             let (size_bytes, regions_placed, users) = match &loaded {
                 Some(managed) => {
-                    let users = self.users(managed).len() as u32;
+                    let users = self.quiescing.users(managed).len() as u32;
                     // A request may hold the file for long.
                     let regions = match managed.inner.try_lock() {
                         Ok(inner) => inner.regions.len(),
@@ -318,7 +254,7 @@ impl Core {
                     (managed.extent.size_bytes(), regions as u32, users)
                 }
                 None => (
-                    self.status_unloaded(file, &record)?.size_bytes,
+                    self.memory.status_unloaded(file, &record)?.size_bytes,
                     self.context.table().regions(file)?.len() as u32,
                     0,
                 ),
@@ -371,11 +307,11 @@ impl Core {
     }
 
     fn regions(&self, file: FileId, first: RegionIndex) -> Answer {
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let inner = guard(&managed.inner);
         let (mut bytes, mut more, mut regions) = (0, false, Vec::new());
         for (region, placed) in inner.regions.range(first..) {
-            let replicas = self.replica_infos(&inner, *region);
+            let replicas = self.replicas.replica_infos(&inner, *region);
             let stripes = replicas.iter().map(|replica| 1 + replica.stripes.len()).sum::<usize>();
             bytes += 24 + 8 * (placed.layout.stripes().len() + stripes);
             if bytes > MAX_PACKET_BYTES / 2 {
@@ -392,11 +328,4 @@ impl Core {
         }
         Ok((Reply::Regions { regions, more }, Vec::new()))
     }
-}
-
-/// Makes the change of places at `path` durable, before what stood there is removed.
-fn sync_directory_of(path: &str) -> Result<(), Refusal> {
-    DirectoryEntry::at(Path::new(path))
-        .and_then(|entry| entry.sync_directory())
-        .map_err(|errno| Refusal::Invalid { what: format!("syncing the directory of {path}: {errno}") })
 }

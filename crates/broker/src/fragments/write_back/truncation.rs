@@ -1,11 +1,7 @@
 //! Entries that have to go: those beyond a new end of the file, and those of a region that is to move or to have replicas.
 
-use super::write_back::{Picked, WRITE_BACK_PATIENCE};
-use crate::Core;
-use crate::managed::Work;
-use crate::managed::drop_entry;
-use crate::managed::take_from_the_dead;
-use crate::managed::{Inner, Managed};
+use super::{Picked, WRITE_BACK_PATIENCE, WriteBack};
+use crate::managed::{Inner, Managed, Work, drop_entry, take_from_the_dead};
 use std::time::Instant;
 use stripewise_layout::{RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
@@ -37,7 +33,7 @@ fn lies(inner: &Inner, disk: ServerId, range: &DiskRange, size_bytes: u64) -> Li
     }
 }
 
-impl Core {
+impl WriteBack {
     /// Before a cut that may still be refused: what lies across the new end is written to the disks. Nothing is in flight.
     pub(crate) fn write_back_across(
         &self,

@@ -13,11 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId, ServerUrl};
 use stripewise_store::protocol::MigrateBandwidth;
-use stripewise_store::server::ServerError;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
 use stripewise_store::server::stations::{ServerLoad, Stations};
-use stripewise_store::server::{Due, ObjectName};
+use stripewise_store::server::{Due, ObjectName, ServerError};
 
 /// Time over which a device's load is taken together.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -72,7 +71,7 @@ pub(crate) struct Throttle {
 }
 
 /// Movers were stopped, or the move was ended.
-pub(super) struct Ended;
+pub(crate) struct Ended;
 
 impl Throttle {
     pub(crate) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
@@ -104,37 +103,37 @@ impl Throttle {
         Ok(Self { state: Mutex::new(state), changed: Condvar::new(), stations, devices, copied: AtomicU64::new(0) })
     }
 
-    pub(super) fn set(&self, bandwidth: MigrateBandwidth) {
+    pub(crate) fn set(&self, bandwidth: MigrateBandwidth) {
         let mut state = guard(&self.state);
         state.bandwidth = bandwidth;
         state.next = Instant::now();
     }
 
-    pub(super) fn pause(&self, paused: bool) {
+    pub(crate) fn pause(&self, paused: bool) {
         guard(&self.state).paused = paused;
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         guard(&self.state).stopping = true;
         self.changed.notify_all();
     }
 
     /// For those who wait here: something has changed.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         drop(guard(&self.state));
         self.changed.notify_all();
     }
 
-    pub(super) fn copied_bytes(&self) -> u64 {
+    pub(crate) fn copied_bytes(&self) -> u64 {
         self.copied.load(Relaxed)
     }
 
-    pub(super) fn count(&self, bytes: u64) {
+    pub(crate) fn count(&self, bytes: u64) {
         self.copied.fetch_add(bytes, Relaxed);
     }
 
     /// Bytes of one object to copy at once between these servers.
-    pub(super) fn piece_bytes(&self, servers: impl Iterator<Item = ServerId>) -> u64 {
+    pub(crate) fn piece_bytes(&self, servers: impl Iterator<Item = ServerId>) -> u64 {
         let state = guard(&self.state);
         match state.bandwidth {
             MigrateBandwidth::Unlimited => PIECE_BYTES,
@@ -178,7 +177,7 @@ impl Throttle {
     }
 
     /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &self,
         bytes: u64,
         servers: &[(Direction, ServerId, u64)],
@@ -268,7 +267,7 @@ impl Throttle {
     }
 
     /// Notes how long a unit took on servers without stations.
-    pub(super) fn note_speed(&self, bytes: u64, took: Duration) {
+    pub(crate) fn note_speed(&self, bytes: u64, took: Duration) {
         let mut state = guard(&self.state);
         let byte_s = took.as_secs_f64() / bytes.max(1) as f64;
         state.byte_s = if state.byte_s == 0.0 { byte_s } else { state.byte_s + (byte_s - state.byte_s) / 8.0 };

@@ -3,17 +3,17 @@
 //! A file that never had logs is switched by a word of its control block. One that has them keeps them as long as it is used: switched off, nothing more
 //! is taken in, what is newer than the disks is written back, and what the logs hold goes on serving those who have them mapped; with the last of them they go.
 
-use crate::managed::LogMemory;
-use crate::managed::{Managed, unknown};
+use super::Fragments;
+use crate::guard;
+use crate::managed::{LogMemory, Managed, unknown};
 use crate::rmt::Changes;
-use crate::{Core, guard};
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{FragmentStatus, Refusal, Reply};
 use stripewise_store::shared::control::FragmentMode;
 use stripewise_store::shared::fragments::Class;
 use stripewise_store::shared::fragments::hints::Counter;
 
-impl Core {
+impl Fragments {
     /// See [`stripewise_store::protocol::Admin::SetFragments`].
     pub(crate) fn switch_fragments(&self, file: FileId, on: Option<bool>) -> Result<(), Refusal> {
         if on == Some(true) && !self.context.cluster().has_fragment_room() {
@@ -23,7 +23,7 @@ impl Core {
                     .to_owned(),
             });
         }
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         {
             let inner = guard(&managed.inner);
             if inner.freed {
@@ -35,15 +35,15 @@ impl Core {
             self.show_switched(&managed, on);
         }
         if managed.control.fragments() == FragmentMode::Leaving {
-            self.flush(&managed)?;
+            self.write_back.flush(&managed)?;
             self.keeping.watch(file);
         }
         Ok(())
     }
 
     fn show_switched(&self, managed: &Managed, on: Option<bool>) {
-        let mode = match (managed.fragments.logs(), self.wants_fragments(on)) {
-            (None, _) => return self.show_fragments_without_logs(managed, on),
+        let mode = match (managed.fragments.logs(), self.logs.wants_fragments(on)) {
+            (None, _) => return self.logs.show_fragments_without_logs(managed, on),
             (Some(_), true) => FragmentMode::On,
             (Some(_), false) => FragmentMode::Leaving,
         };
@@ -52,9 +52,9 @@ impl Core {
 
     /// See [`Reply::FileFragments`].
     pub(crate) fn file_fragments(&self, file: FileId) -> Result<Reply, Refusal> {
-        let managed = self.managed(file)?;
+        let managed = self.files.managed(file)?;
         let set_by_file = self.context.table().fragments_switch(file)?;
-        let on = self.wants_fragments(set_by_file);
+        let on = self.logs.wants_fragments(set_by_file);
         let servers = managed
             .fragments
             .logs()

@@ -1,0 +1,79 @@
+//! A client's connection, what the client has shown on it, and what it is answered.
+
+use crate::context::Context;
+use crate::guard;
+use crate::proof::Granted;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::UCred;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, OnceLock};
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{Refusal, Reply};
+use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+
+/// One client's connection, and what the client has shown on it.
+pub(crate) struct Connection {
+    pub(crate) id: u64,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: UCred,
+    /// Of the peer, once they were asked for.
+    pub(crate) groups: OnceLock<Vec<u32>>,
+    pub(crate) client: Mutex<Client>,
+}
+
+impl Connection {
+    /// Whether the client has closed the connection, or died.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok()
+            && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Client {
+    pub(crate) greeted: bool,
+    pub(crate) claim: Option<(ProcessSlot, Incarnation)>,
+    /// Files opened here, and for what.
+    pub(crate) opened: HashMap<FileId, Granted>,
+    /// Files that this client has held for itself, whether it has them open or not.
+    pub(crate) held: HashSet<FileId>,
+}
+
+/// The client that a request is carried out for.
+pub(crate) struct Requester<'a>(pub(crate) &'a Connection);
+
+impl Requester<'_> {
+    /// Whether it could still be told of the end: neither has its connection ended nor its process.
+    pub(crate) fn is_there(&self, context: &Context) -> bool {
+        let claim = guard(&self.0.client).claim;
+        !self.0.has_hung_up() && claim.is_none_or(|(slot, incarnation)| context.is_alive(slot, incarnation))
+    }
+
+    /// The process and its number for the truncation that it asks for, if it numbers them.
+    pub(crate) fn truncation(&self, context: &Context) -> Option<(ProcessSlot, Incarnation, u64)> {
+        let (slot, incarnation) = guard(&self.0.client).claim?;
+        let number = context.processes().truncation_asked(slot);
+        (number != 0).then_some((slot, incarnation, number))
+    }
+}
+
+/// A descriptor that goes along with a reply.
+pub(crate) enum Carried {
+    Own(OwnedFd),
+    /// Must never be closed in this process.
+    Kept(BorrowedFd<'static>),
+}
+
+impl AsFd for Carried {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Carried::Own(descriptor) => descriptor.as_fd(),
+            Carried::Kept(descriptor) => *descriptor,
+        }
+    }
+}
+
+/// A reply with the descriptors that go along.
+pub(crate) type Answer = Result<(Reply, Vec<Carried>), Refusal>;

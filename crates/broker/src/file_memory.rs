@@ -1,0 +1,195 @@
+//! The files of a managed file's shared memory in `run/`: made, taken over, handed out and removed.
+//!
+//! Memory of this boot is taken over, since processes may be using it; then its size is the truth. Without it nobody can be using the file, and it has its durable size.
+
+use crate::context::Context;
+use crate::managed::{Memory, memory_fault};
+use crate::rmt::{FileRecord, RegionRecord};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
+use stripewise_store::protocol::{FoundStatus, Refusal};
+use stripewise_store::shared::control::{ControlBlock, ControlError, MAX_REGIONS};
+use stripewise_store::shared::extent::Extent;
+use stripewise_store::shared::slots::Slots;
+
+/// Shared memory of managed files.
+pub(crate) struct FileMemory {
+    context: Arc<Context>,
+}
+
+impl FileMemory {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context) }
+    }
+
+    /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
+    /// another boot, the file has its durable size, to which loading it will cut it. Memory of this boot that cannot be read is an error, since the durable
+    /// size may be older than what was acknowledged.
+    pub(crate) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+        let fault = memory_fault(file);
+        let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
+        let block = match open("ctl") {
+            Err(Errno::NOENT) => return self.durable_status(file, record),
+            result => result.map_err(&fault)?,
+        };
+        // A shorter file is one whose making was cut off: nobody has used it.
+        if !ControlBlock::boot_id_of_any(&block).is_ok_and(|boot| boot == self.context.boot()) {
+            return self.durable_status(file, record);
+        }
+        let memory = open("ext").map_err(&fault)?;
+        let size_bytes = Extent::size_of_any_version(&memory).map_err(&fault)?;
+        let control = ControlBlock::open(&block, file, false).ok();
+        let size_bytes = match record.truncating_to_bytes {
+            // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
+            Some(cut_to_bytes) if control.as_ref().is_none_or(ControlBlock::gate_is_shut) => cut_to_bytes,
+            _ => size_bytes,
+        };
+        let blocks_512 = control.map_or(size_bytes, |control| control.placed_bytes(size_bytes)).div_ceil(512);
+        let modified_ns = Extent::open(&memory, false).ok().and_then(|extent| extent.modified_ns());
+        Ok(FoundStatus { size_bytes, blocks_512, modified_ns })
+    }
+
+    fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+        let size_bytes = record.truncating_to_bytes.unwrap_or(record.size_bytes);
+        let geometry = RegionGeometry::new(record.region_bytes);
+        let regions = self.context.table().regions(file)?;
+        let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();
+        Ok(FoundStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
+    }
+
+    /// Shared memory of this boot and file; `None` if it is not all there or not of this boot. What cannot be opened or mapped now is an
+    /// error: living processes may be using it, and making it anew would forget what they wrote.
+    ///
+    /// What another version of stripewise made is made anew once nobody uses it; the size that it holds is taken over into `record`.
+    ///
+    /// So is a control block that is damaged: what it says stands in the table too.
+    pub(crate) fn adopt(
+        &self,
+        file: FileId,
+        record: &mut FileRecord,
+        regions: &BTreeMap<RegionIndex, RegionRecord>,
+    ) -> Result<Option<(ControlBlock, Extent, Slots)>, Refusal> {
+        let fault = memory_fault(file);
+        let memory = match self.open_memory(file, OFlags::RDWR, OFlags::RDWR) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result.map_err(&fault)?,
+        };
+        let control = match ControlBlock::open(&memory.control, file, true) {
+            // A shorter file is one whose making was cut off.
+            Err(ControlError::Os(Errno::INVAL)) => return Ok(None),
+            Err(ControlError::NotAControlBlock) => {
+                return match ControlBlock::boot_id_of_any(&memory.control)? == self.context.boot() {
+                    true => self.rebuild(&memory, record, file, "damaged shared memory (its head)"),
+                    false => Ok(None),
+                };
+            }
+            Err(ControlError::OtherVersion { boot, .. }) if boot != self.context.boot() => return Ok(None),
+            Err(ControlError::OtherVersion { .. }) => {
+                return self.rebuild(&memory, record, file, "another version of stripewise");
+            }
+            result => result?,
+        };
+        if control.boot_id() != self.context.boot() {
+            return Ok(None);
+        }
+        let size_bytes = self.size_of(&memory, record, file)?;
+        let last = regions.keys().next_back().map_or(0, |region| region.0 + 1);
+        let count = last.max(RegionGeometry::new(record.region_bytes).count_for(size_bytes));
+        let recorded = regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        let damage = match control.region_bytes() == record.region_bytes {
+            true => control.find_damage(recorded, count),
+            false => Some(format!("regions of {} bytes", control.region_bytes())),
+        };
+        if let Some(damage) = damage {
+            return self.rebuild(&memory, record, file, &format!("damaged shared memory ({damage})"));
+        }
+        let cleared = control.clear_from(&memory.control, count).map_err(&fault)?;
+        if cleared > 0 {
+            self.context
+                .note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));
+        }
+        let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
+        Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
+    }
+
+    /// The memory is to be made anew, because of `what`: refused while a process uses it, and its size is taken over into `record`.
+    fn rebuild<T>(
+        &self,
+        memory: &Memory,
+        record: &mut FileRecord,
+        file: FileId,
+        what: &str,
+    ) -> Result<Option<T>, Refusal> {
+        let fault = memory_fault(file);
+        let mut users = Slots::users_of_any_version(&memory.slots).map_err(&fault)?.into_iter();
+        if let Some((slot, _)) = users.find(|(slot, incarnation)| self.context.is_alive(*slot, *incarnation)) {
+            let process = self.context.processes().process_id(slot);
+            return Err(Refusal::Busy { file, holder: format!("process {process} with {what}; end it first") });
+        }
+        if record.truncating_to_bytes.is_none() {
+            record.size_bytes = self.size_of(memory, record, file)?;
+        }
+        self.context.note(&format!("{}: its shared memory is made anew: {what}", record.path));
+        Ok(None)
+    }
+
+    /// The size that the file's shared memory holds, whatever its version.
+    fn size_of(&self, memory: &Memory, record: &FileRecord, file: FileId) -> Result<u64, Refusal> {
+        let most = record.region_bytes.saturating_mul(u64::from(MAX_REGIONS));
+        match Extent::size_of_any_version(&memory.extent) {
+            Ok(size_bytes) if size_bytes <= most => Ok(size_bytes),
+            Ok(_) | Err(Errno::INVAL) => {
+                let run = self.context.state().path().join("run").join(format!("{file}.*"));
+                let what = format!(
+                    "the shared memory of {} is damaged, so its size is not known, and it is not opened. Copy its bytes from the servers with setup/recover.py (docs/recovery.md); then end the processes that use it and move {} elsewhere, which gives it the size of its last fsync or close",
+                    record.path,
+                    run.display()
+                );
+                Err(Refusal::Table { what })
+            }
+            Err(errno) => Err(memory_fault(file)(errno)),
+        }
+    }
+
+    /// New shared memory; what an earlier boot left is unlinked, never written.
+    pub(crate) fn build(
+        &self,
+        file: FileId,
+        record: &FileRecord,
+        regions: u32,
+    ) -> Result<(ControlBlock, Extent, Slots), Refusal> {
+        let fault = memory_fault(file);
+        let make = |kind: &str| self.context.state().create_shared(&format!("{file}.{kind}"));
+        let dirty = regions.max(RegionGeometry::new(record.region_bytes).count_for(record.size_bytes));
+        let build = || {
+            let slots = Slots::build(&make("slots").map_err(&fault)?).map_err(&fault)?;
+            let extent = Extent::build(&make("ext").map_err(&fault)?, record.size_bytes, dirty).map_err(&fault)?;
+            // Last: with it the memory counts as complete.
+            let control =
+                ControlBlock::build(&make("ctl").map_err(&fault)?, file, self.context.boot(), record.region_bytes)?;
+            Ok((control, extent, slots))
+        };
+        build().inspect_err(|_| self.remove_memory(file))
+    }
+
+    /// Descriptors of the file's shared memory with these accesses; the slots are everybody's to write.
+    fn open_memory(&self, file: FileId, control: OFlags, extent: OFlags) -> rustix::io::Result<Memory> {
+        let open = |kind: &str, access: OFlags| self.context.state().open_shared(&format!("{file}.{kind}"), access);
+        Ok(Memory { control: open("ctl", control)?, extent: open("ext", extent)?, slots: open("slots", OFlags::RDWR)? })
+    }
+
+    /// As a client gets them: layouts are nobody's to write but the broker's, or one user could lead another's writes astray.
+    pub(crate) fn memory_for_client(&self, file: FileId, writable: bool) -> rustix::io::Result<Memory> {
+        self.open_memory(file, OFlags::RDONLY, if writable { OFlags::RDWR } else { OFlags::RDONLY })
+    }
+
+    pub(crate) fn remove_memory(&self, file: FileId) {
+        for kind in ["ctl", "ext", "slots"] {
+            // What stays is removed at the next start.
+            let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! A managed file's life: opening, closing, its names and owners, and what becomes durable when.
+//!
+//! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
+//! first object goes, so a crash in between is followed by the rest.
+//!
+//! | module | what |
+//! |---|---|
+//! | `creating` | making files |
+//! | `freeing` | freeing them |
+//! | `holding` | files that a command moves in or out of management |
+
+mod creating;
+mod freeing;
+mod holding;
+
+use crate::ancestors::Ancestors;
+use crate::capacity::Capacity;
+use crate::connection::{Answer, Carried, Connection};
+use crate::context::Context;
+use crate::describing::Describing;
+use crate::file_memory::FileMemory;
+use crate::files::Files;
+use crate::fragments::{FragmentLogs, WriteBack};
+use crate::guard;
+use crate::identities::Identities;
+use crate::inodes::StubInodes;
+use crate::managed::{Inner, Managed, unknown};
+use crate::name_notes::NameNotes;
+use crate::observing::Observers;
+use crate::proof::{Granted, Proof};
+use crate::quiescing::Quiescing;
+use crate::rechecks::Rechecks;
+use crate::replicas::Replicas;
+use crate::rmt::{Changes, FileRecord, FileState};
+use crate::search::StubSearch;
+use crate::truncation::Truncation;
+use rustix::fs::AtFlags;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use stripewise_layout::FileId;
+use stripewise_store::protocol::{Refusal, Reply};
+use stripewise_store::server::{ObjectName, Ownership};
+use stripewise_store::shared::control::Life;
+
+/// What becomes of files.
+pub(crate) struct Lifecycle {
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    capacity: Arc<Capacity>,
+    quiescing: Arc<Quiescing>,
+    inodes: Arc<StubInodes>,
+    memory: Arc<FileMemory>,
+    describing: Arc<Describing>,
+    files: Arc<Files>,
+    replicas: Arc<Replicas>,
+    logs: Arc<FragmentLogs>,
+    write_back: Arc<WriteBack>,
+    truncation: Arc<Truncation>,
+    search: Arc<StubSearch>,
+    identities: Arc<Identities>,
+    observers: Arc<Observers>,
+    notes: Arc<NameNotes>,
+}
+
+impl Lifecycle {
+    #[allow(clippy::too_many_arguments, reason = "one for each part that it uses")]
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        rechecks: &Arc<Rechecks>,
+        capacity: &Arc<Capacity>,
+        quiescing: &Arc<Quiescing>,
+        inodes: &Arc<StubInodes>,
+        memory: &Arc<FileMemory>,
+        describing: &Arc<Describing>,
+        files: &Arc<Files>,
+        replicas: &Arc<Replicas>,
+        logs: &Arc<FragmentLogs>,
+        write_back: &Arc<WriteBack>,
+        truncation: &Arc<Truncation>,
+        search: &Arc<StubSearch>,
+        identities: &Arc<Identities>,
+        observers: &Arc<Observers>,
+        notes: &Arc<NameNotes>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            rechecks: Arc::clone(rechecks),
+            capacity: Arc::clone(capacity),
+            quiescing: Arc::clone(quiescing),
+            inodes: Arc::clone(inodes),
+            memory: Arc::clone(memory),
+            describing: Arc::clone(describing),
+            files: Arc::clone(files),
+            replicas: Arc::clone(replicas),
+            logs: Arc::clone(logs),
+            write_back: Arc::clone(write_back),
+            truncation: Arc::clone(truncation),
+            search: Arc::clone(search),
+            identities: Arc::clone(identities),
+            observers: Arc::clone(observers),
+            notes: Arc::clone(notes),
+        }
+    }
+
+    /// The answer to an open: from now on the connection counts as having the file open.
+    pub(crate) fn opened(
+        &self,
+        connection: &Connection,
+        managed: &Managed,
+        inner: &mut Inner,
+        granted: Granted,
+    ) -> Answer {
+        let file = managed.file;
+        let memory = self
+            .memory
+            .memory_for_client(file, granted.writable)
+            .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        // Before the client gets it, so that none of its requests is missed.
+        self.observers.notify_observers(managed);
+        guard(&connection.client).opened.entry(file).or_default().add(granted);
+        inner.openers.insert(connection.id);
+        if granted.writable {
+            inner.writers.insert(connection.id);
+        }
+        let along = [memory.control, memory.extent, memory.slots].into_iter().map(Carried::Own).collect();
+        Ok((Reply::Opened { file, writable: granted.writable }, along))
+    }
+
+    /// Opens the file for the holder of `proof`.
+    pub(crate) fn open_file(&self, connection: &Connection, file: FileId, proof: &Proof) -> Answer {
+        proof.permits_io()?;
+        let managed = self.identities.identify(file, proof)?;
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(file));
+        }
+        self.refuse_if_held(&managed, &inner, connection.id)?;
+        self.follow_stub(&managed, &mut inner, proof)?;
+        if inner.record.has_leftovers {
+            // Tried again at every open; the server may still be away. Not under the lock, which comes after that of the fragments.
+            drop(inner);
+            let _ = self.truncation.tidy(&managed);
+            inner = guard(&managed.inner);
+            if inner.freed {
+                return Err(unknown(file));
+            }
+            // Its release may have begun in between.
+            self.refuse_if_held(&managed, &inner, connection.id)?;
+        }
+        if inner.stub.is_none() {
+            inner.stub = proof.to_watch();
+        }
+        self.opened(connection, &managed, &mut inner, proof.granted())
+    }
+
+    pub(crate) fn refuse_if_held(&self, managed: &Managed, inner: &Inner, connection: u64) -> Result<(), Refusal> {
+        let holder = match (&inner.record.state, inner.holder) {
+            (FileState::Importing { .. }, holder) if holder != Some(connection) => "`stripewise apply`",
+            (FileState::Releasing { .. }, holder) if holder != Some(connection) => "`stripewise release`",
+            _ => return Ok(()),
+        };
+        Err(Refusal::Held { file: managed.file, holder: holder.to_owned() })
+    }
+
+    /// Takes over what happened to the stub behind our back: its name, and mode and owner, which the objects follow.
+    pub(crate) fn follow_stub(&self, managed: &Managed, inner: &mut Inner, proof: &Proof) -> Result<(), Refusal> {
+        if inner.ownership() != proof.facts.ownership {
+            self.follow_ownership(managed, inner, proof.facts.ownership)?;
+        }
+        let mut record = inner.record.clone();
+        match (&record.state, proof.path()) {
+            (FileState::Live, Some(path)) => record.path = path,
+            // Found at its name: the file lives, though its maker has not said so. Unsaid, a successor might take it for unfinished.
+            (FileState::Creating, Some(path)) if path == record.path => record.state = FileState::Live,
+            _ => {}
+        }
+        if record.path != inner.record.path || record.parent.is_none() {
+            record = Ancestors::of_path(&record.path).record(record.path.clone(), &record);
+        }
+        if record != inner.record {
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.context.table().commit(&changes)?;
+            if inner.record.state != record.state {
+                managed.control.set_life(Life::Live);
+            }
+            inner.record = record;
+        }
+        Ok(())
+    }
+
+    /// The objects take over mode and owner; the record after them, so that a crash in between is noticed at the next open.
+    pub(crate) fn follow_ownership(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        wanted: Ownership,
+    ) -> Result<(), Refusal> {
+        let Ownership { mode, uid, gid } = self.applicable(wanted, &inner.record.path)?;
+        for (region, placed) in &inner.regions {
+            for stripe in placed.layout.stripes() {
+                let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+                self.context.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
+            }
+        }
+        self.logs.own_logs(managed.file, inner, Ownership { mode, uid, gid })?;
+        self.replicas.own_replicas(managed, inner, Ownership { mode, uid, gid })?;
+        let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
+        let mut changes = Changes::default();
+        changes.put_file(managed.file, &record);
+        self.context.table().commit(&changes)?;
+        inner.record = record;
+        Ok(())
+    }
+
+    /// The stub has its name: the file lives.
+    pub(crate) fn linked(&self, managed: &Managed) -> Result<(), Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(managed.file));
+        }
+        match &inner.record.state {
+            FileState::Creating | FileState::Importing { complete: true, .. } => {}
+            // Taken for a dead program's, until its user was found; it has its name.
+            FileState::Unlinked if managed.control.life() == Life::Live && inner.is_nameless() == Some(false) => {}
+            FileState::Live | FileState::Unlinked | FileState::Releasing { .. } => return Ok(()),
+            FileState::Importing { complete: false, .. } => {
+                return Err(Refusal::Invalid { what: "the import is not complete".to_owned() });
+            }
+        }
+        self.set_state(managed, &mut inner, FileState::Live)?;
+        inner.holder = None;
+        managed.control.set_life(Life::Live);
+        Ok(())
+    }
+
+    pub(crate) fn set_state(&self, managed: &Managed, inner: &mut Inner, state: FileState) -> Result<(), Refusal> {
+        if inner.record.state == state {
+            return Ok(());
+        }
+        let record = FileRecord { state, ..inner.record.clone() };
+        let mut changes = Changes::default();
+        changes.put_file(managed.file, &record);
+        self.context.table().commit(&changes)?;
+        inner.record = record;
+        Ok(())
+    }
+
+    /// The durable part of an fsync: size, and the names of new objects. The mapping is durable since it was published.
+    pub(crate) fn sync(&self, managed: &Managed) -> Result<(), Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Err(unknown(managed.file));
+        }
+        while let Some(server) = inner.unsynced.first().copied() {
+            self.context.server(server)?.sync_names(managed.file)?;
+            inner.unsynced.remove(&server);
+        }
+        if inner.generation > inner.record.generations_synced {
+            let size_bytes = managed.extent.size_bytes();
+            self.describing.describe_size_if_hidden(managed, &mut inner, size_bytes)?;
+            let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.context.table().commit(&changes)?;
+            inner.record = record;
+        }
+        self.save_size(managed, &mut inner)
+    }
+
+    pub(crate) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
+            self.truncation.note_cut(managed, inner, cut_to_bytes)?;
+        }
+        let size_bytes = managed.extent.size_bytes();
+        if size_bytes != inner.record.size_bytes {
+            self.describing.describe_size_if_hidden(managed, inner, size_bytes)?;
+            let record = FileRecord { size_bytes, ..inner.record.clone() };
+            let mut changes = Changes::default();
+            changes.put_file(managed.file, &record);
+            self.context.table().commit(&changes)?;
+            inner.record = record;
+        }
+        managed.control.set_durable_size_bytes(size_bytes);
+        Ok(())
+    }
+
+    /// After an open ended: frees the file if that was the last user and no name is left; else settles it. True when nothing more is to be expected.
+    pub(crate) fn after_close(&self, managed: &Managed) -> Result<bool, Refusal> {
+        let mut inner = guard(&managed.inner);
+        if inner.freed {
+            return Ok(true);
+        }
+        if !inner.openers.is_empty() || inner.holder.is_some() || !self.quiescing.users(managed).is_empty() {
+            return Ok(false);
+        }
+        let is_unlinked = matches!(inner.record.state, FileState::Unlinked);
+        let nameless = inner.is_nameless().unwrap_or(is_unlinked);
+        match &inner.record.state {
+            // No call that is known took its last name: a program without redirection did, perhaps by mistake. It is kept until a person decides.
+            FileState::Live if nameless => {}
+            _ if nameless => {
+                self.free(managed, &mut inner)?;
+                return Ok(true);
+            }
+            // Named, but the word of it never came.
+            FileState::Creating if inner.stub.is_some() => {
+                self.set_state(managed, &mut inner, FileState::Live)?;
+                managed.control.set_life(Life::Live);
+            }
+            _ => {}
+        }
+        self.settle(managed, &mut inner)?;
+        inner.stub = None;
+        Ok(true)
+    }
+
+    /// Without users: the size becomes durable, and the stub takes over the time of the last change.
+    fn settle(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        self.save_size(managed, inner)?;
+        if let (Some(stub), Some(modified_ns)) = (&inner.stub, managed.extent.modified_ns()) {
+            let times = rustix::fs::Timestamps {
+                last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ },
+                last_modification: rustix::fs::Timespec {
+                    tv_sec: (modified_ns / 1_000_000_000) as i64,
+                    tv_nsec: (modified_ns % 1_000_000_000) as i64,
+                },
+            };
+            let path = format!("/proc/self/fd/{}", stub.as_raw_fd());
+            if rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()).is_ok() {
+                managed.extent.set_modified_ns(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// At a stop: as much as possible becomes durable.
+    pub(crate) fn settle_all(&self) {
+        let files: Vec<FileId> = self.files.ids();
+        for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
+            let flushed = self.write_back.flush_at_once(&managed);
+            let done = self.after_close(&managed).and_then(|_| {
+                let mut inner = guard(&managed.inner);
+                if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
+            });
+            if let Err(refusal) = flushed.and(done) {
+                self.context.note(&format!("stopping, file {}: {refusal}", managed.file));
+            }
+        }
+    }
+
+    pub(crate) fn is_unlinked(&self, managed: &Managed) -> bool {
+        matches!(guard(&managed.inner).record.state, FileState::Unlinked)
+    }
+}

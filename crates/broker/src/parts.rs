@@ -1,0 +1,263 @@
+//! The parts of a broker, put together, and the requests on top of them.
+
+mod admin;
+mod requests;
+
+pub(crate) use requests::is_heard_of_the_gone;
+
+use crate::capacity::Capacity;
+use crate::check::Checks;
+use crate::context::Context;
+use crate::describing::Describing;
+use crate::discards::Discards;
+use crate::drained::Drained;
+use crate::file_memory::FileMemory;
+use crate::files::Files;
+use crate::fragments::{FragmentLogs, Fragments, Keeping, LogCapacity, WriteBack};
+use crate::identities::Identities;
+use crate::idleness::Idle;
+use crate::inodes::StubInodes;
+use crate::lifecycle::Lifecycle;
+use crate::loading::Loader;
+use crate::move_queue::MoveQueue;
+use crate::moves::Moves;
+use crate::name_changes::NameChanges;
+use crate::name_notes::NameNotes;
+use crate::names::ManagedNames;
+use crate::objects::Objects;
+use crate::observing::Observers;
+use crate::placing::Placer;
+use crate::quiescing::Quiescing;
+use crate::rechecks::Rechecks;
+use crate::recovery::Recovery;
+use crate::replicas::Replicas;
+use crate::search::StubSearch;
+use crate::throttle::Throttle;
+use crate::truncation::Truncation;
+use crate::{BrokerError, BrokerOptions};
+use std::sync::Arc;
+use stripewise_layout::{Cluster, FileId};
+use stripewise_store::state::{BrokerLock, StateDirectory};
+
+/// What requests are carried out with. All its methods are requests, or what follows when a client goes.
+pub(crate) struct Parts {
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    capacity: Arc<Capacity>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    names: Arc<ManagedNames>,
+    memory: Arc<FileMemory>,
+    files: Arc<Files>,
+    queue: Arc<MoveQueue>,
+    replicas: Arc<Replicas>,
+    placer: Arc<Placer>,
+    logs: Arc<FragmentLogs>,
+    write_back: Arc<WriteBack>,
+    fragments: Arc<Fragments>,
+    moves: Arc<Moves>,
+    truncation: Arc<Truncation>,
+    /// Kept for [`Files`], which do not keep it.
+    _loader: Arc<Loader>,
+    identities: Arc<Identities>,
+    observers: Arc<Observers>,
+    lifecycle: Arc<Lifecycle>,
+    name_changes: Arc<NameChanges>,
+    checks: Arc<Checks>,
+    recovery: Arc<Recovery>,
+}
+
+impl Parts {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<Self, BrokerError> {
+        let idle_after = options.idle_after;
+        let context = Arc::new(Context::open(cluster, state, lock, options)?);
+        let rechecks = Arc::new(Rechecks::default());
+        let capacity = Arc::new(Capacity::new(cluster));
+        let drained = Arc::new(Drained::load(&context)?);
+        let quiescing = Arc::new(Quiescing::new(&context, &rechecks));
+        let inodes = Arc::new(StubInodes::new(&context));
+        let names = Arc::new(ManagedNames::load(context.table())?);
+        let memory = Arc::new(FileMemory::new(&context));
+        let describing = Arc::new(Describing::new(&context, &drained));
+        let objects = Arc::new(Objects::new(&context));
+        let files = Arc::new(Files::default());
+        let discards = Arc::new(Discards::new(&context, &capacity, &quiescing, &files, &objects));
+        let throttle = Throttle::new(cluster, context.devices()?)
+            .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
+        let throttle = Arc::new(throttle);
+        let idle = Arc::new(Idle::new(idle_after));
+        let queue = Arc::new(MoveQueue::new(&throttle, &discards, &idle));
+        let replicas = Arc::new(Replicas::new(
+            &context,
+            &capacity,
+            &drained,
+            &quiescing,
+            &files,
+            &describing,
+            &discards,
+            &idle,
+            &queue,
+        ));
+        let placer = Arc::new(Placer::new(&context, &capacity, &drained, &describing, &files, &replicas));
+        let keeping = Arc::new(Keeping::default());
+        let log_capacity = Arc::new(LogCapacity::new(cluster));
+        let logs =
+            Arc::new(FragmentLogs::new(&context, &drained, &quiescing, &files, &placer, &log_capacity, &keeping));
+        let write_back = Arc::new(WriteBack::new(&context, &quiescing, &objects, &throttle));
+        let fragments = Arc::new(Fragments::new(
+            &context,
+            &drained,
+            &quiescing,
+            &files,
+            &throttle,
+            &logs,
+            &write_back,
+            &log_capacity,
+            &keeping,
+        ));
+        let moves = Arc::new(Moves::new(
+            &context,
+            &capacity,
+            &drained,
+            &quiescing,
+            &describing,
+            &objects,
+            &files,
+            &discards,
+            &throttle,
+            &queue,
+            &replicas,
+            &placer,
+            &write_back,
+        ));
+        let truncation =
+            Arc::new(Truncation::new(&context, &capacity, &quiescing, &describing, &replicas, &write_back));
+        let loader = Arc::new(Loader::new(&context, &memory, &quiescing, &describing, &replicas, &truncation, &logs));
+        files.load_by(Arc::downgrade(&loader) as _);
+        let identities = Arc::new(Identities::new(&context, &files, &inodes, &memory));
+        let observers = Arc::new(Observers::new(&context, &quiescing, &files, &memory, queue.totals().since_ns));
+        let search = Arc::new(StubSearch::new(&files, &names));
+        let notes = Arc::new(NameNotes::default());
+        let lifecycle = Arc::new(Lifecycle::new(
+            &context,
+            &rechecks,
+            &capacity,
+            &quiescing,
+            &inodes,
+            &memory,
+            &describing,
+            &files,
+            &replicas,
+            &logs,
+            &write_back,
+            &truncation,
+            &search,
+            &identities,
+            &observers,
+            &notes,
+        ));
+        let name_changes = Arc::new(NameChanges::new(
+            &context,
+            &rechecks,
+            &quiescing,
+            &files,
+            &identities,
+            &notes,
+            &search,
+            &lifecycle,
+        ));
+        let checks = Arc::new(Checks::new(
+            &context,
+            &rechecks,
+            &quiescing,
+            &inodes,
+            &files,
+            &replicas,
+            &logs,
+            &truncation,
+            &search,
+            &identities,
+            &notes,
+            &lifecycle,
+        ));
+        let recovery = Arc::new(Recovery::new(
+            &context,
+            &rechecks,
+            &capacity,
+            &quiescing,
+            &inodes,
+            &files,
+            &objects,
+            &discards,
+            &logs,
+            &search,
+            &lifecycle,
+            &name_changes,
+        ));
+        Ok(Self {
+            context,
+            rechecks,
+            capacity,
+            drained,
+            quiescing,
+            names,
+            memory,
+            files,
+            queue,
+            replicas,
+            placer,
+            logs,
+            write_back,
+            fragments,
+            moves,
+            truncation,
+            _loader: loader,
+            identities,
+            observers,
+            lifecycle,
+            name_changes,
+            checks,
+            recovery,
+        })
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn rechecks(&self) -> &Rechecks {
+        &self.rechecks
+    }
+
+    pub(crate) fn queue(&self) -> &MoveQueue {
+        &self.queue
+    }
+
+    pub(crate) fn moves(&self) -> &Arc<Moves> {
+        &self.moves
+    }
+
+    pub(crate) fn fragments(&self) -> &Arc<Fragments> {
+        &self.fragments
+    }
+
+    /// See [`Recovery::recover`].
+    pub(crate) fn recover(&self) -> Result<Vec<String>, BrokerError> {
+        self.recovery.recover()
+    }
+
+    /// See [`Lifecycle::settle_all`].
+    pub(crate) fn settle_all(&self) {
+        self.lifecycle.settle_all();
+    }
+
+    /// Looks at a file whose last user may have died; true when it need not be looked at again.
+    pub(crate) fn recheck_again(&self, file: FileId) -> bool {
+        self.name_changes.recheck_again(file)
+    }
+}
