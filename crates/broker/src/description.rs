@@ -1,20 +1,22 @@
-//! Descriptions: what servers hold of a file's layout, beside its objects, so that files can be put together without the mapping table.
+//! Descriptions: texts on servers with the layouts of files, so that files can be assembled without the mapping table.
 //!
-//! An object's name does not tell the layout, and data has no header. So each server that holds objects of a file has one text more there, `description`: a
-//! line for each placement or move, appended before it counts, and durable no later than what it promises. A line counts by its *sequence*: of all lines
-//! about a region, on whatever servers, the one with the highest tells where it lies. What a line tells may never have come to
-//! pass, when the broker died before it was committed; then the successor appends a line with a higher sequence before anybody writes there again.
+//! The name of an object does not give the layout, and data has no header. Therefore each server that holds objects of a file
+//! also holds a text about the file: a line for each placement or move, appended before the change is committed, and durable no
+//! later than the data that it describes. Every line has a *sequence*: of all lines about a region, on whichever servers, the one
+//! with the highest sequence gives the region's place. A described change may not have happened, if the broker died before the
+//! commit; its successor then appends a line with a higher sequence before any process writes there.
 //!
 //! | line | what |
 //! |---|---|
-//! | `file SEQUENCE FILE CLUSTER REGION_BYTES MODE UID GID PATH` | the file, as it was when the text was begun; mode octal, the path's bytes but letters, digits and `/._-` as %XX |
-//! | `place SEQUENCE REGION GENERATION SIZE SERVER:STRIPE,...` | where a region lies; the file had at least this size |
-//! | `cut SEQUENCE SIZE` | the file was cut to this size: regions beyond are gone, and until a later `size` it has exactly this size |
-//! | `size SEQUENCE SIZE least` | the file had this size, and may have grown since, as far as its objects reach |
-//! | `size SEQUENCE SIZE exact` | the file had this size, and servers may hold bytes beyond it that are nobody's |
+//! | `file SEQUENCE FILE CLUSTER REGION_BYTES MODE UID GID PATH` | the file when the text was begun; the mode is octal, and the path's bytes other than letters, digits and `/._-` are written as %XX |
+//! | `place SEQUENCE REGION GENERATION SIZE SERVER:STRIPE,...` | the place of a region; the file had at least this size |
+//! | `cut SEQUENCE SIZE` | the file was truncated to this size: regions beyond are gone, and until a later `size` the file has exactly this size |
+//! | `size SEQUENCE SIZE least` | the file had this size and may have grown since, up to the end of its objects |
+//! | `size SEQUENCE SIZE exact` | the file had this size; bytes beyond it on servers are not part of it |
 //!
-//! Every line ends with a space and the first 16 hexadecimal digits of the SHA-256 of what stands before. One that has no line feed was torn when the power
-//! went; any other that does not agree is damage. A sequence is two numbers with a point between: the broker's, and one that it counts.
+//! Every line ends with a space and the first 16 hexadecimal digits of the SHA-256 of the text before it. A line without a line
+//! feed was torn by a power failure; any other line with a wrong digest is damaged. A sequence is two numbers with a point
+//! between: the broker's number, and a count of that broker.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

@@ -7,12 +7,12 @@
 //! | `rmt.damaged-N/` | tables that a repair has replaced |
 //! | `rmt.vN/` | the table as it was before it was rewritten from version N |
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
-//! | `broker.lock` | held by the process that is the broker, and says which that is |
-//! | `host` | the one host that uses this state directory: shared memory and kernel locks end at its border |
-//! | `drained` | names of servers that take nothing new (`stripewise drain`) |
-//! | `daemon` | held by the process that is the cluster's daemon, and says which that is |
+//! | `broker.lock` | lock of the broker; contains its process id |
+//! | `host` | identity of the one host that uses this state directory; shared memory and kernel locks exist on one host only |
+//! | `drained` | names of servers on which nothing new is placed (`stripewise drain`) |
+//! | `daemon` | lock of the cluster's daemon; contains its process id |
 //! | `plans/` | plans that were applied |
-//! | `log` | what brokers did, one line each |
+//! | `log` | actions of brokers, one line each |
 //!
 //! It belongs to the user who made it, and nobody else becomes a broker there or writes in it, root included: whoever may write a directory
 //! can put links in the place of what is to be written, and files of root would lock the owner out. Root that is to act for the owner
