@@ -25,6 +25,7 @@ RUST_BENCHES = [
     ("stripewise-trace", "counts"),
     ("stripewise-sim", "events"),
     ("stripewise-broker", "protocol"),
+    ("stripewise-broker", "parallel"),
     ("stripewise-broker", "emulated_moves"),
 ]
 

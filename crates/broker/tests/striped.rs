@@ -51,6 +51,8 @@ mod replicas_loaded;
 mod servers_failing;
 #[path = "striped/table_damaged.rs"]
 mod table_damaged;
+#[path = "striped/together.rs"]
+mod together;
 #[path = "striped/watched.rs"]
 mod watched;
 #[path = "striped/world.rs"]

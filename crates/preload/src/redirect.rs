@@ -42,7 +42,7 @@ use stripewise_capture::format::FileKey;
 use stripewise_layout::FileId;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
-use stripewise_store::file::StripedFile;
+use stripewise_store::file::{IoMode, StripedFile};
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -80,6 +80,8 @@ pub(crate) struct Open {
     appends: AtomicBool,
     /// Every write is synced: 1 by `O_DSYNC`, 2 by `O_SYNC`.
     syncs: AtomicU8,
+    /// `O_DIRECT`, as of the open or of the last `F_SETFL` of this process.
+    direct: AtomicBool,
     device: AtomicU64,
     inode: AtomicU64,
     /// Number in the trace plus 2; 0: not asked for; 1: none.
@@ -104,6 +106,7 @@ impl Open {
             readable: AtomicBool::new(false),
             appends: AtomicBool::new(false),
             syncs: AtomicU8::new(0),
+            direct: AtomicBool::new(false),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             key: AtomicU64::new(0),
@@ -133,6 +136,11 @@ impl Open {
             0 => Ok(()),
             by => extent::sync(self, by == 1),
         }
+    }
+
+    /// How requests treat the servers' caches.
+    pub(crate) fn mode(&self) -> IoMode {
+        IoMode { direct: self.direct.load(Ordering::Relaxed), durable: self.syncs.load(Ordering::Relaxed) != 0 }
     }
 
     pub(crate) fn appends(&self) -> bool {
@@ -554,6 +562,7 @@ fn enter(descriptor: BorrowedFd<'_>, identity: (u64, u64), file: Result<Arc<Stri
     open.appends.store(flags.contains(OFlags::APPEND), Ordering::Relaxed);
     // By libc's numbers: rustix gives both flags the same.
     let has = |flag: c_int| flags.bits() & flag as u32 == flag as u32;
+    open.direct.store(has(libc::O_DIRECT), Ordering::Relaxed);
     open.syncs.store(u8::from(has(libc::O_DSYNC)) + u8::from(has(libc::O_SYNC)), Ordering::Relaxed);
     open.device.store(identity.0, Ordering::Relaxed);
     open.inode.store(identity.1, Ordering::Relaxed);
@@ -681,6 +690,7 @@ pub(crate) fn owns_descriptor(descriptor: c_int) -> bool {
 /// `F_SETFL` succeeded.
 pub(crate) fn flags_changed(open: &Open, flags: c_int) {
     open.appends.store(flags & libc::O_APPEND != 0, Ordering::Relaxed);
+    open.direct.store(flags & libc::O_DIRECT != 0, Ordering::Relaxed);
 }
 
 pub(crate) const FICLONE: c_ulong = 0x4004_9409;

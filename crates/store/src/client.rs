@@ -18,7 +18,7 @@ mod name_changes;
 pub(crate) mod objects;
 pub mod record_locks;
 pub(crate) mod rings;
-mod servers;
+pub(crate) mod servers;
 pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;

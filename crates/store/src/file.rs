@@ -21,10 +21,12 @@ mod buffers;
 mod copies;
 pub(crate) mod fragments;
 mod lane;
+mod retry;
+mod sub_request;
 mod syncing;
+mod together;
 mod transfer;
 mod upkeep;
-mod waiting;
 
 pub use upkeep::FileStatus;
 
@@ -109,6 +111,15 @@ pub enum FileError {
     },
 }
 
+/// How a request treats caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IoMode {
+    /// Past the page caches of the servers, as `O_DIRECT` asks, as far as it is aligned to [`crate::server::transfer::DIRECT_BYTES`].
+    pub direct: bool,
+    /// A write's bytes are durable when it returns, as `O_DSYNC` asks. Size and names need [`StripedFile::sync`], which finds the data durable.
+    pub durable: bool,
+}
+
 /// A managed file, open. All methods may be called from any thread.
 pub struct StripedFile {
     core: Arc<Core>,
@@ -119,6 +130,7 @@ pub struct StripedFile {
     closed: bool,
     /// Since this open.
     stub_is_synced: AtomicBool,
+    durable_names: syncing::DurableNames,
 }
 
 impl std::fmt::Debug for StripedFile {
@@ -133,7 +145,8 @@ impl std::fmt::Debug for StripedFile {
 impl StripedFile {
     pub(crate) fn new(core: Arc<Core>, file: FileId, writable: bool, shared: Arc<SharedFile>) -> Self {
         let geometry = RegionGeometry::new(shared.control.region_bytes().max(1));
-        Self { core, file, writable, shared, geometry, closed: false, stub_is_synced: AtomicBool::new(false) }
+        let (stub_is_synced, durable_names) = (AtomicBool::new(false), syncing::DurableNames::none());
+        Self { core, file, writable, shared, geometry, closed: false, stub_is_synced, durable_names }
     }
 
     /// Identity of the managed file.

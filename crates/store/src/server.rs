@@ -18,6 +18,7 @@ pub use decorator::{Decorator, Operation, Outcome};
 pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, OpenMode, Predicted, Standing, Syncing};
 pub use transfer::{Handle, How, Memory, ObjectHandle, Submission, Transfer, submit_all};
 
+use rustix::io::Errno;
 use std::sync::Arc;
 use stripewise_layout::{FileId, Generation, RegionIndex, ServerId, ServerUrl};
 
@@ -191,6 +192,18 @@ pub enum ServerError {
         /// Its cause.
         source: rustix::io::Errno,
     },
+}
+
+impl ServerError {
+    /// Of a system call for `server`.
+    #[must_use]
+    pub(crate) fn from_errno(server: String, action: &'static str, source: Errno) -> Self {
+        match source {
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace { server },
+            Errno::ACCESS | Errno::PERM => Self::Denied { server },
+            source => Self::Os { server, action, source },
+        }
+    }
 }
 
 /// When a sub-request is done, in ns of CLOCK_MONOTONIC; `None`: when its system call returns.

@@ -1,12 +1,12 @@
 //! A server whose calls a test sees before they are made and after, and can have fail: the one wrapper of all tests.
 
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use stripewise_broker::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_broker::{WrapServer, WrapTable};
 use stripewise_layout::{Direction, FileId};
@@ -25,6 +25,8 @@ pub enum Call<'a> {
     /// With the number of bytes asked for.
     Read(Handle<'a>, usize),
     Write(Handle<'a>, usize),
+    /// A write whose bytes are durable when it is over.
+    WriteDurably(Handle<'a>, usize),
     Size(ObjectName),
     Cut(ObjectName),
     Sync(Handle<'a>),
@@ -154,6 +156,7 @@ impl<H: Hook> Decorator for Hooked<H> {
             let (handle, bytes) = (transfer.handle, transfer.memory.bytes());
             let call = match transfer.memory.direction() {
                 Direction::Read => Call::Read(handle, bytes),
+                Direction::Write if transfer.how.durable => Call::WriteDurably(handle, bytes),
                 Direction::Write => Call::Write(handle, bytes),
             };
             transfer.completion = Some(self.call(call, |inner, most| move_at_most(inner, transfer, most)));
@@ -239,6 +242,102 @@ pub fn wrap_in_memory(root: &Path) -> WrapServer {
     let root = root.to_owned();
     Arc::new(move |inner| Box::new(in_memory(&root, inner.name())))
 }
+
+/// What blocks each transfer of a [`Held`] server.
+pub type Hold = Arc<dyn Fn() + Send + Sync>;
+
+/// A server that has all its transfers under way at once: each blocks a thread until `hold` returns.
+pub struct Held {
+    pub inner: Box<dyn ObjectStore>,
+    pub hold: Hold,
+    /// False: bytes stay where they are, for measurements of nothing but the waiting.
+    pub moves_bytes: bool,
+}
+
+#[derive(Default)]
+struct Workers {
+    /// Transfers to be held, and threads without one.
+    state: Mutex<(VecDeque<Box<dyn FnOnce() + Send>>, usize)>,
+    changed: Condvar,
+}
+
+/// Of all held servers of the process.
+static WORKERS: LazyLock<Workers> = LazyLock::new(Workers::default);
+
+impl Workers {
+    fn begin(&'static self, job: Box<dyn FnOnce() + Send>) {
+        let mut state = self.state.lock().unwrap();
+        state.0.push_back(job);
+        if state.1 < state.0.len() {
+            std::thread::spawn(|| self.work());
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock().unwrap();
+        loop {
+            if let Some(job) = state.0.pop_front() {
+                drop(state);
+                job();
+                state = self.state.lock().unwrap();
+            } else {
+                state.1 += 1;
+                state = self.changed.wait(state).unwrap();
+                state.1 -= 1;
+            }
+        }
+    }
+}
+
+impl Decorator for Held {
+    fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
+        Ok(self.inner.as_ref())
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { plain_descriptors: false, overlaps: true, ..self.inner.capabilities() }
+    }
+
+    fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
+        let left = Arc::new((Mutex::new(batch.len()), Condvar::new()));
+        for _ in 0..batch.len() {
+            let (left, hold) = (Arc::clone(&left), Arc::clone(&self.hold));
+            WORKERS.begin(Box::new(move || {
+                hold();
+                *left.0.lock().unwrap() -= 1;
+                left.1.notify_one();
+            }));
+        }
+        others();
+        drop(left.1.wait_while(left.0.lock().unwrap(), |left| *left > 0).unwrap());
+        if self.moves_bytes {
+            return self.inner.submit(batch, &mut || ());
+        }
+        for transfer in batch {
+            transfer.completion = Some(Ok(transfer.memory.bytes()));
+        }
+    }
+}
+
+/// By directory, as [`REGISTERED`].
+static HELD: Mutex<BTreeMap<PathBuf, (Hold, bool)>> = Mutex::new(BTreeMap::new());
+
+/// Makes clients' servers of the cluster in `root` [`Held`], where they are opened by [`OPEN_HELD`].
+pub fn hold(root: &Path, hold: Hold, moves_bytes: bool) {
+    HELD.lock().unwrap().insert(root.to_owned(), (hold, moves_bytes));
+}
+
+pub const OPEN_HELD: OpenServer = |cluster, number, name, url, stations| {
+    let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
+    let (hold, moves_bytes) = HELD.lock().unwrap()[url.directory().parent().unwrap()].clone();
+    Ok(Box::new(Held { inner, hold, moves_bytes }))
+};
 
 /// Fails one call, with EIO; and is full after so many bytes.
 pub struct FailOnce {

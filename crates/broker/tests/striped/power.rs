@@ -182,7 +182,7 @@ impl Hook for Power {
             return Err(without_power(server));
         }
         match call {
-            Call::Sync(handle) => self.object_synced(server, handle),
+            Call::Sync(handle) | Call::WriteDurably(handle, _) => self.object_synced(server, handle),
             Call::SyncNames(file) => self.names_synced(server, &file.to_string()),
             _ => {}
         }

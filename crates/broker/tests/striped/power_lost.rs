@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use stripewise_broker::{Broker, BrokerHandle, BrokerOptions, Started};
 use stripewise_layout::FileOffset;
 use stripewise_store::client::{Client, ClientError};
-use stripewise_store::file::{FileError, StripedFile};
+use stripewise_store::file::{FileError, IoMode, StripedFile};
 use stripewise_store::manage::{Moving, apply, release};
 use stripewise_store::protocol::{Admin, Finding, ReadCost, Request};
 use stripewise_store::state::HostIdentity;
@@ -190,8 +190,19 @@ impl Life<'_> {
             content.resize(content.len().max(end), 0);
             content[at as usize..end].copy_from_slice(&bytes);
         });
-        let written = open.file.write_at(FileOffset(at), &[IoSlice::new(&bytes)])?;
-        if written < bytes.len() { Err(Fault) } else { Ok(()) }
+        // Every fourth as `O_DSYNC` has it, what only is past the page cache among them.
+        let durable = self.dice.roll(4) == 0;
+        let mode = IoMode { durable, direct: durable && self.dice.roll(2) == 0 };
+        let written = open.file.write_with(FileOffset(at), &[IoSlice::new(&bytes)], mode)?;
+        if written < bytes.len() {
+            return Err(Fault);
+        }
+        if durable {
+            self.note("durably");
+            open.file.sync(true)?;
+            open.model.synced();
+        }
+        Ok(())
     }
 
     fn read(&self, file: &StripedFile) -> Result<Vec<u8>, Fault> {

@@ -120,14 +120,8 @@ interpose! {
     fn pwritev2[pwritev64v2] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t |real| {
         let at = given_or_position(offset);
         transfer(Call::Pwritev2, fd, at, || real(fd, vector, count, offset, flags), |open| {
-            let append = redirected::check_flags(flags, true)?;
-            let moved = if append {
-                redirected::append(open, fd, redirected::vectors(vector, count)?, at)
-            } else {
-                redirected::write(open, fd, redirected::vectors(vector, count)?, at)
-            }?;
-            redirected::sync_for_flags(open, flags)?;
-            Ok(moved)
+            redirected::check_flags(flags, true)?;
+            redirected::write_with_flags(open, fd, redirected::vectors(vector, count)?, at, flags)
         })
     }
 

@@ -15,7 +15,7 @@ use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::FileOffset;
 use stripewise_store::client::ClientError;
 use stripewise_store::errno::ToErrno;
-use stripewise_store::file::{FileError, StripedFile};
+use stripewise_store::file::{FileError, IoMode, StripedFile};
 
 /// Vectors of a call that need no memory but the stack's.
 const FEW: usize = 16;
@@ -48,13 +48,13 @@ fn total(vectors: &[iovec]) -> Result<u64, Errno> {
     Ok(sum.min(MOST_BYTES))
 }
 
-/// `RWF_*` flags of `preadv2` and `pwritev2`: which are harmless here. True: append.
-pub(crate) fn check_flags(flags: c_int, writing: bool) -> Result<bool, Errno> {
+/// `RWF_*` flags of `preadv2` and `pwritev2`: which mean here what they mean in Linux.
+pub(crate) fn check_flags(flags: c_int, writing: bool) -> Result<(), Errno> {
     let allowed = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | if writing { libc::RWF_APPEND } else { 0 };
-    if flags & !allowed != 0 { Err(Errno::OPNOTSUPP) } else { Ok(flags & libc::RWF_APPEND != 0) }
+    if flags & !allowed != 0 { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
-pub(crate) fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
+fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
     if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
         super::extent::sync(open, flags & libc::RWF_SYNC == 0)
     } else {
@@ -117,7 +117,7 @@ pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) ->
     }
     let wanted = total(vectors)?;
     let offset = start(at, descriptor, wanted)?;
-    let result = if wanted == 0 { Ok(0) } else { read_vectors(file, offset, vectors) };
+    let result = if wanted == 0 { Ok(0) } else { read_vectors(file, offset, vectors, open.mode()) };
     let bytes = *result.as_ref().unwrap_or(&0);
     if let At::Position = at {
         give_back(descriptor, wanted - bytes as u64);
@@ -125,17 +125,19 @@ pub(crate) fn read(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) ->
     result.map(|bytes| Moved { offset, bytes })
 }
 
-fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
+fn read_vectors(file: &StripedFile, offset: u64, vectors: &[iovec], mode: IoMode) -> Result<usize, Errno> {
     if let [vector] = vectors {
-        return attempt(|| file.read_at(FileOffset(offset), &mut [slice_mut(vector)])).map_err(|error| failed(&error));
+        return attempt(|| file.read_with(FileOffset(offset), &mut [slice_mut(vector)], mode))
+            .map_err(|error| failed(&error));
     }
     if vectors.len() <= FEW {
         let mut few: [_; FEW] =
             std::array::from_fn(|index| vectors.get(index).map_or(IoSliceMut::new(&mut []), slice_mut));
-        return attempt(|| file.read_at(FileOffset(offset), &mut few[..vectors.len()])).map_err(|error| failed(&error));
+        return attempt(|| file.read_with(FileOffset(offset), &mut few[..vectors.len()], mode))
+            .map_err(|error| failed(&error));
     }
     let mut slices: Vec<_> = vectors.iter().map(slice_mut).collect();
-    attempt(|| file.read_at(FileOffset(offset), &mut slices)).map_err(|error| failed(&error))
+    attempt(|| file.read_with(FileOffset(offset), &mut slices, mode)).map_err(|error| failed(&error))
 }
 
 fn slice_mut(vector: &iovec) -> IoSliceMut<'static> {
@@ -157,8 +159,37 @@ fn length(vector: &iovec) -> usize {
 }
 
 pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
-    if open.appends() {
-        return append(open, descriptor, vectors, at);
+    write_with_flags(open, descriptor, vectors, at, 0)
+}
+
+/// As [`write`], with those `RWF_*` that [`check_flags`] lets through.
+pub(crate) fn write_with_flags(
+    open: &Open,
+    descriptor: c_int,
+    vectors: &[iovec],
+    at: At,
+    flags: c_int,
+) -> Result<Moved, Errno> {
+    let moved = write_in(open, descriptor, vectors, at, mode_for(open, flags), flags & libc::RWF_APPEND != 0)?;
+    sync_for_flags(open, flags)?;
+    Ok(moved)
+}
+
+fn mode_for(open: &Open, flags: c_int) -> IoMode {
+    let mode = open.mode();
+    IoMode { durable: mode.durable || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0, ..mode }
+}
+
+fn write_in(
+    open: &Open,
+    descriptor: c_int,
+    vectors: &[iovec],
+    at: At,
+    mode: IoMode,
+    appends: bool,
+) -> Result<Moved, Errno> {
+    if appends || open.appends() {
+        return append(open, descriptor, vectors, at, mode);
     }
     let file = open.file()?;
     if !file.is_writable() {
@@ -168,8 +199,8 @@ pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -
     let offset = start(at, descriptor, wanted)?;
     let result = match limit::allowed(offset, wanted) {
         Ok(0) => Ok(0),
-        Ok(allowed) if allowed < wanted => write_vectors(file, offset, &limit::cut(vectors, allowed)),
-        Ok(_) => write_vectors(file, offset, vectors),
+        Ok(allowed) if allowed < wanted => write_vectors(file, offset, &limit::cut(vectors, allowed), mode),
+        Ok(_) => write_vectors(file, offset, vectors, mode),
         Err(errno) => Err(errno),
     };
     let bytes = *result.as_ref().unwrap_or(&0);
@@ -181,21 +212,22 @@ pub(crate) fn write(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -
     Ok(Moved { offset, bytes })
 }
 
-fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec]) -> Result<usize, Errno> {
+fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec], mode: IoMode) -> Result<usize, Errno> {
     if let [vector] = vectors {
-        return attempt(|| file.write_at(FileOffset(offset), &[slice(vector)])).map_err(|error| failed(&error));
+        return attempt(|| file.write_with(FileOffset(offset), &[slice(vector)], mode)).map_err(|error| failed(&error));
     }
     if vectors.len() <= FEW {
         let few: [_; FEW] = std::array::from_fn(|index| vectors.get(index).map_or(IoSlice::new(&[]), slice));
-        return attempt(|| file.write_at(FileOffset(offset), &few[..vectors.len()])).map_err(|error| failed(&error));
+        return attempt(|| file.write_with(FileOffset(offset), &few[..vectors.len()], mode))
+            .map_err(|error| failed(&error));
     }
     let slices: Vec<_> = vectors.iter().map(slice).collect();
-    attempt(|| file.write_at(FileOffset(offset), &slices)).map_err(|error| failed(&error))
+    attempt(|| file.write_with(FileOffset(offset), &slices, mode)).map_err(|error| failed(&error))
 }
 
 /// Writes at the end, wherever that is, even when an offset was given (as Linux does); the position, if it was asked
 /// for, follows.
-pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) -> Result<Moved, Errno> {
+fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At, mode: IoMode) -> Result<Moved, Errno> {
     let file = open.file()?;
     if !file.is_writable() {
         return Err(Errno::BADF);
@@ -212,7 +244,7 @@ pub(crate) fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At) 
     let slices: Vec<_> = if cut.is_empty() { vectors } else { &cut }.iter().map(slice).collect();
     // A handler that appends to the same file would wait for the lock that this call holds.
     let signals = crate::process::NoSignals::begin();
-    let (offset, bytes) = attempt(|| file.append(&slices)).map_err(|error| failed(&error))?;
+    let (offset, bytes) = attempt(|| file.append_with(&slices, mode)).map_err(|error| failed(&error))?;
     drop(signals);
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;

@@ -1,21 +1,23 @@
-//! Several system calls at once, by io_uring: for reads that the page cache cannot answer, and for syncs.
+//! Several system calls at once, by io_uring: reads and writes of objects on devices, and syncs.
 //!
-//! A few rings per process, made at first use; a thread takes a free one for one group of calls and waits for all of them. Where there is
-//! none free, or the kernel has none to give (switched off, forbidden by a sandbox), the caller does its calls in turn. A ring's
-//! memory is shared with the kernel and, after a fork, with the parent: a child forgets the rings and makes its own.
+//! A process has as many rings as its threads needed at the same time, up to [`MAX_RINGS`], made when they are first needed: a thread takes a free one for
+//! one group of calls and waits for all of them, so what the calls point to is lent until then and no longer. Where there is no ring (more threads than
+//! that, a kernel that gives no more memory for them, io_uring switched off or forbidden by a sandbox), the caller does its calls in turn. A ring that the
+//! kernel once refused is not asked for again. While a thread waits it takes no signals (`lock`), so no handler leaves calls behind. A ring's memory is
+//! shared with the kernel and, after a fork, with the parent: a child forgets the rings and makes its own.
 
-use super::descriptors::Descriptor;
+use super::descriptors::{Descriptor, with_raised_limit};
 use super::lock::Lock;
 use io_uring::{IoUring, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Groups under way at the same time in one process.
-const RINGS: usize = 4;
-/// Calls in one group.
+/// Rings of one process at most. Each is a descriptor and a few pages; threads beyond do their calls in turn.
+const MAX_RINGS: usize = 256;
+/// Calls of one group under way at the same time; further ones follow as these end.
 pub(crate) const GROUP: usize = 64;
 
 enum Ring {
@@ -25,7 +27,9 @@ enum Ring {
 }
 
 pub(crate) struct Rings {
-    rings: [Lock<Ring>; RINGS],
+    rings: [Lock<Ring>; MAX_RINGS],
+    /// Rings that there are or may be: fewer once the kernel refused one.
+    available: AtomicUsize,
     base: RawFd,
     issued: AtomicU64,
 }
@@ -33,6 +37,7 @@ pub(crate) struct Rings {
 /// One call; what it points to must live until [`Rings::run`] returns.
 pub(crate) enum Call<'a> {
     Read { descriptor: RawFd, offset: u64, pieces: &'a [libc::iovec] },
+    Write { descriptor: RawFd, offset: u64, pieces: &'a [libc::iovec], durable: bool },
     Sync { descriptor: RawFd },
 }
 
@@ -45,6 +50,12 @@ impl Call<'_> {
                     .offset(*offset)
                     .build()
             }
+            Call::Write { descriptor, offset, pieces, durable } => {
+                opcode::Writev::new(types::Fd(*descriptor), pieces.as_ptr().cast(), pieces.len() as u32)
+                    .offset(*offset)
+                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
+                    .build()
+            }
             Call::Sync { descriptor } => {
                 opcode::Fsync::new(types::Fd(*descriptor)).flags(types::FsyncFlags::DATASYNC).build()
             }
@@ -53,23 +64,43 @@ impl Call<'_> {
     }
 }
 
+thread_local! {
+    /// The ring that this thread used last. No destructor: a plain value of the thread's static block.
+    static RECENT: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Rings {
     pub(super) fn new(base: RawFd) -> Self {
-        Self { rings: [const { Lock::new(Ring::Untried) }; RINGS], base, issued: AtomicU64::new(0) }
+        Self {
+            rings: [const { Lock::new(Ring::Untried) }; MAX_RINGS],
+            available: AtomicUsize::new(MAX_RINGS),
+            base,
+            issued: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn issued(&self) -> u64 {
         self.issued.load(Relaxed)
     }
 
-    /// Does up to [`GROUP`] calls at once and calls `done` with the number of each and its result. False: none was begun.
+    /// Does the calls at once and calls `done` with the number of each that was begun and its result. False: none was begun.
     pub(crate) fn run(&self, calls: &[Call<'_>], done: impl FnMut(usize, Result<usize, Errno>)) -> bool {
-        for ring in &self.rings {
-            let Some(mut ring) = ring.try_lock() else { continue };
+        let (available, recent) = (self.available.load(Relaxed), RECENT.get());
+        // The one of last time first, then from the lowest on, so that no more are made than are needed.
+        let order = std::iter::once(recent).filter(|number| *number < available);
+        for number in order.chain((0..available).filter(|number| *number != recent)) {
+            let Some(mut ring) = self.rings[number].try_lock() else { continue };
             if matches!(*ring, Ring::Untried) {
-                *ring = make(self.base).map_or(Ring::Unavailable, |ring| Ring::Ready(Box::new(ring)));
+                match make(self.base) {
+                    Some(made) => *ring = Ring::Ready(Box::new(made)),
+                    None => {
+                        self.available.fetch_min(number, Relaxed);
+                        return false;
+                    }
+                }
             }
-            let Ring::Ready(ready) = &mut *ring else { return false };
+            let Ring::Ready(ready) = &mut *ring else { continue };
+            RECENT.set(number);
             let (begun, intact) = issue(ready, calls, done);
             self.issued.fetch_add(begun as u64, Relaxed);
             if !intact {
@@ -85,6 +116,7 @@ impl Rings {
         for ring in &self.rings {
             ring.replace_in_child(Ring::Untried);
         }
+        self.available.store(MAX_RINGS, Relaxed);
     }
 }
 
@@ -103,7 +135,11 @@ pub fn is_making_ring() -> bool {
 /// A ring whose descriptor is high and marked as owned.
 fn make(base: RawFd) -> Option<IoUring> {
     MAKING.set(true);
-    let low = IoUring::new(GROUP as u32);
+    let low = match IoUring::new(GROUP as u32) {
+        // The program is at its own limit of open files, which is not the library's.
+        Err(error) if error.raw_os_error() == Some(libc::EMFILE) => with_raised_limit(|| IoUring::new(GROUP as u32)),
+        result => result,
+    };
     MAKING.set(false);
     let low = low.ok()?;
     let params = low.params().clone();
@@ -111,22 +147,26 @@ fn make(base: RawFd) -> Option<IoUring> {
     let descriptor = unsafe { rustix::fd::BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&low)) };
     let number = Descriptor::duplicate(descriptor, base).ok()?.into_number();
     // SAFETY: a descriptor of the ring that these parameters were filled in for, ours alone.
-    unsafe { IoUring::from_fd(number, params) }.ok()
+    let ring = unsafe { IoUring::from_fd(number, params) }.ok()?;
+    // A worker for each call that waits: the kernel's own limit is four for each processor. Kernels before 5.15 keep to that.
+    let _ = ring.submitter().register_iowq_max_workers(&mut [GROUP as u32, 0]);
+    Some(ring)
 }
 
 /// Returns the number of calls begun, all of which have ended, and whether the ring can be used again.
 fn issue(ring: &mut IoUring, calls: &[Call<'_>], mut done: impl FnMut(usize, Result<usize, Errno>)) -> (usize, bool) {
-    let calls = &calls[..calls.len().min(GROUP)];
-    for (number, call) in calls.iter().enumerate() {
-        // SAFETY: what the call points to lives until this function returns, which is after the call's end.
-        if unsafe { ring.submission().push(&call.to_entry(number)) }.is_err() {
-            return (0, false);
-        }
-    }
-    let (mut begun, mut ended) = (0, 0);
+    let (mut next, mut begun, mut ended) = (0, 0, 0);
     let mut intact = true;
     while ended < calls.len() {
-        match ring.submit_and_wait(calls.len() - ended) {
+        while intact && next < calls.len() && next - ended < GROUP {
+            // SAFETY: what the call points to lives until this function returns, which is after the call's end.
+            if unsafe { ring.submission().push(&calls[next].to_entry(next)) }.is_err() {
+                break;
+            }
+            next += 1;
+        }
+        let wanted = if next == calls.len() { next - ended } else { 1 };
+        match ring.submit_and_wait(wanted) {
             Ok(submitted) => begun += submitted,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(_) => intact = false,
@@ -180,5 +220,56 @@ mod tests {
         }
         assert_eq!(results[20..], [Some(Ok(0)), Some(Err(Errno::BADF))]);
         assert_eq!(rings.issued(), 66);
+    }
+
+    /// More calls than one ring takes at a time, and more threads than any fixed number of rings that a process ever had.
+    #[test]
+    fn many_threads_write_groups_of_any_length() {
+        const THREADS: usize = 12;
+        const CALLS: usize = 150;
+        let rings = Rings::new(super::super::descriptors::default_base());
+        if !rings.run(&[Call::Sync { descriptor: -1 }], |_, _| ()) {
+            eprintln!("skipped: no io_uring here");
+            return;
+        }
+        let file = tempfile::tempfile().unwrap();
+        let together = std::sync::Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (rings, file, together) = (&rings, &file, &together);
+                scope.spawn(move || {
+                    let memory = [thread as u8 + 1; CALLS];
+                    let piece = |at: usize| libc::iovec { iov_base: memory[at..].as_ptr() as *mut _, iov_len: 1 };
+                    let pieces: Vec<libc::iovec> = (0..CALLS).map(piece).collect();
+                    let call = |at: usize| Call::Write {
+                        descriptor: file.as_raw_fd(),
+                        offset: (at * THREADS + thread) as u64,
+                        pieces: &pieces[at..=at],
+                        durable: at == 0,
+                    };
+                    let calls: Vec<Call<'_>> = (0..CALLS).map(call).collect();
+                    together.wait();
+                    let mut ended = vec![false; CALLS];
+                    assert!(rings.run(&calls, |number, result| {
+                        assert_eq!(result, Ok(1));
+                        assert!(!std::mem::replace(&mut ended[number], true));
+                    }));
+                    assert!(ended.iter().all(|ended| *ended));
+                });
+            }
+        });
+        let mut found = vec![0; THREADS * CALLS];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
+        assert!(found.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % THREADS + 1));
+    }
+
+    /// As where a sandbox forbids io_uring, or the memory for rings is used up.
+    #[test]
+    fn a_kernel_that_gives_no_further_ring_is_asked_once() {
+        let rings = Rings::new(super::super::descriptors::default_base());
+        rings.available.store(0, Relaxed);
+        assert!(!rings.run(&[Call::Sync { descriptor: -1 }], |_, _| panic!("begun without a ring")));
+        rings.forget_in_child();
+        assert_eq!(rings.available.load(Relaxed), MAX_RINGS);
     }
 }

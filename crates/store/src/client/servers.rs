@@ -4,21 +4,54 @@ use super::Core;
 use crate::protocol::ServerInfo;
 use crate::server::{Capabilities, Handle, ObjectName, ObjectStore, Predicted, ServerError};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
 
 /// A server of the cluster.
 pub(super) struct Seat {
     pub(super) info: ServerInfo,
     backend: OnceLock<Box<dyn ObjectStore>>,
-    /// Whether its objects are plain descriptors on a device that may make a reader wait; known once one was opened.
-    may_wait: AtomicBool,
+    /// A [`Medium`]; known once an object was opened.
+    medium: AtomicU8,
+    /// What a buffered write took here of late beyond copying its bytes, ns, smoothed.
+    write_wait_ns: AtomicU64,
 }
+
+/// What a server's objects lie on, as far as it decides which calls are made together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Medium {
+    /// Not known yet, or a store whose calls are made in turn.
+    InTurn = 0,
+    /// Plain descriptors of a file system in memory.
+    Memory = 1,
+    /// Plain descriptors of a store that may make a caller wait.
+    Device = 2,
+    /// A store without descriptors that has several transfers under way.
+    Overlapping = 3,
+}
+
+impl Medium {
+    /// Whether the kernel may be asked for its objects' bytes.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Medium::Memory | Medium::Device)
+    }
+}
+
+/// A buffered write that takes no longer than this beyond copying was absorbed by the page cache.
+const ABSORBED_NS: u64 = 200_000;
+/// So long copying a byte into the page cache takes at most, ns: 1 GB/s.
+const COPY_NS_PER_BYTE: u64 = 1;
 
 impl Seat {
     pub(super) fn new(info: ServerInfo) -> Self {
-        Self { info, backend: OnceLock::new(), may_wait: false.into() }
+        Self {
+            info,
+            backend: OnceLock::new(),
+            medium: AtomicU8::new(Medium::InTurn as u8),
+            write_wait_ns: AtomicU64::new(0),
+        }
     }
 }
 
@@ -46,10 +79,36 @@ impl Core {
         Ok(&**seat.backend.get_or_init(|| backend))
     }
 
+    #[inline]
+    pub(crate) fn medium(&self, server: ServerId) -> Medium {
+        match self.seats.get(usize::from(server.0)).map_or(0, |seat| seat.medium.load(Relaxed)) {
+            1 => Medium::Memory,
+            2 => Medium::Device,
+            3 => Medium::Overlapping,
+            _ => Medium::InTurn,
+        }
+    }
+
     /// Whether the server's objects are plain descriptors of a store outside memory: then reads ask the page cache first.
     #[inline]
     pub(crate) fn may_wait(&self, server: ServerId) -> bool {
-        self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.may_wait.load(Relaxed))
+        self.medium(server) == Medium::Device
+    }
+
+    /// Whether buffered writes to the server have made their callers wait of late.
+    pub(crate) fn writes_wait(&self, server: ServerId) -> bool {
+        self.seats.get(usize::from(server.0)).is_some_and(|seat| seat.write_wait_ns.load(Relaxed) > ABSORBED_NS)
+    }
+
+    /// Notes what buffered writes of so many bytes took. True: longer than the page cache takes.
+    pub(crate) fn note_write(&self, server: ServerId, took: Duration, bytes: u64) -> bool {
+        let wait_ns = (took.as_nanos() as u64).saturating_sub(bytes.saturating_mul(COPY_NS_PER_BYTE));
+        if let Some(seat) = self.seats.get(usize::from(server.0)) {
+            // Two that do this at once may lose one's part; it is an estimate.
+            let before = seat.write_wait_ns.load(Relaxed);
+            seat.write_wait_ns.store((before.saturating_mul(3).saturating_add(wait_ns)) / 4, Relaxed);
+        }
+        wait_ns > ABSORBED_NS
     }
 
     /// What a read issued now would take. Of a server that cannot tell: what it was measured to take, behind as many such reads as all processes have
@@ -83,18 +142,22 @@ impl Core {
         self.server(server).ok()?.device_time()?.predict(direction, object, offset, length)
     }
 
-    /// Looks at an object just opened; see [`Self::may_wait`].
+    /// Looks at an object just opened; see [`Self::medium`].
     pub(crate) fn note_medium(&self, server: ServerId, object: Handle<'_>) {
         const TMPFS: i64 = 0x0102_1994;
         const RAMFS: i64 = 0x8584_58f6;
         let Some(seat) = self.seats.get(usize::from(server.0)) else { return };
         let capabilities = seat.backend.get().map_or(Capabilities::UNKNOWN, |backend| backend.capabilities());
-        if capabilities.plain_descriptors
-            && let Some(object) = object.descriptor()
-            && let Ok(found) = rustix::fs::fstatfs(object)
-        {
-            seat.may_wait.store(!matches!(found.f_type, TMPFS | RAMFS), Relaxed);
-        }
+        let medium = match object.descriptor() {
+            Some(object) if capabilities.plain_descriptors => match rustix::fs::fstatfs(object) {
+                Ok(found) if matches!(found.f_type, TMPFS | RAMFS) => Medium::Memory,
+                Ok(_) => Medium::Device,
+                Err(_) => Medium::InTurn,
+            },
+            _ if capabilities.overlaps => Medium::Overlapping,
+            _ => Medium::InTurn,
+        };
+        seat.medium.store(medium as u8, Relaxed);
     }
 
     pub(crate) fn server_name(&self, server: ServerId) -> String {

@@ -86,6 +86,14 @@ pub(super) struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
+    /// Adds the memory of `[from, from + length)` to `pieces`.
+    pub(super) fn gather(&mut self, from: u64, length: u64, pieces: &mut Vec<libc::iovec>) {
+        self.each(from, length, |start, bytes| {
+            pieces.push(libc::iovec { iov_base: start.cast(), iov_len: bytes });
+            true
+        });
+    }
+
     /// Calls `act` for the memory of `[from, from + length)`, in order, until it declines; returns the bytes taken. `from` never
     /// lies before that of an earlier call.
     fn each(&mut self, from: u64, length: u64, mut act: impl FnMut(*mut u8, usize) -> bool) -> u64 {
@@ -182,12 +190,6 @@ impl Batch<'_> {
         let bytes = self.bytes;
         self.clear();
         bytes
-    }
-
-    /// The memory itself, for calls whose end is awaited elsewhere.
-    pub(super) fn pieces(&self) -> &[libc::iovec] {
-        // SAFETY: pieces below `count` are written.
-        unsafe { std::slice::from_raw_parts(self.pieces[self.first].as_ptr(), self.count - self.first) }
     }
 }
 

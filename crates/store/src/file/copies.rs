@@ -11,10 +11,13 @@
 //! servers predict from their stations; at others the reads that had a choice are counted (`shared::loads`). Both are what all processes of the host do. A
 //! copy that cannot be read is passed over for the next, which is how the loss of a server is survived.
 
+use super::IoMode;
 use super::StripedFile;
 use super::buffers::Buffers;
 use super::fragments::Part;
-use super::transfer::{RetryReason, Stopped, from_first_byte};
+use super::retry::RetryReason;
+use super::sub_request::{Stopped, from_first_byte};
+use super::together::PutOff;
 use crate::client::Core;
 use crate::server::{Due, ObjectName, Predicted};
 use crate::shared::control::RegionState;
@@ -155,6 +158,7 @@ impl StripedFile {
         place: (Generation, StripeView<'a>),
         reserved: Option<Choice<'a>>,
         buffers: &Buffers<'_>,
+        mode: IoMode,
         due: &mut Due,
     ) -> Result<(), Stopped> {
         let reserves = self.core.stations.is_some();
@@ -166,10 +170,10 @@ impl StripedFile {
                 *due = (*due).max(self.reserve_piece(Direction::Read, piece, copy));
             }
             let _counted = Counted::new(&self.core, piece, copy.1);
-            let mut waiting = Vec::new();
+            let mut put_off = PutOff::new(Direction::Read, mode, piece.length);
             let part = Part { piece: *piece, view: copy.1, motion: Motion::Replicated };
-            let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut waiting, None);
-            let moved = moved.and_then(|()| self.finish_waiting(&mut waiting, buffers));
+            let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut put_off, None);
+            let moved = self.finish_put_off(&mut put_off, moved.err(), buffers).map_or(Ok(()), Err);
             match moved {
                 Err(stop) if matches!(stop.reason, RetryReason::Fault(_)) => {
                     first_fault.get_or_insert(stop);

@@ -12,7 +12,8 @@
 
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
-use super::transfer::{RetryReason, SubMove};
+use super::retry::RetryReason;
+use super::sub_request::SubMove;
 use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
@@ -189,6 +190,7 @@ impl StripedFile {
         part: &Part<'_>,
         beside: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
+        how: How,
     ) -> Result<bool, RetryReason> {
         let sub = moving.sub;
         let Some(log) = beside.memory.table.log(sub.server) else {
@@ -196,7 +198,7 @@ impl StripedFile {
             if direction == Direction::Read && sub.length < part.piece.length && self.core.may_wait(sub.server) {
                 return self.read_from_cache(moving, buffers);
             }
-            return self.move_sub_request(direction, moving, buffers).map(|()| true);
+            return self.move_sub_request(direction, moving, buffers, how).map(|()| true);
         };
         let range = DiskRange { region: part.piece.region, offset: sub.offset, length: sub.length };
         let class = small_class(beside.request_bytes, beside.threshold_bytes, part, &sub)
@@ -264,7 +266,7 @@ impl StripedFile {
                 return Ok(false);
             }
             let begun = now();
-            let mut read = self.move_sub_request(Direction::Read, moving, buffers);
+            let mut read = self.move_sub_request(Direction::Read, moving, buffers, How::default());
             let took_ns = predicted_ns.or_else(|| disk_time_since(begun));
             for seen in &newer {
                 read =
@@ -411,7 +413,7 @@ impl StripedFile {
         }
         let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, beside)?;
         let begun = now();
-        self.move_sub_request(Direction::Write, moving, buffers)?;
+        self.move_sub_request(Direction::Write, moving, buffers, How::default())?;
         if let Some(took_ns) = predicted_ns.or_else(|| disk_time_since(begun)) {
             hints.note_service(disk, range.length, took_ns);
             if weigh.class.is_some() {

@@ -3,17 +3,19 @@
 //! What was written lies in the page caches of the servers' file systems, so a sync takes as long as its slowest device, if all are asked together. The
 //! objects of all regions that were written are synced by groups of calls under way at once, whatever region they belong to.
 
-use super::transfer::RetryReason;
+use super::retry::RetryReason;
 use super::{FileError, StripedFile};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
 use crate::protocol::Request;
 use crate::server::{Handle, ObjectName, ServerError};
-use crate::shared::control::RegionState;
+use crate::shared::control::{FragmentMode, RegionState};
+use crate::shared::marking::Motion;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use stripewise_layout::{Generation, RegionIndex};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use stripewise_layout::{FileOffset, Generation, RegionIndex, RegionPiece};
 
 /// Objects of a region that are synced already.
 #[derive(Default)]
@@ -22,7 +24,68 @@ struct Begun {
     objects: usize,
 }
 
+/// Regions whose new objects' names a sync of this process made durable, each with its generation. A table of few places: what is forgotten is synced
+/// again.
+#[derive(Debug)]
+pub(super) struct DurableNames([AtomicU64; 64]);
+
+impl DurableNames {
+    pub(super) const fn none() -> Self {
+        Self([const { AtomicU64::new(u64::MAX) }; 64])
+    }
+
+    fn entry(&self, region: RegionIndex, generation: Generation) -> (&AtomicU64, u64) {
+        (&self.0[region.0 as usize % self.0.len()], u64::from(region.0) << 32 | u64::from(generation.0))
+    }
+
+    fn add(&self, region: RegionIndex, generation: Generation) {
+        let (place, value) = self.entry(region, generation);
+        place.store(value, Relaxed);
+    }
+
+    fn has(&self, region: RegionIndex, generation: Generation) -> bool {
+        let (place, value) = self.entry(region, generation);
+        place.load(Relaxed) == value
+    }
+}
+
+/// A region of which everything was durable before a durable write.
+pub(super) struct DurableBefore {
+    region: RegionIndex,
+    generation: Generation,
+    written: u32,
+}
+
 impl StripedFile {
+    /// The regions of `[offset, offset + bytes)` of which everything is durable now.
+    pub(super) fn durable_regions(&self, offset: FileOffset, bytes: u64) -> Vec<DurableBefore> {
+        let durable = |piece: RegionPiece| match self.shared.control.region(piece.region) {
+            RegionState::Placed { generation, motion: Motion::Still, .. } => {
+                let written = self.shared.extent.synced(piece.region)?;
+                let has_names = self.durable_names.has(piece.region, generation);
+                has_names.then_some(DurableBefore { region: piece.region, generation, written })
+            }
+            _ => None,
+        };
+        // What lies in logs of fragments is durable after it was written back only.
+        let is_known = self.shared.control.fragments() == FragmentMode::Off;
+        self.geometry.pieces(offset, bytes).filter(|_| is_known).filter_map(durable).collect()
+    }
+
+    /// After one durable write over them: they are durable still, unless others wrote meanwhile or a region moves.
+    pub(super) fn note_durable_write(&self, before: &[DurableBefore]) {
+        for DurableBefore { region, generation, written } in before {
+            let state = self.shared.control.region(*region);
+            // A write counts when it begins and when it ends.
+            let after = written.wrapping_add(2);
+            if matches!(state, RegionState::Placed { generation: now, motion: Motion::Still, .. } if now == *generation)
+                && self.shared.extent.unsynced(*region) == Some(after)
+            {
+                self.shared.extent.mark_synced(*region, after);
+            }
+        }
+    }
+
     /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
     /// data, since it is needed to read it.
     ///
@@ -38,11 +101,17 @@ impl StripedFile {
         let regions = (0..self.geometry.count_for(size)).map(RegionIndex);
         let (synced, writes): (Vec<_>, Vec<_>) =
             regions.filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
+        let placed = |region: &RegionIndex| match self.shared.control.region(*region) {
+            RegionState::Placed { generation, .. } => Some((*region, generation)),
+            RegionState::Absent => None,
+        };
+        let named: Vec<(RegionIndex, Generation)> = synced.iter().filter_map(placed).collect();
         self.sync_regions(&synced)?;
         if synced.is_empty() && data_only && control.durable_size_bytes() == size {
             return Ok(());
         }
         self.core.done(&Request::Sync { file: self.file }, &[]).map_err(|source| self.broker(source))?;
+        named.into_iter().for_each(|(region, generation)| self.durable_names.add(region, generation));
         if extent.is_writable() {
             for (region, written) in synced.into_iter().zip(writes) {
                 extent.mark_synced(region, written);

@@ -6,16 +6,19 @@
 //! a failure in the middle leaves is a prefix that is told, and nothing is told of what may lie behind it. A server that others filled is no
 //! failure as long as another has space: the broker moves the region, and the write goes on there.
 //!
-//! Calls go out in turn, which in memory is the fastest way. On other stores a read of several sub-requests first takes what the page
-//! cache has (`RWF_NOWAIT`); what it has not is asked of all servers at once (`waiting`).
+//! Calls go out in turn, which in memory is the fastest way; what would wait is put off and goes out together (`together`).
 
-use super::buffers::{Batch, Buffers, Cursor};
+use super::buffers::{Batch, Buffers};
 use super::copies::Choice;
-use super::fragments::{FragmentContext, Part, Weigh};
-use super::{FileError, StripedFile};
+use super::fragments::{FragmentContext, Part};
+use super::retry::RetryReason;
+use super::sub_request::{Gather, Stopped, SubMove, from_first_byte};
+use super::together::PutOff;
+use super::{FileError, IoMode, StripedFile};
 use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Opened, Pin};
-use crate::client::{ClientError, Core};
+use crate::client::servers::Medium;
+use crate::client::{ClientError, Core, now};
 use crate::protocol::{Refusal, Request};
 use crate::server::{Due, How, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError};
 use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
@@ -24,9 +27,7 @@ use crate::shared::slots::InFlight;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{
-    Direction, FileOffset, Generation, ObjectOffset, RegionIndex, RegionOffset, StripeView, SubRequest,
-};
+use stripewise_layout::{Direction, FileOffset, Generation, ObjectOffset, RegionIndex};
 
 /// Most bytes that one call moves, as of Linux's `read` and `write`.
 pub(super) const MAX_TRANSFER_BYTES: u64 = 0x7fff_f000;
@@ -37,36 +38,6 @@ pub(super) enum Start {
     At(FileOffset),
     /// At the size, as it is once inside the file. With the append lock held.
     End,
-}
-
-/// Why a request must leave its lane before it can go on.
-pub(super) enum RetryReason {
-    /// What it saw has changed meanwhile.
-    Again,
-    /// Regions without objects.
-    Place {
-        first: RegionIndex,
-        last: RegionIndex,
-    },
-    /// Regions with replicas, which have to be forgotten before a write.
-    Pin {
-        first: RegionIndex,
-        last: RegionIndex,
-    },
-    /// A region whose writers wait for the end of its move.
-    Sealed(RegionIndex),
-    /// Bytes beyond the size on a server, over which the request would leave a gap.
-    Leftovers,
-    /// An object that this process may not open by itself.
-    Object(ObjectKey),
-    /// The file's small parts may lie in logs that this process does not know yet.
-    Fragments,
-    /// A server of the region's place has no space left; the region may move.
-    Full {
-        key: ObjectKey,
-        error: FileError,
-    },
-    Fault(FileError),
 }
 
 /// What one pass moved, and what stands before the rest, if that can be overcome.
@@ -93,7 +64,23 @@ impl Total {
 
 impl StripedFile {
     /// Reads at `offset`, at most up to the size; returns the bytes read, 0 at the end.
+    ///
+    /// # Errors
+    /// [`FileError`] if nothing could be read.
     pub fn read_at(&self, offset: FileOffset, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, FileError> {
+        self.read_with(offset, buffers, IoMode::default())
+    }
+
+    /// As [`Self::read_at`], in a mode.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_with(
+        &self,
+        offset: FileOffset,
+        buffers: &mut [IoSliceMut<'_>],
+        mode: IoMode,
+    ) -> Result<usize, FileError> {
         let buffers = Buffers::to_fill(buffers);
         if offset.0 >= self.size_bytes() {
             return Ok(0);
@@ -107,7 +94,7 @@ impl StripedFile {
         loop {
             let (at, wanted) = (FileOffset(offset.0 + total.bytes), wanted - total.bytes);
             let lane = self.enter(self.in_flight(Direction::Read, at, wanted))?;
-            let outcome = self.read_inside(at, wanted, &buffers.after(total.bytes));
+            let outcome = self.read_inside(at, wanted, &buffers.after(total.bytes), mode);
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.note(&lane, Direction::Read, offset, total.bytes + bytes);
             }
@@ -129,14 +116,26 @@ impl StripedFile {
 
     /// Writes at `offset` and raises the size to the end of what was written; returns the bytes written, fewer than asked for only
     /// if the rest met a fault (no space, above all).
+    ///
+    /// # Errors
+    /// [`FileError`] if nothing could be written.
     pub fn write_at(&self, offset: FileOffset, buffers: &[IoSlice<'_>]) -> Result<usize, FileError> {
-        self.write_from(Start::At(offset), buffers).map(|(_, bytes)| bytes)
+        self.write_with(offset, buffers, IoMode::default())
+    }
+
+    /// As [`Self::write_at`], in a mode.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    pub fn write_with(&self, offset: FileOffset, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<usize, FileError> {
+        self.write_from(Start::At(offset), buffers, mode).map(|(_, bytes)| bytes)
     }
 
     pub(super) fn write_from(
         &self,
         mut start: Start,
         buffers: &[IoSlice<'_>],
+        mode: IoMode,
     ) -> Result<(FileOffset, usize), FileError> {
         self.check_writable()?;
         let buffers = Buffers::to_take(buffers);
@@ -161,7 +160,7 @@ impl StripedFile {
             let outcome = match start {
                 // The end moved between the look and the lane.
                 Start::End if self.size_bytes() != at.0 => Err(RetryReason::Again),
-                _ => self.write_inside(at, wanted, &buffers.after(total.bytes)),
+                _ => self.write_inside(at, wanted, &buffers.after(total.bytes), mode),
             };
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
                 self.note(&lane, Direction::Write, begin, total.bytes + bytes);
@@ -239,13 +238,20 @@ impl StripedFile {
     }
 
     #[inline]
-    fn read_inside(&self, offset: FileOffset, wanted: u64, buffers: &Buffers<'_>) -> Result<Done, RetryReason> {
+    fn read_inside(
+        &self,
+        offset: FileOffset,
+        wanted: u64,
+        buffers: &Buffers<'_>,
+        mode: IoMode,
+    ) -> Result<Done, RetryReason> {
         let size = self.size_bytes();
         let bytes = wanted.min(size.saturating_sub(offset.0));
         if bytes == 0 {
             return Ok(Done { bytes: 0, due: None, reason: None });
         }
-        if let Some((start, target)) = self.whole(offset, bytes, buffers)?
+        if mode == IoMode::default()
+            && let Some((start, target)) = self.whole(offset, bytes, buffers)?
             && target.motion != Motion::Replicated
         {
             // SAFETY: `bytes` bytes of one buffer that the caller lent for writing.
@@ -256,21 +262,28 @@ impl StripedFile {
             if (read as u64) < bytes {
                 // The object ends here, or the kernel gave less: the general way tells.
                 drop(pin);
-                return self.move_range(Direction::Read, offset, bytes, buffers);
+                return self.move_range(Direction::Read, offset, bytes, buffers, mode);
             }
             return Ok(Done { bytes, due: None, reason: None });
         }
-        self.move_range(Direction::Read, offset, bytes, buffers)
+        self.move_range(Direction::Read, offset, bytes, buffers, mode)
     }
 
     #[inline]
-    fn write_inside(&self, offset: FileOffset, bytes: u64, buffers: &Buffers<'_>) -> Result<Done, RetryReason> {
+    fn write_inside(
+        &self,
+        offset: FileOffset,
+        bytes: u64,
+        buffers: &Buffers<'_>,
+        mode: IoMode,
+    ) -> Result<Done, RetryReason> {
         let extent = &self.shared.extent;
         if offset.0 > extent.size_bytes() && self.shared.control.has_leftovers() {
             return Err(RetryReason::Leftovers);
         }
         let mut done = Done { bytes, due: None, reason: None };
-        match self.whole(offset, bytes, buffers)? {
+        let whole = if mode == IoMode::default() { self.whole(offset, bytes, buffers)? } else { None };
+        match whole {
             Some((start, target)) if target.motion == Motion::Still => {
                 // SAFETY: `bytes` bytes of one buffer that the caller lent for reading.
                 let memory = unsafe { std::slice::from_raw_parts(start, bytes as usize) };
@@ -287,7 +300,11 @@ impl StripedFile {
             }
             _ => {
                 self.find_retry_reason(offset, bytes)?;
-                done = self.move_range(Direction::Write, offset, bytes, buffers)?;
+                let durable = if mode.durable { self.durable_regions(offset, bytes) } else { Vec::new() };
+                done = self.move_range(Direction::Write, offset, bytes, buffers, mode)?;
+                if done.bytes == bytes {
+                    self.note_durable_write(&durable);
+                }
             }
         }
         extent.extend_to(offset.0 + done.bytes);
@@ -365,12 +382,13 @@ impl StripedFile {
         offset: FileOffset,
         length: u64,
         buffers: &Buffers<'_>,
+        mode: IoMode,
     ) -> Result<Done, RetryReason> {
         let mut chosen = Vec::new();
         let mut beside = self.beside(offset, length)?;
         let reserves = self.core.stations.is_some() && beside.is_none();
         let mut due = if reserves { self.reserve(direction, offset, length, &mut chosen) } else { None };
-        let mut waiting: Vec<SubMove<'a>> = Vec::new();
+        let mut put_off: PutOff<'a> = PutOff::new(direction, mode, length);
         let mut stopped: Option<Stopped> = None;
         for piece in self.geometry.pieces(offset, length) {
             let result = match self.shared.control.region(piece.region) {
@@ -384,7 +402,7 @@ impl StripedFile {
                     Direction::Read => {
                         let reserved = chosen.iter().position(|chosen: &Choice<'_>| chosen.region == piece.region);
                         let reserved = reserved.map(|number| chosen.swap_remove(number));
-                        self.read_copies(&piece, (generation, view), reserved, buffers, &mut due)
+                        self.read_copies(&piece, (generation, view), reserved, buffers, mode, &mut due)
                     }
                     Direction::Write => {
                         let reason = RetryReason::Pin { first: piece.region, last: piece.region };
@@ -393,18 +411,21 @@ impl StripedFile {
                 },
                 RegionState::Placed { generation, view, motion } => {
                     let part = Part { piece, view, motion };
-                    let mut act =
-                        || self.move_piece(direction, &part, generation, buffers, &mut waiting, beside.as_mut());
                     match motion {
                         Motion::Moving(slot) if direction == Direction::Write => {
                             let chunks = chunks_of(self.geometry.region_bytes(), piece.offset.0, piece.length);
-                            // Whatever becomes of the write: a part of it may have reached the object.
-                            self.shared.extent.marks(slot).write(chunks, act)
+                            // Whatever becomes of the write: a part of it may have reached the object. Nothing of it is put off beyond the marking.
+                            self.shared.extent.marks(slot).write(chunks, || {
+                                let mut own = PutOff::new(direction, mode, length);
+                                let moved =
+                                    self.move_piece(direction, &part, generation, buffers, &mut own, beside.as_mut());
+                                self.finish_put_off(&mut own, moved.err(), buffers).map_or(Ok(()), Err)
+                            })
                         }
                         Motion::Sealed(_) if direction == Direction::Write => {
                             Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Sealed(piece.region) })
                         }
-                        _ => act(),
+                        _ => self.move_piece(direction, &part, generation, buffers, &mut put_off, beside.as_mut()),
                     }
                 }
             };
@@ -413,9 +434,7 @@ impl StripedFile {
                 break;
             }
         }
-        if !waiting.is_empty() {
-            stopped = Stopped::first(stopped, self.finish_waiting(&mut waiting, buffers));
-        }
+        stopped = self.finish_put_off(&mut put_off, stopped, buffers);
         due = due.max(beside.and_then(|beside| beside.due));
         match stopped {
             None => Ok(Done { bytes: length, due, reason: None }),
@@ -426,20 +445,21 @@ impl StripedFile {
         }
     }
 
-    /// One region's part.
+    /// One region's part. What it puts off is not done yet when it returns, nor is the region's write over then.
     pub(super) fn move_piece<'a>(
         &'a self,
         direction: Direction,
         part: &Part<'a>,
         generation: Generation,
         buffers: &Buffers<'_>,
-        waiting: &mut Vec<SubMove<'a>>,
+        put_off: &mut PutOff<'a>,
         mut beside: Option<&mut FragmentContext<'_>>,
     ) -> Result<(), Stopped> {
         let (piece, view) = (&part.piece, part.view);
         if direction == Direction::Write {
             self.shared.extent.begin_write(piece.region);
         }
+        let before = put_off.count();
         let mut stopped: Option<Stopped> = None;
         for sub in from_first_byte(view, piece.offset, piece.length) {
             let mut moving = SubMove {
@@ -450,28 +470,56 @@ impl StripedFile {
                 weigh: None,
             };
             let result = match (&stopped, &mut beside) {
-                (None, Some(beside)) => self.move_beside(direction, &mut moving, part, beside, buffers),
-                (None, None)
-                    if direction == Direction::Read && sub.length < piece.length && self.core.may_wait(sub.server) =>
-                {
-                    self.read_from_cache(&mut moving, buffers)
-                }
-                (None, None) => self.move_sub_request(direction, &mut moving, buffers).map(|()| true),
+                (None, Some(beside)) => self.move_beside(direction, &mut moving, part, beside, buffers, put_off.how()),
+                (None, None) => self.move_or_put_off(direction, &mut moving, buffers, put_off),
                 // Not begun: the request is done at most up to this one's first byte.
                 (Some(_), _) => Err(RetryReason::Again),
             };
             match result {
                 Ok(true) => {}
-                Ok(false) => waiting.push(moving),
+                Ok(false) => put_off.push(moving),
                 Err(reason) => {
                     stopped = Stopped::first(stopped, Err(Stopped::new(&moving, reason)));
                 }
             }
         }
         if direction == Direction::Write {
-            self.shared.extent.end_write(piece.region);
+            if put_off.count() == before {
+                self.shared.extent.end_write(piece.region);
+            } else {
+                put_off.regions.push(piece.region);
+            }
         }
         stopped.map_or(Ok(()), Err)
+    }
+
+    /// One server's part. False: it is to be put off, as far as it is not done.
+    fn move_or_put_off(
+        &self,
+        direction: Direction,
+        moving: &mut SubMove<'_>,
+        buffers: &Buffers<'_>,
+        put_off: &mut PutOff<'_>,
+    ) -> Result<bool, RetryReason> {
+        let (server, bytes) = (moving.sub.server, moving.sub.length);
+        let has_others = put_off.has_others(bytes);
+        if (has_others || put_off.mode.direct) && self.core.medium(server) == Medium::InTurn {
+            // What it lies on is known when it is open.
+            drop(self.pin(&moving.key)?);
+        }
+        if self.is_put_off(server, bytes, put_off) {
+            return Ok(false);
+        }
+        let waits = has_others && self.core.may_wait(server);
+        if direction == Direction::Read && waits {
+            return self.read_from_cache(moving, buffers);
+        }
+        let begun = waits.then(now);
+        self.move_sub_request(direction, moving, buffers, put_off.how())?;
+        if let Some(begun) = begun {
+            put_off.has_waited |= self.core.note_write(server, now() - begun, bytes);
+        }
+        Ok(true)
     }
 
     /// What is left of one server's part.
@@ -480,6 +528,7 @@ impl StripedFile {
         direction: Direction,
         moving: &mut SubMove<'_>,
         buffers: &Buffers<'_>,
+        how: How,
     ) -> Result<(), RetryReason> {
         let server = self.core.server(moving.sub.server).map_err(|error| self.fault(error))?;
         let pin = self.pin(&moving.key)?;
@@ -490,7 +539,7 @@ impl StripedFile {
                 let at = moving.at();
                 let result = match direction {
                     Direction::Read => server.read_at(pin.handle(), at, batch.slices_to_fill()),
-                    Direction::Write => server.write_at(pin.handle(), at, batch.slices_to_take(), How::default()),
+                    Direction::Write => server.write_at(pin.handle(), at, batch.slices_to_take(), how),
                 };
                 match (result, direction) {
                     (Ok(0), Direction::Read) => moving.moved += batch.zero(),
@@ -560,64 +609,6 @@ impl StripedFile {
             Err(error) => Err(self.fault(error)),
         }
     }
-
-    /// Removes what stood in the way, outside the lane.
-    #[cold]
-    pub(super) fn resolve(&self, reason: RetryReason) -> Result<(), FileError> {
-        let file = self.file;
-        match reason {
-            RetryReason::Again => Ok(()),
-            RetryReason::Sealed(region) => self.wait_while_sealed(region),
-            RetryReason::Pin { first, last } => {
-                self.check_not_replaced()?;
-                self.core.done(&Request::Pin { file, first, last }, &[]).map_err(|source| self.broker(source))?;
-                self.check_not_replaced()
-            }
-            RetryReason::Leftovers => {
-                self.check_not_replaced()?;
-                self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
-            }
-            RetryReason::Place { first, last } => {
-                self.check_not_replaced()?;
-                self.core.done(&Request::Place { file, first, last }, &[]).map_err(|source| self.broker(source))?;
-                self.check_not_replaced()
-            }
-            RetryReason::Object(key) => {
-                let ObjectName { region, generation, .. } = key.object;
-                let request = Request::OpenObject { file, region, generation, server: key.server.0 };
-                let object = self.core.object_from_broker(&request).map_err(|source| self.broker(source))?;
-                drop(self.core.objects.insert(&key, Opened::Descriptor(object)));
-                Ok(())
-            }
-            RetryReason::Fragments => self.look_for_fragments(),
-            RetryReason::Full { key, error } => {
-                let ObjectName { region, generation, .. } = key.object;
-                let request = Request::Rescue { file, region, generation, server: key.server.0 };
-                // Whatever keeps the region where it is, the program's error is that the server is full.
-                self.core.done(&request, &[]).map_err(|_| error)?;
-                self.check_not_replaced()
-            }
-            RetryReason::Fault(error) => Err(error),
-        }
-    }
-
-    #[cold]
-    pub(super) fn fault(&self, error: ServerError) -> RetryReason {
-        RetryReason::Fault(self.server(error))
-    }
-
-    /// Of a write to an object of a region's place, or of a log.
-    #[cold]
-    fn write_fault(&self, key: &ObjectKey, error: ServerError) -> RetryReason {
-        let is_full = matches!(error, ServerError::NoSpace { .. }) && key.object.region.0 < MAX_REGIONS;
-        let error = self.server(error);
-        if is_full { RetryReason::Full { key: *key, error } } else { RetryReason::Fault(error) }
-    }
-
-    #[cold]
-    fn no_progress(&self, key: &ObjectKey) -> ServerError {
-        ServerError::Os { server: self.core.server_name(key.server), action: "writing nothing", source: Errno::IO }
-    }
 }
 
 /// Where a request of one piece goes.
@@ -626,112 +617,4 @@ struct Target<'a> {
     server: &'a dyn ObjectStore,
     offset: ObjectOffset,
     motion: Motion,
-}
-
-/// The sub-requests of a region's part, that of its first byte first.
-pub(super) fn from_first_byte(
-    view: StripeView<'_>,
-    offset: RegionOffset,
-    length: u64,
-) -> impl Iterator<Item = SubRequest<'_>> {
-    let first = view.locate(offset).turn;
-    let from_first = view.split(offset, length).filter(move |sub| sub.turn >= first);
-    from_first.chain(view.split(offset, length).filter(move |sub| sub.turn < first))
-}
-
-/// One server's part of a request on its way.
-pub(super) struct SubMove<'a> {
-    pub(super) key: ObjectKey,
-    pub(super) sub: SubRequest<'a>,
-    /// Where the region's part begins in the buffers.
-    buffer_start: u64,
-    /// Bytes done.
-    pub(super) moved: u64,
-    /// What is to be known of it when its disk has served it.
-    pub(super) weigh: Option<Weigh>,
-}
-
-impl SubMove<'_> {
-    pub(super) fn buffer_start(&self) -> u64 {
-        self.buffer_start
-    }
-
-    /// Where in the object the rest begins.
-    pub(super) fn at(&self) -> ObjectOffset {
-        ObjectOffset(self.sub.offset.0 + self.moved)
-    }
-
-    /// Where in the buffers the rest begins.
-    pub(super) fn buffer_position(&self) -> u64 {
-        let mut moved = self.moved;
-        for (start, length) in self.sub.pieces() {
-            if moved < length {
-                return self.buffer_start + start + moved;
-            }
-            moved -= length;
-        }
-        u64::MAX
-    }
-}
-
-/// Where a request stopped: `bytes` of it are done, and no more, because of `reason`.
-pub(super) struct Stopped {
-    bytes: u64,
-    pub(super) reason: RetryReason,
-}
-
-impl Stopped {
-    pub(super) fn new(moving: &SubMove<'_>, reason: RetryReason) -> Self {
-        Self { bytes: moving.buffer_position(), reason }
-    }
-
-    /// The smaller number of bytes, and the reason that was met first.
-    pub(super) fn first(before: Option<Self>, result: Result<(), Self>) -> Option<Self> {
-        match (before, result) {
-            (before, Ok(())) => before,
-            (None, Err(stop)) => Some(stop),
-            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), reason: before.reason }),
-        }
-    }
-}
-
-/// Hands out the memory of what is left of a sub-request, batch by batch.
-pub(super) struct Gather<'b, I> {
-    cursor: Cursor<'b>,
-    pieces: I,
-    piece: (u64, u64),
-    buffer_start: u64,
-}
-
-impl<'b, I: Iterator<Item = (u64, u64)>> Gather<'b, I> {
-    /// `pieces` are those of `moving.sub`.
-    pub(super) fn new(mut pieces: I, moving: &SubMove<'_>, buffers: &Buffers<'b>) -> Self {
-        let (mut skip, mut piece) = (moving.moved, (0, 0));
-        for (start, length) in pieces.by_ref() {
-            if skip < length {
-                piece = (start + skip, length - skip);
-                break;
-            }
-            skip -= length;
-        }
-        Self { cursor: buffers.cursor(), pieces, piece, buffer_start: moving.buffer_start }
-    }
-
-    /// Fills the batch anew; false when nothing is left.
-    pub(super) fn next(&mut self, batch: &mut Batch<'_>) -> bool {
-        batch.clear();
-        loop {
-            if self.piece.1 == 0 {
-                let Some(piece) = self.pieces.next() else { break };
-                self.piece = piece;
-            }
-            let (start, length) = self.piece;
-            let added = batch.add(&mut self.cursor, self.buffer_start + start, length);
-            self.piece = (start + added, length - added);
-            if added < length {
-                break;
-            }
-        }
-        batch.bytes() > 0
-    }
 }

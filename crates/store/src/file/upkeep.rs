@@ -1,6 +1,6 @@
 //! What is done to a file as a whole: its size, its space, its status.
 
-use super::transfer::RetryReason;
+use super::retry::RetryReason;
 use super::{FileError, StripedFile};
 use crate::protocol::Request;
 use crate::shared::control::RegionState;

@@ -136,12 +136,7 @@ impl DirectoryServer {
     }
 
     fn fault(&self, action: &'static str, source: Errno) -> ServerError {
-        let server = self.name.clone();
-        match source {
-            Errno::NOSPC | Errno::DQUOT => ServerError::NoSpace { server },
-            Errno::ACCESS | Errno::PERM => ServerError::Denied { server },
-            source => ServerError::Os { server, action, source },
-        }
+        ServerError::from_errno(self.name.clone(), action, source)
     }
 
     fn check_marker(&self, root: &OwnedFd) -> Result<(), MarkerFault> {

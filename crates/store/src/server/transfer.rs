@@ -128,6 +128,13 @@ impl<'a> Memory<'a> {
         Self { start, count: buffers.len(), direction: Direction::Write, lent: PhantomData }
     }
 
+    /// # Safety
+    /// The pieces lead to memory that is lent for `'a`, for writing if the direction is `Read`, and do not overlap then.
+    #[must_use]
+    pub(crate) unsafe fn of_pieces(pieces: &'a [libc::iovec], direction: Direction) -> Self {
+        Self { start: pieces.as_ptr(), count: pieces.len(), direction, lent: PhantomData }
+    }
+
     /// [`Direction::Read`] of memory to fill, [`Direction::Write`] of memory to take from.
     #[must_use]
     #[inline]
@@ -210,15 +217,17 @@ pub struct Submission<'s, 'a> {
     pub batch: Vec<Transfer<'a>>,
 }
 
-/// Has the transfers of several stores under way together, as far as the stores can, and returns when all are over.
-pub fn submit_all(submissions: &mut [Submission<'_, '_>]) {
+/// Has the transfers of several stores under way together, as far as the stores can, beside what `last` does, and returns when all are over.
+pub fn submit_all(submissions: &mut [Submission<'_, '_>], last: &mut dyn FnMut()) {
+    let mut order: Vec<&mut Submission<'_, '_>> = submissions.iter_mut().collect();
     // Those that do theirs in turn come last, when the others have begun.
-    submissions.sort_by_key(|submission| !submission.store.capabilities().overlaps);
-    submit_from(submissions);
+    order.sort_by_key(|submission| !submission.store.capabilities().overlaps);
+    submit_from(&mut order, last);
 }
 
-fn submit_from(submissions: &mut [Submission<'_, '_>]) {
-    if let [first, rest @ ..] = submissions {
-        first.store.submit(&mut first.batch, &mut || submit_from(rest));
+fn submit_from(submissions: &mut [&mut Submission<'_, '_>], last: &mut dyn FnMut()) {
+    match submissions {
+        [first, rest @ ..] => first.store.submit(&mut first.batch, &mut || submit_from(rest, last)),
+        [] => last(),
     }
 }

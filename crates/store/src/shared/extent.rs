@@ -165,6 +165,16 @@ impl Extent {
         (written != synced).then_some(written)
     }
 
+    /// The region's write counter if every write that it counts is synced.
+    #[must_use]
+    pub fn synced(&self, region: RegionIndex) -> Option<u32> {
+        if !self.is_counted(region) {
+            return None;
+        }
+        let written = self.map.half(Self::region_at(region)).load(Acquire);
+        (written == self.map.half(Self::region_at(region) + 4).load(Acquire)).then_some(written)
+    }
+
     /// What [`Self::unsynced`] returned as `written` is durable; an older number changes nothing.
     pub fn mark_synced(&self, region: RegionIndex, written: u32) {
         let synced = self.map.half(Self::region_at(region) + 4);

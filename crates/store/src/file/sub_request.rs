@@ -1,0 +1,127 @@
+//! One server's part of a request.
+
+use super::buffers::{Batch, Buffers, Cursor};
+use super::fragments::Weigh;
+use super::retry::RetryReason;
+use crate::client::objects::ObjectKey;
+use stripewise_layout::{ObjectOffset, RegionOffset, StripeView, SubRequest};
+
+/// The sub-requests of a region's part, that of its first byte first.
+pub(super) fn from_first_byte(
+    view: StripeView<'_>,
+    offset: RegionOffset,
+    length: u64,
+) -> impl Iterator<Item = SubRequest<'_>> {
+    let first = view.locate(offset).turn;
+    let from_first = view.split(offset, length).filter(move |sub| sub.turn >= first);
+    from_first.chain(view.split(offset, length).filter(move |sub| sub.turn < first))
+}
+
+/// One server's part of a request on its way.
+pub(super) struct SubMove<'a> {
+    pub(super) key: ObjectKey,
+    pub(super) sub: SubRequest<'a>,
+    /// Where the region's part begins in the buffers.
+    pub(super) buffer_start: u64,
+    /// Bytes done.
+    pub(super) moved: u64,
+    /// What is to be known of it when its disk has served it.
+    pub(super) weigh: Option<Weigh>,
+}
+
+impl SubMove<'_> {
+    pub(super) fn buffer_start(&self) -> u64 {
+        self.buffer_start
+    }
+
+    /// Where in the object the rest begins.
+    pub(super) fn at(&self) -> ObjectOffset {
+        ObjectOffset(self.sub.offset.0 + self.moved)
+    }
+
+    /// Adds the memory of what is left to `pieces`.
+    pub(super) fn gather(&self, buffers: &Buffers<'_>, pieces: &mut Vec<libc::iovec>) {
+        let (mut cursor, mut skip) = (buffers.cursor(), self.moved);
+        for (start, length) in self.sub.pieces() {
+            let done = skip.min(length);
+            skip -= done;
+            if done < length {
+                cursor.gather(self.buffer_start + start + done, length - done, pieces);
+            }
+        }
+    }
+
+    /// Where in the buffers the rest begins.
+    pub(super) fn buffer_position(&self) -> u64 {
+        let mut moved = self.moved;
+        for (start, length) in self.sub.pieces() {
+            if moved < length {
+                return self.buffer_start + start + moved;
+            }
+            moved -= length;
+        }
+        u64::MAX
+    }
+}
+
+/// Where a request stopped: `bytes` of it are done, and no more, because of `reason`.
+pub(super) struct Stopped {
+    pub(super) bytes: u64,
+    pub(super) reason: RetryReason,
+}
+
+impl Stopped {
+    pub(super) fn new(moving: &SubMove<'_>, reason: RetryReason) -> Self {
+        Self { bytes: moving.buffer_position(), reason }
+    }
+
+    /// The smaller number of bytes, and the reason that was met first.
+    pub(super) fn first(before: Option<Self>, result: Result<(), Self>) -> Option<Self> {
+        match (before, result) {
+            (before, Ok(())) => before,
+            (None, Err(stop)) => Some(stop),
+            (Some(before), Err(stop)) => Some(Self { bytes: before.bytes.min(stop.bytes), reason: before.reason }),
+        }
+    }
+}
+
+/// Hands out the memory of what is left of a sub-request, batch by batch.
+pub(super) struct Gather<'b, I> {
+    cursor: Cursor<'b>,
+    pieces: I,
+    piece: (u64, u64),
+    buffer_start: u64,
+}
+
+impl<'b, I: Iterator<Item = (u64, u64)>> Gather<'b, I> {
+    /// `pieces` are those of `moving.sub`.
+    pub(super) fn new(mut pieces: I, moving: &SubMove<'_>, buffers: &Buffers<'b>) -> Self {
+        let (mut skip, mut piece) = (moving.moved, (0, 0));
+        for (start, length) in pieces.by_ref() {
+            if skip < length {
+                piece = (start + skip, length - skip);
+                break;
+            }
+            skip -= length;
+        }
+        Self { cursor: buffers.cursor(), pieces, piece, buffer_start: moving.buffer_start }
+    }
+
+    /// Fills the batch anew; false when nothing is left.
+    pub(super) fn next(&mut self, batch: &mut Batch<'_>) -> bool {
+        batch.clear();
+        loop {
+            if self.piece.1 == 0 {
+                let Some(piece) = self.pieces.next() else { break };
+                self.piece = piece;
+            }
+            let (start, length) = self.piece;
+            let added = batch.add(&mut self.cursor, self.buffer_start + start, length);
+            self.piece = (start + added, length - added);
+            if added < length {
+                break;
+            }
+        }
+        batch.bytes() > 0
+    }
+}
