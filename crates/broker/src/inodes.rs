@@ -63,7 +63,7 @@ impl StubInodes {
                 }
             }
         };
-        let inodes = replace(&self.context.state(), 2 * files.len(), fill).map_err(fault)?;
+        let inodes = replace(self.context.state(), 2 * files.len(), fill).map_err(fault)?;
         *guard(&self.inodes) = Some(inodes);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl StubInodes {
         match &*inodes {
             Some(table) if table.insert(identity(inode)) => return Ok(()),
             Some(table) => {
-                let larger = replace(&self.context.state(), 2 * table.count(), |larger| larger.insert_all_of(table))
+                let larger = replace(self.context.state(), 2 * table.count(), |larger| larger.insert_all_of(table))
                     .map_err(|errno| match StateError::is_full(errno) {
                         true => state_full("the inodes of stubs"),
                         false => Refusal::Table { what: format!("the inodes of stubs in run/{INODES}: {errno}") },

@@ -219,7 +219,7 @@ impl Parts {
             self.replicas.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
         }
         let mut names = self.names.write();
-        names.expect(&self.context.table(), files)?;
+        names.expect(self.context.table(), files)?;
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -234,7 +234,7 @@ impl Parts {
     fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
         self.check_name(path, placement.as_ref())?;
         let mut names = self.names.write();
-        names.set(&self.context.table(), kind, path, placement)?;
+        names.set(self.context.table(), kind, path, placement)?;
         Ok((Reply::Done, Vec::new()))
     }
 

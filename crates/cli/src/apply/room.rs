@@ -1,6 +1,6 @@
 //! Whether all files of a plan find room, asked before the first is moved.
 //!
-//! The broker asks again for each file, by the same rules (`stripewise_broker::room`): a server's capacity holds what placed regions
+//! The broker asks again for each file, by the same rules (`stripewise_broker::capacity`): a server's capacity holds what placed regions
 //! may come to occupy, a region is placed where the file system has its share free, else in the fallback layout. What this adds is the sum:
 //! files moved before take room from those after them, and give back what their originals took.
 

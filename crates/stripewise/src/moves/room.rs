@@ -1,6 +1,6 @@
 //! Whether regions find room where they are to go, asked before the first is moved.
 //!
-//! The broker asks again for each region by its own rules (`stripewise_broker::room`). This adds the sum: what leaves a server makes room for
+//! The broker asks again for each region by its own rules (`stripewise_broker::capacity`). This adds the sum: what leaves a server makes room for
 //! what comes, and one region at a time lies in both places.
 
 use crate::store::{Store, StoreError};
