@@ -2,7 +2,6 @@
 
 mod room;
 
-use crate::applied;
 use crate::context::Context;
 use crate::interrupt;
 use crate::ls::real;
@@ -14,10 +13,10 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise::Interrupt;
 use stripewise::Store;
+use stripewise::applied;
 use stripewise::messages::shown;
 use stripewise::shell::quoted_path;
 use stripewise::table::Table;
-use stripewise_layout::Cluster;
 use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::manage::{self, ManageError, Moving};
@@ -252,9 +251,4 @@ fn show(context: &Context, files: Vec<Step>, copied_bytes: u64, dry_run: bool) -
         context.say("next: `stripewise run -- PROGRAM ...`");
     }
     Ok(())
-}
-
-/// That a plan's servers are those of `cluster`; used by `run` for plans applied earlier.
-pub(crate) fn fits(plan: &Plan, cluster: &Cluster, path: &Path) -> bool {
-    plan.check(cluster, path).is_ok()
 }

@@ -4,7 +4,6 @@
 //! `trace` and `run` pass on the status of the program they ran.
 #![deny(unsafe_code)]
 
-mod applied;
 mod apply;
 mod broker;
 mod calibrate;
@@ -23,7 +22,6 @@ mod explain;
 mod fragments;
 mod init;
 mod interrupt;
-mod launch;
 mod ls;
 mod man;
 mod manage;

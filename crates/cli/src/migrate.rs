@@ -1,8 +1,6 @@
 //! `stripewise migrate`: moves of regions under way, and control of them.
 
 use crate::context::Context;
-use crate::daemon::online::{OnlineStatus, share};
-use crate::daemon::socket;
 use crate::interrupt;
 use crate::output::Verdict;
 use anyhow::{Result, bail};
@@ -12,6 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 use stripewise::Interrupt;
 use stripewise::Store;
+use stripewise::daemon::online::{OnlineStatus, share};
+use stripewise::daemon::socket;
 use stripewise::moves::{list, state_words, tell_pause, totals};
 use stripewise::progress::Task;
 use stripewise::table::Table;

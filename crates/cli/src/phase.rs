@@ -1,11 +1,11 @@
 //! `stripewise phase`: a program says that a phase of its begins.
 
 use crate::context::Context;
-use crate::daemon::socket;
 use crate::output::Verdict;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
+use stripewise::daemon::socket;
 
 /// Mark that a phase of the running program begins, for a plan that is followed by phases
 ///

@@ -1,7 +1,6 @@
 //! `stripewise restripe`: lay a managed file's regions out anew, while programs use it.
 
 use crate::context::Context;
-use crate::daemon::socket;
 use crate::interrupt;
 use crate::ls::real;
 use crate::output::Verdict;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise::Store;
+use stripewise::daemon::socket;
 use stripewise::layouts;
 use stripewise::messages::shown;
 use stripewise::moves::{Batch, Stayed, orders, placement_of};

@@ -7,7 +7,7 @@ mod show;
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::{Result, bail};
-pub(crate) use capture::{Capture, tell};
+pub(crate) use capture::tell;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -6,19 +6,26 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
+pub mod applied;
+pub mod capture;
+pub mod daemon;
 pub mod data_files;
+pub mod doctor;
 pub mod emulated;
 pub mod envelope;
 pub mod interrupt;
 pub mod laboratory;
+pub mod launch;
 pub mod layouts;
 pub mod messages;
 pub mod moves;
 pub mod owner;
 pub mod paths;
+pub mod preload;
 pub mod progress;
 pub mod relay;
 pub mod removal;
+pub mod run;
 pub mod scratch;
 pub mod session;
 pub mod shell;

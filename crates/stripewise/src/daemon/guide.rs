@@ -1,14 +1,14 @@
 //! What tells the daemon where regions should lie: nobody, a plan, or what programs do.
 
+use super::error::{DaemonError, Result};
 use super::follow::Follower;
 use super::online::{Online, OnlineStatus};
-use anyhow::{Result, bail};
+use crate::progress::Voice;
+use crate::store::Store;
 use std::time::Duration;
-use stripewise::Store;
-use stripewise::Voice;
 use stripewise_layout::{RegionIndex, ServerId};
 
-pub(crate) enum Guide {
+pub enum Guide {
     Nobody,
     Plan(Box<Follower>),
     Online(Box<Online>),
@@ -36,9 +36,7 @@ impl Guide {
     pub(super) fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
         match self {
             Guide::Plan(follower) => follower.mark(store, voice, name),
-            Guide::Nobody | Guide::Online(_) => {
-                bail!("no plan is followed; start the daemon with --plan PLAN --windows phase")
-            }
+            Guide::Nobody | Guide::Online(_) => Err(DaemonError::NoPlan),
         }
     }
 

@@ -5,15 +5,15 @@
 //! window does not want on the server, or that no plan speaks of; files that nobody has open; files changed longest ago; then the largest
 //! share on the server. They go to the file's fallback layout, and only if that frees anything.
 
+use super::error::Result;
 use super::guide::Guide;
-use anyhow::Result;
+use crate::moves::{Batch, layout_of, placement_of, totals};
+use crate::progress::Voice;
+use crate::store::Store;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use stripewise::Store;
-use stripewise::Voice;
-use stripewise::moves::{Batch, layout_of, placement_of, totals};
 use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex, Server, ServerClass, ServerId};
 use stripewise_store::protocol::{FileInfo, MoveOrder, ServerUsage};
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const DEFAULT_PERCENT: u64 = 5;
 
 #[derive(Default)]
-pub(crate) struct Reserve {
+pub(super) struct Reserve {
     looked: Option<Instant>,
     /// Said of these that nothing helps.
     hopeless: BTreeSet<ServerId>,
@@ -53,7 +53,7 @@ struct Candidate {
 
 impl Reserve {
     /// Looks now and then, while nothing moves, and orders what has to leave.
-    pub(crate) fn look(&mut self, store: &Store, voice: &Voice, guide: &Guide) -> Result<()> {
+    pub(super) fn look(&mut self, store: &Store, voice: &Voice, guide: &Guide) -> Result<()> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(());
         }

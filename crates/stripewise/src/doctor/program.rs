@@ -1,6 +1,7 @@
 //! From a command to the program files that will run: launchers are looked through, scripts followed to their interpreters.
 
-use super::{Finding, elf};
+use super::elf;
+use super::finding::Finding;
 use rustix::fs::{Access, access, getxattr};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,8 @@
 //! Who may ask the daemon over the network: who can read the owner's token.
 
-use super::socket::Response;
-use anyhow::{Context as _, Result};
+use super::answer::Response;
+use super::error::{DaemonError, Result};
+use crate::paths::OnPath as _;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,20 +20,20 @@ impl Token {
     /// Makes it if there is none. The caller holds the daemon's lock.
     pub(super) fn of(state: &Path) -> Result<Self> {
         let path = Self::path_of(state);
-        let cannot = |what: &str| format!("cannot {what} {}", path.display());
         let state = StateDirectory::open(state)?;
         let mut file = File::from(state.open_file(FILE, OFlags::RDWR | OFlags::CREATE)?);
         let mut text = String::new();
-        (&mut file).take(2 * DIGITS as u64).read_to_string(&mut text).with_context(|| cannot("read"))?;
+        (&mut file).take(2 * DIGITS as u64).read_to_string(&mut text).on("read", &path)?;
         let found = text.trim_end();
         if found.len() == DIGITS && found.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Ok(Self(found.to_owned()));
         }
         let mut bytes = [0; DIGITS / 2];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("cannot get random bits")?;
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|source| DaemonError::Random { source })?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        file.set_len(0).and_then(|()| file.rewind()).with_context(|| cannot("write"))?;
-        writeln!(file, "{token}").and_then(|()| file.sync_all()).with_context(|| cannot("write"))?;
+        file.set_len(0).and_then(|()| file.rewind()).on("write", &path)?;
+        writeln!(file, "{token}").and_then(|()| file.sync_all()).on("write", &path)?;
         Ok(Self(token))
     }
 

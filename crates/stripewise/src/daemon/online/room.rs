@@ -1,8 +1,20 @@
 //! The room that the files which are watched may take on every server.
 
-use super::Now;
-use stripewise_layout::{ByteCount, Cluster, RegionIndex, ServerClass, ServerId};
-use stripewise_store::protocol::ServerUsage;
+use std::collections::BTreeMap;
+use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerClass, ServerId};
+use stripewise_store::protocol::{RegionInfo, ServerUsage};
+use stripewise_trace::FileAccess;
+
+/// A file at the end of a window.
+pub(super) struct Now {
+    pub(super) file: FileId,
+    /// As it is expected to be used.
+    pub(super) access: FileAccess,
+    pub(super) regions: Vec<RegionInfo>,
+    /// Regions on their way, which are left to it.
+    pub(super) moving: BTreeMap<RegionIndex, Layout>,
+    pub(super) placement: Placement,
+}
 
 /// Servers whose rooms differ by no more than this part of them are planned for as alike.
 const ROOM_ALIKE: f64 = 0.1;

@@ -6,19 +6,19 @@
 
 mod room;
 
-use super::OnlineArgs;
+use super::error::{DaemonError, Result};
+use super::follow::Windows;
 use super::watch::{Seen, Watch};
-use crate::context::Context;
-use anyhow::{Result, bail};
-use room::with_room_for;
+use crate::messages::chain;
+use crate::moves::{Batch, layout_of, list, orders, placement_of};
+use crate::progress::Voice;
+use crate::session::Session;
+use crate::store::Store;
+use room::{Now, with_room_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use stripewise::Store;
-use stripewise::Voice;
-use stripewise::messages::chain;
-use stripewise::moves::{Batch, layout_of, list, orders, placement_of};
-use stripewise::session::PROFILE_FILE;
 use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_model::Profile;
@@ -26,9 +26,7 @@ use stripewise_planner::{
     Guess, History, Online as Decay, OnlineStep, OnlineWindow, PlanKey, PlanOptions, PlanRequest, PolicyName,
     RequestError, Sources, online_step_by,
 };
-use stripewise_store::protocol::{
-    Admin, MoveControl, MoveOrder, MoveState, MoveStatus, RegionInfo, ServerUsage, WhichMoves,
-};
+use stripewise_store::protocol::{Admin, MoveControl, MoveOrder, MoveState, MoveStatus, ServerUsage, WhichMoves};
 use stripewise_trace::FileAccess;
 
 /// Shorter windows hold too few looks at what programs do.
@@ -36,8 +34,23 @@ const SHORTEST_WINDOW_S: f64 = 0.1;
 /// The daemon looks again after this time at the latest.
 const LONGEST_WAIT_S: f64 = 3600.0;
 
+/// How to plan while programs run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OnlineOptions {
+    /// Who says where regions should lie.
+    pub policy: PolicyName,
+    /// Length of a window.
+    pub window_s: f64,
+    /// Weight of a window relative to the next one, from 0 to 1.
+    pub decay: f64,
+    /// The profile, if not the one beside the cluster file.
+    pub profile: Option<PathBuf>,
+    /// Room on each SSD server for the files that are watched, at most.
+    pub ssd_room: Option<ByteCount>,
+}
+
 /// What planning goes by, read once.
-pub(crate) struct Settings {
+pub struct Settings {
     policy: PolicyName,
     window_s: f64,
     decay: Decay,
@@ -48,19 +61,35 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Says what is wrong with the arguments or the profile.
-    pub(crate) fn of(context: &Context, cluster: &Cluster, arguments: &OnlineArgs) -> Result<Self> {
-        let window_s = arguments.window;
+    /// Of `options`, if there are any.
+    ///
+    /// # Errors
+    /// As [`Self::of`], and when windows are to begin with phases, which are those of a plan.
+    pub fn wanted(
+        session: &Session,
+        cluster: &Cluster,
+        options: Option<&OnlineOptions>,
+        windows: Windows,
+    ) -> Result<Option<Self>> {
+        match options {
+            Some(_) if windows == Windows::Phase => Err(DaemonError::OnlineByPhase),
+            options => options.map(|options| Self::of(session, cluster, options)).transpose(),
+        }
+    }
+
+    /// Reads the profile.
+    ///
+    /// # Errors
+    /// When a number makes no sense, or the profile is of another cluster or cannot be read.
+    pub fn of(session: &Session, cluster: &Cluster, arguments: &OnlineOptions) -> Result<Self> {
+        let window_s = arguments.window_s;
         if window_s < SHORTEST_WINDOW_S {
-            bail!(
-                "--window: {window_s} s is too short to see what programs do; give at least 100ms, better some seconds"
-            );
+            return Err(DaemonError::ShortWindow { window_s });
         }
         if !(0.0..=1.0).contains(&arguments.decay) {
-            bail!("--decay: {} is not a weight; use a number from 0 to 1, for example 0.5", arguments.decay);
+            return Err(DaemonError::Decay { decay: arguments.decay });
         }
-        let default = || context.session.cluster_path().with_file_name(PROFILE_FILE);
-        let path = arguments.profile.clone().unwrap_or_else(default);
+        let path = arguments.profile.clone().unwrap_or_else(|| session.profile_path());
         let profile = Profile::load(&path)?;
         profile.check(cluster, &path)?;
         let options = PlanOptions {
@@ -81,29 +110,29 @@ impl Settings {
 
 /// What others are told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct OnlineStatus {
-    pub(crate) policy: PolicyName,
-    pub(crate) window_s: f64,
+pub struct OnlineStatus {
+    pub policy: PolicyName,
+    pub window_s: f64,
     /// Windows that have ended.
-    pub(crate) windows: u64,
+    pub windows: u64,
     /// Files whose use was seen and that are still there.
-    pub(crate) files: usize,
+    pub files: usize,
     /// Requests of all windows that have ended.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// How many of them were seen themselves; the others came too fast and are taken to be like these.
-    pub(crate) requests_seen: u64,
+    pub requests_seen: u64,
     /// Of the last window.
-    pub(crate) window_requests: u64,
-    pub(crate) window_requests_seen: u64,
+    pub window_requests: u64,
+    pub window_requests_seen: u64,
     /// Moves that were ordered.
-    pub(crate) moves_ordered: u64,
+    pub moves_ordered: u64,
     /// What became of the last window.
-    pub(crate) last: String,
+    pub last: String,
     /// Seconds that the last plan took to make.
-    pub(crate) plan_s: f64,
+    pub plan_s: f64,
 }
 
-pub(crate) struct Online {
+pub struct Online {
     settings: Settings,
     watch: Watch,
     history: History,
@@ -121,20 +150,9 @@ pub(crate) struct Online {
     status: OnlineStatus,
 }
 
-/// A file at the end of a window.
-struct Now {
-    file: FileId,
-    /// As it is expected to be used.
-    access: FileAccess,
-    regions: Vec<RegionInfo>,
-    /// Regions on their way, which are left to it.
-    moving: BTreeMap<RegionIndex, Layout>,
-    placement: Placement,
-}
-
 impl Online {
     /// Programs are watched from here on.
-    pub(crate) fn start(settings: Settings, store: &Store, voice: &Voice) -> Result<Self> {
+    pub fn start(settings: Settings, store: &Store, voice: &Voice) -> Result<Self> {
         let status = OnlineStatus {
             policy: settings.policy,
             window_s: settings.window_s,
@@ -162,12 +180,12 @@ impl Online {
         })
     }
 
-    pub(crate) fn status(&self) -> &OnlineStatus {
+    pub fn status(&self) -> &OnlineStatus {
         &self.status
     }
 
     /// Looks at the clock; plans if a window has ended. Returns when the next one ends.
-    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
+    pub fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
         let now_s = self.started.elapsed().as_secs_f64();
         if now_s >= self.window.1 {
             let span_s = (self.window.0, now_s);
@@ -181,7 +199,7 @@ impl Online {
     }
 
     /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted anew by the next plan.
-    pub(crate) fn meet_broker(&mut self) {
+    pub fn meet_broker(&mut self) {
         self.settled = None;
     }
 
@@ -192,7 +210,7 @@ impl Online {
     }
 
     /// Ends what was ordered here and is not committed, for a broker that outlives this.
-    pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
+    pub fn cancel(&self, store: &Store) -> Result<()> {
         let (_, moves) = list(store, None)?;
         for status in moves.iter().filter(|status| !status.state.is_final() && self.is_own(status)) {
             store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
@@ -201,7 +219,7 @@ impl Online {
     }
 
     /// Whether the last plan wants the region of the file at `path` to have a stripe on the server.
-    pub(crate) fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
+    pub fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
         let layout = self.wanted.get(path).map(|placement| placement.layout_of(region));
         layout.is_some_and(|layout| layout.stripes().iter().any(|stripe| stripe.server == server))
     }
@@ -231,7 +249,7 @@ impl Online {
                 Ok(())
             }
             Err(error) => {
-                self.status.last = format!("failed: {}", chain(error.as_ref()));
+                self.status.last = format!("failed: {}", chain(&error));
                 Err(error)
             }
         }
@@ -410,6 +428,6 @@ fn ordered(store: &Store, now: &Now, window: &OnlineWindow) -> Result<Vec<MoveOr
 }
 
 /// `12 %`.
-pub(crate) fn share(part: u64, all: u64) -> String {
+pub fn share(part: u64, all: u64) -> String {
     if all == 0 { "all".to_owned() } else { format!("{:.0} %", part as f64 / all as f64 * 100.0) }
 }

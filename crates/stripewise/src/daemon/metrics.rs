@@ -1,12 +1,20 @@
 //! What the daemon tells Prometheus, in its text format.
 
-use super::Status;
 use super::online::OnlineStatus;
 use std::fmt::Write;
 use stripewise_layout::Cluster;
 use stripewise_store::protocol::{MoveTotals, ServerUsage};
 
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What others are told.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(super) struct Status {
+    pub(super) is_broker: bool,
+    /// The window of the plan that holds, and how many there are.
+    pub(super) window: Option<(usize, usize)>,
+    pub(super) online: Option<OnlineStatus>,
+}
 
 /// Text under construction.
 struct Text(String);
@@ -37,7 +45,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// Everything at this moment.
-pub(crate) fn text(cluster: &Cluster, status: &Status, moves: &MoveTotals, servers: &[ServerUsage]) -> String {
+pub(super) fn text(cluster: &Cluster, status: &Status, moves: &MoveTotals, servers: &[ServerUsage]) -> String {
     let mut text = Text(String::new());
     text.family("stripewise_info", "gauge", "The cluster and the version of stripewise.");
     text.sample("stripewise_info", &[("cluster", &cluster.id), ("version", env!("CARGO_PKG_VERSION"))], 1);

@@ -1,6 +1,7 @@
 //! What an ELF program says of itself: its machine, its loader, the libraries and functions it wants, and system calls of its own.
 
-use super::{Finding, libraries};
+use super::finding::Finding;
+use super::libraries;
 use object::elf;
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind};

@@ -3,17 +3,16 @@
 //! What is ordered is the difference between the window's placement and where regions really lie, so that it does not matter which
 //! moves of the window before were done, and a daemon that starts late or sees another broker orders what is missing.
 
-use super::Windows;
-use anyhow::{Result, bail};
+use super::error::{DaemonError, Result};
+use crate::messages::chain;
+use crate::moves::{Batch, list, orders, placement_of};
+use crate::progress::Voice;
+use crate::store::{Store, read_stub};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stripewise::Voice;
-use stripewise::messages::chain;
-use stripewise::moves::{Batch, list, orders, placement_of};
-use stripewise::store::{Store, read_stub};
 use stripewise_layout::figures::{counted, duration};
 use stripewise_layout::{FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_planner::{Plan, PlannedFile};
@@ -22,9 +21,18 @@ use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, MoveSt
 /// How often it is looked whether the plan file was replaced.
 const PLAN_LOOK: Duration = Duration::from_millis(500);
 
+/// What begins a window of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Windows {
+    /// The time since the start.
+    Time,
+    /// Marks that the program sets with `stripewise phase`.
+    Phase,
+}
+
 /// Where the files of a plan go, window by window.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Course {
+pub struct Course {
     /// By the path at which the file is.
     files: Vec<(String, PlannedFile)>,
     /// Seconds from the start at which windows begin, ascending from 0.
@@ -32,11 +40,11 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    pub(crate) fn of_plan(plan: Plan) -> Self {
+    pub fn of_plan(plan: Plan) -> Self {
         Self::new(plan.files.into_iter().map(|file| (file.path.clone(), file)))
     }
 
-    pub(crate) fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
+    pub fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
         let files: Vec<(String, PlannedFile)> = files.into_iter().collect();
         // The first window holds from the start, whenever the trace had its first request.
         let starts = files.iter().flat_map(|(_, file)| file.windows.iter().skip(1)).map(|window| window.start_s);
@@ -47,7 +55,7 @@ impl Course {
         Self { files, borders }
     }
 
-    pub(crate) fn windows(&self) -> usize {
+    pub fn windows(&self) -> usize {
         self.borders.len()
     }
 
@@ -81,7 +89,7 @@ impl Stamp {
     }
 }
 
-pub(crate) struct Follower {
+pub struct Follower {
     course: Course,
     source: Option<Source>,
     windows: Windows,
@@ -93,7 +101,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(course: Course, windows: Windows) -> Self {
+    pub fn new(course: Course, windows: Windows) -> Self {
         Self {
             course,
             source: None,
@@ -106,7 +114,7 @@ impl Follower {
     }
 
     /// Follows the plan file at `path`, as it is now and whenever it is replaced.
-    pub(crate) fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
+    pub fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
         // Looked at first: what is put there from now on is seen as another.
         let seen = Stamp::of(path);
         let course = load(store, path)?;
@@ -114,16 +122,16 @@ impl Follower {
         Ok(Self { source, ..Self::new(course, windows) })
     }
 
-    pub(crate) fn window(&self) -> usize {
+    pub fn window(&self) -> usize {
         self.window
     }
 
-    pub(crate) fn windows(&self) -> usize {
+    pub fn windows(&self) -> usize {
         self.course.windows()
     }
 
     /// Whether the window that holds wants the region of the file at `path` to have a stripe on the server.
-    pub(crate) fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
+    pub fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
         let planned = self.course.files.iter().find(|(planned, _)| planned == path);
         let layout =
             |planned: &PlannedFile| planned.placement_at(self.course.borders[self.window]).layout_of(region).clone();
@@ -131,18 +139,18 @@ impl Follower {
     }
 
     /// Whether `path` is a file of the plan.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         self.course.files.iter().any(|(planned, _)| planned == path)
     }
 
     /// Begins: the first window's placement is ordered.
-    pub(crate) fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
+    pub fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.started = Instant::now();
         self.enter(store, voice, 0)
     }
 
     /// Looks at the clock and at the plan file. Returns when something is due at the latest.
-    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
+    pub fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
         self.look_at_file(store, voice)?;
         if self.windows == Windows::Phase {
             return Ok(None);
@@ -178,20 +186,20 @@ impl Follower {
                 self.enter(store, voice, window)
             }
             Err(error) => {
-                voice.say(format_args!("{}; going on with the plan as it was", chain(error.as_ref())));
+                voice.say(format_args!("{}; going on with the plan as it was", chain(&error)));
                 Ok(())
             }
         }
     }
 
     /// A program marks a phase; what to tell it.
-    pub(crate) fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
+    pub fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
         if self.windows == Windows::Time {
-            bail!("the plan is followed by time; start it with --windows phase to follow phases");
+            return Err(DaemonError::ByTime);
         }
         let last = self.course.windows() - 1;
         let window = match name.parse::<usize>() {
-            Ok(number) if number > last => bail!("the plan has windows 0 to {last}, not {number}"),
+            Ok(number) if number > last => return Err(DaemonError::NoWindow { last, number }),
             Ok(number) => number,
             Err(_) => self.phases.iter().position(|known| known == name).unwrap_or_else(|| {
                 self.phases.push(name.to_owned());
@@ -205,12 +213,12 @@ impl Follower {
     }
 
     /// Another broker answers: what was ordered is gone.
-    pub(crate) fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
+    pub fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.enter(store, voice, self.window)
     }
 
     /// Ends what is not committed of the plan's files, for a broker that outlives this.
-    pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
+    pub fn cancel(&self, store: &Store) -> Result<()> {
         let (_, moves) = list(store, None)?;
         for status in moves.iter().filter(|status| !status.state.is_final() && self.has(&status.path)) {
             store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
@@ -226,8 +234,8 @@ impl Follower {
         let time_s = self.course.borders[window];
         let (_, moves) = list(store, None)?;
         let drained = store.drained()?;
-        let complain = |path: &str, error: anyhow::Error| {
-            voice.say(format_args!("{path} is not followed: {}", chain(error.as_ref())));
+        let complain = |path: &str, error: DaemonError| {
+            voice.say(format_args!("{path} is not followed: {}", chain(&error)));
         };
         let mut by_file: Vec<(&String, Vec<MoveOrder>)> = Vec::new();
         for (path, planned) in &self.course.files {
@@ -341,7 +349,11 @@ fn load(store: &Store, path: &Path) -> Result<Course> {
     for file in &plan.files {
         for window in &file.windows {
             let checked = window.placement.check(store.cluster.servers.len());
-            checked.map_err(|what| anyhow::anyhow!("{}: {}: {what}", path.display(), file.path))?;
+            checked.map_err(|what| DaemonError::Placement {
+                path: path.to_owned(),
+                file: file.path.clone(),
+                what: what.to_string(),
+            })?;
         }
     }
     Ok(Course::of_plan(plan))

@@ -1,16 +1,16 @@
 //! What applied plans say of a run that is about to start.
 
+use super::error::RunError;
 use crate::applied::{self, Applied, AppliedPlans};
-use crate::context::Context;
 use crate::doctor::executable_behind;
-use crate::launch::mpi;
-use anyhow::{Result, bail};
+use crate::launch::{LaunchError, mpi};
+use crate::progress::Voice;
+use crate::relay::Relay;
+use crate::store::read_stub;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
-use stripewise::relay::Relay;
-use stripewise::store::read_stub;
 use stripewise_layout::Cluster;
 use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::client::{Client, ClientOptions};
@@ -27,12 +27,12 @@ pub(super) struct Preparation {
 /// Says where the run differs from what was planned, and sees to it that files that do not exist yet get the placement of the nearest plan. That is
 /// told to the broker only where it was not told before: a run must not wait for every file that a plan names.
 pub(super) fn prepare(
-    context: &Context,
+    voice: &Voice,
     cluster: &Cluster,
     command: &[OsString],
     is_followed: bool,
     relay: &Relay,
-) -> Result<Preparation> {
+) -> Result<Preparation, RunError> {
     let applied = AppliedPlans::read(cluster)?;
     let mut preparation = Preparation { planned: Vec::new(), ended_by: None };
     if applied.plans.is_empty() {
@@ -40,9 +40,9 @@ pub(super) fn prepare(
     }
     let heads: Vec<&Plan> = applied.plans.iter().map(|applied| &applied.plan).collect();
     let Some(run) = planned_run(command, &heads) else {
-        bail!("no program is named; write it after --");
+        return Err(LaunchError::NoProgram.into());
     };
-    say_differences(context, &applied.plans, &run);
+    say_differences(voice, &applied.plans, &run);
     // Where it is not known, each plan's own number is taken.
     let processes = run.processes.unwrap_or(0);
     let is_in_force = applied.is_in_force(&run.program, processes);
@@ -108,7 +108,7 @@ fn nearest_files<'a>(plans: &'a [Plan], run: &mpi::Run) -> Vec<(&'a str, &'a Pla
     named.into_iter().filter_map(|(path, files)| Some((path, nearest(files)?))).collect()
 }
 
-fn say_differences(context: &Context, applied: &[Applied], run: &mpi::Run) {
+fn say_differences(voice: &Voice, applied: &[Applied], run: &mpi::Run) {
     let is_own = |plan: &Plan| plan.key.names(&run.program);
     let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (number, applied) in applied.iter().enumerate() {
@@ -148,7 +148,7 @@ fn say_differences(context: &Context, applied: &[Applied], run: &mpi::Run) {
         said.insert(format!("{plans} made for {others}, this is `{}`; taking the nearest plan", run.program));
     }
     for line in said {
-        context.say(line);
+        voice.say(line);
     }
 }
 

@@ -3,14 +3,29 @@
 //! A plan of many files takes long to read, and a run needs little of it. So beside `NAME.json` stands `NAME.index`, which has the plan without
 //! its files and their paths. What the broker was told last is noted in `in-force`: a run for which the same holds tells nothing.
 
-use crate::apply::fits;
-use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, Cluster, input};
 use stripewise_planner::{Plan, Sources};
-use stripewise_store::state::{OwnDirectory, StateDirectory};
+use stripewise_store::state::{OwnDirectory, StateDirectory, StateError};
+use thiserror::Error;
+
+/// Why applied plans are not known or kept.
+#[derive(Debug, Error)]
+pub enum AppliedError {
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A plan could not be looked at.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// An index could not be put into words.
+    #[error("writing the index of a plan")]
+    Index { source: serde_json::Error },
+}
+
+type Result<T> = std::result::Result<T, AppliedError>;
 
 const DIRECTORY: &str = "plans";
 const IN_FORCE: &str = "in-force";
@@ -36,18 +51,18 @@ struct Index {
 }
 
 /// A plan that was applied.
-pub(crate) struct Applied {
+pub struct Applied {
     name: String,
     of: Stamp,
     /// Without its files.
-    pub(crate) plan: Plan,
-    pub(crate) paths: Vec<String>,
+    pub plan: Plan,
+    pub paths: Vec<String>,
 }
 
 /// The plans that were applied to a cluster and still fit its servers.
-pub(crate) struct AppliedPlans {
+pub struct AppliedPlans {
     directory: OwnDirectory,
-    pub(crate) plans: Vec<Applied>,
+    pub plans: Vec<Applied>,
 }
 
 fn directory(cluster: &Cluster) -> Result<OwnDirectory> {
@@ -55,7 +70,7 @@ fn directory(cluster: &Cluster) -> Result<OwnDirectory> {
 }
 
 /// Keeps `plan`; a later one for the same programs, processes and files replaces it. Its files are expected at the broker.
-pub(crate) fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
+pub fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
     let directory = directory(cluster)?;
     let mut paths: Vec<&str> = plan.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
@@ -80,7 +95,10 @@ fn write_index(directory: &OwnDirectory, name: &str, plan: &Plan) -> Result<Appl
     let mut head = plan.clone();
     head.files = Vec::new();
     let index = Index { version: INDEX_VERSION, of, region_sizes, plan: head, paths };
-    directory.replace(&format!("{name}.index"), &serde_json::to_vec(&index).context("writing the index of a plan")?)?;
+    directory.replace(
+        &format!("{name}.index"),
+        &serde_json::to_vec(&index).map_err(|source| AppliedError::Index { source })?,
+    )?;
     Ok(Applied { name: name.to_owned(), of: index.of, plan: index.plan, paths: index.paths })
 }
 
@@ -95,12 +113,12 @@ fn read(directory: &OwnDirectory, name: &str) -> Result<Vec<u8>> {
 }
 
 /// What the broker was told of files to come may be another than that of the plan, from here on.
-pub(crate) fn forget_in_force(cluster: &Cluster) -> Result<()> {
+pub fn forget_in_force(cluster: &Cluster) -> Result<()> {
     Ok(directory(cluster)?.remove(IN_FORCE)?)
 }
 
 impl AppliedPlans {
-    pub(crate) fn read(cluster: &Cluster) -> Result<Self> {
+    pub fn read(cluster: &Cluster) -> Result<Self> {
         let directory = directory(cluster)?;
         let names = directory.names()?;
         let names = names.iter().filter_map(|name| name.strip_suffix(".json"));
@@ -109,17 +127,17 @@ impl AppliedPlans {
     }
 
     /// The whole plans; those that changed or went since are left out.
-    pub(crate) fn load(&self, cluster: &Cluster) -> Vec<Plan> {
+    pub fn load(&self, cluster: &Cluster) -> Vec<Plan> {
         let load = |applied: &Applied| load(&self.directory, &applied.name, cluster);
         self.plans.iter().filter_map(load).collect()
     }
 
     /// Whether the broker was told what holds for `program` with `processes`.
-    pub(crate) fn is_in_force(&self, program: &str, processes: u32) -> bool {
+    pub fn is_in_force(&self, program: &str, processes: u32) -> bool {
         read(&self.directory, IN_FORCE).is_ok_and(|text| text == self.key(program, processes).as_bytes())
     }
 
-    pub(crate) fn set_in_force(&self, program: &str, processes: u32) -> Result<()> {
+    pub fn set_in_force(&self, program: &str, processes: u32) -> Result<()> {
         Ok(self.directory.replace(IN_FORCE, self.key(program, processes).as_bytes())?)
     }
 
@@ -153,4 +171,9 @@ impl Applied {
             None => write_index(directory, name, &load(directory, name, cluster)?).ok(),
         }
     }
+}
+
+/// Whether a plan's servers are those of `cluster`.
+fn fits(plan: &Plan, cluster: &Cluster, path: &Path) -> bool {
+    plan.check(cluster, path).is_ok()
 }

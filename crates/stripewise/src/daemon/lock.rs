@@ -1,6 +1,7 @@
 //! Who follows a plan on a cluster: one process at a time, by a lock that ends with it.
 
-use anyhow::{Context as _, Result, bail};
+use super::error::{DaemonError, Result};
+use crate::paths::OnPath as _;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -13,44 +14,40 @@ const NAME: &str = "daemon";
 
 /// Held until dropped; the kernel gives it up with the process.
 #[derive(Debug)]
-pub(crate) struct DaemonLock {
+pub(super) struct DaemonLock {
     file: File,
 }
 
 /// What `take` found.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) lock: DaemonLock,
+pub(super) struct Taken {
+    pub(super) lock: DaemonLock,
     /// The process that held it before and ended without giving it back.
-    pub(crate) died: Option<u32>,
+    pub(super) died: Option<u32>,
 }
 
 impl DaemonLock {
     /// Takes the cluster's lock; an error that names the process that holds it.
-    pub(crate) fn take(cluster: &Cluster) -> Result<Taken> {
+    pub(super) fn take(cluster: &Cluster) -> Result<Taken> {
         // Makes the directory if this is the first command.
         let state = StateDirectory::open(&cluster.state)?;
         let path = cluster.state.join(NAME);
-        let cannot = |what: &str| format!("cannot {what} {}", path.display());
         let mut file = File::from(state.open_file(NAME, OFlags::RDWR | OFlags::CREATE)?);
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut text = String::new();
-        file.read_to_string(&mut text).with_context(|| cannot("read"))?;
+        file.read_to_string(&mut text).on("read", &path)?;
         let noted: Option<u32> = text.trim().parse().ok();
         match locked {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let process =
                     noted.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
-                bail!(
-                    "{process} is the daemon of {} already (`stripewise daemon` or `stripewise run --migrate`); stop it first, or leave the moves to it",
-                    cluster.state.display()
-                );
+                return Err(DaemonError::Another { process, state: cluster.state.clone() });
             }
-            Err(errno) => return Err(errno).with_context(|| cannot("lock")),
+            Err(errno) => Err(errno).on("lock", &path)?,
         }
-        file.set_len(0).and_then(|()| file.rewind()).with_context(|| cannot("write"))?;
-        writeln!(file, "{}", std::process::id()).with_context(|| cannot("write"))?;
+        file.set_len(0).and_then(|()| file.rewind()).on("write", &path)?;
+        writeln!(file, "{}", std::process::id()).on("write", &path)?;
         Ok(Taken { lock: Self { file }, died: noted })
     }
 }

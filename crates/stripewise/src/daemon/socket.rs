@@ -7,7 +7,9 @@
 //! `curl --unix-socket STATE/run/daemon.sock http://daemon/metrics` works as `stripewise phase` does. Each connection carries one request.
 
 use super::access::Token;
-use anyhow::{Context as _, Result, bail};
+use super::answer::Response;
+use super::error::{DaemonError, Result};
+use crate::paths::OnPath as _;
 use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,30 +32,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_AT_ONCE: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Request {
-    pub(crate) method: String,
-    pub(crate) path: String,
+pub struct Request {
+    pub method: String,
+    pub path: String,
     /// Came through the network; the Unix socket is the owner's alone.
-    pub(crate) is_network: bool,
+    pub is_network: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) content_type: &'static str,
-    pub(crate) body: String,
-}
-
-impl Response {
-    pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
-    }
-}
-
-pub(crate) type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
+pub type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
 
 /// Listens until dropped.
-pub(crate) struct Server {
+pub struct Server {
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     run: OwnedFd,
@@ -63,21 +52,21 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens in the state directory, whose daemon lock the caller holds, and at `network`, which must be a loopback address.
-    pub(crate) fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
+    pub fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
         let run = run_directory(state)?;
-        let unix = listen(&run).with_context(|| format!("cannot listen at {}", path_of(state).display()))?;
+        let unix =
+            listen(&run).map_err(|source| DaemonError::Listen { at: path_of(state).display().to_string(), source })?;
         let stopping = Arc::new(AtomicBool::new(false));
         let token_file = Token::path_of(state);
         let mut server = Self { stopping, threads: Vec::new(), run, network: None, token_file };
         server.serve(move || Ok(unix.accept()?.0), None, handler)?;
         if let Some(address) = network {
             if !address.ip().is_loopback() {
-                bail!(
-                    "--metrics {address}: only this host may ask (127.0.0.1 or [::1]); put a proxy before it for others"
-                );
+                return Err(DaemonError::NotLoopback { address });
             }
             let token = Token::of(state)?;
-            let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
+            let listener =
+                TcpListener::bind(address).map_err(|source| DaemonError::Listen { at: address.to_string(), source })?;
             server.network = Some(listener.local_addr()?);
             server.serve(move || Ok(listener.accept()?.0), Some(token), handler)?;
         }
@@ -85,12 +74,12 @@ impl Server {
     }
 
     /// Where metrics are told over the network, with the port that was given for port 0.
-    pub(crate) fn network(&self) -> Option<SocketAddr> {
+    pub fn network(&self) -> Option<SocketAddr> {
         self.network
     }
 
     /// What who asks over the network must show.
-    pub(crate) fn token_file(&self) -> &Path {
+    pub fn token_file(&self) -> &Path {
         &self.token_file
     }
 
@@ -129,7 +118,7 @@ impl Server {
             }
         };
         let thread = std::thread::Builder::new().name("stripewise-listen".into()).spawn(accepting);
-        self.threads.push(thread.context("cannot start a thread")?);
+        self.threads.push(thread.map_err(|source| DaemonError::Thread { source })?);
         Ok(())
     }
 }
@@ -228,7 +217,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// Where the daemon of the cluster listens.
-pub(crate) fn path_of(state: &Path) -> PathBuf {
+pub fn path_of(state: &Path) -> PathBuf {
     state.join("run").join(NAME)
 }
 
@@ -236,7 +225,7 @@ pub(crate) fn path_of(state: &Path) -> PathBuf {
 fn run_directory(state: &Path) -> Result<OwnedFd> {
     let path = state.join("run");
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(&path, flags, Mode::empty()).with_context(|| format!("cannot open {}", path.display()))
+    Ok(rustix::fs::open(&path, flags, Mode::empty()).on("open", &path)?)
 }
 
 fn below(run: &OwnedFd, name: &str) -> PathBuf {
@@ -264,7 +253,7 @@ fn connect(run: &OwnedFd) -> std::io::Result<UnixStream> {
 }
 
 /// Asks the cluster's daemon; `None` when none answers.
-pub(crate) fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
+pub fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
     let run = run_directory(state).ok()?;
     let mut stream = connect(&run).ok()?;
     stream.limit(PATIENCE).ok()?;
@@ -277,7 +266,7 @@ pub(crate) fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
 }
 
 /// Process id of the cluster's daemon, if one answers.
-pub(crate) fn daemon_of(state: &Path) -> Option<u32> {
+pub fn daemon_of(state: &Path) -> Option<u32> {
     ask(state, "GET", "/process")?.body.trim().parse().ok()
 }
 

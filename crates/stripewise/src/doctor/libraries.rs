@@ -1,6 +1,7 @@
 //! The libraries of a program: which MPI it uses, and which of them do I/O that libc does not see.
 
-use super::{Finding, elf};
+use super::elf;
+use super::finding::Finding;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -3,12 +3,12 @@
 //! The rings that requests are noted in are short, so they are read often; and whatever the daemon is busy with, planning above all, must not
 //! keep them from being read.
 
-use anyhow::{Context as _, Result};
+use super::error::{DaemonError, Result};
+use crate::progress::Voice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use stripewise::Voice;
 use stripewise_layout::{ByteCount, FileId};
 use stripewise_store::client::Client;
 use stripewise_store::observer::{Noted, Observer, Watched};
@@ -20,17 +20,17 @@ const READ: Duration = Duration::from_millis(20);
 const MEET: Duration = Duration::from_millis(100);
 
 /// What was seen of one file in a window.
-pub(crate) struct Seen {
-    pub(crate) file: FileId,
+pub(super) struct Seen {
+    pub(super) file: FileId,
     /// Of one window.
-    pub(crate) access: FileAccess,
-    pub(crate) requests: u64,
+    pub(super) access: FileAccess,
+    pub(super) requests: u64,
     /// How many of them were seen themselves; the others came too fast, and are counted as if they were like these.
-    pub(crate) known: u64,
+    pub(super) known: u64,
 }
 
 /// Watches until dropped.
-pub(crate) struct Watch {
+pub(super) struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,17 +53,17 @@ impl Shared {
 }
 
 impl Watch {
-    pub(crate) fn start(client: Client, voice: Voice) -> Result<Self> {
-        let observer = Observer::start(client).context("asking the broker to let programs be watched")?;
+    pub(super) fn start(client: Client, voice: Voice) -> Result<Self> {
+        let observer = Observer::start(client).map_err(|source| DaemonError::Watch { source })?;
         let state = State { observer: Some(observer), files: BTreeMap::new(), stopping: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let reading = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("stripewise-watch".into()).spawn(move || read(&reading, voice));
-        Ok(Self { shared, thread: Some(thread.context("cannot start a thread")?) })
+        Ok(Self { shared, thread: Some(thread.map_err(|source| DaemonError::Thread { source })?) })
     }
 
     /// Ends the window: what was seen of every file that is still there, in the order of their numbers. `span_s` is when the window began and ended.
-    pub(crate) fn finish(&self, span_s: (f64, f64)) -> Vec<Seen> {
+    pub(super) fn finish(&self, span_s: (f64, f64)) -> Vec<Seen> {
         let mut state = self.shared.lock();
         state.read();
         let State { observer, files, .. } = &mut *state;

@@ -1,0 +1,152 @@
+//! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
+
+use crate::paths::absolute;
+use crate::paths::{OnPath as _, PathError, PlaceError};
+use crate::progress::Voice;
+use crate::store::read_stub;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use stripewise_capture::format;
+use stripewise_trace::manifest::MANIFEST_NAME;
+use stripewise_trace::{Manifest, ManifestError, ReadError, Trace, Warning};
+use thiserror::Error;
+
+/// Why a run was not captured.
+#[derive(Debug, Error)]
+pub enum CaptureError {
+    /// The system refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The directory could not be told from the root.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The trace's manifest could not be written.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The trace could not be read back.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Something else than a directory.
+    #[error("{} exists and is no directory; name another one with -o", path.display())]
+    NoDirectory { path: PathBuf },
+    /// A directory of other things.
+    #[error(
+        "{} holds {}, which is no part of a trace; name another directory with -o",
+        directory.display(),
+        foreign.display()
+    )]
+    Foreign { directory: PathBuf, foreign: PathBuf },
+    /// A trace that was not to be replaced.
+    #[error("{} holds a trace already; name another directory with -o", directory.display())]
+    TraceThere { directory: PathBuf },
+}
+
+type Result<T> = std::result::Result<T, CaptureError>;
+
+/// A trace directory that a run fills.
+pub struct Capture {
+    directory: PathBuf,
+    manifest: Manifest,
+}
+
+/// What a finished trace holds.
+#[derive(Debug, Serialize)]
+pub struct CaptureSummary {
+    pub trace: PathBuf,
+    pub processes: usize,
+    pub mpi_size: u32,
+    pub records: u64,
+    /// Records that did not get into the trace: the disk was full.
+    pub lost: u64,
+    /// Processes that were killed or are still running.
+    pub unfinished: usize,
+    pub warnings: Vec<String>,
+    /// Files whose stubs the program saw instead of their data; only without redirection.
+    pub stubs: Vec<String>,
+}
+
+impl Capture {
+    /// Makes the directory and its manifest. A trace that stands there is replaced only if `force` says so, and nothing but a trace is.
+    pub fn start(directory: &Path, force: bool, command: &[OsString]) -> Result<Self> {
+        let directory = absolute(directory)?;
+        if directory.symlink_metadata().is_ok() {
+            clear(&directory, force)?;
+        }
+        std::fs::create_dir(&directory).on("create", &directory)?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64);
+        let manifest = Manifest::new(host, words, now);
+        manifest.write(&directory)?;
+        Ok(Self { directory, manifest })
+    }
+
+    /// The directory, absolute.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Nothing ran: no trace either.
+    pub fn discard(&self) {
+        let _ = clear(&self.directory, true);
+    }
+
+    /// Reads the trace back and completes its manifest.
+    pub fn finish(mut self, voice: &Voice) -> Result<CaptureSummary> {
+        let _waiting = voice.waiting("reading the trace");
+        let trace = Trace::open(&self.directory)?;
+        let mpi_size = trace.processes.iter().map(|process| process.mpi_size).max().unwrap_or(0);
+        self.manifest.mpi_size = (mpi_size > 0).then_some(mpi_size);
+        // On a full disk the first manifest stays; the records and the counts of what is missing are worth more than an error.
+        let unwritten = self.manifest.write(&self.directory).err().filter(|_| self.manifest.mpi_size.is_some());
+        Ok(CaptureSummary {
+            processes: trace.processes.len(),
+            mpi_size,
+            records: trace.event_count(),
+            lost: trace.processes.iter().map(|process| process.lost).sum(),
+            unfinished: trace.processes.iter().filter(|process| !process.finished).count(),
+            // Lost and unfinished are counted above.
+            warnings: trace
+                .warnings
+                .iter()
+                .filter(|warning| !matches!(warning, Warning::Unfinished { .. } | Warning::Lost { .. }))
+                .map(ToString::to_string)
+                .chain(unwritten.map(|error| format!("{error}; the trace does not tell its number of ranks")))
+                .collect(),
+            stubs: trace.files.iter().map(|file| file.path.clone()).filter(|path| is_stub(path)).collect(),
+            trace: self.directory,
+        })
+    }
+}
+
+fn is_stub(path: &str) -> bool {
+    let path = Path::new(path);
+    // A FIFO would wait for its other end.
+    path.is_file() && std::fs::File::open(path).is_ok_and(|file| matches!(read_stub(&file, path), Ok(Some(_))))
+}
+
+/// Removes a trace, file by file; what is no part of one stays and is an error.
+fn clear(directory: &Path, force: bool) -> Result<()> {
+    if !directory.is_dir() {
+        return Err(CaptureError::NoDirectory { path: directory.to_owned() });
+    }
+    let entries = std::fs::read_dir(directory).on("read", directory)?;
+    let entries =
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>().on("read", directory)?;
+    let of_trace = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name == MANIFEST_NAME)
+            || path.extension().is_some_and(|extension| extension == format::EXTENSION)
+    };
+    if let Some(foreign) = entries.iter().find(|path| !of_trace(path)) {
+        return Err(CaptureError::Foreign { directory: directory.to_owned(), foreign: foreign.clone() });
+    }
+    if !entries.is_empty() && !force {
+        return Err(CaptureError::TraceThere { directory: directory.to_owned() });
+    }
+    for path in &entries {
+        std::fs::remove_file(path).on("remove", path)?;
+    }
+    Ok(std::fs::remove_dir(directory).on("remove", directory)?)
+}

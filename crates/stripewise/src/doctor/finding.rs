@@ -1,0 +1,40 @@
+//! What is found out about programs.
+
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The program or a part of its I/O cannot be redirected.
+    Obstacle,
+    /// Worth knowing; it may work or not.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+/// One thing found out about one file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    pub level: Level,
+    pub path: PathBuf,
+    pub what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn obstacle(path: &Path, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Obstacle, path: path.to_owned(), what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub(super) fn warning(path: &Path, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Warning, path: path.to_owned(), what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub(super) fn note(path: &Path, what: impl Into<String>) -> Self {
+        Self { level: Level::Note, path: path.to_owned(), what: what.into(), remedy: None }
+    }
+}

@@ -1,0 +1,175 @@
+//! An unmodified program with its I/O on managed files redirected.
+
+mod error;
+mod preparation;
+
+pub use error::RunError;
+
+use crate::capture::{Capture, CaptureSummary};
+use crate::daemon::follow::{Course, Follower, Windows};
+use crate::daemon::online::{Online, OnlineOptions, Settings};
+use crate::daemon::{Daemon, DaemonError, Guide, Held};
+use crate::launch::{Launch, exit_byte};
+use crate::progress::Voice;
+use crate::session::Session;
+use crate::store::StoreError;
+use crate::{doctor, variables};
+
+use crate::relay::Relay;
+use crate::store::{Store, serve};
+use preparation::{Preparation, prepare};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use stripewise_layout::Cluster;
+use stripewise_planner::PlannedFile;
+use stripewise_store::protocol::MigrateBandwidth;
+
+/// As shells have it: found, but not to be executed.
+const CANNOT_EXECUTE: u8 = 126;
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Capture the run too, into this directory.
+    pub trace: Option<PathBuf>,
+    /// Replace a trace that stands there.
+    pub force: bool,
+    /// Run a program even if it cannot be redirected.
+    pub allow_unredirected: bool,
+    /// Move regions while the program runs.
+    pub migration: Option<MigrationOptions>,
+}
+
+/// How regions are moved while a program runs.
+#[derive(Clone, Debug)]
+pub struct MigrationOptions {
+    /// Follow this plan rather than the applied ones.
+    pub plan: Option<PathBuf>,
+    /// What begins a window of the plan.
+    pub windows: Windows,
+    /// How fast moves may copy, all together.
+    pub bandwidth: MigrateBandwidth,
+    /// Plan while the program runs, rather than follow a plan.
+    pub online: Option<OnlineOptions>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit status as a shell gives it: 128 + the signal's number for a killed program, 126 for one that was not started.
+    pub status: u8,
+    /// What was captured, if that was asked for.
+    pub captured: Option<CaptureSummary>,
+}
+
+impl Ran {
+    fn with(status: u8) -> Self {
+        Self { status, captured: None }
+    }
+}
+
+/// Runs a program to its end, its reads and writes on managed files redirected. Signals sent to this process go on to the program.
+///
+/// # Errors
+/// When the cluster cannot be served, or the program not started or waited for.
+pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
+    let cluster = session.cluster()?;
+    if let Some(found) = doctor::unredirected(&options.command, Some(&cluster.state)) {
+        let (reason, remedy) = (found.reason(), found.remedy());
+        if !options.allow_unredirected {
+            session.say(format_args!(
+                "not started: {reason}, and of a managed file it would find the stub's text only; {remedy}, or give --allow-unredirected"
+            ));
+            return Ok(Ran::with(CANNOT_EXECUTE));
+        }
+        session.say(format_args!("warning: {reason}; what it does to managed files is not redirected"));
+    }
+    // A signal that comes while the broker starts is for the program too.
+    let relay = Relay::start()?;
+    let (settings, held) = match &options.migration {
+        Some(MigrationOptions { online, windows, .. }) => {
+            let settings = Settings::wanted(session, &cluster, online.as_ref(), *windows)?;
+            (settings, Some(Held::take(session.voice(), &cluster)?))
+        }
+        None => (None, None),
+    };
+    let broker = serve(session, &cluster).map_err(StoreError::from)?;
+    let Preparation { planned, ended_by } =
+        prepare(session.voice(), &cluster, &options.command, held.is_some(), &relay)?;
+    if let Some(signal) = ended_by {
+        return Ok(Ran::with(128 + u8::try_from(signal).unwrap_or_default()));
+    }
+    let migration = match &options.migration {
+        Some(wanted) => Some(Migration::start(session.voice(), &cluster, wanted, planned, settings)?),
+        None => None,
+    };
+    let capture = match &options.trace {
+        Some(directory) => Some(Capture::start(directory, options.force, &options.command)?),
+        None => None,
+    };
+    let mut variables = vec![(variables::STATE, cluster.state.as_path())];
+    if options.allow_unredirected {
+        variables.push((variables::ALLOW_UNREDIRECTED, Path::new("1")));
+    }
+    variables.extend(capture.as_ref().map(|capture| (variables::TRACE, capture.directory())));
+    let ran = Launch::new(&options.command, &variables).and_then(|launch| launch.run(relay));
+    if let (Err(_), Some(capture)) = (&ran, &capture) {
+        capture.discard();
+    }
+    if let Some(migration) = migration {
+        migration.end()?;
+    }
+    let status = exit_byte(ran?);
+    if let Some(fault) = broker.fault() {
+        session.say(format_args!("the broker that was to follow the first one failed: {fault}"));
+    }
+    drop(broker);
+    drop(held);
+    let captured = capture.map(|capture| capture.finish(session.voice())).transpose()?;
+    Ok(Ran { status, captured })
+}
+
+/// Follows a plan, or the program, in a thread beside it.
+struct Migration {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), DaemonError>>,
+}
+
+impl Migration {
+    fn start(
+        voice: &Voice,
+        cluster: &Cluster,
+        wanted: &MigrationOptions,
+        planned: Vec<(String, PlannedFile)>,
+        settings: Option<Settings>,
+    ) -> Result<Self, RunError> {
+        let store = Store::beside(cluster.clone())?;
+        let windows = wanted.windows;
+        let guide = match (&wanted.plan, settings) {
+            (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, voice)?)),
+            (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
+            (None, None) if planned.is_empty() => return Err(RunError::NoPlan),
+            (None, None) => Guide::Plan(Box::new(Follower::new(Course::new(planned), windows))),
+        };
+        let bandwidth = wanted.bandwidth;
+        let mut daemon = Daemon::start(store, guide, bandwidth, voice, None)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let work = move || {
+            let worked = daemon.work(&|| stopping.load(Ordering::SeqCst));
+            worked.and(daemon.end())
+        };
+        let thread = std::thread::Builder::new().name("stripewise-daemon".into()).spawn(work);
+        Ok(Self { stop, thread: thread.map_err(|source| DaemonError::Thread { source })? })
+    }
+
+    fn end(self) -> Result<(), DaemonError> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap_or(Err(DaemonError::Panicked))
+    }
+}
