@@ -5,10 +5,10 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use crate::plan::inputs::{Inputs, Selection};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use stripewise::inputs::{Inputs, Selection};
 use stripewise_layout::{ByteCount, RegionIndex};
 use stripewise_planner::explain::{Explainer, overview_text, region_text};
 use stripewise_planner::{Plan, PlanRequest, PlannedFile};

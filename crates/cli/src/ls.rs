@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise::Store;
-use stripewise::paths::absolute;
+use stripewise::paths::real;
 use stripewise::table::Table;
 use stripewise_layout::FileId;
 use stripewise_layout::figures::bytes;
@@ -41,7 +41,7 @@ struct Listing {
 
 pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let below = arguments.paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>>>()?;
+    let below = arguments.paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>, _>>()?;
     let wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
     let files: Vec<Listed> = store
         .files()?
@@ -83,12 +83,4 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
     }
     context.line(table)?;
     Ok(Verdict::Done)
-}
-
-/// As the mapping table names it: absolute, and without links where it exists.
-pub(crate) fn real(path: &Path) -> Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Ok(real) => Ok(real),
-        Err(_) => Ok(absolute(path)?),
-    }
 }

@@ -1,16 +1,14 @@
 //! `stripewise plan`: from a trace and a profile to a plan, or a table of what every policy is predicted to bring.
 
-pub(crate) mod inputs;
-
-use crate::context::Context;
+pub(crate) use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use inputs::{Inputs, Selection};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stripewise::inputs::{Inputs, Selection};
 use stripewise::session::PROFILE_FILE;
 use stripewise::shell::quoted_path;
 use stripewise_layout::ByteCount;

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::interrupt;
-use crate::ls::real;
 use crate::output::Verdict;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -14,6 +13,7 @@ use stripewise::daemon::socket;
 use stripewise::layouts;
 use stripewise::messages::shown;
 use stripewise::moves::{Batch, Stayed, orders, placement_of};
+use stripewise::paths::real;
 use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{ByteCount, FileId, Placement, RegionIndex};
 use stripewise_planner::{Plan, nearest};

@@ -1,29 +1,21 @@
 //! `stripewise simulate`: a recorded trace or a benchmark on modelled servers, under any plan or policy.
 
-mod machines;
 mod show;
 
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use machines::Machines;
-use rayon::prelude::*;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use stripewise::emulated::EmulatedServers;
-use stripewise::laboratory::Lab;
-use stripewise::workload::Source;
+use stripewise::simulate::{self, ModelledServer, SimulateOptions, Simulated, simulate};
 use stripewise_device::DiskOrder;
 use stripewise_layout::ByteCount;
-use stripewise_layout::figures::counted;
-use stripewise_planner::{NameMatch, Plan, PlanOptions, PlannedFile, PolicyName};
-use stripewise_report::simulation::{Printed, SIMULATION_VERSION, SimulatedRun, Simulation};
-use stripewise_sim::{
-    Borders, FilePlacements, Migration, Outcome, PlacedWindow, Scenario, SimOptions, StationOrder, simulate,
-};
-use stripewise_trace::{FileShape, Pacing, Program, ProgramCountOptions, RecordedOptions};
+use stripewise_planner::PolicyName;
+use stripewise_report::simulation::{Printed, SIMULATION_VERSION, SimulatedRun, SimulatedServer, Simulation};
+use stripewise_sim::{Migration, StationOrder};
+use stripewise_trace::Pacing;
 
 /// Simulate a trace or a benchmark on modelled servers, under plans and policies
 ///
@@ -200,75 +192,74 @@ enum Migrate {
 
 /// Bytes that the mover copies at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Length of a slice of the time line to begin with; the simulator makes them longer as the run goes on.
-const SLICE_S: f64 = 1e-4;
+impl SimulateArgs {
+    fn options(&self) -> Result<SimulateOptions> {
+        let migration = match self.migrate {
+            Migrate::Free => {
+                ensure!(self.migrate_rate.is_none(), "--migrate-rate needs --migrate copied");
+                Migration::Free
+            }
+            Migrate::Copied => Migration::Copied {
+                bandwidth_bytes_per_s: self.migrate_rate.map(|rate| rate.0 as f64),
+                chunk: ByteCount(CHUNK_BYTES),
+            },
+        };
+        Ok(SimulateOptions {
+            workload: self.workload.clone(),
+            plans: self.plans.clone(),
+            policies: self.policies.clone(),
+            servers: self.servers.clone(),
+            link: self.link.clone(),
+            region: self.region,
+            client_link: self.client_link.clone(),
+            order: self.order.map(|order| match order {
+                Order::Network => StationOrder::Network,
+                Order::Testbed => StationOrder::DeviceFirst,
+            }),
+            processes: self.processes,
+            pacing: self.pace.is_given().then(|| self.pace.pacing()),
+            files: self.files.clone(),
+            window_s: self.window,
+            disks: match self.disk {
+                Disks::Mean => simulate::Disks::Mean,
+                Disks::Mechanical => simulate::Disks::Mechanical(self.disk_order.into()),
+            },
+            ssds: match self.ssd {
+                Ssds::Mean => simulate::Ssds::Mean,
+                Ssds::Parts => simulate::Ssds::Parts,
+            },
+            cache: self.cache,
+            migration,
+            ssd_room: self.ssd_room,
+            seed: self.seed,
+        })
+    }
+}
 
 pub(crate) fn run(context: &Context, arguments: SimulateArgs) -> Result<Verdict> {
-    let machines = Machines::choose(context, &arguments)?;
-    let source = Source::open(&arguments.workload, arguments.processes)?;
-    let is_trace = matches!(source, Source::Trace(_));
-    ensure!(
-        !is_trace || arguments.processes.is_none(),
-        "--processes is for benchmarks; a trace has the processes that were traced"
-    );
-    ensure!(
-        is_trace || (arguments.window.is_none() && arguments.files.is_empty() && !arguments.pace.is_given()),
-        "--window, --file and the pace are for traces; {} is a benchmark and has parameters of its own",
-        arguments.workload
-    );
-    let recorded = RecordedOptions { pacing: arguments.pace.pacing(), window_s: arguments.window, files: None };
-    let program = source.program(&recorded, &arguments.files)?;
-    let lab = &machines.lab;
-    let files = lab.count(program.as_ref());
-    let plans = plans(&arguments, lab, program.as_ref(), &files)?;
-    let options = options(&arguments, &machines)?;
-    let has_replicas = |planned: &&Planned| {
-        let mut windows = planned.plan.files.iter().flat_map(|file| &file.windows);
-        windows.any(|window| !window.replicas.is_empty())
-    };
-    if let Some(planned) = plans.iter().find(has_replicas) {
-        context.say(format_args!("{}: replicas are not simulated, all reads go to the first copy", planned.name));
-    }
-    let total_bytes: u64 = total_bytes(&files) * plans.len() as u64;
-    let bar = context.voice().bytes(total_bytes, "simulating");
-    let all_done = AtomicU64::new(0);
-    let outcomes: Vec<Result<Outcome>> = plans
-        .par_iter()
-        .map(|planned| {
-            let nominal_s = match planned.path {
-                Some(_) => arguments.window.unwrap_or(ProgramCountOptions::default().window_s),
-                None => ProgramCountOptions::default().window_s,
-            };
-            let by_time = planned.path.is_some() && arguments.pace.trace_times && arguments.window.is_none();
-            let borders = if by_time { Borders::Time } else { Borders::Phase };
-            let placements = placements(&planned.plan, program.as_ref(), borders, nominal_s)?;
-            let options = SimOptions { borders, ..options.clone() };
-            let scenario = Scenario { system: &lab.system, program: program.as_ref(), files: &placements, options };
-            let mut before = 0;
-            let outcome = simulate(&scenario, &mut |progress| {
-                bar.set(all_done.fetch_add(progress.bytes - before, Ordering::Relaxed) + progress.bytes - before);
-                before = progress.bytes;
-            });
-            outcome.with_context(|| format!("simulating {}", planned.name))
-        })
-        .collect();
-    drop(bar);
-    let runs = plans.into_iter().zip(outcomes).map(|(planned, outcome)| {
-        let predicted_mb_per_s = Some(planned.plan.predicted.total.mb_per_s).filter(|rate| rate.is_finite());
-        Ok(SimulatedRun::new(planned.name, planned.path, predicted_mb_per_s, outcome?))
-    });
-    let simulation = Simulation {
-        version: SIMULATION_VERSION,
-        simulated: true,
-        workload: arguments.workload.clone(),
-        processes: program.processes(),
-        nodes: program.nodes(),
-        servers: machines.rows(&options),
-        options: serde_json::to_value(&options).context("writing JSON")?,
-        runs: runs.collect::<Result<Vec<_>>>()?,
-    };
+    let simulated = simulate(&context.session, &arguments.options()?)?;
+    let simulation = as_written(arguments.workload, simulated)?;
     finish(context, &simulation, arguments.output.as_deref())?;
     Ok(Verdict::Done)
+}
+
+/// What was simulated as its file has it.
+fn as_written(workload: String, simulated: Simulated) -> Result<Simulation> {
+    let server = |server: ModelledServer| {
+        let ModelledServer { name, class, device, model, link } = server;
+        SimulatedServer { name, class, device, model: model.to_owned(), link }
+    };
+    let run = |run: simulate::Run| SimulatedRun::new(run.name, run.plan, run.predicted_mb_per_s, run.outcome);
+    Ok(Simulation {
+        version: SIMULATION_VERSION,
+        simulated: true,
+        workload,
+        processes: simulated.processes,
+        nodes: simulated.nodes,
+        servers: simulated.servers.into_iter().map(server).collect(),
+        options: serde_json::to_value(&simulated.options).context("writing JSON")?,
+        runs: simulated.runs.into_iter().map(run).collect(),
+    })
 }
 
 fn finish(context: &Context, simulation: &Simulation, output: Option<&Path>) -> Result<()> {
@@ -283,116 +274,4 @@ fn finish(context: &Context, simulation: &Simulation, output: Option<&Path>) -> 
         context.say(format_args!("wrote {}", path.display()));
     }
     Ok(())
-}
-
-/// A plan that is simulated, and whence it comes.
-struct Planned {
-    name: String,
-    path: Option<PathBuf>,
-    plan: Plan,
-}
-
-fn plans(
-    arguments: &SimulateArgs,
-    lab: &Lab,
-    program: &dyn Program,
-    files: &[stripewise_trace::FileAccess],
-) -> Result<Vec<Planned>> {
-    let mut planned = Vec::new();
-    for path in &arguments.plans {
-        let plan = Plan::load(path)?;
-        let (has, wants) = (lab.cluster.servers.len(), plan.servers.len());
-        ensure!(
-            has == wants,
-            "{}: planned for {}, but {has} are simulated; name the same ones with --servers",
-            path.display(),
-            counted(wants, "server", "servers")
-        );
-        let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        planned.push(Planned { name: stem, path: Some(path.clone()), plan });
-    }
-    let policies: &[PolicyName] = match (&arguments.policies[..], planned.is_empty()) {
-        ([], true) => &[PolicyName::Def],
-        (named, _) => named,
-    };
-    let options = PlanOptions { seed: arguments.seed, ssd_room: arguments.ssd_room, ..PlanOptions::default() };
-    let request = lab.request(program, files, options);
-    for policy in policies {
-        let plan = stripewise_planner::plan(*policy, &request).with_context(|| format!("planning with {policy}"))?;
-        planned.push(Planned { name: policy.to_string(), path: None, plan });
-    }
-    Ok(planned)
-}
-
-fn options(arguments: &SimulateArgs, machines: &Machines) -> Result<SimOptions> {
-    let migration = match arguments.migrate {
-        Migrate::Free => {
-            ensure!(arguments.migrate_rate.is_none(), "--migrate-rate needs --migrate copied");
-            Migration::Free
-        }
-        Migrate::Copied => Migration::Copied {
-            bandwidth_bytes_per_s: arguments.migrate_rate.map(|rate| rate.0 as f64),
-            chunk: ByteCount(CHUNK_BYTES),
-        },
-    };
-    let order = match arguments.order {
-        Some(Order::Network) => StationOrder::Network,
-        Some(Order::Testbed) => StationOrder::DeviceFirst,
-        None if arguments.servers.is_empty() => StationOrder::DeviceFirst,
-        None => StationOrder::Network,
-    };
-    if order == StationOrder::DeviceFirst && arguments.client_link.is_some() {
-        bail!("--client-link: the testbed has no client links; add --order network");
-    }
-    Ok(SimOptions {
-        seed: arguments.seed,
-        slice_s: SLICE_S,
-        borders: Borders::Phase,
-        migration,
-        order,
-        detail: machines.detail(arguments)?,
-    })
-}
-
-fn total_bytes(files: &[stripewise_trace::FileAccess]) -> u64 {
-    let regions = |file: &stripewise_trace::FileAccess| -> u64 {
-        let counts = file.windows.iter().flat_map(|window| &window.regions).flat_map(|region| &region.counts);
-        counts.map(|(class, count)| file.classes[usize::from(class.0)].request_bytes * count).sum()
-    };
-    files.iter().map(regions).sum()
-}
-
-/// Where the plan puts each file of the program.
-fn placements(plan: &Plan, program: &dyn Program, borders: Borders, window_s: f64) -> Result<Vec<FilePlacements>> {
-    let place = |shape: &FileShape| {
-        let planned = planned_file(plan, program, shape)?;
-        let windows = match borders {
-            Borders::Time => {
-                let placed = planned.windows.iter();
-                placed.map(|w| PlacedWindow { start_s: w.start_s, placement: w.placement.clone() }).collect()
-            }
-            Borders::Phase => (0..program.phases())
-                .map(|phase| {
-                    let start_s = f64::from(phase) * window_s;
-                    PlacedWindow { start_s, placement: planned.placement_at(start_s).clone() }
-                })
-                .collect(),
-        };
-        Ok(FilePlacements { windows })
-    };
-    program.files().iter().map(place).collect()
-}
-
-/// The plan's file whose name is nearest; any other only where there is nothing to choose.
-fn planned_file<'p>(plan: &'p Plan, program: &dyn Program, shape: &FileShape) -> Result<&'p PlannedFile> {
-    let found = plan.lookup(&shape.path, &plan.key.application, program.processes());
-    let is_only = plan.files.len() == 1 && program.files().len() == 1;
-    match found {
-        Some(found) if found.name != NameMatch::None || is_only => Ok(found.file),
-        _ => bail!(
-            "the plan says nothing of {}; it plans {}",
-            shape.path,
-            plan.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>().join(", ")
-        ),
-    }
 }

@@ -6,12 +6,11 @@ mod show;
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Result, bail};
+use anyhow::Result;
 pub(crate) use capture::tell;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use stripewise_trace::Trace;
+use std::path::PathBuf;
 
 /// Capture the reads and writes of a program; show or export a trace
 ///
@@ -56,23 +55,4 @@ pub(crate) fn run(context: &Context, arguments: TraceArgs) -> Result<Verdict> {
         Some(Action::Export(export)) => export::run(context, export),
         None => capture::run(context, &arguments.output.unwrap_or_default(), arguments.force, &arguments.command),
     }
-}
-
-/// Refuses a trace that does not hold all that its program did, for `--strict`.
-pub(crate) fn refuse_incomplete(path: &Path, trace: &Trace) -> Result<()> {
-    let faults: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
-    if !faults.is_empty() {
-        bail!(
-            "{}: the trace is not complete, and --strict was given:\n  {}\ntrace again, or leave out --strict to use what there is",
-            path.display(),
-            faults.join("\n  ")
-        );
-    }
-    Ok(())
-}
-
-/// What to say of requests that were not counted.
-pub(crate) fn impossible_requests(requests: u64) -> String {
-    let (noun, verb) = if requests == 1 { ("request", "is") } else { ("requests", "are") };
-    format!("{requests} {noun} at offsets or of sizes that no file can have {verb} left out; the trace is damaged")
 }

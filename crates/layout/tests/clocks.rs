@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// File, how often it reads the time of day, and what becomes of it.
 const READERS: &[(&str, usize, &str)] = &[
-    ("cli/src/calibrate.rs", 1, "the profile says when it was measured"),
+    ("stripewise/src/calibrate.rs", 1, "the profile says when it was measured"),
     ("stripewise/src/capture.rs", 1, "a trace says when it was begun"),
     ("broker/src/describing.rs", 1, "a description says when it was written"),
     ("broker/src/files.rs", 1, "a record says when its file was made"),

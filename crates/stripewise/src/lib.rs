@@ -7,12 +7,15 @@
 #![deny(clippy::print_stdout)]
 
 pub mod applied;
+pub mod apply;
+pub mod calibrate;
 pub mod capture;
 pub mod daemon;
 pub mod data_files;
 pub mod doctor;
 pub mod emulated;
 pub mod envelope;
+pub mod inputs;
 pub mod interrupt;
 pub mod laboratory;
 pub mod launch;
@@ -25,13 +28,16 @@ pub mod preload;
 pub mod progress;
 pub mod relay;
 pub mod removal;
+pub mod replicas;
 pub mod run;
 pub mod scratch;
 pub mod session;
 pub mod shell;
 pub mod silent_servers;
+pub mod simulate;
 pub mod store;
 pub mod table;
+pub mod trace_faults;
 pub mod transfer;
 pub mod variables;
 pub mod workload;

@@ -49,3 +49,11 @@ pub struct PlaceError {
 pub fn absolute(path: &Path) -> Result<PathBuf, PlaceError> {
     std::path::absolute(path).map_err(|source| PlaceError { path: path.to_owned(), source })
 }
+
+/// `path` as the mapping table names it: absolute, and without links where it exists.
+///
+/// # Errors
+/// As [`absolute`].
+pub fn real(path: &Path) -> Result<PathBuf, PlaceError> {
+    std::fs::canonicalize(path).or_else(|_| absolute(path))
+}

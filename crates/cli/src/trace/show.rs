@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use stripewise::data_files::is_data;
 use stripewise::shell::command_line;
 use stripewise::table::Table;
+use stripewise::trace_faults::{impossible_requests, refuse_incomplete};
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
 use stripewise_layout::{ByteCount, Direction};
@@ -139,7 +140,7 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
     let waiting = context.waiting("reading the trace");
     let trace = Trace::open(&arguments.trace)?;
     if arguments.strict {
-        super::refuse_incomplete(&arguments.trace, &trace)?;
+        refuse_incomplete(&arguments.trace, &trace)?;
     }
     let region_size = match arguments.region {
         Some(size) => size,
@@ -186,7 +187,7 @@ pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
 fn warnings(trace: &Trace, impossible: u64) -> Vec<String> {
     let mut warnings: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
     if impossible > 0 {
-        warnings.push(super::impossible_requests(impossible));
+        warnings.push(impossible_requests(impossible));
     }
     if trace.processes.is_empty() {
         warnings.push("no process left a record".to_owned());

@@ -4,15 +4,15 @@
 //! may come to occupy, a region is placed where the file system has its share free, else in the fallback layout. What this adds is the sum:
 //! files moved before take room from those after them, and give back what their originals took.
 
-use super::{Action, Step};
-use anyhow::{Context as _, Result, bail};
+use super::error::ApplyError;
+use super::step::{Action, Step};
+use crate::paths::OnPath as _;
+use crate::store::{Store, StoreError};
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use stripewise::Store;
-use stripewise_layout::figures::bytes;
 use stripewise_layout::{Cluster, Layout, Placement, RegionIndex};
 use stripewise_planner::PlannedFile;
 use stripewise_store::protocol::{Admin, Reply};
@@ -50,9 +50,9 @@ struct Original {
 
 /// Notes in `steps` how many regions find no room in their own layout and fall back; an error that names the first file with a region
 /// that finds none at all, and the server.
-pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<()> {
+pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<(), ApplyError> {
     let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
-        bail!("the broker answered a question for room with something else; use one version of stripewise");
+        return Err(StoreError::Answer { question: "a question for room" }.into());
     };
     let mut room = Room::look(&store.cluster, servers.iter().map(|server| server.promised_bytes));
     for (file, step) in files.iter().zip(steps).filter(|(_, step)| step.action == Action::Move) {
@@ -83,7 +83,7 @@ impl Room {
     }
 
     /// Takes what one file needs, region by region; the number of regions that fell back.
-    fn take(&mut self, path: &Path, placement: &Placement, original: &Original) -> Result<u64> {
+    fn take(&mut self, path: &Path, placement: &Placement, original: &Original) -> Result<u64, ApplyError> {
         let region_bytes = placement.region_size.0;
         let mut fallback_regions = 0;
         for (region, written_bytes) in &original.regions {
@@ -91,15 +91,13 @@ impl Room {
             let Err(_) = self.take_region(own, region_bytes, *written_bytes) else { continue };
             fallback_regions += 1;
             if let Err(full) = self.take_region(fallback, region_bytes, *written_bytes) {
-                bail!(
-                    "no room for region {region} of {}: server {} has {} left of the {} that it needs there; nothing was moved. Make room \
-                     (`stripewise release` or `stripewise rm` other files), give the server more capacity, or plan for fewer files \
-                     (`stripewise plan --file`) or less room (--ssd-room)",
-                    path.display(),
-                    self.servers[full.server].name,
-                    bytes(full.left_bytes),
-                    bytes(full.asked_bytes)
-                );
+                return Err(ApplyError::NoRoom {
+                    region: *region,
+                    path: path.to_owned(),
+                    server: self.servers[full.server].name.clone(),
+                    left_bytes: full.left_bytes,
+                    asked_bytes: full.asked_bytes,
+                });
             }
         }
         if let Some((file_system, bytes)) = original.frees {
@@ -138,10 +136,9 @@ impl Room {
 }
 
 impl Original {
-    fn open(path: &Path, region_bytes: u64) -> Result<Self> {
-        let cannot = || format!("cannot look at {}", path.display());
-        let file = File::open(path).with_context(cannot)?;
-        let metadata = file.metadata().with_context(cannot)?;
+    fn open(path: &Path, region_bytes: u64) -> Result<Self, ApplyError> {
+        let file = File::open(path).on("look at", path)?;
+        let metadata = file.metadata().on("look at", path)?;
         let size_bytes = metadata.len();
         let mut regions = Vec::new();
         let mut offset = 0;
@@ -151,7 +148,10 @@ impl Original {
             let number = data / region_bytes;
             offset = (number + 1) * region_bytes;
             let written_bytes = region_bytes.min(size_bytes - number * region_bytes);
-            regions.push((RegionIndex(u32::try_from(number).with_context(cannot)?), written_bytes));
+            regions.push((
+                RegionIndex(u32::try_from(number).map_err(std::io::Error::other).on("look at", path)?),
+                written_bytes,
+            ));
         }
         // A file with further names stays under them.
         let frees = (metadata.nlink() == 1).then(|| (metadata.dev(), metadata.blocks() * 512));

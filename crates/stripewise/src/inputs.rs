@@ -1,27 +1,60 @@
 //! What a plan is made from: the traces reduced to counts, the profile, free room, and the hashes of all of them.
 
-use crate::trace::{impossible_requests, refuse_incomplete};
-use anyhow::{Context as _, Result, bail};
+use crate::data_files::is_data;
+use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::trace_faults::{IncompleteTrace, impossible_requests, refuse_incomplete};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use stripewise::data_files::is_data;
-use stripewise::paths::absolute;
 use stripewise_capture::format;
 use stripewise_layout::{ByteCount, Cluster};
-use stripewise_model::{Concurrency, Profile};
+use stripewise_model::{Concurrency, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
-use stripewise_trace::{CountOptions, FileAccess, Trace, count_together};
+use stripewise_trace::{CountError, CountOptions, FileAccess, ReadError, Trace, count_together};
+use thiserror::Error;
 
-/// Which files are planned, and for which windows.
-pub(crate) struct Selection {
-    /// None: all files of data but small ones.
-    pub(crate) prefixes: Vec<PathBuf>,
-    pub(crate) least: ByteCount,
-    pub(crate) window_s: f64,
+/// Why there is nothing to plan from.
+#[derive(Debug, Error)]
+pub enum InputError {
+    /// The profile cannot be read or is of another cluster.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] ReadError),
+    /// Records of a trace are missing, which was not to be.
+    #[error(transparent)]
+    Incomplete(#[from] IncompleteTrace),
+    /// Requests of the traces cannot be counted.
+    #[error(transparent)]
+    Count(#[from] CountError),
+    /// The system refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A path could not be told from the root.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Traces without data.
+    #[error("{traces}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files")]
+    NoRequests { traces: String },
+    /// Files that are not planned.
+    #[error(
+        "{traces}: no file to plan for: {left_out} are smaller than {least} or of the system; name files with --file or lower --least-size"
+    )]
+    NoFiles { traces: String, left_out: usize, least: ByteCount },
 }
 
-pub(crate) struct Inputs {
+type Result<T> = std::result::Result<T, InputError>;
+
+/// Which files are planned, and for which windows.
+pub struct Selection {
+    /// None: all files of data but small ones.
+    pub prefixes: Vec<PathBuf>,
+    pub least: ByteCount,
+    pub window_s: f64,
+}
+
+pub struct Inputs {
     profile: Profile,
     files: Vec<FileAccess>,
     key: PlanKey,
@@ -30,11 +63,11 @@ pub(crate) struct Inputs {
     /// Of several programs together; of one, the planner takes it from the accesses.
     concurrency: Option<Concurrency>,
     /// What a person should know of the choice of files.
-    pub(crate) remarks: Vec<String>,
+    pub remarks: Vec<String>,
 }
 
 impl Inputs {
-    pub(crate) fn read(
+    pub fn read(
         cluster: &Cluster,
         cluster_path: &Path,
         profile_path: &Path,
@@ -60,16 +93,11 @@ impl Inputs {
         }
         let named = trace_paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         if counted.files.is_empty() {
-            bail!(
-                "{named}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files"
-            );
+            return Err(InputError::NoRequests { traces: named });
         }
         let (files, left_out) = selection.choose(counted.files);
         if files.is_empty() {
-            bail!(
-                "{named}: no file to plan for: {left_out} are smaller than {} or of the system; name files with --file or lower --least-size",
-                selection.least
-            );
+            return Err(InputError::NoFiles { traces: named, left_out, least: selection.least });
         }
         if left_out > 0 {
             remarks.push(format!(
@@ -99,16 +127,16 @@ impl Inputs {
     }
 
     /// The hashes of all that was read.
-    pub(crate) fn sources(&self) -> &Sources {
+    pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
     /// Leaves out the files whose path is not wanted.
-    pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+    pub fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         self.files.retain(|file| wanted(&file.path));
     }
 
-    pub(crate) fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
+    pub fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
         PlanRequest {
             cluster,
             profile: &self.profile,
@@ -186,8 +214,8 @@ fn program_of(trace: &Trace) -> (String, u32) {
 }
 
 fn hash(path: &Path) -> Result<String> {
-    let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Sources::hash_reader(&mut file).with_context(|| format!("cannot read {}", path.display()))
+    let mut file = File::open(path).on("read", path)?;
+    Ok(Sources::hash_reader(&mut file).on("read", path)?)
 }
 
 /// Of one trace its own hash; of several, the hash of their hashes in order.
@@ -201,16 +229,16 @@ fn hash_trace(path: &Path) -> Result<String> {
     if !path.is_dir() {
         return hash(path);
     }
-    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let entries = std::fs::read_dir(path).on("read", path)?;
     let mut names: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     names.retain(|name| name.extension().is_some_and(|found| found == format::EXTENSION || found == "out"));
     names.sort();
     let mut reader: Box<dyn std::io::Read> = Box::new(std::io::empty());
     for name in &names {
-        let file = File::open(name).with_context(|| format!("cannot read {}", name.display()))?;
+        let file = File::open(name).on("read", name)?;
         reader = Box::new(std::io::Read::chain(reader, file));
     }
-    Sources::hash_reader(&mut reader).with_context(|| format!("cannot read {}", path.display()))
+    Ok(Sources::hash_reader(&mut reader).on("read", path)?)
 }
 
 fn free_bytes(directory: &Path) -> Option<u64> {

@@ -1,17 +1,27 @@
 //! The servers that are simulated: groups of named devices, or the emulated servers of a cluster file.
 
-use super::{Disks, SimulateArgs, Ssds};
-use crate::context::Context;
-use anyhow::{Context as _, Result, bail};
+use super::options::{Disks, SimulateError, SimulateOptions, Ssds};
+use crate::emulated;
+use crate::laboratory::{Lab, Machine};
+use crate::session::Session;
 use std::path::Path;
-use stripewise::emulated;
-use stripewise::laboratory::{Lab, Machine};
 use stripewise_device::{
     DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec, lookup_device, lookup_disk, lookup_flash, lookup_link,
 };
-use stripewise_layout::{ByteCount, Cluster, ServerUrl};
-use stripewise_report::simulation::SimulatedServer;
+use stripewise_layout::{ByteCount, Cluster, ServerClass, ServerUrl};
 use stripewise_sim::{ServerDetail, SimOptions};
+
+/// A server as it was simulated.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ModelledServer {
+    pub name: String,
+    pub class: ServerClass,
+    /// The device's name.
+    pub device: String,
+    /// `mean`, `mechanical` or `parts`.
+    pub model: &'static str,
+    pub link: Option<String>,
+}
 
 pub(super) struct Machines {
     pub(super) lab: Lab,
@@ -21,10 +31,9 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    pub(super) fn choose(context: &Context, arguments: &SimulateArgs) -> Result<Self> {
+    pub(super) fn choose(session: &Session, arguments: &SimulateOptions) -> Result<Self, SimulateError> {
         let machines = if arguments.servers.is_empty() {
-            let cluster =
-                context.session.cluster().context("--servers names the servers to simulate without a cluster")?;
+            let cluster = session.cluster().map_err(|source| SimulateError::NoServers { source })?;
             let mut machines = Self::of_servers(&cluster)?;
             for (server, model) in cluster.servers.iter().zip(&mut machines.lab.system.servers) {
                 model.name.clone_from(&server.name);
@@ -41,7 +50,7 @@ impl Machines {
             Self::of_servers(&Cluster::new("simulated", "/simulated/state", arguments.region, servers))?
         };
         if let Err(message) = machines.lab.cluster.check() {
-            bail!("{message}");
+            return Err(SimulateError::Cluster { what: message.to_string() });
         }
         Ok(match &arguments.client_link {
             Some(name) => Self { lab: machines.lab.with_client_link(lookup_link(name)?), ..machines },
@@ -49,15 +58,11 @@ impl Machines {
         })
     }
 
-    fn of_servers(cluster: &Cluster) -> Result<Self> {
+    fn of_servers(cluster: &Cluster) -> Result<Self, SimulateError> {
         let (mut machines, mut devices, mut links) = (Vec::new(), Vec::new(), Vec::new());
         for (id, server) in cluster.ids().zip(&cluster.servers) {
             let ServerUrl::Emulated { device, link, time_scale, .. } = &server.url else {
-                bail!(
-                    "server `{}` ({}) is a real one, whose device nobody has described; name servers to simulate with --servers",
-                    server.name,
-                    server.url
-                );
+                return Err(SimulateError::RealServer { name: server.name.clone(), url: server.url.to_string() });
             };
             let spec: DeviceSpec = lookup_device(device)?.dilated(*time_scale);
             let link_spec = link.as_deref().map(lookup_link).transpose()?;
@@ -71,31 +76,31 @@ impl Machines {
     }
 
     /// What of each server is modelled beyond its means.
-    pub(super) fn detail(&self, arguments: &SimulateArgs) -> Result<Vec<ServerDetail>> {
+    pub(super) fn detail(&self, arguments: &SimulateOptions) -> Result<Vec<ServerDetail>, SimulateError> {
         let cache = arguments.cache.map(|size| PageCacheSpec::linux(size.0));
-        if (arguments.disk, arguments.ssd, cache) == (Disks::Mean, Ssds::Mean, None) {
+        if (arguments.disks, arguments.ssds, cache) == (Disks::Mean, Ssds::Mean, None) {
             return Ok(Vec::new());
         }
         let detail = |((name, time_scale), model): (&(String, f64), &stripewise_sim::ServerModel)| {
-            let device = match (&model.device, arguments.disk, arguments.ssd) {
-                (DeviceSpec::Hdd(_), Disks::Mechanical, _) => {
-                    DeviceModel::Disk { spec: lookup_disk(name)?, order: arguments.disk_order.into() }
+            let device = match (&model.device, arguments.disks, arguments.ssds) {
+                (DeviceSpec::Hdd(_), Disks::Mechanical(order), _) => {
+                    DeviceModel::Disk { spec: lookup_disk(name)?, order }
                 }
                 (DeviceSpec::Ssd(_), _, Ssds::Parts) => DeviceModel::Flash { spec: lookup_flash(name)? },
                 _ => DeviceModel::Mean,
             };
             if device != DeviceModel::Mean && *time_scale != 1.0 {
-                bail!("{name} with time_scale {time_scale}: a dilated device can only be modelled by its mean");
+                return Err(SimulateError::Dilated { device: name.clone(), time_scale: *time_scale });
             }
             Ok(ServerDetail { device, cache, ..ServerDetail::default() })
         };
         self.devices.iter().zip(&self.lab.system.servers).map(detail).collect()
     }
 
-    pub(super) fn rows(&self, options: &SimOptions) -> Vec<SimulatedServer> {
+    pub(super) fn rows(&self, options: &SimOptions) -> Vec<ModelledServer> {
         let servers = self.lab.system.servers.iter().zip(&self.devices).zip(&self.links).enumerate();
         servers
-            .map(|(number, ((model, (device, _)), link))| SimulatedServer {
+            .map(|(number, ((model, (device, _)), link))| ModelledServer {
                 name: model.name.clone(),
                 class: self.lab.cluster.servers[number].class,
                 device: device.clone(),
@@ -103,8 +108,7 @@ impl Machines {
                     None | Some(DeviceModel::Mean) => "mean",
                     Some(DeviceModel::Disk { .. }) => "mechanical",
                     Some(DeviceModel::Flash { .. }) => "parts",
-                }
-                .to_owned(),
+                },
                 link: link.clone(),
             })
             .collect()

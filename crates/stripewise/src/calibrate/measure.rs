@@ -4,7 +4,7 @@
 //! what drifts during calibration (a warming disk, a filling cache) touches all sizes alike. A sequential round is one stream: an access
 //! that only brings the head there, then every size, each where the last one ended. A random round jumps before every access.
 
-use anyhow::Result;
+use super::error::Result;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ pub(super) struct LineSamples {
 }
 
 /// Every combination that a server's profile has, writes first: what is read was written by then.
-pub(super) const SERVER_LINES: [(Direction, Order); 4] = [
+/// Ways to access a server, each with a line of its own.
+pub const SERVER_LINES: [(Direction, Order); 4] = [
     (Direction::Write, Order::Sequential),
     (Direction::Read, Order::Sequential),
     (Direction::Write, Order::Random),

@@ -98,15 +98,3 @@ fn links_that_differ_are_pointed_out() {
     assert_eq!(network.e_s, 3e-4);
     assert!(note.unwrap().contains("links differ"));
 }
-
-#[test]
-fn times_are_read_with_their_units() {
-    let cases =
-        [("300us", 3e-4), ("0.3ms", 3e-4), ("8.3ns", 8.3e-9), ("2s", 2.0), ("0.5", 0.5), ("0", 0.0), ("1 ms", 1e-3)];
-    for (text, seconds) in cases {
-        assert!((parse_time_s(text).unwrap() - seconds).abs() < 1e-15, "{text}");
-    }
-    for text in ["", "ms", "-1ms", "inf", "3 minutes", "nan"] {
-        assert!(parse_time_s(text).unwrap_err().contains("300us"), "{text}");
-    }
-}

@@ -4,8 +4,8 @@
 //! Where the file system takes direct I/O, reads and writes go to the device from aligned buffers; elsewhere a write counts until its data is
 //! on the device (`RWF_DSYNC`), and a range is dropped from the cache before it is read.
 
+use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, LEAST_SPAN_BYTES, SMALLEST_BYTES, Subject};
-use anyhow::{Context, Result, bail};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use rustix::fd::{AsFd, OwnedFd};
@@ -36,16 +36,15 @@ impl DirectorySubject {
     /// Makes the scratch file in `directory` and fills it: with `wanted_bytes`, or as much as `patience` allows.
     pub(super) fn prepare(directory: &Path, wanted_bytes: u64, patience: Duration, seed: u64) -> Result<Self> {
         let file = scratch_file(directory)?;
-        let free = rustix::fs::fstatvfs(&file).context("cannot tell the free space")?;
+        let free = rustix::fs::fstatvfs(&file).map_err(|source| CalibrationError::FreeSpace { source })?;
         let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
         // Twice, so that calibration never fills a file system to the brim.
         if free_bytes < 2 * LEAST_SPAN_BYTES {
-            bail!(
-                "{} has {} free; calibration needs {}: make room there",
-                directory.display(),
-                ByteCount(free_bytes),
-                ByteCount(2 * LEAST_SPAN_BYTES)
-            );
+            return Err(CalibrationError::NoSpace {
+                directory: directory.to_owned(),
+                free: ByteCount(free_bytes),
+                needed: ByteCount(2 * LEAST_SPAN_BYTES),
+            });
         }
         let wanted_bytes = wanted_bytes.min(free_bytes / 2).max(LEAST_SPAN_BYTES) / LARGEST_BYTES * LARGEST_BYTES;
         let mut subject = Self { file, method: Method::Synchronous, span_bytes: 0, buffer: AlignedBuffer::new(seed) };
@@ -54,7 +53,7 @@ impl DirectorySubject {
         while subject.span_bytes < wanted_bytes && (subject.span_bytes < LEAST_SPAN_BYTES || begin.elapsed() < patience)
         {
             write_at(&subject.file, subject.buffer.bytes(LARGEST_BYTES), subject.span_bytes, ReadWriteFlags::empty())
-                .with_context(|| format!("cannot write a scratch file in {}", directory.display()))?;
+                .map_err(scratch("write", directory))?;
             subject.span_bytes += LARGEST_BYTES;
         }
         rustix::fs::fsync(&subject.file)?;
@@ -117,25 +116,33 @@ impl Subject for DirectorySubject {
     }
 }
 
+fn scratch(what: &'static str, directory: &Path) -> impl FnOnce(Errno) -> CalibrationError {
+    move |source| CalibrationError::Scratch { what, directory: directory.to_owned(), source }
+}
+
 /// A file in `directory` that no name leads to.
 pub(super) fn scratch_file(directory: &Path) -> Result<OwnedFd> {
-    let named = |what: &'static str| format!("cannot {what} a scratch file in {}", directory.display());
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => return Ok(file),
         // What file systems and kernels without O_TMPFILE say.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        Err(errno) => return Err(errno).with_context(|| named("create")),
+        Err(errno) => return Err(scratch("create", directory)(errno)),
     }
     let path = directory.join(format!(".stripewise-calibrate-{}", std::process::id()));
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, mode).with_context(|| named("create"))?;
-    rustix::fs::unlink(&path).with_context(|| named("unlink"))?;
+    let file = rustix::fs::open(&path, flags, mode).map_err(scratch("create", directory))?;
+    rustix::fs::unlink(&path).map_err(scratch("unlink", directory))?;
     Ok(file)
 }
 
 /// Writes all of `bytes`; a short write goes on where it stopped.
-pub(super) fn write_at(file: impl AsFd, bytes: &[u8], offset: u64, flags: ReadWriteFlags) -> Result<(), Errno> {
+pub(super) fn write_at(
+    file: impl AsFd,
+    bytes: &[u8],
+    offset: u64,
+    flags: ReadWriteFlags,
+) -> std::result::Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {
         match rustix::io::pwritev2(&file, &[IoSlice::new(&bytes[done..])], offset + done as u64, flags) {
@@ -149,7 +156,7 @@ pub(super) fn write_at(file: impl AsFd, bytes: &[u8], offset: u64, flags: ReadWr
 }
 
 /// Reads all of `bytes`; an end of file before that is an error.
-pub(super) fn read_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<(), Errno> {
+pub(super) fn read_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> std::result::Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {
         match rustix::io::preadv(&file, &mut [IoSliceMut::new(&mut bytes[done..])], offset + done as u64) {

@@ -4,8 +4,8 @@
 //! waking the command late is no property of the device. Another client of the same server delays requests as it would on a real device.
 
 use super::directory::{AlignedBuffer, read_at, scratch_file, write_at};
+use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, Subject};
-use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::io::ReadWriteFlags;
 use std::path::Path;
@@ -40,8 +40,9 @@ impl EmulatedSubject {
     ) -> Result<Self> {
         let (scratch, buffer) = (scratch_file(directory)?, AlignedBuffer::new(seed));
         for offset in (0..SCRATCH_BYTES).step_by(LARGEST_BYTES as usize) {
-            write_at(&scratch, buffer.bytes(LARGEST_BYTES), offset, ReadWriteFlags::empty())
-                .with_context(|| format!("cannot write a scratch file in {}", directory.display()))?;
+            write_at(&scratch, buffer.bytes(LARGEST_BYTES), offset, ReadWriteFlags::empty()).map_err(|source| {
+                CalibrationError::Scratch { what: "write", directory: directory.to_owned(), source }
+            })?;
         }
         let object = ObjectName { file: FileId(seed), region: RegionIndex(0), generation: Generation(0) };
         Ok(Self { server, stations, parts, object, scratch, buffer })
@@ -57,7 +58,7 @@ impl Subject for EmulatedSubject {
         let reserved = self
             .server
             .reserve_parts(self.parts, direction, self.object, ObjectOffset(offset), bytes)
-            .context("the emulated servers run at the host's pace in this process")?;
+            .ok_or(CalibrationError::HostPace)?;
         let kept_at = offset % (SCRATCH_BYTES - LARGEST_BYTES);
         match direction {
             Direction::Write => {

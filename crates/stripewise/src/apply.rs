@@ -1,0 +1,182 @@
+//! Bringing the files of a plan under management, placed as it says.
+
+mod error;
+mod room;
+mod step;
+
+pub use error::ApplyError;
+pub use step::{Action, Step};
+
+use crate::applied;
+use crate::interrupt::Interrupt;
+use crate::paths::{OnPath as _, real};
+use crate::progress::Voice;
+use crate::replicas::{Synced, sync, wanted};
+use crate::session::Session;
+use crate::shell::quoted_path;
+use crate::store::Store;
+use std::path::Path;
+use stripewise_layout::Cluster;
+use stripewise_planner::{Plan, PlannedFile};
+use stripewise_store::manage::{self, ManageError, Moving};
+use stripewise_store::protocol::{Admin, ExpectedFile};
+
+/// What was done, or would be.
+#[derive(Debug)]
+pub struct Applied {
+    pub steps: Vec<Step>,
+    pub copied_bytes: u64,
+    /// What a person should know of replicas that are missing.
+    pub complaints: Vec<String>,
+}
+
+/// Looks at every file of `plan`, read from `path`, and finds room for all before it touches the first; with `dry_run` it touches none.
+///
+/// # Errors
+/// When the plan does not fit the cluster or its files, a file cannot be moved in, or an interrupt comes. Files that were moved in before stay
+/// managed, and are named to whoever listens.
+pub fn apply(
+    session: &Session,
+    cluster: &Cluster,
+    (plan, path): (&Plan, &Path),
+    dry_run: bool,
+    interrupt: Interrupt,
+) -> Result<Applied, ApplyError> {
+    plan.check(cluster, path)?;
+    check_paths(plan, path)?;
+    if !plan.verdict.apply {
+        session.say(format_args!("the plan itself says: {}", plan.verdict.reason));
+    }
+    check_room(plan)?;
+    let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
+    let store = Store::open(session)?;
+    room::check(&store, &plan.files, &mut steps)?;
+    if dry_run {
+        return Ok(Applied { steps, copied_bytes: 0, complaints: Vec::new() });
+    }
+    let voice = session.voice();
+    let mut copied_bytes = 0;
+    let mut moved: Vec<&Path> = Vec::new();
+    let mut complaints = Vec::new();
+    for (file, step) in plan.files.iter().zip(&steps) {
+        match step.action {
+            Action::Move => {
+                let bytes = bring_in(voice, &store, &step.path, file, interrupt);
+                copied_bytes += bytes.inspect_err(|_| tell_moved(voice, &moved))?;
+                moved.push(&step.path);
+            }
+            Action::Expect => {}
+        }
+    }
+    // Files that were moved too: should one be removed and made again, it lies as planned.
+    let files = plan.files.iter().zip(&steps);
+    let expected = files.clone().map(expected).collect::<Result<Vec<ExpectedFile>, ApplyError>>()?;
+    if !store.client.expect(expected, &|| !interrupt.came())? {
+        tell_moved(voice, &moved);
+        return Err(ApplyError::Stopped);
+    }
+    // Behind all places, since they take what room those leave.
+    for (file, step) in files.filter(|(_, step)| step.action == Action::Move && step.replicas > 0) {
+        complaints.extend(replicate(voice, &store, &step.path, file, interrupt)?.complaint());
+    }
+    applied::remember(cluster, plan)?;
+    Ok(Applied { steps, copied_bytes, complaints })
+}
+
+/// The file, which is managed, gets the plan's replicas.
+fn replicate(
+    voice: &Voice,
+    store: &Store,
+    path: &Path,
+    file: &PlannedFile,
+    interrupt: Interrupt,
+) -> Result<Synced, ApplyError> {
+    let managed = store.managed(path, false)?;
+    let id = managed.striped.id();
+    store.done(Admin::SetReplicas { file: id, wanted: wanted(&file.windows[0].replicas) })?;
+    Ok(sync(voice, store, path, (id, managed.striped.region_bytes()), interrupt)?)
+}
+
+/// Before an error: files before the one that failed stay managed.
+fn tell_moved(voice: &Voice, moved: &[&Path]) {
+    for path in moved {
+        let (path, word) = (path.display(), quoted_path(path));
+        voice.say(format_args!("{path} was moved before and stays managed; `stripewise release {word}` turns it back"));
+    }
+}
+
+fn expected((file, step): (&PlannedFile, &Step)) -> Result<ExpectedFile, ApplyError> {
+    let replicas = Some(wanted(&file.windows[0].replicas));
+    Ok(ExpectedFile { path: utf8(&step.path)?, placement: file.initial().clone(), replicas })
+}
+
+/// A relative path means another file in every directory.
+fn check_paths(plan: &Plan, path: &Path) -> Result<(), ApplyError> {
+    match plan.files.iter().find(|file| !Path::new(&file.path).is_absolute()) {
+        Some(file) => Err(ApplyError::Relative { plan: path.to_owned(), file: file.path.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn utf8(path: &Path) -> Result<String, ApplyError> {
+    path.to_str().map(str::to_owned).ok_or_else(|| ApplyError::NotUtf8 { path: path.to_owned() })
+}
+
+/// A plan made for more room than there is must not be begun.
+fn check_room(plan: &Plan) -> Result<(), ApplyError> {
+    let full = plan.servers.iter().find(|server| server.room_bytes.is_some_and(|room| room < server.used_bytes));
+    if let Some(server) = full {
+        return Err(ApplyError::Full {
+            server: server.name.clone(),
+            capacity_bytes: server.room_bytes.unwrap_or(0),
+            needed_bytes: server.used_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// What is to be done with `file`; an error when it could not be.
+fn step(file: &PlannedFile) -> Result<Step, ApplyError> {
+    let path = real(Path::new(&file.path))?;
+    let (action, size_bytes) = match path.symlink_metadata() {
+        Ok(_) => (Action::Move, examine(&path)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Action::Expect, 0),
+        Err(error) => Err(error).on("look at", &path)?,
+    };
+    let placement = file.initial();
+    let (regions, layouts) = (placement.planned_regions(), placement.layouts.len());
+    let replicas = file.windows[0].replicas.iter().map(|replica| u64::from(replica.regions)).sum();
+    Ok(Step { path, action, size_bytes, regions, layouts, fallback_regions: 0, replicas })
+}
+
+fn examine(path: &Path) -> Result<u64, ApplyError> {
+    manage::examine(path).map_err(|error| match &error {
+        ManageError::AlreadyManaged { .. } => {
+            ApplyError::AlreadyManaged { what: error.to_string(), word: quoted_path(path) }
+        }
+        _ => error.into(),
+    })
+}
+
+fn bring_in(
+    voice: &Voice,
+    store: &Store,
+    path: &Path,
+    file: &PlannedFile,
+    interrupt: Interrupt,
+) -> Result<u64, ApplyError> {
+    let placement = file.initial();
+    let checked = placement.check(store.cluster.servers.len());
+    checked.map_err(|what| ApplyError::Placement { path: path.to_owned(), what })?;
+    // Copying and verifying count each.
+    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let bar = voice.bytes(size * 2, &format!("placing {}", path.display()));
+    let progress = |done, _| bar.set(done);
+    let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
+    let moved = manage::apply(&store.client, path, placement, &moving)?;
+    drop(bar);
+    if let Some(note) = moved.note {
+        voice.say(format_args!("{}: {note}", path.display()));
+    }
+    Ok(moved.copied_bytes)
+}

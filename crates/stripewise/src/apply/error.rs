@@ -1,0 +1,79 @@
+//! Why a plan is not applied.
+
+use crate::applied::AppliedError;
+use crate::messages::shown;
+use crate::paths::{PathError, PlaceError};
+use crate::replicas::ReplicaError;
+use crate::store::StoreError;
+use std::path::PathBuf;
+use stripewise_layout::RegionIndex;
+use stripewise_layout::figures::bytes;
+use stripewise_planner::PlanError;
+use stripewise_store::client::ClientError;
+use stripewise_store::manage::ManageError;
+use thiserror::Error;
+
+/// Why a plan is not applied.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The plan is for another cluster.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The cluster cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The broker refused.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A file cannot be moved in.
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    /// The system refused.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A path could not be told from the root.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Replicas could not be made.
+    #[error(transparent)]
+    Replicas(#[from] ReplicaError),
+    /// The plan could not be kept.
+    #[error(transparent)]
+    Applied(#[from] AppliedError),
+    /// An interrupt came.
+    #[error("stopped; apply the plan again to have all its files expected")]
+    Stopped,
+    /// A path that means another file in every directory.
+    #[error(
+        "{}: the file `{}` is named by a relative path, so nobody knows which is meant; nothing was changed. Write its path from the root",
+        plan.display(),
+        file.escape_debug()
+    )]
+    Relative { plan: PathBuf, file: String },
+    /// A name that no managed file can have.
+    #[error("{} is not UTF-8; managed files have names in UTF-8", shown(path))]
+    NotUtf8 { path: PathBuf },
+    /// The plan itself says that a server does not hold its share.
+    #[error(
+        "server {server} has room for {}, the plan needs {}; plan anew with fewer files, or give it more capacity",
+        bytes(*capacity_bytes),
+        bytes(*needed_bytes)
+    )]
+    Full { server: String, capacity_bytes: u64, needed_bytes: u64 },
+    /// The file is managed already.
+    #[error("{what}; to place it by another plan, `stripewise release {word}` first")]
+    AlreadyManaged { what: String, word: String },
+    /// A placement that makes no sense on this cluster.
+    #[error("{}: {what}", path.display())]
+    Placement { path: PathBuf, what: String },
+    /// A server has not enough left.
+    #[error(
+        "no room for region {region} of {}: server {server} has {} left of the {} that it needs there; nothing was moved. Make room \
+         (`stripewise release` or `stripewise rm` other files), give the server more capacity, or plan for fewer files \
+         (`stripewise plan --file`) or less room (--ssd-room)",
+        path.display(),
+        bytes(*left_bytes),
+        bytes(*asked_bytes)
+    )]
+    NoRoom { region: RegionIndex, path: PathBuf, server: String, left_bytes: u64, asked_bytes: u64 },
+}

@@ -1,0 +1,53 @@
+//! Why servers could not be measured.
+
+use std::path::PathBuf;
+use stripewise_device::UnknownName;
+use stripewise_layout::ByteCount;
+use stripewise_model::fit::FitError;
+use stripewise_store::server::ServerError;
+use stripewise_store::server::stations::StationsError;
+use stripewise_store::state::StateError;
+use thiserror::Error;
+
+/// Why servers could not be measured.
+#[derive(Debug, Error)]
+pub enum CalibrationError {
+    /// One server.
+    #[error("server `{name}`")]
+    Server { name: String, source: Box<CalibrationError> },
+    /// A server's directory is missing or another's.
+    #[error(transparent)]
+    Directory(#[from] ServerError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The emulated servers' clocks cannot be used.
+    #[error(transparent)]
+    Stations(#[from] StationsError),
+    /// A device or link that nobody has described.
+    #[error(transparent)]
+    Device(#[from] UnknownName),
+    /// The times make no line.
+    #[error(transparent)]
+    Fit(#[from] FitError),
+    /// The system refused an access.
+    #[error(transparent)]
+    Access(#[from] rustix::io::Errno),
+    /// A real server where an emulated one is measured.
+    #[error("{url} is not an emulated server")]
+    NotEmulated { url: String },
+    /// The file system does not say how full it is.
+    #[error("cannot tell the free space")]
+    FreeSpace { source: rustix::io::Errno },
+    /// Too little is free for a file of which random parts are read.
+    #[error("{} has {free} free; calibration needs {needed}: make room there", directory.display())]
+    NoSpace { directory: PathBuf, free: ByteCount, needed: ByteCount },
+    /// There is no file to measure with.
+    #[error("cannot {what} a scratch file in {}", directory.display())]
+    Scratch { what: &'static str, directory: PathBuf, source: rustix::io::Errno },
+    /// The emulated devices take no time.
+    #[error("the emulated servers run at the host's pace in this process")]
+    HostPace,
+}
+
+pub(super) type Result<T> = std::result::Result<T, CalibrationError>;
