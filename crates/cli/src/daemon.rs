@@ -91,7 +91,7 @@ impl OnlineArgs {
     /// What to plan by, if that is wanted.
     pub(crate) fn options(&self) -> Option<OnlineOptions> {
         let Self { online, policy, window, decay, profile, ssd_room } = self.clone();
-        online.then_some(OnlineOptions { policy, window_s: window, decay, profile, ssd_room })
+        online.then_some(OnlineOptions { policy, window_s: window, decay, profile, ssd_capacity: ssd_room })
     }
 }
 

@@ -230,7 +230,7 @@ impl SimulateArgs {
             },
             cache: self.cache,
             migration,
-            ssd_room: self.ssd_room,
+            ssd_capacity: self.ssd_room,
             seed: self.seed,
         })
     }

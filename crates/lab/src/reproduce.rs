@@ -19,6 +19,7 @@ mod opt_search;
 mod output;
 mod padp;
 mod plot;
+mod run_log;
 mod script;
 mod segment;
 mod testbed;
@@ -31,9 +32,9 @@ use stripewise::Voice;
 use experiment::Setting;
 use output::DoneJson;
 use rayon::prelude::*;
+use run_log::RunLog;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use testbed::RunLog;
 
 /// What experiments found, as `--json` prints it.
 #[derive(Serialize)]

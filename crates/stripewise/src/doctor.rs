@@ -6,6 +6,7 @@
 mod elf;
 mod finding;
 mod libraries;
+mod linking;
 mod program;
 
 pub use finding::{Finding, Level};

@@ -6,34 +6,45 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod applied;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod apply;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod calibrate;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod capture;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod daemon;
 pub mod data_files;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod doctor;
 pub mod emulated;
 pub mod envelope;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod inputs;
 pub mod interrupt;
 pub mod laboratory;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod launch;
 pub mod layouts;
 pub mod messages;
 pub mod moves;
 pub mod owner;
 pub mod paths;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod preload;
 pub mod progress;
 pub mod relay;
 pub mod removal;
 pub mod replicas;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod run;
 pub mod scratch;
 pub mod session;
 pub mod shell;
 pub mod silent_servers;
+#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod simulate;
 pub mod store;
 pub mod table;

@@ -33,13 +33,22 @@ pub enum ReplicaError {
         "stopped: {fresh} of {wanted} replicas of {} hold what it holds; the others are not read, and nothing is half made",
         path.display()
     )]
-    Stopped { path: PathBuf, fresh: u64, wanted: u64 },
+    Stopped {
+        /// The file.
+        path: PathBuf,
+        /// Replicas that hold what the file holds.
+        fresh: u64,
+        /// Replicas that its placed regions are to have.
+        wanted: u64,
+    },
 }
 
 /// What the replicas of one file are after a sync.
 #[derive(Debug, Serialize)]
 pub struct Synced {
+    /// As it was named.
     pub path: PathBuf,
+    /// Its id.
     pub file: FileId,
     /// Replicas that its placed regions are to have.
     pub wanted: u64,

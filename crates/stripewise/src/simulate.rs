@@ -135,7 +135,7 @@ fn plans(
         ([], true) => &[PolicyName::Def],
         (named, _) => named,
     };
-    let options = PlanOptions { seed: arguments.seed, ssd_room: arguments.ssd_room, ..PlanOptions::default() };
+    let options = PlanOptions { seed: arguments.seed, ssd_room: arguments.ssd_capacity, ..PlanOptions::default() };
     let request = lab.request(program, files, options);
     for policy in policies {
         let plan =

@@ -12,7 +12,9 @@ use thiserror::Error;
     faults.join("\n  ")
 )]
 pub struct IncompleteTrace {
+    /// The trace.
     pub path: PathBuf,
+    /// What it lacks, one line each.
     pub faults: Vec<String>,
 }
 

@@ -290,7 +290,7 @@ mod tests {
         let simulated = Section::of(&done);
         let directory = tempfile::tempdir().unwrap();
         assert!(emulated(&simulated, directory.path()).unwrap().is_none(), "there are no emulated results");
-        let scale = Some(crate::reproduce::testbed::Scale { files: 128, regions: 16 });
+        let scale = Some(crate::reproduce::run_log::Scale { files: 128, regions: 16 });
         let findings = Findings {
             rows: vec![row(Published::UpTo(219.0), 5.0)],
             notes: vec!["Emulated.".to_owned()],

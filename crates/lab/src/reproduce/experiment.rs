@@ -1,6 +1,6 @@
 //! What an experiment is and what it gives: the one vocabulary of all of them.
 
-use super::testbed::{RunLog, Scale};
+use super::run_log::{RunLog, Scale};
 use anyhow::Result;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

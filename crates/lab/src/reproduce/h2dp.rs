@@ -10,7 +10,7 @@ mod motivation;
 mod zipf;
 
 use super::experiment::{BOTH, Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
-use super::testbed::Scale;
+use super::run_log::Scale;
 use anyhow::Result;
 use stripewise::laboratory::{Lab, placements};
 use stripewise_layout::{ByteCount, Direction};

@@ -1,7 +1,7 @@
 //! The results of experiments as text, CSV and JSON.
 
 use super::experiment::{Experiment, Findings, Panel, Published, Row, TestbedKind, Unit};
-use super::testbed::Scale;
+use super::run_log::Scale;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! gave, so the profile is derived from those ([`device`]); throughputs enter at one point, two maxima of figure 4.
 
 use super::experiment::{BOTH, Experiment, Findings, Panel, Published, Row, SIMULATED, Setting, Unit};
-use super::testbed::Scale;
+use super::run_log::Scale;
 use anyhow::{Context as _, Result};
 use stripewise::laboratory::{Lab, placements};
 use stripewise_device::{DeviceSpec, LinkSpec, lookup_device, lookup_link};

@@ -19,12 +19,6 @@ use graph::Knot;
 
 /// Crate, module folder, and the siblings each of which leads to all others.
 const KNOWN: &[(&str, &str, &str)] = &[
-    ("cli", "crate", "applied apply"),
-    ("cli", "crate", "context doctor launch owner"),
-    ("cli", "daemon", "access socket"),
-    ("cli", "doctor", "elf libraries"),
-    ("cli", "reproduce", "experiment testbed"),
-    ("cli", "reproduce::h2dp", "live migration"),
     ("model", "queueing", "network throughput"),
     ("preload", "crate", "allocator capture descriptors mpi posix process real redirect"),
     ("preload", "posix", "exec spawn"),

@@ -75,5 +75,5 @@ pub enum ApplyError {
         bytes(*left_bytes),
         bytes(*asked_bytes)
     )]
-    NoRoom { region: RegionIndex, path: PathBuf, server: String, left_bytes: u64, asked_bytes: u64 },
+    NoSpace { region: RegionIndex, path: PathBuf, server: String, left_bytes: u64, asked_bytes: u64 },
 }

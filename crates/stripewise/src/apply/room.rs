@@ -91,7 +91,7 @@ impl Room {
             let Err(_) = self.take_region(own, region_bytes, *written_bytes) else { continue };
             fallback_regions += 1;
             if let Err(full) = self.take_region(fallback, region_bytes, *written_bytes) {
-                return Err(ApplyError::NoRoom {
+                return Err(ApplyError::NoSpace {
                     region: *region,
                     path: path.to_owned(),
                     server: self.servers[full.server].name.clone(),

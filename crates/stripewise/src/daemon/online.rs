@@ -46,7 +46,7 @@ pub struct OnlineOptions {
     /// The profile, if not the one beside the cluster file.
     pub profile: Option<PathBuf>,
     /// Room on each SSD server for the files that are watched, at most.
-    pub ssd_room: Option<ByteCount>,
+    pub ssd_capacity: Option<ByteCount>,
 }
 
 /// What planning goes by, read once.
@@ -56,7 +56,7 @@ pub struct Settings {
     decay: Decay,
     options: PlanOptions,
     /// Of each SServer, at most.
-    ssd_room: Option<ByteCount>,
+    ssd_capacity: Option<ByteCount>,
     profile: Profile,
 }
 
@@ -102,7 +102,7 @@ impl Settings {
             window_s,
             decay: Decay { decay: arguments.decay },
             options,
-            ssd_room: arguments.ssd_room,
+            ssd_capacity: arguments.ssd_capacity,
             profile,
         })
     }
@@ -384,7 +384,7 @@ impl Online {
 
     /// What the policy says of these files.
     fn ask(&self, store: &Store, usage: &[ServerUsage], windows: f64, files: &[&Now]) -> Result<Vec<OnlineWindow>> {
-        let cluster = with_room_for(&store.cluster, usage, files, self.settings.ssd_room);
+        let cluster = with_room_for(&store.cluster, usage, files, self.settings.ssd_capacity);
         let accesses: Vec<FileAccess> = files.iter().map(|now| now.access.clone()).collect();
         let placements: Vec<Placement> = files.iter().map(|now| now.placement.clone()).collect();
         let out_of_use = usage.iter().filter(|usage| usage.drained || usage.fault.is_some());

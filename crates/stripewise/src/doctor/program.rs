@@ -1,7 +1,7 @@
 //! From a command to the program files that will run: launchers are looked through, scripts followed to their interpreters.
 
-use super::elf;
 use super::finding::Finding;
+use super::linking;
 use rustix::fs::{Access, access, getxattr};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -121,7 +121,7 @@ pub(super) fn examine(path: &Path, findings: &mut Vec<Finding>) {
             }
         };
         if head.starts_with(b"\x7fELF") {
-            elf::examine(&path, findings);
+            linking::examine(&path, findings);
             return;
         }
         if is_stub(&head) {

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 /// Why moves cannot be ordered.
 #[derive(Debug, Error)]
-pub enum RoomError {
+pub enum CapacityError {
     /// The broker cannot be asked.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -71,7 +71,7 @@ pub fn check(
     files: &[FileInfo],
     regions: &HashMap<FileId, Vec<RegionInfo>>,
     orders: &[MoveOrder],
-) -> Result<(), RoomError> {
+) -> Result<(), CapacityError> {
     let mut changes = vec![Change::default(); store.cluster.servers.len()];
     for order in orders {
         let Some(file) = files.iter().find(|file| file.file == order.file) else { continue };
@@ -90,7 +90,7 @@ pub fn check(
             && i128::from(usage.promised_bytes) + needed > i128::from(room)
         {
             let left = room.saturating_sub(usage.promised_bytes);
-            return Err(RoomError::Server {
+            return Err(CapacityError::Server {
                 server: server.name.clone(),
                 left_bytes: left,
                 needed_bytes: needed as u64,
@@ -104,7 +104,7 @@ pub fn check(
         let (needed, Ok(found)) = (sum.0 + i128::from(sum.1), rustix::fs::statvfs(directory)) else { continue };
         let free = found.f_bavail.saturating_mul(found.f_frsize).saturating_sub(store.cluster.kept_free_bytes(id));
         if sum.0 > 0 && needed > i128::from(free) {
-            return Err(RoomError::FileSystem {
+            return Err(CapacityError::FileSystem {
                 server: server.name.clone(),
                 free_bytes: free,
                 needed_bytes: needed as u64,

@@ -65,7 +65,7 @@ pub struct SimulateOptions {
     /// How regions move at window borders.
     pub migration: Migration,
     /// Capacity of each SSD for policies, in place of the servers' own.
-    pub ssd_room: Option<ByteCount>,
+    pub ssd_capacity: Option<ByteCount>,
     /// Of everything random.
     pub seed: u64,
 }

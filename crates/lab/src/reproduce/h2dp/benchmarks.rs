@@ -2,7 +2,7 @@
 
 use super::{DIRECTIONS, SCALE, bandwidths, benchmark, direction_name, gains, lab_for, policies};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
-use crate::reproduce::testbed::Scale;
+use crate::reproduce::run_log::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction};
 

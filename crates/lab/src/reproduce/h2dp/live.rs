@@ -1,7 +1,6 @@
 //! Figure 11 with moves that really happen: an MPI program on emulated servers, regions copied while it reads and writes them.
 
-use super::migration::{SERVERS, first_window};
-use super::zipf::{PHASES, PROCESSES, SIZES, ior, ior_with};
+use super::zipf::{PHASES, PROCESSES, SERVERS, SIZES, first_window, ior, ior_with};
 use super::{DIRECTIONS, direction_name, lab_for};
 use crate::reproduce::emulated::live::LiveRun;
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};

@@ -1,6 +1,6 @@
 //! Sections 5.3 and 5.4: what dynamic data migration brings, and the size of the mapping table.
 
-use super::zipf::{SIZES, ior};
+use super::zipf::{SERVERS, SIZES, first_window, ior};
 use super::{DIRECTIONS, MIGRATION, REGION, direction_name, lab, lab_for, live};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, TestbedKind, Unit};
 use anyhow::{Context as _, Result};
@@ -25,7 +25,6 @@ pub(super) const DISCUSSION_11: &str = "Migration does what the paper says of th
 pub(super) const DISCUSSION_54: &str = "1,600 entries of 128 bytes are 0.2 MB, not the 0.4 that the paper prints. Ours is the file of the durable table, B-tree pages included, with a \
     layout of its own for every region. The paper's other overheads are times: tracing below 6 %, for which `make bench` has our figure, and planning in O(N).";
 
-pub(super) const SERVERS: (usize, usize) = (12, 4);
 const PROCESSES: u32 = 32;
 
 struct Pair {
@@ -50,11 +49,6 @@ fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount
         moved_share: moving.verdict.move_bytes as f64 / program.files()[0].size_bytes as f64,
         more_hybrid_percent: (after / before - 1.0) * 100.0,
     })
-}
-
-pub(super) fn first_window(files: &[FileAccess]) -> Vec<FileAccess> {
-    let first = |file: &FileAccess| FileAccess { windows: file.windows[..1].to_vec(), ..file.clone() };
-    files.iter().map(first).collect()
 }
 
 /// Share of the requests whose region has a part on an SServer.

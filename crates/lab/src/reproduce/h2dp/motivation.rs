@@ -2,7 +2,7 @@
 
 use super::{REGION, benchmark, direction_name, lab};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
-use crate::reproduce::testbed::Scale;
+use crate::reproduce::run_log::Scale;
 use anyhow::Result;
 use stripewise::laboratory::Lab;
 use stripewise_layout::{ByteCount, Direction, Layout, Placement, ServerId};

@@ -9,7 +9,10 @@ use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Tes
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction, ServerClass};
 use stripewise_sim::Outcome;
-use stripewise_trace::Program;
+use stripewise_trace::{FileAccess, Program};
+
+/// Disks and SSDs.
+pub(super) const SERVERS: (usize, usize) = (12, 4);
 
 pub(super) const SETUP_5: &str = "IOR with Zipf-distributed requests (a = 0.8) on a shared file of 128 GiB in regions of 64 MiB, 32 processes \
     on 32 nodes, 12 HServers and 4 SServers with room for a sixth of the file. As many bytes are accessed as the file has, and halfway the \
@@ -32,7 +35,6 @@ pub(super) const DISCUSSION_8: &str = "With 4 HServers and 12 SServers H2DP lead
     from a lower start. With more SServers and fewer HServers the whole becomes slower here and faster in the paper: SServers keep room for a sixth of the file \
     in all, so the other five sixths fall on ever fewer disks. For the paper's result the SServers' room must have grown with their number, against its section 5.1.";
 
-const SERVERS: (usize, usize) = (12, 4);
 pub(super) const PROCESSES: u32 = 32;
 /// About what the emulated servers deliver.
 const EMULATED_BYTES_PER_S: f64 = 400e6;
@@ -172,4 +174,10 @@ pub(super) fn figure_8(setting: &Setting<'_>) -> Result<Findings> {
     }
     findings.panels.extend(panels);
     Ok(findings)
+}
+
+/// The accesses of each file's first window.
+pub(super) fn first_window(files: &[FileAccess]) -> Vec<FileAccess> {
+    let first = |file: &FileAccess| FileAccess { windows: file.windows[..1].to_vec(), ..file.clone() };
+    files.iter().map(first).collect()
 }

@@ -24,7 +24,7 @@ pub(super) fn with_room_for(
     cluster: &Cluster,
     usage: &[ServerUsage],
     files: &[&Now],
-    ssd_room: Option<ByteCount>,
+    ssd_capacity: Option<ByteCount>,
 ) -> Cluster {
     let mut own_bytes = vec![0u64; cluster.servers.len()];
     for now in files {
@@ -54,7 +54,7 @@ pub(super) fn with_room_for(
             }
         })
         .zip(&cluster.servers)
-        .map(|(room, server)| match ssd_room {
+        .map(|(room, server)| match ssd_capacity {
             Some(most) if server.class == ServerClass::Ssd => most.0.min(room),
             _ => room,
         })
@@ -118,7 +118,7 @@ mod tests {
         });
         let toml = format!("version = 1\nid = \"c\"\nstate = \"s\"\n{}", servers.concat());
         let cluster = Cluster::parse(&toml, Path::new("/x/cluster.toml")).unwrap();
-        let rooms = |promised: [u64; 4], on: &[u16], ssd_room| {
+        let rooms = |promised: [u64; 4], on: &[u16], ssd_capacity| {
             let usage = promised.map(|promised_bytes| ServerUsage {
                 name: String::new(),
                 promised_bytes,
@@ -129,7 +129,7 @@ mod tests {
                 silent_s: None,
             });
             let file = file(on);
-            let fitted = with_room_for(&cluster, &usage, &[&file], ssd_room);
+            let fitted = with_room_for(&cluster, &usage, &[&file], ssd_capacity);
             assert_eq!(fitted.region_size, ByteCount(10));
             (0..4).map(|server| fitted.room_bytes(ServerId(server)).unwrap()).collect::<Vec<_>>()
         };
