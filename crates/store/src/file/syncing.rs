@@ -92,6 +92,12 @@ impl StripedFile {
     /// First the broker writes to the disks what lies in logs of fragments alone. The counts of the regions' writes are read first, then the objects are synced, and after the broker's part
     /// the counts are marked as synced.
     /// What wrote in between counts as not synced.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Stub`], [`FileError::Server`], [`FileError::ObjectMissing`] or [`FileError::Broker`]
+    /// where something could not be made durable, which the next call tries again;
+    /// [`FileError::Replaced`].
     pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
         self.check_not_replaced()?;
         self.sync_stub()?;
