@@ -249,7 +249,7 @@ mod tests {
                     };
                     let calls: Vec<Call<'_>> = (0..CALLS).map(call).collect();
                     together.wait();
-                    let mut ended = vec![false; CALLS];
+                    let mut ended = [false; CALLS];
                     assert!(rings.run(&calls, |number, result| {
                         assert_eq!(result, Ok(1));
                         assert!(!std::mem::replace(&mut ended[number], true));
