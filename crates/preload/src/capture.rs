@@ -93,8 +93,6 @@ fn mpi_from_environment() -> (Option<u32>, u32) {
 /// Cuts the trace file to its length; later records are still kept.
 pub(crate) fn finish() {
     let Some(recorder) = recorder() else { return };
-    crate::posix::aio::record_pending();
-    crate::posix::stdio::settle_all();
     if process::is_begun() && process::owns_tables() {
         let lost = recorder.lost();
         recorder.finish();
@@ -234,6 +232,22 @@ pub(crate) fn name_at(directory: c_int, path: &CStr, buffer: &mut PathBuffer) ->
     }
     buffer[length..length + name.len()].copy_from_slice(name);
     length + name.len()
+}
+
+/// The absolute name of what `path` is to a child that goes to other directories first.
+pub(crate) fn seen_from(directories: &[CString], path: &CStr) -> Option<CString> {
+    let mut whole = Vec::new();
+    for part in directories.iter().map(CString::as_c_str).chain([path]).map(CStr::to_bytes) {
+        if part.starts_with(b"/") {
+            whole.clear();
+        } else if !whole.is_empty() {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(part);
+    }
+    let mut name: PathBuffer = [0; _];
+    let length = name_at(libc::AT_FDCWD, &CString::new(whole).ok()?, &mut name);
+    CString::new(name.get(..length).filter(|name| !name.is_empty())?).ok()
 }
 
 fn is_kernels(path: &[u8]) -> bool {

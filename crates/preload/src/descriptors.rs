@@ -5,12 +5,14 @@
 //! | 0, all zero | unknown: never seen, or not since it was closed. Looked at on its first use, which is also how descriptors that came through `exec` are found |
 //! | 1 | none of our business: a pipe, a socket, a directory, a file that is neither captured nor managed |
 //! | 2 | a captured file; above, its number in the trace of this process |
-//! | 3 | a managed file; the rest is the address of its [`redirect::Open`] |
+//! | 3 | a managed file; the rest is the address of its [`Open`] |
 //!
 //! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process
 //! that owns the table: a child of `vfork` does not.
 
-use crate::redirect::{self, Open, Pinned};
+pub(crate) use crate::log::FLOOR;
+use crate::managed::{self, Open, Pinned, stub};
+use crate::mapped::Mapped;
 use crate::{capture, process};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,17 +20,33 @@ use stripewise_capture::format::FileKey;
 
 /// As many descriptors as Linux gives a process unless `fs.nr_open` was raised; those beyond are not ours.
 const LIMIT: usize = 1 << 20;
-/// The library's own descriptors lie from here on, out of the way of programs that count on low numbers.
-pub(crate) const FLOOR: c_int = 900;
 
 const PLAIN: u64 = 1;
 const CAPTURED: u64 = 2;
 const MANAGED: u64 = 3;
 const KIND: u64 = 3;
 
-static TABLE: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+// SAFETY: zero bytes are an `AtomicU64`.
+static TABLE: Mapped<AtomicU64, LIMIT> = unsafe { Mapped::new() };
 /// One more than the highest descriptor whose word was ever set.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+/// Maps the table. Without it nothing can be told of a descriptor, so nothing may be done: says so and answers false.
+pub(crate) fn prepare() -> bool {
+    let is_there = TABLE.reach().is_some();
+    if !is_there {
+        process::say(&[
+            b"stripewise: no memory for the table of descriptors (a limit on address space?); nothing is done",
+        ]);
+    }
+    is_there
+}
+
+/// The word of a descriptor; 0 for one beyond the table.
+#[inline(always)]
+fn word_of(descriptor: c_int) -> u64 {
+    TABLE.get(descriptor as usize).map_or(0, |word| word.load(Ordering::SeqCst))
+}
 
 pub(crate) enum Known {
     Plain,
@@ -36,11 +54,14 @@ pub(crate) enum Known {
     Managed(Pinned),
 }
 
-/// What `descriptor` is. One load when it is none of our business.
+/// What `descriptor` is. Two loads when it is none of our business.
 #[inline(always)]
 pub(crate) fn look(descriptor: c_int) -> Known {
-    let Some(word) = TABLE.get(descriptor as usize) else { return Known::Plain };
-    let word = word.load(Ordering::Acquire);
+    if descriptor as usize >= LIMIT {
+        return Known::Plain;
+    }
+    // Before the table is there, every descriptor is unknown.
+    let word = TABLE.get(descriptor as usize).map_or(0, |word| word.load(Ordering::Acquire));
     if word & KIND == PLAIN {
         return Known::Plain;
     }
@@ -56,7 +77,7 @@ pub(crate) fn look(descriptor: c_int) -> Known {
 fn look_for_managed(descriptor: c_int, word: u64) -> Known {
     if word & KIND == MANAGED
         && process::is_begun()
-        && let Some(pinned) = redirect::pin(open_of(word), || TABLE[descriptor as usize].load(Ordering::SeqCst) == word)
+        && let Some(pinned) = managed::pin(open_of(word), || word_of(descriptor) == word)
     {
         return Known::Managed(pinned);
     }
@@ -73,10 +94,9 @@ fn look_closer(descriptor: c_int) -> Known {
         process::begin_child();
     }
     loop {
-        let word = TABLE[descriptor as usize].load(Ordering::Acquire);
+        let word = word_of(descriptor);
         match word & KIND {
-            MANAGED => match redirect::pin(open_of(word), || TABLE[descriptor as usize].load(Ordering::SeqCst) == word)
-            {
+            MANAGED => match managed::pin(open_of(word), || word_of(descriptor) == word) {
                 Some(pinned) => return Known::Managed(pinned),
                 // Closed or replaced in between.
                 None => continue,
@@ -91,7 +111,7 @@ fn look_closer(descriptor: c_int) -> Known {
                 }
                 let _errno = process::Errno::keep();
                 discover(descriptor);
-                if TABLE[descriptor as usize].load(Ordering::Acquire) == 0 {
+                if word_of(descriptor) == 0 {
                     return Known::Plain;
                 }
             }
@@ -107,13 +127,22 @@ fn discover(descriptor: c_int) {
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::RegularFile {
         return set_plain(descriptor);
     }
-    if redirect::adopt(borrowed, &status) {
+    if adopt(borrowed, &status) {
         return;
     }
     match capture::key_of_open(borrowed, &status) {
         Some(key) => set_captured(descriptor, key),
         None => set_plain(descriptor),
     }
+}
+
+/// Enters a descriptor as managed if it is a stub's. Called once for each open file description that appears.
+pub(crate) fn adopt(descriptor: rustix::fd::BorrowedFd<'_>, status: &rustix::fs::Stat) -> bool {
+    let open = stub::open_behind(descriptor, status);
+    if let Some(open) = open {
+        set_managed(std::os::fd::AsRawFd::as_raw_fd(&descriptor), open);
+    }
+    open.is_some()
 }
 
 /// Looks what every open descriptor is that nobody has looked at.
@@ -128,12 +157,12 @@ pub(crate) fn look_at_all() {
     let mut entries = RawDir::new(&directory, &mut room);
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok());
-        if let Some(number) = number.filter(|number| is_undecided(*number) && !redirect::owns_descriptor(*number)) {
+        if let Some(number) = number.filter(|number| is_undecided(*number) && !managed::owns_descriptor(*number)) {
             discover(number);
         }
     }
     forget(std::os::fd::AsRawFd::as_raw_fd(&directory));
-    redirect::close_raw(directory);
+    managed::close_raw(directory);
 }
 
 /// Whether nobody has looked what the descriptor is: after [`look`], that the caller may not note it.
@@ -164,7 +193,7 @@ fn store(descriptor: c_int, word: u64) -> u64 {
 fn replace(descriptor: c_int, word: u64) {
     let before = store(descriptor, word);
     if before & KIND == MANAGED {
-        redirect::drop_descriptor(open_of(before));
+        managed::drop_descriptor(open_of(before));
     }
 }
 
@@ -190,7 +219,7 @@ pub(crate) fn forget(descriptor: c_int) {
 pub(crate) fn copy(from: c_int, to: c_int) {
     let word = TABLE.get(from as usize).map_or(0, |word| word.load(Ordering::Acquire));
     if word & KIND == MANAGED {
-        redirect::add_descriptor(open_of(word));
+        managed::add_descriptor(open_of(word));
     }
     replace(to, word);
 }
@@ -202,7 +231,8 @@ pub(crate) fn range() -> std::ops::Range<c_int> {
 
 /// The trace of this process is a new one: files get new numbers in it.
 pub(crate) fn forget_captured() {
-    for word in &TABLE[..HIGHEST.load(Ordering::Relaxed) as usize] {
+    let words = range().filter_map(|descriptor| TABLE.get(descriptor as usize));
+    for word in words {
         if word.load(Ordering::Relaxed) & KIND == CAPTURED {
             word.store(0, Ordering::Relaxed);
         }

@@ -6,7 +6,9 @@
 //! | `table` | every libc symbol that takes a path or a descriptor: served, refused or harmless; `docs/interposer.md` says the same |
 //! | `real` | the functions behind ours, and the macro by which a call is wrapped |
 //! | `allocator` | the library's own memory, apart from the program's `malloc` |
-//! | `process` | start, fork, exit; what the environment asks for |
+//! | `thread`, `log`, `environment`, `mapped` | the calling thread, lines for a person, variables, tables in memory of their own |
+//! | `process` | start, fork, exit; who takes part in these stands in this file |
+//! | `managed` | managed files that this process has open, their stubs, and the client |
 //! | `descriptors` | what each descriptor is: one word each |
 //! | `capture` | records of calls, through `trace`'s recorder |
 //! | `posix` | the wrappers of libc, by kind of call: each decides between libc, record and redirection |
@@ -16,7 +18,7 @@
 //! To wrap another call: name it in `table`, write its function with `interpose!` in the room of its kind.
 //!
 //! # Rules on the way of a call
-//! A call on a descriptor that does not concern us costs one load from `descriptors`. Nothing on that way locks,
+//! A call on a descriptor that does not concern us costs two loads from `descriptors`. Nothing on that way locks,
 //! allocates or uses `std::io`. `errno` is what libc would leave. The library's own I/O is raw system calls
 //! (`rustix`), so it never meets itself; what the standard library does inside (allocation, an occasional file) finds
 //! `process::Inside` set and goes straight to libc. Values of the thread have no destructor, because threads write
@@ -26,6 +28,10 @@
 mod allocator;
 mod capture;
 mod descriptors;
+mod environment;
+mod log;
+mod managed;
+mod mapped;
 mod mpi;
 mod posix;
 mod process;
@@ -33,3 +39,44 @@ mod real;
 mod redirect;
 #[allow(dead_code, unreachable_pub, reason = "the tests and the documentation read it")]
 mod table;
+mod thread;
+
+/// Who does what in the life of the process, in this order. The modules use `process`, so it cannot name them.
+static LIFE: process::Life = process::Life {
+    prepare: || {
+        // First: what is captured or managed is known by that table alone.
+        if !descriptors::prepare() {
+            return false;
+        }
+        let (captures, redirects) = (capture::prepare(), managed::prepare());
+        if redirects {
+            redirect::limit::refresh();
+        }
+        redirect::exec::prepare();
+        captures || redirects
+    },
+    begin: capture::start,
+    adopt_streams: || {
+        posix::stdio::watch_standard_streams();
+        redirect::stdio::adopt_standard_streams();
+    },
+    before_fork: || {
+        managed::before_fork();
+        allocator::before_fork();
+    },
+    after_fork_in_parent: || {
+        allocator::after_fork();
+        managed::after_fork_in_parent();
+    },
+    free_memory: allocator::after_fork,
+    forget_parent: descriptors::forget_captured,
+    after_fork_in_child: managed::after_fork_in_child,
+    leave_out: capture::leave_out,
+    end: || {
+        if capture::recorder().is_some() {
+            posix::aio::record_pending();
+            posix::stdio::settle_all();
+            capture::finish();
+        }
+    },
+};

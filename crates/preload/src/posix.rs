@@ -6,6 +6,7 @@ mod data;
 mod descriptor;
 mod exec;
 mod extent;
+mod kernel;
 mod load;
 mod map;
 mod names;

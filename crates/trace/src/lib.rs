@@ -14,6 +14,7 @@ pub mod reader;
 mod slots;
 pub mod statistics;
 pub mod trace;
+mod warning;
 pub mod workload;
 
 pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
@@ -26,9 +27,10 @@ pub use program::{
     FileShape, IoRequest, Pacing, Program, ProgramCountOptions, ProgramFile, RecordedError, RecordedOptions, Step,
     TraceProgram, count_program,
 };
-pub use reader::{LineFault, ReadError, Warning};
+pub use reader::{LineFault, ReadError};
 pub use statistics::{
     Alignment, FileStatistics, HeatMap, SMALL_REQUEST, TraceStatistics, alignment, heat_map, statistics,
 };
 pub use trace::{Communicator, Event, FileIndex, NodeIndex, Process, ProcessIndex, Trace, TraceTime, TracedFile};
+pub use warning::Warning;
 pub use workload::{Benchmark, Generator, Pattern, Request, TraceShape, Workload, WorkloadError, write_trace};

@@ -8,7 +8,7 @@ mod slots;
 mod timeline;
 
 use crate::manifest::Manifest;
-use crate::reader::Warning;
+use crate::warning::Warning;
 use rayon::prelude::*;
 use scan::Scan;
 pub(crate) use slots::Slots;

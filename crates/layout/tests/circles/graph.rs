@@ -104,7 +104,9 @@ fn edges(modules: &Modules) -> Edges {
     let mut edges = Edges::new();
     for (user, module) in modules {
         for reference in &module.references {
-            let found = names.resolve(user, &reference.path, 0).or_else(|| names.macro_named(&reference.path));
+            let found = names
+                .resolve(user, &reference.path, 0)
+                .or_else(|| reference.is_macro.then(|| names.macro_named(&reference.path))?);
             let Some(Target::Module(used) | Target::Item(used)) = found else { continue };
             let shared = user.iter().zip(&used).take_while(|(left, right)| left == right).count();
             if let (Some(from), Some(to)) = (user.get(shared), used.get(shared)) {

@@ -19,19 +19,11 @@ use graph::Knot;
 
 /// Crate, module folder, and the siblings each of which leads to all others.
 const KNOWN: &[(&str, &str, &str)] = &[
-    ("model", "queueing", "network throughput"),
-    ("preload", "crate", "allocator capture descriptors mpi posix process real redirect"),
-    ("preload", "posix", "exec spawn"),
-    ("preload", "posix", "number rings"),
-    ("preload", "redirect", "data extent"),
-    ("preload", "redirect", "names open"),
-    ("preload", "redirect", "stdio wide"),
     ("store", "crate", "client file packet protocol server"),
     ("store", "file", "copies fragments transfer"),
     ("store", "server", "pace stations"),
+    ("store", "server", "store transfer"),
     ("store", "shared", "loads processes"),
-    ("trace", "crate", "export reader trace"),
-    ("trace", "workload", "sequence synthetic"),
 ];
 
 fn crates() -> PathBuf {

@@ -15,6 +15,7 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct Reference {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
+    pub(crate) is_macro: bool,
 }
 
 #[derive(Default)]
@@ -140,7 +141,7 @@ fn names_defined(item: &Item) -> Vec<String> {
 
 impl Module {
     fn refer(&mut self, path: Vec<String>, line: usize) {
-        self.references.push(Reference { path, line });
+        self.references.push(Reference { path, line, is_macro: false });
     }
 
     fn import(&mut self, tree: &UseTree, prefix: &[String]) {
@@ -251,7 +252,7 @@ impl<'ast> Visit<'ast> for Module {
 
     fn visit_macro(&mut self, invocation: &'ast syn::Macro) {
         let names: Vec<String> = invocation.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.refer(names, invocation.span().start().line);
+        self.references.push(Reference { path: names, line: invocation.span().start().line, is_macro: true });
         self.scan(invocation.tokens.clone());
     }
 

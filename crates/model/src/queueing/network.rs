@@ -1,7 +1,6 @@
 //! A mix of requests on the servers: demands, loads and the asymptotic bound.
 
 use super::demand::{RequestDemand, ServerDemand};
-use super::throughput;
 use std::collections::BTreeMap;
 
 /// The two stations of a server.
@@ -149,15 +148,6 @@ impl Network {
     pub fn bound(&self, processes: u32, think_s: f64) -> f64 {
         let busiest_s = self.bottleneck().map_or(0.0, |found| found.demand_s);
         (1.0 / busiest_s).min(f64::from(processes.max(1)) / (self.unloaded_s() + think_s))
-    }
-
-    /// Requests per second that are reached; at most [`Self::bound`].
-    #[must_use]
-    pub fn throughput(&self, processes: u32, think_s: f64) -> f64 {
-        if self.requests <= 0.0 {
-            return f64::INFINITY;
-        }
-        throughput::throughput(self, processes.max(1), think_s)
     }
 
     pub(super) fn forks(&self) -> impl Iterator<Item = (&[u32], &ForkSum)> {

@@ -11,6 +11,17 @@
 
 use super::{Network, ServerDemand, Work};
 
+impl Network {
+    /// Requests per second that are reached; at most [`Self::bound`].
+    #[must_use]
+    pub fn throughput(&self, processes: u32, think_s: f64) -> f64 {
+        if self.requests <= 0.0 {
+            return f64::INFINITY;
+        }
+        throughput(self, processes.max(1), think_s)
+    }
+}
+
 /// Populations that are stepped through one by one; above, each step is longer by a [`STRIDE`]th.
 const SINGLE_STEPS: u32 = 256;
 const STRIDE: u32 = 16;

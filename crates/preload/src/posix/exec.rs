@@ -4,10 +4,11 @@
 //! as libc does, because it is not known before which file it will be.
 
 use super::spawn::{self, Actions};
-use crate::capture;
+use crate::capture::seen_from;
+use crate::managed::link::descriptor_path;
 use crate::process::{self, Inside};
 use crate::real::{Real, interpose};
-use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, descriptor_path, start, with_room};
+use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, start, with_room};
 use libc::{c_char, c_int, pid_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType};
@@ -21,13 +22,6 @@ type Execve = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 
 // SAFETY: the type of `execve`.
 static EXECVE: Real<Execve> = unsafe { Real::new(c"execve") };
-
-/// Before this process becomes another program; if that fails, the trace goes on.
-pub(super) fn leave() {
-    if process::is_active() {
-        process::at_end();
-    }
-}
 
 /// Whether starting a program concerns this library.
 fn is_concerned() -> bool {
@@ -43,7 +37,7 @@ unsafe fn execute(path: &CStr, arguments: Strings, environment: Strings) -> c_in
     unsafe {
         start(Given { path, arguments, environment }, Who::Caller, |Start { instead, environment }| {
             let Instead { path, arguments } = instead.unwrap_or(Instead { path, arguments });
-            leave();
+            process::leave();
             EXECVE.get()(path.as_ptr(), arguments, environment);
             process::errno()
         })
@@ -136,22 +130,6 @@ fn find_named(name: &CStr) -> Option<CString> {
     found
 }
 
-/// The absolute name of what `path` is to a child that goes to other directories first.
-pub(super) fn seen_from(directories: &[CString], path: &CStr) -> Option<CString> {
-    let mut whole = Vec::new();
-    for part in directories.iter().map(CString::as_c_str).chain([path]).map(CStr::to_bytes) {
-        if part.starts_with(b"/") {
-            whole.clear();
-        } else if !whole.is_empty() {
-            whole.push(b'/');
-        }
-        whole.extend_from_slice(part);
-    }
-    let mut name: capture::PathBuffer = [0; _];
-    let length = capture::name_at(libc::AT_FDCWD, &CString::new(whole).ok()?, &mut name);
-    CString::new(name.get(..length).filter(|name| !name.is_empty())?).ok()
-}
-
 /// Spawns what `path` leads to by `real`, libc's own.
 ///
 /// # Safety
@@ -189,7 +167,7 @@ unsafe fn execute_at(
     mut real: impl FnMut(Strings) -> c_int,
 ) -> c_int {
     let mut real = |Start { instead, environment }: Start<'_>| {
-        leave();
+        process::leave();
         match instead {
             None => real(environment),
             // SAFETY: the caller's promise, and lists of strings.
@@ -237,7 +215,7 @@ unsafe fn execute_at(
 interpose! {
     fn execve[] (path: *const c_char, arguments: Strings, environment: Strings) -> c_int |real| {
         if path.is_null() || !is_concerned() {
-            leave();
+            process::leave();
             return real(path, arguments, environment);
         }
         answer(execute(CStr::from_ptr(path), arguments, environment))
@@ -245,7 +223,7 @@ interpose! {
 
     fn execv[] (path: *const c_char, arguments: Strings) -> c_int |real| {
         if path.is_null() || !is_concerned() {
-            leave();
+            process::leave();
             return real(path, arguments);
         }
         answer(execute(CStr::from_ptr(path), arguments, environ))
@@ -253,7 +231,7 @@ interpose! {
 
     fn execvp[] (name: *const c_char, arguments: Strings) -> c_int |real| {
         if name.is_null() || !is_concerned() {
-            leave();
+            process::leave();
             return real(name, arguments);
         }
         answer(execute_named(CStr::from_ptr(name), arguments, environ))
@@ -261,7 +239,7 @@ interpose! {
 
     fn execvpe[] (name: *const c_char, arguments: Strings, environment: Strings) -> c_int |real| {
         if name.is_null() || !is_concerned() {
-            leave();
+            process::leave();
             return real(name, arguments, environment);
         }
         answer(execute_named(CStr::from_ptr(name), arguments, environment))
@@ -269,7 +247,7 @@ interpose! {
 
     fn fexecve[] (fd: c_int, arguments: Strings, environment: Strings) -> c_int |real| {
         if fd < 0 || !is_concerned() {
-            leave();
+            process::leave();
             return real(fd, arguments, environment);
         }
         let real = |environment| real(fd, arguments, environment);
@@ -280,7 +258,7 @@ interpose! {
         directory: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int,
     ) -> c_int |real| {
         if path.is_null() || !is_concerned() {
-            leave();
+            process::leave();
             return real(directory, path, arguments, environment, flags);
         }
         let real = |environment| real(directory, path, arguments, environment, flags);

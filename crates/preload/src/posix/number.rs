@@ -7,6 +7,7 @@
 //!
 //! `table::NUMBERS` names the calls. A program with the instruction itself in its code is out of reach.
 
+use super::kernel::call_kernel;
 use super::rings::{Block, io_submit};
 use super::{data, descriptor, exec, extent, map, names, open, status};
 use crate::process;
@@ -254,7 +255,7 @@ unsafe fn special(number: c_long, words: &Words) -> Option<c_long> {
                 Some(result_of(io_submit(Word::of(words[0]), words[1], blocks).into()))
             }
             libc::SYS_exit_group => {
-                exec::leave();
+                process::leave();
                 None
             }
             _ => None,
@@ -285,24 +286,4 @@ fn result_of(answer: c_long) -> c_long {
         return -1;
     }
     answer
-}
-
-/// The kernel's answer: negative errnos for errors. By no function of libc, since its name here is ours.
-///
-/// # Safety
-/// As the call asks for.
-#[inline(always)]
-pub(super) unsafe fn call_kernel(number: c_long, arguments: [c_long; 6]) -> c_long {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
-    let result;
-    // SAFETY: the kernel's convention; it changes memory that the caller lends.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        std::arch::asm!("syscall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
-            in("rdx") third, in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _);
-        #[cfg(target_arch = "aarch64")]
-        std::arch::asm!("svc 0", in("x8") number, inlateout("x0") first => result, in("x1") second, in("x2") third,
-            in("x3") fourth, in("x4") fifth, in("x5") sixth);
-    }
-    result
 }

@@ -157,7 +157,7 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
     };
     if owns {
         descriptors::forget(descriptor);
-        if redirect::adopt(borrowed, &status) {
+        if descriptors::adopt(borrowed, &status) {
             let usable = if plan.cut { redirect::open::cut(descriptor) } else { redirect::open::check(descriptor) };
             if let Err(errno) = usable {
                 descriptors::forget(descriptor);

@@ -5,7 +5,7 @@
 //! libraries answer the negative errno. Programs that do without the libraries call libc's `syscall`, which leads here
 //! too ([`super::number`]).
 
-use super::number::call_kernel;
+use super::kernel::call_kernel;
 use crate::descriptors::{Known, look};
 use crate::process;
 use crate::real::Real;

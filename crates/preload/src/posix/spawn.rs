@@ -94,7 +94,7 @@ unsafe fn concerned(actions: *const Actions, path: *const c_char, flags: c_int) 
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(path) };
     let directories = directories(actions);
-    let name = if directories.is_empty() { name.to_owned() } else { super::exec::seen_from(&directories, name)? };
+    let name = if directories.is_empty() { name.to_owned() } else { crate::capture::seen_from(&directories, name)? };
     let _inside = process::Inside::enter()?;
     let concerns = redirect::may_be_stub(libc::AT_FDCWD, &name)
         || flags & libc::O_CREAT != 0 && redirect::open::would_create(libc::AT_FDCWD, &name);
@@ -136,7 +136,7 @@ interpose! {
     fn posix_spawn_file_actions_addfchdir_np[] (actions: *mut Actions, fd: c_int) -> c_int |real| {
         let result = real(actions, fd);
         if result == 0 && redirect::is_on() {
-            note(actions, Note::Directory(redirect::exec::descriptor_path(None, fd).as_c_str().to_owned()));
+            note(actions, Note::Directory(crate::managed::link::descriptor_path(None, fd).as_c_str().to_owned()));
         }
         result
     }
@@ -149,7 +149,7 @@ interpose! {
     }
 
     fn _exit[_Exit] (status: c_int) -> ! |real| {
-        super::exec::leave();
+        process::leave();
         real(status)
     }
 }

@@ -207,7 +207,7 @@ fn managed_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE>
     if path.is_null() || mode.is_null() || !process::is_active() || !redirect::is_on() || Inside::is_set() {
         return None;
     }
-    redirected::open(path, mode)
+    redirected::open(path, mode, super::open_for_stream)
 }
 
 /// Formats and writes by our own `write`, where libc would write from inside itself; none when it is libc's affair.
@@ -300,7 +300,7 @@ interpose! {
         if !process::is_active() {
             return real(path, mode, stream);
         }
-        if redirect::is_on() && let Some(stream) = redirected::reopen(path, mode, stream, |stream| real(path, mode, stream)) {
+        if redirect::is_on() && let Some(stream) = redirected::reopen(path, mode, stream, super::open_for_stream, |stream| real(path, mode, stream)) {
             return stream;
         }
         let start = capture::now();

@@ -5,7 +5,7 @@
 //! but through descriptors that were open before.
 
 use super::{NoSignals, after_fork_in_parent, before_fork, begin_child};
-use crate::capture;
+use crate::LIFE;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long};
 
@@ -20,7 +20,7 @@ pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno>
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0 as c_long, 0 as c_long, 0 as c_long, 0 as c_long, 0 as c_long) };
     if child == 0 {
-        capture::leave_out();
+        (LIFE.leave_out)();
         begin_child();
         let status = work().err().map_or(0, Errno::raw_os_error);
         // SAFETY: ends the helper at once, without what the program registered for its exit.

@@ -5,6 +5,7 @@
 //! one caller at a time: so threads and processes that share a description get different bytes without any lock of
 //! ours. What then was not to be had (the end of the file, an error) is given back.
 
+use super::failure::failed;
 use super::{Moved, Open, limit};
 use crate::capture::At;
 use libc::{c_int, c_void, iovec};
@@ -13,7 +14,6 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::FileOffset;
-use stripewise_store::client::ClientError;
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, IoMode, StripedFile};
 
@@ -54,26 +54,17 @@ pub(crate) fn check_flags(flags: c_int, writing: bool) -> Result<(), Errno> {
     if flags & !allowed != 0 { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
+/// What a write has to do once it is done, as the open asked for.
+fn sync_after_write(open: &Open) -> Result<(), Errno> {
+    open.syncs_data_only().map_or(Ok(()), |data_only| super::extent::sync(open, data_only))
+}
+
 fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
     if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
         super::extent::sync(open, flags & libc::RWF_SYNC == 0)
     } else {
         Ok(())
     }
-}
-
-/// Tells the log what went wrong, and the program its number.
-#[cold]
-pub(crate) fn failed(error: &FileError) -> Errno {
-    crate::process::log_once(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
-    error.errno()
-}
-
-/// The same where the broker could not be asked, or refused.
-#[cold]
-pub(crate) fn out_of_reach(error: &ClientError) -> Errno {
-    crate::process::log_once(crate::process::Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
-    error.errno()
 }
 
 /// Runs a request; one that fails is run again with room for descriptors, in case the program is at its limit of open files.
@@ -208,7 +199,7 @@ fn write_in(
         give_back(descriptor, wanted - bytes as u64);
     }
     let bytes = result?;
-    open.sync_after_write()?;
+    sync_after_write(open)?;
     Ok(Moved { offset, bytes })
 }
 
@@ -249,7 +240,7 @@ fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At, mode: IoMod
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;
     }
-    open.sync_after_write()?;
+    sync_after_write(open)?;
     Ok(Moved { offset: offset.0, bytes })
 }
 

@@ -12,6 +12,7 @@ mod environment;
 pub(crate) mod image;
 mod obstacle;
 
+use crate::managed::link::{DescriptorPath, descriptor_path};
 use crate::process;
 use chain::Chain;
 use libc::{c_char, c_int};
@@ -126,28 +127,6 @@ fn of_parent(descriptor: BorrowedFd<'_>) -> DescriptorPath {
     let is_open_to_children = unsafe { libc::prctl(libc::PR_GET_DUMPABLE) } == 1;
     let process = is_open_to_children.then(|| rustix::process::getpid().as_raw_nonzero().get());
     descriptor_path(process, descriptor.as_raw_fd())
-}
-
-/// `/proc/PROCESS/fd/NUMBER`.
-pub(crate) struct DescriptorPath([u8; 48]);
-
-impl DescriptorPath {
-    pub(crate) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
-    }
-}
-
-/// The path of a descriptor, of this process unless another is named.
-pub(crate) fn descriptor_path(process: Option<i32>, descriptor: c_int) -> DescriptorPath {
-    use std::io::Write;
-    let mut path = DescriptorPath([0; 48]);
-    let mut room = &mut path.0[..47];
-    // The longest has 31 bytes.
-    let _ = match process {
-        Some(process) => write!(room, "/proc/{process}/fd/{descriptor}"),
-        None => write!(room, "/proc/self/fd/{descriptor}"),
-    };
-    path
 }
 
 /// How many strings a list has.

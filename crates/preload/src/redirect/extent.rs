@@ -1,7 +1,7 @@
 //! Size, room and durability of managed files.
 
 use super::Open;
-use super::data::failed;
+use super::failure::failed;
 use libc::{c_int, c_uint};
 use rustix::io::Errno;
 use stripewise_layout::FileOffset;

@@ -3,8 +3,9 @@
 //! The loader opens files itself, so it gets a sealed memory file with the bytes, by the path of its descriptor. Descriptor and name stay for as long as
 //! the process does: the loader tells objects apart by their names and inodes, and a second `dlopen` of the same file must find the first.
 
-use super::exec::{DescriptorPath, descriptor_path, image, is_managed_path};
+use super::exec::{image, is_managed_path};
 use super::{is_on, with_file_at};
+use crate::managed::link::{DescriptorPath, descriptor_path};
 use crate::process::{self, Inside};
 use libc::{c_int, c_void};
 use rustix::fd::{AsFd, AsRawFd};

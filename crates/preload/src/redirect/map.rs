@@ -8,7 +8,7 @@
 //! The memory that the program gets is mapped by the function behind ours, so that a library that patched it to watch
 //! mappings (UCX) sees this one.
 
-use super::data::failed;
+use super::failure::failed;
 use super::{Closing, Open};
 use crate::process::{self, Inside};
 use libc::{c_int, c_void};

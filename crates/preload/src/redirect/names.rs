@@ -1,10 +1,10 @@
 //! Names of managed files going away, and changes of mode, owner and times.
 
-use super::data::failed;
-use super::open::for_writing;
+use super::failure::failed;
+use super::writing::with_open_for_writing;
 use super::{
-    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub_beside, record_locks,
-    with_file_at, with_room,
+    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub_beside, with_file_at,
+    with_room,
 };
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
@@ -243,20 +243,6 @@ fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
         tell(stub, file, Some(striped), Change::Times);
         Ok(())
     });
-}
-
-/// Opens the managed file of a stub for writing, for the time of `work`.
-pub(super) fn with_open_for_writing(
-    stub: BorrowedFd<'_>,
-    file: FileId,
-    work: impl FnOnce(&StripedFile) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let inode = rustix::fs::fstat(stub)?.st_ino;
-    record_locks::keeping(inode, || {
-        let writing = for_writing(stub, OFlags::empty())?;
-        let striped = with_room(|| client()?.open(writing.borrow(), file).map_err(|error| error.errno()))?;
-        work(&striped)
-    })
 }
 
 /// As [`changed_at`], of an open file.

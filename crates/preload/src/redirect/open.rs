@@ -4,11 +4,12 @@
 //! stub's text and its entry from the broker, and then its name by `linkat`, which fails if the name was taken
 //! meanwhile: so it appears complete, and `O_EXCL` holds.
 
-use super::data::failed;
-use super::names::with_open_for_writing;
-use super::{Closing, client, close_raw, connected, enter, record_locks, with_room};
+use super::failure::failed;
+use super::writing::{for_writing, with_open_for_writing};
+use super::{Closing, client, close_raw, connected, record_locks, with_room};
 use crate::capture;
 use crate::descriptors;
+use crate::managed;
 use crate::process::{self, Level, helper};
 use libc::{c_int, mode_t};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -221,7 +222,8 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     }
     let status = rustix::fs::fstat(&descriptor)?;
     descriptors::forget(descriptor.as_raw_fd());
-    enter(descriptor.as_fd(), (status.st_dev, status.st_ino), Ok(file));
+    let open = managed::enter(descriptor.as_fd(), (status.st_dev, status.st_ino), Ok(file));
+    descriptors::set_managed(descriptor.as_raw_fd(), open);
     if let Some(open) = descriptors::managed_open(descriptor.as_raw_fd()) {
         open.set_asked(flags & libc::O_NOFOLLOW | if unnamed { libc::O_TMPFILE } else { 0 });
         if unnamed {
@@ -289,12 +291,6 @@ pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
 pub(crate) fn cut_ordinary(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     let inode = rustix::fs::fstat(descriptor)?.st_ino;
     record_locks::keeping(inode, || for_writing(descriptor, OFlags::TRUNC).map(drop))
-}
-
-/// What is open only for reading, for writing as well, if this process might write it.
-pub(crate) fn for_writing(descriptor: BorrowedFd<'_>, flags: OFlags) -> Result<Closing, Errno> {
-    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-    Ok(Closing(Some(rustix::fs::open(link, flags | OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)))
 }
 
 /// Why a managed file just opened cannot be used, if it cannot.

@@ -109,7 +109,8 @@ fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
 
 /// By the broker's records and shared memory, which no server's absence touches. `is_stub`: that it is one, and the errno if the broker does not know it.
 fn told_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
-    match super::client().and_then(|client| client.look_up(inode).map_err(|error| super::data::out_of_reach(&error))) {
+    match super::client().and_then(|client| client.look_up(inode).map_err(|error| super::failure::out_of_reach(&error)))
+    {
         Ok(Lookup::Data(status)) => Behind::Data(status),
         Ok(Lookup::Copy(_)) => Behind::Fault(Errno::STALE),
         Ok(Lookup::NoStub) => is_stub.map_or(Behind::Ordinary, Behind::Fault),

@@ -6,12 +6,17 @@
 //! at a cookie stream, and back when the descriptor becomes something else. Meanwhile the stream it pointed at has no
 //! descriptor, so what still uses it by address gets EBADF and not the stub; C++'s streams are led along (`cxx`).
 
+pub(crate) use super::streams::descriptor_of;
+
+use super::streams::{self, forget};
 use crate::descriptors::{self, Known, look};
-use crate::posix;
 use crate::process::{self, Inside};
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The library's own `open`, for a stream.
+type Opener = unsafe fn(*const c_char, c_int) -> c_int;
 
 #[repr(C)]
 struct CookieFunctions {
@@ -70,30 +75,8 @@ unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     unsafe { libc::close(of_cookie(cookie)) }
 }
 
-/// Streams of ours by descriptor; a table, because `fileno` is asked by stream and seldom.
-static STREAMS: [AtomicPtr<FILE>; LIMIT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LIMIT];
-/// Cookie streams can be had on descriptors below this.
-pub(super) const LIMIT: usize = 1 << 16;
-/// One more than the highest descriptor that ever had one.
-static HIGHEST: AtomicI32 = AtomicI32::new(0);
-
-fn forget(descriptor: c_int) {
-    if let Some(place) = STREAMS.get(descriptor as usize) {
-        place.store(std::ptr::null_mut(), Ordering::Release);
-    }
-}
-
-/// The descriptor below a stream of ours.
-pub(crate) fn descriptor_of(stream: *mut FILE) -> Option<c_int> {
-    let count = HIGHEST.load(Ordering::Acquire);
-    if count == 0 || stream.is_null() {
-        return None;
-    }
-    (0..count).find(|descriptor| STREAMS[*descriptor as usize].load(Ordering::Acquire) == stream)
-}
-
 fn new_stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
-    let Some(place) = STREAMS.get(descriptor as usize) else {
+    let Some(place) = streams::place_for(descriptor) else {
         process::fail(rustix::io::Errno::MFILE);
         return std::ptr::null_mut();
     };
@@ -102,9 +85,7 @@ fn new_stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the mode is a string; the functions follow the interface.
     let stream = unsafe { fopencookie(cookie, mode, functions) };
     if !stream.is_null() {
-        super::wide::begin(descriptor);
-        place.store(stream, Ordering::Release);
-        HIGHEST.fetch_max(descriptor + 1, Ordering::AcqRel);
+        place.begin(descriptor, stream);
     }
     stream
 }
@@ -133,7 +114,8 @@ fn flags_of(mode: &[u8]) -> Option<c_int> {
 }
 
 /// `fopen` of a path that is, or becomes, a managed file; none when it is libc's affair.
-pub(crate) fn open(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+/// `opener` opens it.
+pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> Option<*mut FILE> {
     // SAFETY: the program's strings.
     let (name, mode_text) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
     let flags = flags_of(mode_text.to_bytes())?;
@@ -147,7 +129,7 @@ pub(crate) fn open(path: *const c_char, mode: *const c_char) -> Option<*mut FILE
         return None;
     }
     // SAFETY: our own `open`, with the program's path.
-    let descriptor = unsafe { posix::open_for_stream(path, flags) };
+    let descriptor = unsafe { opener(path, flags) };
     if descriptor < 0 {
         return Some(std::ptr::null_mut());
     }
@@ -187,6 +169,7 @@ pub(crate) fn reopen(
     path: *const c_char,
     mode: *const c_char,
     stream: *mut FILE,
+    opener: Opener,
     real: impl FnOnce(*mut FILE) -> *mut FILE,
 ) -> Option<*mut FILE> {
     let standard = STANDARD.iter().position(|standard| {
@@ -212,7 +195,7 @@ pub(crate) fn reopen(
             process::fail(rustix::io::Errno::OPNOTSUPP);
             return Some(std::ptr::null_mut());
         };
-        return Some(lead_elsewhere(stream, descriptor, path, mode));
+        return Some(lead_elsewhere(stream, descriptor, path, mode, opener));
     };
     if !concerns {
         restore(number);
@@ -223,7 +206,7 @@ pub(crate) fn reopen(
     unsafe {
         libc::fflush(*STANDARD[number].variable());
         let flags = flags_of(CStr::from_ptr(mode).to_bytes())?;
-        let opened = posix::open_for_stream(path, flags);
+        let opened = opener(path, flags);
         if opened < 0 {
             return Some(std::ptr::null_mut());
         }
@@ -238,7 +221,13 @@ pub(crate) fn reopen(
 }
 
 /// Opens another file under a stream of ours, which goes on at its address, on its descriptor.
-fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, path: *const c_char, mode: *const c_char) -> *mut FILE {
+fn lead_elsewhere(
+    stream: *mut FILE,
+    descriptor: c_int,
+    path: *const c_char,
+    mode: *const c_char,
+    opener: Opener,
+) -> *mut FILE {
     // `_flags` is the first field of glibc's stream; the bits have stood since 1997.
     const NO_READS: c_int = 4;
     const NO_WRITES: c_int = 8;
@@ -250,7 +239,7 @@ fn lead_elsewhere(stream: *mut FILE, descriptor: c_int, path: *const c_char, mod
             process::fail(rustix::io::Errno::INVAL);
             return std::ptr::null_mut();
         };
-        let opened = posix::open_for_stream(path, flags);
+        let opened = opener(path, flags);
         if opened < 0 {
             let _errno = process::Errno::keep();
             libc::fclose(stream);

@@ -4,19 +4,17 @@
 //! byte functions: a wide character is read and written as its multibyte form in the locale of the time. Only `fwscanf` and its
 //! kin, which cannot be put above them, are refused.
 
-use super::stdio::descriptor_of;
+use super::streams::{self, Place, descriptor_of};
 use crate::process::{self, Level};
 use libc::{FILE, c_char, c_int, c_void, size_t, wchar_t};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 type WideInt = u32;
 /// `WEOF`.
 pub(crate) const END: WideInt = u32::MAX;
 /// `_IO_ERR_SEEN` in the first field of glibc's stream.
 const FAILED: c_int = 0x20;
-/// Streams of ours lie on descriptors below this.
-const LIMIT: usize = super::stdio::LIMIT;
 /// Longest multibyte character of any locale (`MB_LEN_MAX`).
 const LONGEST: usize = 16;
 
@@ -28,23 +26,10 @@ unsafe extern "C" {
     fn funlockfile(stream: *mut FILE);
 }
 
-/// Where between two multibyte characters a stream is (glibc's `mbstate_t`), reading and writing.
-static READING: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
-static WRITING: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
-static ORIENTATION: [AtomicI8; LIMIT] = [const { AtomicI8::new(0) }; LIMIT];
-
-/// A new stream on the descriptor.
-pub(super) fn begin(descriptor: c_int) {
-    let at = descriptor as usize;
-    READING[at].store(0, Ordering::Relaxed);
-    WRITING[at].store(0, Ordering::Relaxed);
-    ORIENTATION[at].store(0, Ordering::Relaxed);
-}
-
 /// A stream of ours, locked.
 pub(crate) struct Stream {
     stream: *mut FILE,
-    at: usize,
+    place: &'static Place,
 }
 
 impl Drop for Stream {
@@ -56,16 +41,16 @@ impl Drop for Stream {
 
 /// The stream, if it is one of ours.
 pub(crate) fn of(stream: *mut FILE) -> Option<Stream> {
-    let at = descriptor_of(stream)? as usize;
+    let place = streams::place(descriptor_of(stream)?)?;
     // SAFETY: an open stream.
     unsafe { flockfile(stream) };
-    ORIENTATION[at].store(1, Ordering::Relaxed);
-    Some(Stream { stream, at })
+    place.orientation.store(1, Ordering::Relaxed);
+    Some(Stream { stream, place })
 }
 
 /// `fwide`; none for streams of libc's.
 pub(crate) fn orient(stream: *mut FILE, mode: c_int) -> Option<c_int> {
-    let orientation = &ORIENTATION[descriptor_of(stream)? as usize];
+    let orientation = &streams::place(descriptor_of(stream)?)?.orientation;
     let _ = orientation.compare_exchange(0, mode.signum() as i8, Ordering::Relaxed, Ordering::Relaxed);
     Some(c_int::from(orientation.load(Ordering::Relaxed)))
 }
@@ -79,7 +64,7 @@ impl Stream {
 
     /// The next character, or [`END`].
     pub(crate) fn get(&self) -> WideInt {
-        let mut state = READING[self.at].load(Ordering::Relaxed);
+        let mut state = self.place.reading.load(Ordering::Relaxed);
         let mut is_begun = false;
         loop {
             // SAFETY: an open stream; one byte and plain memory of this frame.
@@ -101,7 +86,7 @@ impl Stream {
                 }
                 -2 => is_begun = true,
                 _ => {
-                    READING[self.at].store(state, Ordering::Relaxed);
+                    self.place.reading.store(state, Ordering::Relaxed);
                     return wide as WideInt;
                 }
             }
@@ -140,14 +125,14 @@ impl Stream {
 
     fn encode(&self, wide: wchar_t) -> Option<([u8; LONGEST], usize)> {
         let mut bytes = [0u8; LONGEST];
-        let mut state = WRITING[self.at].load(Ordering::Relaxed);
+        let mut state = self.place.writing.load(Ordering::Relaxed);
         // SAFETY: room for the longest.
         let length = unsafe { wcrtomb(bytes.as_mut_ptr().cast(), wide, &raw mut state) };
         if length as isize == -1 {
             self.fail(Errno::ILSEQ);
             return None;
         }
-        WRITING[self.at].store(state, Ordering::Relaxed);
+        self.place.writing.store(state, Ordering::Relaxed);
         Some((bytes, length))
     }
 

@@ -1,9 +1,10 @@
 //! Stripewise's own format.
 #![allow(unsafe_code, reason = "finished trace files are mapped")]
 
-use super::{ReadError, Warning};
+use super::ReadError;
 use crate::manifest::Manifest;
 use crate::trace::{ProcessSource, Slots, Trace};
+use crate::warning::Warning;
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::Read;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::export::{COLUMNS, write_csv};
 use crate::slots::SlotBuffer;
+use crate::warning::Warning;
 use proptest::prelude::*;
 use std::fs;
 use stripewise_capture::call::{Call, Level};

@@ -1,10 +1,13 @@
 //! One synthetic program on one shared file, exactly as `demo/zipf_io.c` makes its requests.
 
+use super::WorkloadError;
 use super::random::SplitMix64;
 use super::zipf::ZipfRegions;
-use super::{TraceShape, WorkloadError};
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
 use stripewise_layout::{ByteCount, Direction, FileOffset};
+
+/// The file of a workload that names none.
+pub(super) const SHARED_FILE: &str = "/data/shared";
 
 /// Which parts of the file are accessed, in which order.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -107,7 +110,7 @@ impl Workload {
             }
             Pattern::Strided => Places::Strided { in_file: fit("the file", self.file_size.0)? },
         };
-        let files = [FileShape { path: TraceShape::default().file, size_bytes: self.file_size.0 }];
+        let files = [FileShape { path: SHARED_FILE.to_owned(), size_bytes: self.file_size.0 }];
         Ok(Generator { workload: self.clone(), places, files })
     }
 }
@@ -136,7 +139,7 @@ impl Generator {
     }
 }
 
-/// One pass, on one node, over the file that [`TraceShape::default`] names.
+/// One pass, on one node, over the file that [`TraceShape::default`](super::TraceShape) names.
 impl Program for Generator {
     fn files(&self) -> &[FileShape] {
         &self.files

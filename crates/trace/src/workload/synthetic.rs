@@ -1,5 +1,6 @@
 //! A generated program as a recorded trace, with invented times.
 
+use super::sequence::SHARED_FILE;
 use super::{Generator, WorkloadError};
 use crate::manifest::Manifest;
 use crate::slots::SlotBuffer;
@@ -27,7 +28,7 @@ pub struct TraceShape {
 impl Default for TraceShape {
     fn default() -> Self {
         Self {
-            file: "/data/shared".to_owned(),
+            file: SHARED_FILE.to_owned(),
             nodes: 1,
             interval_ns: 1_000_000,
             duration_ns: 800_000,

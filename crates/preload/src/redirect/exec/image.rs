@@ -4,9 +4,10 @@
 //! `$ORIGIN`, and many a program its own files, by the directory of `/proc/self/exe`; where none can be made there (read-only, full, NFS), the memory
 //! file itself.
 
-use super::super::data::failed;
+use super::super::failure::failed;
 use super::super::{Closing, with_file_at};
 use crate::capture;
+use crate::managed::link::descriptor_path;
 use crate::process::{self, helper};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, MemfdFlags, Mode, OFlags, SealFlags};
@@ -143,7 +144,7 @@ fn copy_beside(path: &CStr, memory: BorrowedFd<'_>) -> Result<Closing, Errno> {
             _ => continue,
         }
     }
-    let link = super::descriptor_path(None, writing.borrow().as_raw_fd());
+    let link = descriptor_path(None, writing.borrow().as_raw_fd());
     let reading = rustix::fs::open(link.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(Closing(Some(above(reading))))
 }

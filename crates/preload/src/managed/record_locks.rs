@@ -9,15 +9,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
-pub(super) use stripewise_store::client::record_locks::are_held_on;
+pub(crate) use stripewise_store::client::record_locks::are_held_on;
 
 /// Does `work`, which opens and closes the file of that inode and leaves nothing in memory behind, in a helper if need be.
-pub(super) fn keeping(inode: u64, work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn keeping(inode: u64, work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     if are_held_on(inode) { helper::run(work) } else { work() }
 }
 
 /// Reads the start of the file of that inode at `path`, which moves no access time where the kernel allows that.
-pub(super) fn read_start(path: &CStr, inode: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn read_start(path: &CStr, inode: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
     if !are_held_on(inode) {
         return read(path, bytes);
     }

@@ -17,7 +17,7 @@ static DENIED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the file of this device and inode may be a stub; the broker knows.
 #[inline]
-pub(super) fn holds(identity: (u64, u64)) -> bool {
+pub(crate) fn holds(identity: (u64, u64)) -> bool {
     // SAFETY: null, or a table that is never given back.
     match unsafe { TABLE.load(Acquire).as_ref() } {
         Some(table) if !table.is_replaced() => table.holds(identity),
