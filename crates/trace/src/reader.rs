@@ -30,9 +30,7 @@ pub enum ReadError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// Nothing there is of a known format.
-    #[error(
-        "{path}: no trace; expected a directory that holds *.swt or *_trace_rank-N.out files, a .swt file, a .csv file that `stripewise` exported, or an IOSIG .out file"
-    )]
+    #[error("{path}: no trace; expected {}", READERS.iter().map(|reader| reader.expects).collect::<Vec<_>>().join(", or "))]
     Foreign {
         /// The file or directory.
         path: PathBuf,
@@ -152,28 +150,42 @@ impl Trace {
                 names.push(entry.map_err(io)?.path());
             }
             names.sort();
-            let own: Vec<_> = names
-                .iter()
-                .filter(|name| has_extension(name, stripewise_capture::format::EXTENSION))
-                .cloned()
-                .collect();
-            if !own.is_empty() || path.join(crate::manifest::MANIFEST_NAME).exists() {
-                return own::read_directory(path, &own);
-            }
-            let ranks: Vec<_> = names.into_iter().filter(|name| iosig::name_facts(name).is_some()).collect();
-            if !ranks.is_empty() {
-                return iosig::read(path, &ranks);
-            }
-            return Err(ReadError::Foreign { path: path.to_owned() });
+            let of = |reader: &'static Reader| (reader.in_directory)(path, &names).map(|files| (reader, files));
+            let Some((reader, files)) = READERS.iter().find_map(of) else {
+                return Err(ReadError::Foreign { path: path.to_owned() });
+            };
+            return (reader.read)(path, &files);
         }
-        if has_extension(path, "csv") {
-            return csv::read(path);
-        }
-        if has_extension(path, "out") {
-            return iosig::read(path, std::slice::from_ref(&path.to_owned()));
-        }
-        own::read_directory(Path::new(""), std::slice::from_ref(&path.to_owned()))
+        let reader = READERS.iter().find(|reader| (reader.is_file)(path)).unwrap_or(&own::READER);
+        (reader.read)(path, std::slice::from_ref(&path.to_owned()))
     }
+}
+
+/// Reads traces of one form. A form is a module with one of these and its row of [`READERS`].
+struct Reader {
+    /// What a path of this form leads to, with its article.
+    expects: &'static str,
+    /// The files of the trace that a directory holds, of all its names in order; none if it holds none of this form.
+    in_directory: fn(&Path, &[PathBuf]) -> Option<Vec<PathBuf>>,
+    /// Whether a file's name is one of this form.
+    is_file: fn(&Path) -> bool,
+    /// Reads the files of a directory, or the one file that the path leads to.
+    read: fn(&Path, &[PathBuf]) -> Result<Trace, ReadError>,
+}
+
+/// In the order in which they are asked. Our own also reads a file that none recognises by its name, and says what it lacks.
+const READERS: &[Reader] = &[
+    own::READER,
+    csv::READER,
+    iosig::READER,
+    #[cfg(test)]
+    tests::DUMMY,
+];
+
+/// The names that fulfil a condition; none if none does.
+fn those(names: &[PathBuf], condition: impl Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
+    let found: Vec<PathBuf> = names.iter().filter(|name| condition(name)).cloned().collect();
+    (!found.is_empty()).then_some(found)
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {

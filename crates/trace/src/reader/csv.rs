@@ -1,7 +1,7 @@
 //! Traces as CSV: what `export` writes, and what other tools can be made to write. The columns are in [`crate::export`].
 
 use super::gather::{Gatherer, MAX_TIME_NS, ProcessName, Row};
-use super::{LineFault, ReadError};
+use super::{LineFault, ReadError, Reader, has_extension};
 use crate::export::COLUMNS;
 use crate::trace::Trace;
 use csv::StringRecord;
@@ -17,7 +17,14 @@ use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
 use stripewise_layout::FileOffset;
 use stripewise_layout::input::{MAX_LINE_BYTES, open_regular};
 
-pub(super) fn read(path: &Path) -> Result<Trace, ReadError> {
+pub(super) const READER: Reader = Reader {
+    expects: "a .csv file that `stripewise` exported",
+    in_directory: |_, _| None,
+    is_file: |path| has_extension(path, "csv"),
+    read: |path, _| read(path),
+};
+
+fn read(path: &Path) -> Result<Trace, ReadError> {
     let io = |source| ReadError::Io { path: path.to_owned(), source };
     let since_record = Rc::default();
     let file = LimitedLines { file: open_regular(path).map_err(io)?, since_record: Rc::clone(&since_record) };

@@ -7,7 +7,7 @@
 //! The format does not tell nodes, so all ranks count as being on one.
 
 use super::gather::{Gatherer, MAX_TIME_NS, ProcessName, Row};
-use super::{LineFault, ReadError};
+use super::{LineFault, ReadError, Reader, has_extension, those};
 use crate::trace::Trace;
 use std::path::{Path, PathBuf};
 use stripewise_capture::call::{Call, Level};
@@ -30,8 +30,15 @@ pub(super) fn name_facts(path: &Path) -> Option<(Level, u32)> {
     Some((level, rank.parse().ok()?))
 }
 
+pub(super) const READER: Reader = Reader {
+    expects: "a directory that holds *_trace_rank-N.out files or an IOSIG .out file",
+    in_directory: |_, names| those(names, |name| name_facts(name).is_some()),
+    is_file: |path| has_extension(path, "out"),
+    read,
+};
+
 /// Reads the rank files of one run.
-pub(super) fn read(source: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
+fn read(source: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
     let mut gatherer = Gatherer::default();
     let ranks =
         files.iter().filter_map(|path| name_facts(path)).map(|(_, rank)| rank.saturating_add(1)).max().unwrap_or(0);

@@ -1,17 +1,29 @@
 //! Stripewise's own format.
 #![allow(unsafe_code, reason = "finished trace files are mapped")]
 
-use super::ReadError;
-use crate::manifest::Manifest;
+use super::{ReadError, Reader, has_extension, those};
+use crate::manifest::{MANIFEST_NAME, Manifest};
 use crate::trace::{ProcessSource, Slots, Trace};
 use crate::warning::Warning;
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use stripewise_capture::format::{HEADER_BYTES, Header, HeaderFault, MAGIC};
+use stripewise_capture::format::{EXTENSION, HEADER_BYTES, Header, HeaderFault, MAGIC};
 
-pub(super) fn read_directory(directory: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
+pub(super) const READER: Reader = Reader {
+    expects: "a directory that holds *.swt files or a .swt file",
+    in_directory: |directory, names| {
+        let files = those(names, |name| has_extension(name, EXTENSION));
+        // A run in which nothing was captured has a manifest alone.
+        files.or_else(|| directory.join(MANIFEST_NAME).exists().then(Vec::new))
+    },
+    is_file: |path| has_extension(path, EXTENSION),
+    read: |path, files| read(if files == [path] { Path::new("") } else { path }, files),
+};
+
+/// `directory` is empty for a single file.
+fn read(directory: &Path, files: &[PathBuf]) -> Result<Trace, ReadError> {
     let manifest = if directory.as_os_str().is_empty() { None } else { Manifest::read(directory)? };
     let mut warnings = Vec::new();
     let mut sources = Vec::new();

@@ -182,6 +182,27 @@ fn csv_holds_all_of_a_trace() {
     assert_eq!(back.files.len(), 2);
 }
 
+/// A form for the tests alone: CSV by another name.
+pub(super) const DUMMY: Reader = Reader {
+    expects: "a .dummy file",
+    in_directory: |_, _| None,
+    is_file: |path| has_extension(path, "dummy"),
+    read: super::csv::READER.read,
+};
+
+#[test]
+fn a_row_makes_a_form_of_traces_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = Trace::open(directory.path()).unwrap_err().to_string();
+    assert!(
+        READERS.iter().all(|reader| error.contains(reader.expects)) && error.contains("or a .dummy file"),
+        "{error}"
+    );
+    let path = directory.path().join("run.dummy");
+    fs::write(&path, format!("{}\nn,1,,,posix,read,pread,,/a,,0,10,,5,6\n", COLUMNS.join(","))).unwrap();
+    assert_eq!(facts(&Trace::open(&path).unwrap()).len(), 1);
+}
+
 #[test]
 fn csv_errors_name_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
