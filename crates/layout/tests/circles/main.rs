@@ -20,7 +20,7 @@ use graph::Knot;
 /// Crate, module folder, and the siblings each of which leads to all others.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("store", "crate", "client file packet protocol server"),
-    ("store", "file", "copies fragments transfer"),
+    ("store", "file", "fragments sub_request"),
     ("store", "server", "pace stations"),
     ("store", "server", "store transfer"),
     ("store", "shared", "loads processes"),
