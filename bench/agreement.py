@@ -2,7 +2,7 @@
 """The simulator beside the emulated testbed: every run of a demo is simulated with the same servers, requests and plans.
 
 Runs a small demo (real processes, real bytes, emulated time) unless --results names one's results.json, then simulates each of its runs
-and prints the ratio. The simulator plans anew, with a profile made of the device parameters instead of a measured one. Exits with 1 when a
+and prints the ratio. The simulator plans again, with a profile made of the device parameters instead of a measured one. Exits with 1 when a
 ratio lies outside the tolerance; runs that the machine held up (host_bound) do not count.
 """
 import argparse

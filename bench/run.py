@@ -167,7 +167,7 @@ class Bench:
     # -- planning and counting ------------------------------------------------------------------------------------------------
 
     def rust(self):
-        # All packages each time: cargo would build their dependencies anew for another selection.
+        # All packages each time: cargo would build their dependencies again for another selection.
         packages = [word for package, _ in RUST_BENCHES for word in ("-p", package)]
         for package, name in RUST_BENCHES:
             run = subprocess.run(["cargo", "bench", "--quiet", *packages, "--bench", name], cwd=ROOT, capture_output=True, text=True)

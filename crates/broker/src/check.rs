@@ -205,8 +205,8 @@ impl Checks {
                 self.lifecycle.free(managed, inner)
             });
         } else if inner.record.has_leftovers {
-            let what = format!("a server failed when {path} was cut and holds bytes beyond its size");
-            report.add_repair(what, "they are cut", || self.truncation.tidy_locked(managed, inner, work));
+            let what = format!("a server failed when {path} was truncated and holds bytes beyond its size");
+            report.add_repair(what, "they are truncated", || self.truncation.tidy_locked(managed, inner, work));
         }
     }
 
@@ -304,13 +304,13 @@ impl Checks {
         for (server, mut regions) in lacking {
             regions.dedup();
             let what = format!(
-                "{} of the regions of {} lack the object of a replica on server {} (the first is region {}): they are read from other copies",
+                "{} of the regions of {} lack the object of a replica on server {} (the first is region {}): they are read from other replicas",
                 regions.len(),
                 inner.record.path,
                 inventories[usize::from(server.0)].server.name(),
                 regions[0]
             );
-            let remedy = "their replicas are forgotten; `stripewise sync` makes them anew";
+            let remedy = "their replicas are forgotten; `stripewise sync` makes new ones";
             report.add_repair(what, remedy, || self.replicas.forget_replicas(managed, inner, &regions));
         }
     }
@@ -320,11 +320,11 @@ impl Checks {
         if count > 0 {
             report.add(
                 format!(
-                    "{count} of {} regions of {} lie in the fallback layout, because their own had no room or servers that could not be used",
+                    "{count} of {} regions of {} lie in the fallback layout, because their own had no free space or servers that could not be used",
                     inner.regions.len(),
                     inner.record.path
                 ),
-                "make room, or see to the servers; then move them with `stripewise restripe`",
+                "free some space, or see to the servers; then move them with `stripewise restripe`",
                 false,
             );
         }

@@ -135,7 +135,7 @@ impl Describing {
         let text = line(self.sequence()?, &Line::Truncated { size_bytes });
         for server in self.describing(inner) {
             if let Err(refusal) = self.append_durably(managed, inner, server, &text) {
-                self.context.note(&format!("{}: its cut is not described: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: its truncation is not described: {refusal}", inner.record.path));
             }
         }
         Ok(())
@@ -221,7 +221,7 @@ impl Describing {
             let discarded = inner.discards.iter().filter(|((of, _), _)| *of == region).map(|(_, layout)| layout);
             // One that is away has no claim that anybody could follow: its objects are missing.
             if let Err(refusal) = self.describe_instead(managed, inner, (region, record), &servers_of(discarded)) {
-                self.context.note(&format!("{}: region {region} is not described anew: {refusal}", inner.record.path));
+                self.context.note(&format!("{}: region {region} is not described again: {refusal}", inner.record.path));
             }
         }
         Ok(())

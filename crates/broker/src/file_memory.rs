@@ -132,7 +132,7 @@ impl FileMemory {
         if record.truncating_to_bytes.is_none() {
             record.size_bytes = self.size_of(memory, record, file)?;
         }
-        self.context.note(&format!("{}: its shared memory is made anew: {what}", record.path));
+        self.context.note(&format!("{}: its shared memory is rebuilt: {what}", record.path));
         Ok(None)
     }
 

@@ -118,18 +118,18 @@ pub enum BrokerError {
     )]
     LostTable { state: PathBuf, server: String, objects: usize },
     #[error(
-        "the mapping table {} is damaged: {}. Nothing is served from it; `stripewise check` tells what is damaged, `stripewise check --repair` makes it anew",
+        "the mapping table {} is damaged: {}. Nothing is served from it; `stripewise check` reports what is damaged, `stripewise check --repair` rebuilds it",
         table.display(), table::first_of(damages)
     )]
     DamagedTable { table: PathBuf, damages: Vec<String> },
-    #[error("the mapping table cannot be made anew: {what}")]
+    #[error("the mapping table cannot be rebuilt: {what}")]
     NotRebuilt { what: String },
     #[error(
         "the mapping table has version {found} and is rewritten as version {TABLE_VERSION} once no process of the earlier stripewise uses this cluster; end process {process} first, or go on with the stripewise that it uses"
     )]
     OldUser { found: u32, process: u64 },
     #[error(
-        "the file system of the state directory {} is full ({what}); free some room there and repeat. What the cluster holds is not touched by that",
+        "the file system of the state directory {} is full ({what}); free some space there and repeat. What the cluster holds is not touched by that",
         state.display()
     )]
     StateFull { state: PathBuf, what: String },

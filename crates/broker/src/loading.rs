@@ -123,7 +123,7 @@ impl Loader {
             && cut.is_ok()
             && let Err(refusal) = self.truncation.sync_truncated(managed, &inner)
         {
-            self.context.note(&format!("{}: what was cut is not synced yet: {refusal}", inner.record.path));
+            self.context.note(&format!("{}: what was truncated is not synced yet: {refusal}", inner.record.path));
         }
         if let Err(refusal) = cut {
             if !inner.record.has_leftovers {

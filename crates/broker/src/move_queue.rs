@@ -94,7 +94,7 @@ impl MoveQueue {
     }
 
     /// Whether moves other than the one that asks may free room yet.
-    pub(crate) fn others_may_make_room(&self) -> bool {
+    pub(crate) fn others_may_free_space(&self) -> bool {
         let queue = self.queue();
         let is_outgoing =
             |number| queue.entries.get(number).is_some_and(|entry: &Entry| entry.class == Class::Outgoing);

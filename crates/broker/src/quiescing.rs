@@ -222,7 +222,7 @@ impl Quiescing {
         if let Some(server) = self.context.servers().iter().find(|server| server.is_changing(managed.file)) {
             let server = server.name().to_owned();
             let what = format!(
-                "server {server} does not answer and may yet cut file {}, which stays shut until then; see to the server's mount",
+                "server {server} does not answer and may yet truncate file {}, which stays shut until then; see to the server's mount",
                 managed.file
             );
             return Err(Refusal::Server { server, what });

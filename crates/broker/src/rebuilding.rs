@@ -150,7 +150,7 @@ impl<'a> Rebuilding<'a> {
             return Err(refuse(format!("the new table is not whole: {}", first_of(&audit.damages))));
         }
         let aside = self.swap(&new).map_err(|errno| fault(errno.into()))?;
-        let mut all = vec![format!("the mapping table was made anew; the former one is in {}", aside.display())];
+        let mut all = vec![format!("the mapping table was rebuilt; the former one is in {}", aside.display())];
         all.extend(said);
         self.state.note(&all.join("; "));
         Ok(all)

@@ -312,7 +312,7 @@ impl Replicas {
         self.forget_replicas(managed, inner, &failed)
     }
 
-    pub(crate) fn has_room(&self, layout: &Layout, region_bytes: u64) -> bool {
+    pub(crate) fn has_space(&self, layout: &Layout, region_bytes: u64) -> bool {
         let mut standings = Standings::new(self.context.servers());
         standings.check(layout).is_ok() && self.capacity.reserve(&standings).take(layout, region_bytes).is_ok()
     }

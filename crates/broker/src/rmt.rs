@@ -90,7 +90,7 @@ pub const TABLE_VERSION: u32 = 4;
 pub enum RmtError {
     #[error("{}: {source}", path.display())]
     Store { path: PathBuf, source: heed::Error },
-    #[error("{}: its file system is full; free some room there", path.display())]
+    #[error("{}: its file system is full; free some space there", path.display())]
     Full { path: PathBuf },
     #[error(
         "{}: the mapping table needs {bytes} bytes of address space, which this process cannot get; raise its limit (`ulimit -v`)",

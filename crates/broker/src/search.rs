@@ -49,10 +49,10 @@ impl Search {
     }
 
     /// Whether another name may be looked at.
-    pub(crate) fn has_room(&mut self) -> bool {
-        let has_room = self.looked_at < MAX_SEARCHED_NAMES;
-        self.is_incomplete |= !has_room;
-        has_room
+    pub(crate) fn has_space(&mut self) -> bool {
+        let has_space = self.looked_at < MAX_SEARCHED_NAMES;
+        self.is_incomplete |= !has_space;
+        has_space
     }
 
     fn is_done(&self) -> bool {
@@ -97,7 +97,7 @@ impl Search {
     }
 
     /// All names below a directory, within its file system and without following links.
-    fn look_below(&mut self, root: &Path) {
+    fn search_below(&mut self, root: &Path) {
         let Some(directory) = open(rustix::fs::CWD, root.as_os_str(), OFlags::empty()) else { return };
         let Ok(facts) = Facts::of(&directory) else { return };
         let device = facts.inode.device;
@@ -110,7 +110,7 @@ impl Search {
             if self.is_done() {
                 return;
             }
-            if !self.has_room() {
+            if !self.has_space() {
                 return;
             }
             let name = OsStr::from_bytes(&name);
@@ -210,7 +210,7 @@ impl StubSearch {
             }
         }
         if !search.is_done() {
-            roots.iter().for_each(|root| search.look_below(root));
+            roots.iter().for_each(|root| search.search_below(root));
         }
     }
 

@@ -186,7 +186,7 @@ impl Truncation {
                 let object = ObjectName { file: managed.file, region, generation };
                 let removed = self.context.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
                 if let Err(refusal) = removed {
-                    self.context.note(&format!("an object cut off stays behind for `check`: {refusal}"));
+                    self.context.note(&format!("an object beyond the new size stays behind for `check`: {refusal}"));
                 }
             }
         }

@@ -34,7 +34,7 @@ fn main() {
     }
     println!("recorder.path     {:8.1} ns/record (two clock readings included)", median(&mut path));
     println!(
-        "recorder.process  {:8.1} ns/record over {RECORDS} records, start, room and finish included",
+        "recorder.process  {:8.1} ns/record over {RECORDS} records, start, space and finish included",
         median(&mut whole)
     );
     println!("recorder.start    {:8.1} us", median(&mut start_us));

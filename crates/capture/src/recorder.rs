@@ -63,7 +63,7 @@ pub enum StartError {
     #[error("creating the trace file failed ({0}); is the directory there and writable?")]
     Create(Errno),
     /// The file could not be allocated or mapped.
-    #[error("the trace file got no room ({0}); is the disk full?")]
+    #[error("the trace file got no space ({0}); is the disk full?")]
     Room(Errno),
     /// [`Recorder::start`] was called before; the recorder goes on as it was.
     #[error("the recorder has been started already, or is being started by another thread")]

@@ -17,7 +17,7 @@ use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, RegionInfo, WhichMoves};
 
 /// Regions are looked for again so often; more come only while other commands restripe.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// Empty a server: move all that lies on it to the other servers, and place nothing new there
 ///
@@ -107,7 +107,7 @@ fn empty(store: &Store, voice: &Voice, server: ServerId, name: &str, interrupt: 
     call_back(store, server)?;
     let drained = store.drained()?;
     let mut outcomes: Vec<Outcome> = Vec::new();
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let (files, regions) = lying_on(store, server)?;
         let orders = away(store, &regions, &drained)?;
         let has_ended = outcomes.last().is_some_and(|last: &Outcome| last.interrupted || !last.stayed.is_empty());

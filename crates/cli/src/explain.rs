@@ -122,7 +122,7 @@ fn check_hashes(plan: &Plan, inputs: &Inputs, plan_path: &Path, traces: &[PathBu
         // A hash that is not known is empty.
         ensure!(
             was.is_empty() || was == is,
-            "{name} is not what {} was made from: its contents differ; name the original with {option}, or make the plan anew with `stripewise plan`",
+            "{name} is not what {} was made from: its contents differ; name the original with {option}, or make the plan again with `stripewise plan`",
             plan_path.display()
         );
     }

@@ -79,10 +79,10 @@ pub(crate) fn fragments_of(store: &Store, file: FileId) -> Result<FileFragments>
 pub(crate) fn run(context: &Context, arguments: FragmentsArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
     let wanted = arguments.switch.wanted();
-    if wanted == Some(true) && !store.cluster.has_fragment_room() {
+    if wanted == Some(true) && !store.cluster.has_fragment_capacity() {
         let path = context.session.cluster_path();
         bail!(
-            "{} sets no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
+            "{} reserves no space for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
             path.display()
         );
     }

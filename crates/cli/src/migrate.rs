@@ -12,7 +12,7 @@ use stripewise::Interrupt;
 use stripewise::Store;
 use stripewise::daemon::online::{OnlineStatus, share};
 use stripewise::daemon::socket;
-use stripewise::moves::{list, state_words, tell_pause, totals};
+use stripewise::moves::{list, report_pause, state_words, totals};
 use stripewise::progress::Task;
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration};
@@ -251,7 +251,7 @@ fn wait(context: &Context, store: &Store, interrupt: Interrupt) -> Result<()> {
     let before = totals(store)?;
     let mut now = before.clone();
     while now.queued + now.active > 0 && !interrupt.came() {
-        tell_pause(&now, &mut pause_told, context.voice());
+        report_pause(&now, &mut pause_told, context.voice());
         // Later orders make the way longer; the bar is of what was there first.
         let all = before.left_bytes;
         bar.get_or_insert_with(|| context.voice().bytes(all, "moving")).set(all.saturating_sub(now.left_bytes));

@@ -138,7 +138,7 @@ fn new_servers(store: &Store, named: &[String]) -> Result<BTreeSet<ServerId>> {
     let empty: BTreeSet<ServerId> = empty.map(|(number, _)| ServerId(number as u16)).collect();
     if empty.is_empty() || empty.len() == usage.len() {
         bail!(
-            "no server at the end of the cluster file is empty, beside others that are not; name those that were added with --new"
+            "no server at the end of the cluster file is empty while others are not; name those that were added with --new"
         );
     }
     Ok(empty)

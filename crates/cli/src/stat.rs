@@ -222,7 +222,7 @@ fn print(context: &Context, file: &FileShown) -> Result<()> {
         let note = if span.fell_back { "fallback: its servers were full or could not be used" } else { "" };
         table.row([format!("  {range}"), span.layout.clone(), note.to_owned()]);
         for replica in &span.replicas {
-            let note = if replica.fresh { "replica, fresh" } else { "replica, to be made anew" };
+            let note = if replica.fresh { "replica, fresh" } else { "replica, to be refreshed" };
             table.row([String::new(), replica.layout.clone(), note.to_owned()]);
         }
     }

@@ -31,7 +31,8 @@ fn a_plan_is_explained_from_what_it_was_made_from() {
     place.done(&["plan", "run.csv", "--policy", "h2dp", "--ssd-room", "1MiB", "--window", "50ms", "-o", "plan.json"]);
 
     let overview = place.done(&["explain", "plan.json"]);
-    for part in ["policy     h2dp", "\nwindow     0, ", "\nwindow     1, ", "\none GiB    more of SSD room", "/data:0 "]
+    for part in
+        ["policy     h2dp", "\nwindow     0, ", "\nwindow     1, ", "\none GiB    more SSD capacity", "/data:0 "]
     {
         assert!(overview.contains(part), "{part} is not in {overview}");
     }

@@ -109,7 +109,7 @@ fn what_cannot_be_switched_is_said_with_the_remedy() {
         (said.status, said.err.as_str()),
         (
             2,
-            "stripewise fragments: cluster.toml sets no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]\n"
+            "stripewise fragments: cluster.toml reserves no space for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]\n"
         )
     );
     assert_eq!(place.say(&["fragments", "off", DATA]).status, 0, "off needs no room");

@@ -238,7 +238,7 @@ fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> 
     let files: Vec<ScriptFile> =
         decided.map(|((path, shape), found)| target::decide(path, shape, found, &wishes)).collect::<Result<_>>()?;
     if !arguments.redirect {
-        target::look_for_room(&files, &script.uses)?;
+        target::look_for_space(&files, &script.uses)?;
     }
     script.finish(&files)?;
     Ok(ranks)
@@ -254,7 +254,7 @@ fn launch(session: &Session, arguments: &ReplayOptions, work: &Work, ranks: u32)
     let program = programs::compile(&PROGRAM, arguments.interface.compiler(), work.0.path())?;
     let mut words: Vec<OsString> = Vec::new();
     if arguments.redirect {
-        let own = std::env::current_exe().context("cannot tell where this executable is")?;
+        let own = std::env::current_exe().context("cannot determine where this executable is")?;
         words.extend([own.into(), "--cluster".into(), absolute(&session.cluster_path())?.into()]);
         words.extend(["run".into(), "--".into()]);
     }

@@ -6,7 +6,7 @@
 mod fragments;
 
 pub use fragments::{
-    DEFAULT_FRAGMENT_ROOM_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MOST_FRAGMENT_THRESHOLD_BYTES,
+    DEFAULT_FRAGMENT_CAPACITY_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MAX_FRAGMENT_THRESHOLD_BYTES,
 };
 
 use crate::{ByteCount, Layout, ServerId, input};
@@ -433,7 +433,7 @@ impl Cluster {
         }
         match server.capacity {
             Some(ByteCount(0)) => {
-                fault("capacity", format!("server `{}`: capacity 0 leaves no room; leave the server out", server.name))
+                fault("capacity", format!("server `{}`: capacity 0 leaves no space; leave the server out", server.name))
             }
             Some(capacity) if capacity <= server.reserve => {
                 let (name, reserve) = (&server.name, server.reserve);

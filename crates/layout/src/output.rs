@@ -155,7 +155,7 @@ fn check_maker(path: &Path, found: &Stat) -> Result<()> {
 /// A new file beside `path`, made exclusively and with mode 0600; dropped unfinished, it is removed.
 fn beside(path: &Path) -> Result<NamedTempFile> {
     let made = tempfile::Builder::new().prefix(".stripewise-").rand_bytes(12).tempfile_in(directory_of(path));
-    made.map_err(|error| Error::new(error.kind(), format!("no new file can be made beside it: {error}")))
+    made.map_err(|error| Error::new(error.kind(), format!("no new file can be made next to it: {error}")))
 }
 
 fn replace<E: From<Error>>(

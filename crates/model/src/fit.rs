@@ -49,7 +49,7 @@ const BIWEIGHT_REACH: f64 = 4.685;
 /// Of a normal distribution, standard deviation over median absolute deviation.
 const DEVIATIONS_PER_MAD: f64 = 1.4826;
 /// Deviations below this are taken for rounding of the clock, not for noise to be measured against.
-const LEAST_SCALE: f64 = 1e-4;
+const MIN_SCALE: f64 = 1e-4;
 const ROUNDS: usize = 50;
 
 /// The robust line through `samples`. Neither alpha nor beta is negative; where the data asks for it, it is 0. R2 is that
@@ -72,7 +72,7 @@ pub fn fit(samples: &[Sample]) -> Result<Fit, FitError> {
     for _ in 0..ROUNDS {
         let deviations: Vec<f64> = samples.iter().map(|sample| deviation(*sample, line)).collect();
         let scale = DEVIATIONS_PER_MAD * median(deviations.iter().map(|deviation| deviation.abs()).collect());
-        let reach = BIWEIGHT_REACH * scale.max(LEAST_SCALE);
+        let reach = BIWEIGHT_REACH * scale.max(MIN_SCALE);
         for (weight, deviation) in weights.iter_mut().zip(&deviations) {
             *weight = (1.0 - (deviation / reach).powi(2)).max(0.0).powi(2);
         }

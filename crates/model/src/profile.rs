@@ -127,7 +127,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// The text is not JSON, or has an unknown, missing or mistyped key.
-    #[error("{}: not a profile: {message} (run `stripewise calibrate` anew)", path.display())]
+    #[error("{}: not a profile: {message} (run `stripewise calibrate` again)", path.display())]
     Syntax {
         /// The file as the caller named it.
         path: PathBuf,
@@ -135,7 +135,7 @@ pub enum ProfileError {
         message: String,
     },
     /// The file was written for another version of the format.
-    #[error("{}: profile version {found} is not supported; this stripewise reads version {PROFILE_VERSION} (run `stripewise calibrate` anew)", path.display())]
+    #[error("{}: profile version {found} is not supported; this stripewise reads version {PROFILE_VERSION} (run `stripewise calibrate` again)", path.display())]
     Version {
         /// The file as the caller named it.
         path: PathBuf,
@@ -152,7 +152,7 @@ pub enum ProfileError {
         message: String,
     },
     /// A figure is negative or not finite.
-    #[error("{}: {message} (run `stripewise calibrate` anew)", path.display())]
+    #[error("{}: {message} (run `stripewise calibrate` again)", path.display())]
     Value {
         /// The file as the caller named it.
         path: PathBuf,

@@ -247,7 +247,7 @@ proptest! {
         let extent = PsaExtent { requests, request_bytes: r, file_bytes: file, room_bytes: room };
         let hybrid = extent.hybrid_requests(s);
         prop_assert!(hybrid <= requests);
-        prop_assert!(extent.hybrid_requests(s + 1) <= hybrid, "a larger stripe never makes room for more");
+        prop_assert!(extent.hybrid_requests(s + 1) <= hybrid, "a larger stripe never makes space for more");
         let distinct = file.div_ceil(r);
         if requests <= distinct {
             prop_assert_eq!(hybrid, requests.min(room / s));

@@ -298,7 +298,7 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     for server in servers {
         if let Some(room) = server.room_bytes.filter(|room| *room < server.used_bytes) {
             notes.push(format!(
-                "server {} has room for {room} bytes, but the plan needs {}; give it more capacity or plan fewer files",
+                "server {} has space for {room} bytes, but the plan needs {}; give it more capacity or plan fewer files",
                 server.name, server.used_bytes
             ));
         }
@@ -308,8 +308,9 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
             "the cluster has servers of one class only: there is no faster class to select regions for".to_owned(),
         );
     } else if task.groups.ssd.iter().any(|id| task.room.bytes(usize::from(id.0)).is_none()) {
-        notes
-            .push("the room of some SSD servers is not known and counts as unbounded; give them a capacity".to_owned());
+        notes.push(
+            "the capacity of some SSD servers is not known and counts as unbounded; give them a capacity".to_owned(),
+        );
     }
     if task.request.profile.emulated {
         notes.push("servers are emulated: all figures are those of device models".to_owned());

@@ -106,7 +106,7 @@ pub struct HeavyRegion {
 
 /// What more room would bring.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct RoomPrice {
+pub struct CapacityPrice {
     /// The servers that get the room, in equal parts.
     pub servers: Vec<String>,
     /// Bytes that they have now.
@@ -136,7 +136,7 @@ pub struct Overview {
     /// The regions whose requests take most service time, most first.
     pub regions: Vec<HeavyRegion>,
     /// `None` where no server of the kind has a known room.
-    pub ssd_price: Option<RoomPrice>,
+    pub ssd_price: Option<CapacityPrice>,
 }
 
 /// The requests of one class.
@@ -438,7 +438,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// The same policy with one GiB more, spread over the SServers of known room.
-    fn ssd_price(&self) -> Result<Option<RoomPrice>, ExplainError> {
+    fn ssd_price(&self) -> Result<Option<CapacityPrice>, ExplainError> {
         let mut cluster = self.request.cluster.clone();
         let known = |number: usize| self.plan.servers[number].room_bytes.is_some();
         let is_wanted = |number: usize| self.plan.servers[number].class == ServerClass::Ssd && known(number);
@@ -452,7 +452,7 @@ impl<'a> Explainer<'a> {
             // The price of a server is for as much more on each of its kind; one GiB in all is a share for each.
             let prices = wanted.iter().filter_map(|number| optimum.prices.get(*number));
             let saved_s_per_gib = prices.map(|price| price.room_s_per_gib).sum::<f64>() / wanted.len() as f64;
-            return Ok(Some(RoomPrice { servers, room_bytes, saved_s_per_gib, is_dual: true }));
+            return Ok(Some(CapacityPrice { servers, room_bytes, saved_s_per_gib, is_dual: true }));
         }
         let more = (1u64 << 30) / wanted.len() as u64;
         for number in &wanted {
@@ -465,7 +465,7 @@ impl<'a> Explainer<'a> {
         request.options.ssd_room = None;
         let enlarged = crate::compare::plan(self.plan.policy, &request)?;
         let saved_s_per_gib = self.plan.predicted.total.time_s - enlarged.predicted.total.time_s;
-        Ok(Some(RoomPrice { servers, room_bytes, saved_s_per_gib, is_dual: false }))
+        Ok(Some(CapacityPrice { servers, room_bytes, saved_s_per_gib, is_dual: false }))
     }
 }
 
@@ -504,7 +504,7 @@ fn reason(policy: PolicyName, is_accessed: bool, alternatives: &[Alternative]) -
         (None, None) => "no alternative is predicted to be faster".to_owned(),
         (None, Some(one)) => {
             let servers: Vec<&str> = one.lacking.iter().map(|lack| lack.server.as_str()).collect();
-            format!("room: {} would save {}, but does not fit on {}", names(one), saved(one), servers.join(", "))
+            format!("capacity: {} would save {}, but does not fit on {}", names(one), saved(one), servers.join(", "))
         }
         (Some(one), _) => format!(
             "{policy} decides by its own cost of one request, which does not see what the others load: by this prediction {} would save {} and fits",

@@ -89,7 +89,7 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
             if optimum.time_limited { ", when the time limit ended the search" } else { "" }
         )?;
     }
-    writeln!(text, "servers    class      holds       room    serves")?;
+    writeln!(text, "servers    class      holds      space    serves")?;
     for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
         let room = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);
         writeln!(

@@ -140,7 +140,7 @@ pub enum RequestError {
         expected: ByteCount,
     },
     /// A region of a file counts requests of a class that the file does not list.
-    #[error("{path}: a region counts class {class}, but the file has {known} classes; summarise the trace anew")]
+    #[error("{path}: a region counts class {class}, but the file has {known} classes; summarise the trace again")]
     Class {
         /// File of the request.
         path: String,
@@ -151,7 +151,7 @@ pub enum RequestError {
     },
     /// A class has requests of 0 bytes, or larger than a region.
     #[error(
-        "{path}: class {class} has requests of {bytes} bytes, which no region of {region} holds; summarise the trace anew"
+        "{path}: class {class} has requests of {bytes} bytes, which no region of {region} holds; summarise the trace again"
     )]
     RequestSize {
         /// File of the request.
@@ -180,7 +180,7 @@ pub enum RequestError {
         other: String,
     },
     /// A window lists its regions out of order, or one of them twice.
-    #[error("{path}: regions of window {window} are not in ascending order; summarise the trace anew")]
+    #[error("{path}: regions of window {window} are not in ascending order; summarise the trace again")]
     Regions {
         /// File of the request.
         path: String,
@@ -220,11 +220,11 @@ pub enum RequestError {
         known: String,
     },
     /// No server is left that may take anything.
-    #[error("no server may take anything: all are excluded or have capacity 0; leave at least one with room")]
+    #[error("no server may take anything: all are excluded or have capacity 0; leave at least one with space")]
     NoServers,
     /// The files are larger than all free space together, so that no policy could place them.
     #[error(
-        "the files hold {needed} bytes, but the servers have room for {room} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
+        "the files hold {needed} bytes, but the servers have space for {room} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
     )]
     Room {
         /// Bytes of all files.
@@ -334,7 +334,7 @@ impl PlanRequest<'_> {
         if self.files.iter().all(|file| file.windows.iter().all(|window| window.regions.is_empty())) {
             return Err(RequestError::Nothing);
         }
-        self.check_room()
+        self.check_space()
     }
 
     fn check_options(&self) -> Result<(), RequestError> {
@@ -366,7 +366,7 @@ impl PlanRequest<'_> {
     }
 
     /// What no policy can place is refused here; where a policy's own layouts need more than a server has, its plan says so in a note.
-    fn check_room(&self) -> Result<(), RequestError> {
+    fn check_space(&self) -> Result<(), RequestError> {
         let room = self.room();
         if (0..self.cluster.servers.len()).all(|server| room.bytes(server) == Some(0)) {
             return Err(RequestError::NoServers);

@@ -70,7 +70,7 @@ pub(crate) fn start() {
             stripewise_capture::recorder::StartError::Create(_) => {
                 b"the trace file cannot be made; is the directory there and writable?"
             }
-            stripewise_capture::recorder::StartError::Room(_) => b"the trace file got no room; is the disk full?",
+            stripewise_capture::recorder::StartError::Room(_) => b"the trace file got no space; is the disk full?",
             stripewise_capture::recorder::StartError::Started => return,
         };
         process::log(Level::Error, &[b"stripewise: nothing is captured in ", directory.to_bytes(), b": ", text]);
@@ -100,7 +100,7 @@ pub(crate) fn finish() {
             let mut digits = [0u8; 20];
             process::log(
                 Level::Warn,
-                &[b"stripewise: records that found no room in the trace: ", decimal(lost, &mut digits)],
+                &[b"stripewise: records that found no space in the trace: ", decimal(lost, &mut digits)],
             );
         }
     }

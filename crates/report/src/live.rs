@@ -18,7 +18,7 @@ const RATE: f64 = 210.0;
 const BETWEEN: f64 = 16.0;
 const COPIED: f64 = 48.0;
 /// More slices than this are no picture.
-const MOST_SLICES: usize = 2000;
+const MAX_SLICES: usize = 2000;
 
 /// A run's part of a slice of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Slice {
 /// The slices of a run up to its end; a last one of less than half the length says little and is left out. None where the figures make no time.
 pub(super) fn slices(live: &LiveResult, run: &LiveRun) -> Vec<Slice> {
     let (slice_s, end_s) = (live.slice_s, run.end_s());
-    if !(slice_s > 0.0 && slice_s.is_finite() && end_s.is_finite()) || run.slice_bytes.len() > MOST_SLICES {
+    if !(slice_s > 0.0 && slice_s.is_finite() && end_s.is_finite()) || run.slice_bytes.len() > MAX_SLICES {
         return Vec::new();
     }
     let slice = |(number, bytes): (usize, &u64)| {

@@ -18,7 +18,7 @@ const TOP: f64 = 44.0;
 const GAP: f64 = 26.0;
 const FOOT: f64 = 30.0;
 /// Plans side by side; narrower columns could not be read.
-const MOST_COLUMNS: usize = 4;
+const MAX_COLUMNS: usize = 4;
 
 /// The busiest server over the mean of those that serve anything: 1 is perfect balance.
 pub(super) fn imbalance(seconds: &[f64]) -> Option<f64> {
@@ -34,7 +34,7 @@ pub(super) fn chart(servers: &[(&str, ServerClass)], loads: &[Load<'_>]) -> Stri
     }
     let most = loads.iter().flat_map(|load| load.seconds).copied().fold(0.0, f64::max);
     // As many columns in each row as leave the last row least empty.
-    let per_row = loads.len().div_ceil(loads.len().div_ceil(MOST_COLUMNS));
+    let per_row = loads.len().div_ceil(loads.len().div_ceil(MAX_COLUMNS));
     let width = ((WIDTH - LEFT) - GAP * (per_row - 1) as f64) / per_row as f64;
     let scale = Scale::time(most, if per_row > 2 { 2.0 } else { 4.0 });
     let height = TOP + ROW * servers.len() as f64 + FOOT;

@@ -67,7 +67,7 @@ pub enum ReportError {
     },
     /// Results of a version that is not read.
     #[error(
-        "{}: results of version {version}; this stripewise reads versions 1 to {RESULTS_VERSION}: run `stripewise demo` anew",
+        "{}: results of version {version}; this stripewise reads versions 1 to {RESULTS_VERSION}: run `stripewise demo` again",
         path.display()
     )]
     ResultsVersion {

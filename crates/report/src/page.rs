@@ -156,8 +156,8 @@ fn subtitle(material: &Material) -> Vec<String> {
 
 /// The begin of a long command line.
 fn shortened(command: &str) -> String {
-    const MOST: usize = 160;
-    match command.char_indices().nth(MOST) {
+    const MAX: usize = 160;
+    match command.char_indices().nth(MAX) {
         None => command.to_owned(),
         Some((end, _)) => format!("{}\u{2026}", &command[..end]),
     }

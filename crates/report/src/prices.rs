@@ -52,7 +52,7 @@ const TOP: f64 = 46.0;
 const ROW: f64 = 20.0;
 
 /// The unit of room by which prices are told, and its share of a GiB: one that is not worth more than the run takes.
-pub(super) fn room_unit(rows: &[Row], bound_s: f64) -> (&'static str, f64) {
+pub(super) fn capacity_unit(rows: &[Row], bound_s: f64) -> (&'static str, f64) {
     let most_s = rows.iter().map(|row| row.prices.room_s_per_gib).fold(0.0, f64::max);
     if most_s > bound_s / 2.0 { ("MiB", 1.0 / 1024.0) } else { ("GiB", 1.0) }
 }
@@ -95,7 +95,7 @@ pub(super) fn chart(rows: &[Row], (unit, share_of_gib): (&str, f64)) -> String {
             svg.text((left + length + 5.0, y + 14.0), Anchor::Start, "value", words(value));
         }
     }
-    svg.finish("Dual prices of the bound for each server: its device, its link, its room")
+    svg.finish("Dual prices of the bound for each server: its device, its link, its capacity")
 }
 
 /// Title, unit, the price, its words.
@@ -148,8 +148,8 @@ mod tests {
             ["the devices of 3 hdds", "the link of ssd0"]
         );
         assert!((busiest[0].1 - 0.5).abs() < 1e-3);
-        assert_eq!(room_unit(&rows, 6.0), ("GiB", 1.0));
-        assert_eq!(room_unit(&rows, 4.0), ("MiB", 1.0 / 1024.0));
+        assert_eq!(capacity_unit(&rows, 6.0), ("GiB", 1.0));
+        assert_eq!(capacity_unit(&rows, 4.0), ("MiB", 1.0 / 1024.0));
         let chart = chart(&rows, ("GiB", 1.0));
         assert!(
             chart.contains("Room of ssd0: 2.5 s")

@@ -39,7 +39,7 @@ pub enum SimulationError {
     },
     /// The file is of another version.
     #[error(
-        "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` anew)",
+        "{}: version {version} is not supported; this is stripewise with version {SIMULATION_VERSION} (run `stripewise simulate` again)",
         path.display()
     )]
     Version {

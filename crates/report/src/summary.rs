@@ -9,9 +9,9 @@ use stripewise_trace::{CountError, CountOptions, FileAccess, FileStatistics, Tra
 /// Files whose pictures are shown; the others are counted.
 pub(super) const FILES_SHOWN: usize = 3;
 /// A file with less than one part in this many of the largest one's bytes is not worth a picture.
-pub(super) const LEAST_SHARE: u64 = 50;
+pub(super) const MIN_SHARE: u64 = 50;
 /// Columns of the finest map that is cut.
-const MOST_COLUMNS: usize = 20_000;
+const MAX_COLUMNS: usize = 20_000;
 /// Request sizes that are told for each file.
 const SIZES: usize = 8;
 
@@ -64,7 +64,7 @@ impl TraceSummary {
         let counted = count(trace, &options)?;
         let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
         let moved = |file: &FileStatistics| file.read_bytes.saturating_add(file.write_bytes);
-        let least = with_data.first().map_or(0, |file| moved(file) / LEAST_SHARE);
+        let least = with_data.first().map_or(0, |file| moved(file) / MIN_SHARE);
         let files = with_data.into_iter().enumerate().map(|(number, file)| {
             let accesses = counted.iter().find(|accesses| accesses.path == file.path);
             let is_shown = number < FILES_SHOWN && moved(file) >= least;
@@ -92,7 +92,7 @@ fn heat_of(trace: &Trace, file: &FileStatistics) -> Heat {
     let whole_s = trace.duration().seconds();
     let span_s = (file.last.seconds() - file.first.seconds()).max(1e-9);
     // As many columns over the whole run as give enough within the span.
-    let columns = (COLUMNS as f64 * whole_s / span_s).ceil().clamp(COLUMNS as f64, MOST_COLUMNS as f64) as usize;
+    let columns = (COLUMNS as f64 * whole_s / span_s).ceil().clamp(COLUMNS as f64, MAX_COLUMNS as f64) as usize;
     let map = heat_map(trace, file.file, columns, ROWS);
     Heat::new(&file.path, &map, file.first.seconds(), file.last.seconds())
 }

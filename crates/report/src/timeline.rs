@@ -64,13 +64,13 @@ struct Strip {
 }
 
 /// Rows of the strip at most; neighbours of a class are joined beyond.
-const MOST_ROWS: usize = 48;
+const MAX_ROWS: usize = 48;
 
 /// SServers above HServers, as in the map of regions.
 fn strips(servers: &[SimulatedServer]) -> Vec<Strip> {
     let mut order: Vec<usize> = (0..servers.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(servers[*index].class));
-    let joined = servers.len().div_ceil(MOST_ROWS).max(1);
+    let joined = servers.len().div_ceil(MAX_ROWS).max(1);
     let of_class = order.chunk_by(|a, b| servers[*a].class == servers[*b].class);
     let mut strips = Vec::new();
     for (class, members) in of_class.enumerate() {
@@ -262,7 +262,7 @@ mod tests {
         let names: Vec<&str> = strips.iter().map(|strip| strip.name.as_str()).collect();
         assert_eq!(names[..4], ["ssd0\u{2013}ssd1", "ssd2\u{2013}ssd3", "ssd4", "hdd0\u{2013}hdd1"]);
         assert_eq!(strips.iter().map(|strip| strip.servers.len()).sum::<usize>(), 95);
-        assert!(strips.len() <= MOST_ROWS && strips[3].begins_class && !strips[0].begins_class);
+        assert!(strips.len() <= MAX_ROWS && strips[3].begins_class && !strips[0].begins_class);
     }
 
     #[test]

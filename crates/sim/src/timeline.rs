@@ -1,13 +1,13 @@
 //! The run cut into slices of equal length: bytes completed, and how busy each server's device was.
 //!
-//! A run whose length nobody knows beforehand gets at most [`MOST_SLICES`]: whenever it outlasts them, neighbours are joined and the
+//! A run whose length nobody knows beforehand gets at most [`MAX_SLICES`]: whenever it outlasts them, neighbours are joined and the
 //! slices are twice as long from there on.
 
 use crate::outcome::TimeSlice;
 use stripewise_device::Nanos;
 use stripewise_layout::Direction;
 
-pub(crate) const MOST_SLICES: usize = 512;
+pub(crate) const MAX_SLICES: usize = 512;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Moved {
@@ -42,7 +42,7 @@ impl Timeline {
     }
 
     fn slice_of(&mut self, at_ns: u64) -> usize {
-        while at_ns / self.slice_ns >= MOST_SLICES as u64 {
+        while at_ns / self.slice_ns >= MAX_SLICES as u64 {
             self.join();
         }
         let slice = (at_ns / self.slice_ns) as usize;
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn slices_are_joined_when_the_run_outlasts_them() {
         let mut line = Timeline::new(1e-9, 2).unwrap();
-        let end = Nanos(3 * MOST_SLICES as u64);
+        let end = Nanos(3 * MAX_SLICES as u64);
         for at in 0..end.0 {
             line.note_bytes(Nanos(at + 1), Moved::Program(Direction::Read), 1);
             line.note_busy(1, Part::Serial, Nanos(at), Nanos(at + 1));
@@ -151,7 +151,7 @@ mod tests {
         line.note_busy(0, Part::Channel, Nanos(2), Nanos(end.0));
         line.note_busy(0, Part::Channel, Nanos(2), Nanos(end.0));
         let slices = line.slices(end, &[2, 0]);
-        assert_eq!(slices.len(), MOST_SLICES * 3 / 4);
+        assert_eq!(slices.len(), MAX_SLICES * 3 / 4);
         assert!(slices.iter().all(|slice| slice.read_bytes == 4 && slice.device_busy[1] == 1.0));
         assert_eq!((slices[0].device_busy[0], slices[1].device_busy[0]), (0.5, 1.0));
         assert!(Timeline::new(0.0, 1).is_none());

@@ -409,7 +409,7 @@ impl Core {
             None => None,
         };
         let (slot, incarnation) = processes.claim().ok_or(ClientError::NoProcessSlot)?;
-        let limit = options.object_descriptors.min(descriptors::room_above(base) / 2);
+        let limit = options.object_descriptors.min(descriptors::space_above(base) / 2);
         let core = Self {
             state_directory: state_directory.to_owned(),
             run,

@@ -104,7 +104,7 @@ pub enum FileError {
         file: FileId,
     },
     /// The memory that this open shares with others is no longer the broker's.
-    #[error("file {file} was made anew by another broker; close it and open it again")]
+    #[error("file {file} was reset by another broker; close it and open it again")]
     Replaced {
         /// The managed file.
         file: FileId,

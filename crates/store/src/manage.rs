@@ -344,7 +344,7 @@ fn bring_in(
 ) -> Result<Moved, ManageError> {
     let path = original.path();
     moving.step("apply: noted");
-    beside.name().map_err(os(path, "name the stub beside it"))?;
+    beside.name().map_err(os(path, "name the stub next to it"))?;
     moving.step("apply: stub named");
     let source = Source::of(&original.descriptor, path)?;
     // All room is promised before the first byte is copied.
@@ -481,7 +481,7 @@ fn take_out(
     begin: &dyn Fn(&FragmentContext) -> Result<(), ManageError>,
 ) -> Result<Moved, ManageError> {
     moving.step("release: noted");
-    beside.name().map_err(os(path, "name the copy beside it"))?;
+    beside.name().map_err(os(path, "name the copy next to it"))?;
     moving.step("release: copy named");
     // Once more: a broker that began in between has let others use the file. From here on one that does so takes the copy's name away first.
     begin(beside)?;

@@ -689,7 +689,7 @@ pub enum Refusal {
     #[error("the descriptor does not permit this")]
     NotPermitted,
     /// No free space: `ENOSPC`.
-    #[error("no room: {what}")]
+    #[error("no space: {what}")]
     NoSpace {
         /// What there is no space for, and where.
         what: String,

@@ -47,7 +47,7 @@ pub fn apply(
     if !plan.verdict.apply {
         session.say(format_args!("the plan itself says: {}", plan.verdict.reason));
     }
-    check_room(plan)?;
+    check_space(plan)?;
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
     let store = Store::open(session)?;
     room::check(&store, &plan.files, &mut steps)?;
@@ -123,7 +123,7 @@ fn utf8(path: &Path) -> Result<String, ApplyError> {
 }
 
 /// A plan made for more room than there is must not be begun.
-fn check_room(plan: &Plan) -> Result<(), ApplyError> {
+fn check_space(plan: &Plan) -> Result<(), ApplyError> {
     let full = plan.servers.iter().find(|server| server.room_bytes.is_some_and(|room| room < server.used_bytes));
     if let Some(server) = full {
         return Err(ApplyError::Full {

@@ -35,7 +35,7 @@ const POOR_R2: f64 = 0.95;
 const POOR_SPREAD: f64 = 0.25;
 
 /// Emulated servers measured side by side: they sleep most of the time, but each holds some memory.
-const MOST_AT_ONCE: usize = 32;
+const MAX_AT_ONCE: usize = 32;
 
 /// What and how much to measure.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ pub fn calibrate(cluster: &Cluster, options: &Options, progress: &(dyn Fn(f64) +
     let finish = |number: usize| drop(results[number].set(run(number, &cluster.servers[number])));
     let taken = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..emulated.len().min(MOST_AT_ONCE) {
+        for _ in 0..emulated.len().min(MAX_AT_ONCE) {
             scope.spawn(|| {
                 while let Some(&number) = emulated.get(taken.fetch_add(1, Relaxed)) {
                     finish(number);

@@ -113,7 +113,7 @@ impl Capture {
                 .iter()
                 .filter(|warning| !matches!(warning, Warning::Unfinished { .. } | Warning::Lost { .. }))
                 .map(ToString::to_string)
-                .chain(unwritten.map(|error| format!("{error}; the trace does not tell its number of ranks")))
+                .chain(unwritten.map(|error| format!("{error}; the trace does not state its number of ranks")))
                 .collect(),
             stubs: trace.files.iter().map(|file| file.path.clone()).filter(|path| is_stub(path)).collect(),
             trace: self.directory,

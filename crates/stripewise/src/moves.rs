@@ -281,7 +281,7 @@ impl Batch {
                 followed = Followed::new(&self.ranges);
                 continue;
             }
-            tell_pause(&totals, &mut pause_told, voice);
+            report_pause(&totals, &mut pause_told, voice);
             let bar = bar.get_or_insert_with(|| voice.bytes(followed.total_bytes(), what));
             bar.set(followed.done_bytes());
             // What another broker knows nothing of was ended with the one before.
@@ -322,7 +322,7 @@ impl Batch {
 }
 
 /// Says once that nothing moves, and how to change that.
-pub fn tell_pause(totals: &MoveTotals, told: &mut Option<String>, voice: &Voice) {
+pub fn report_pause(totals: &MoveTotals, told: &mut Option<String>, voice: &Voice) {
     if totals.paused != *told {
         told.clone_from(&totals.paused);
         if let Some(why) = told {

@@ -17,7 +17,7 @@ pub enum PreloadError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Where it should be is not known.
-    #[error("cannot tell where this executable is")]
+    #[error("cannot determine where this executable is")]
     Executable { source: std::io::Error },
     /// It is not installed.
     #[error(

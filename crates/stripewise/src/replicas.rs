@@ -1,7 +1,7 @@
 //! Making the replicas of managed files again where they are not what the file holds.
 
 use crate::interrupt::Interrupt;
-use crate::moves::{MoveError, tell_pause, totals};
+use crate::moves::{MoveError, report_pause, totals};
 use crate::progress::{Task, Voice};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use thiserror::Error;
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// How often syncs are ordered again that ended without a reason: by another broker's start, or by a program that went on writing.
-const MOST_ORDERS: u32 = 3;
+const MAX_ORDERS: u32 = 3;
 
 /// Why replicas are not as wanted.
 #[derive(Debug, Error)]
@@ -96,7 +96,7 @@ pub fn sync(
         let Reply::Replicas { wanted, fresh, syncing, why } = store.admin(Admin::Replicas { file })? else {
             return Err(StoreError::Answer { question: "a question for replicas" }.into());
         };
-        let is_over = fresh == wanted || orders == MOST_ORDERS || (orders > 0 && why.is_some());
+        let is_over = fresh == wanted || orders == MAX_ORDERS || (orders > 0 && why.is_some());
         if syncing == 0 && is_over {
             return Ok(Synced { path: path.to_owned(), file, wanted, fresh, why: why.filter(|_| fresh < wanted) });
         }
@@ -108,7 +108,7 @@ pub fn sync(
             store.done(Admin::SyncReplicas { file })?;
             continue;
         }
-        tell_pause(&totals(store)?, &mut pause_told, voice);
+        report_pause(&totals(store)?, &mut pause_told, voice);
         let what = || format!("replicas of {}", path.display());
         let bar = bar.get_or_insert_with(|| voice.bytes(wanted * region_bytes, &what()));
         bar.set(fresh * region_bytes);

@@ -49,7 +49,7 @@ pub enum StoreError {
     },
     /// The cluster file changed since the broker read it.
     #[error(
-        "the process that serves the cluster knows {known} servers, the cluster file {named}; repeat once that process has ended: the next one reads the file anew"
+        "the process that serves the cluster knows {known} servers, the cluster file {named}; repeat once that process has ended: the next one reads the file again"
     )]
     Servers {
         /// Servers that the broker knows.
@@ -222,7 +222,7 @@ impl Store {
             Reply::Usage { servers } => {
                 Err(StoreError::Servers { known: servers.len(), named: self.cluster.servers.len() })
             }
-            _ => Err(StoreError::Answer { question: "a question for room" }),
+            _ => Err(StoreError::Answer { question: "a question about free space" }),
         }
     }
 

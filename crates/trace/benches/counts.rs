@@ -56,7 +56,7 @@ fn workload(pattern: Pattern, ranks: u32, records: u64) -> Workload {
 fn write(workload: &Workload) -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let directory = tempfile::tempdir_in(base).expect("room in memory");
+    let directory = tempfile::tempdir_in(base).expect("space in memory");
     let shape = TraceShape { nodes: 4, ..TraceShape::default() };
     write_trace(&workload.generator().expect("a workload"), &shape, directory.path()).expect("a trace");
     directory

@@ -89,18 +89,18 @@ pub struct Counted {
 /// # Errors
 /// When an option makes no sense.
 pub fn count(trace: &Trace, options: &CountOptions) -> Result<Vec<FileAccess>, CountError> {
-    count_and_tell(trace, options).map(|counted| counted.files)
+    count_and_report(trace, options).map(|counted| counted.files)
 }
 
 /// As [`count`], and says what was left out.
 ///
 /// # Errors
 /// When an option makes no sense.
-pub fn count_and_tell(trace: &Trace, options: &CountOptions) -> Result<Counted, CountError> {
+pub fn count_and_report(trace: &Trace, options: &CountOptions) -> Result<Counted, CountError> {
     count_lasting(trace, options, trace.duration())
 }
 
-/// As [`count_and_tell`], with slices of a run that lasts so long.
+/// As [`count_and_report`], with slices of a run that lasts so long.
 pub(crate) fn count_lasting(trace: &Trace, options: &CountOptions, duration: TraceTime) -> Result<Counted, CountError> {
     if !(1e-6..=1e9).contains(&options.window_s) {
         return Err(CountError::Window { window_s: options.window_s });

@@ -18,7 +18,7 @@ mod warning;
 pub mod workload;
 
 pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
-pub use counts::{CountError, CountOptions, Counted, count, count_and_tell};
+pub use counts::{CountError, CountOptions, Counted, count, count_and_report};
 pub use export::{ExportError, write_csv};
 pub use live::{LiveFile, LiveOptions, LiveRequest};
 pub use manifest::{Manifest, ManifestError};

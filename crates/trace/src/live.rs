@@ -17,11 +17,11 @@ use stripewise_layout::{ByteCount, Direction, FileOffset, Order, RegionGeometry,
 /// Leading bits of a size that are kept, by level of coarseness.
 const LEADING_BITS: [u32; 4] = [4, 3, 2, 1];
 /// Instants of a window that are kept, at most.
-const MOST_INSTANTS: usize = 512;
+const MAX_INSTANTS: usize = 512;
 /// A request over more regions is nonsense: POSIX moves at most 2 GiB at once.
 const REGIONS_OF_REQUEST: u64 = 1 << 16;
 /// Cells (region, class) of a window that are counted, at most: what is noted is not to be trusted with our memory.
-const MOST_CELLS: usize = 1 << 20;
+const MAX_CELLS: usize = 1 << 20;
 /// A process is taken to be busy with its last request for so many times its mean gap between two.
 const BUSY_GAPS: f64 = 8.0;
 
@@ -140,7 +140,7 @@ impl LiveFile {
                 let request_bytes = self.rounded(piece.length);
                 let class = AccessClass { direction: request.direction, request_bytes, order };
                 let cell = (piece.region.0, class);
-                if self.window.cells.len() >= MOST_CELLS && !self.window.cells.contains_key(&cell) {
+                if self.window.cells.len() >= MAX_CELLS && !self.window.cells.contains_key(&cell) {
                     continue;
                 }
                 *self.window.cells.entry(cell).or_insert(0) += weight;
@@ -178,7 +178,7 @@ impl LiveFile {
         if !together.is_empty() {
             counts.instants.push(together);
         }
-        if counts.instants.len() >= MOST_INSTANTS {
+        if counts.instants.len() >= MAX_INSTANTS {
             // Every second one stays, and half as many come from here on.
             let mut number = 0;
             counts.instants.retain(|_| {

@@ -13,7 +13,7 @@ pub use alignment::{Alignment, SMALL_REQUEST, alignment};
 pub use heat_map::{HeatMap, heat_map};
 pub use sizes::SIZES_APART;
 
-use crate::counts::{CountError, CountOptions, Counted, count_and_tell};
+use crate::counts::{CountError, CountOptions, Counted, count_and_report};
 use crate::trace::{Chunk, Event, FileIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
 use sizes::Sizes;
@@ -215,7 +215,7 @@ impl Part {
 /// # Errors
 /// When an option makes no sense.
 pub fn statistics(trace: &Trace, options: &CountOptions, top: usize) -> Result<TraceStatistics, CountError> {
-    let Counted { files: accesses, impossible } = count_and_tell(trace, options)?;
+    let Counted { files: accesses, impossible } = count_and_report(trace, options)?;
     let by_process: Vec<HashMap<FileIndex, Part>> = (0..trace.processes.len() as u32)
         .into_par_iter()
         .map(|process| {

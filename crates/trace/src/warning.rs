@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Warning {
     /// A process was killed, or the disk filled, before its header was whole.
-    #[error("{path}: cut off within its header after {bytes} bytes; the process is left out")]
+    #[error("{path}: truncated within its header after {bytes} bytes; the process is left out")]
     CutInHeader {
         /// The process file.
         path: PathBuf,
@@ -15,7 +15,7 @@ pub enum Warning {
     },
     /// A process file is shorter than it was when it was finished, or ends within a record.
     #[error(
-        "{path}: cut off after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
+        "{path}: truncated after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
         expected_bytes.saturating_sub(*bytes).div_ceil(stripewise_capture::format::SLOT_BYTES as u64)
     )]
     Cut {
@@ -37,7 +37,7 @@ pub enum Warning {
         pid: u32,
     },
     /// A process dropped records, for want of disk or memory.
-    #[error("{path}: process {pid} could not write {records} records (no room); they are missing")]
+    #[error("{path}: process {pid} could not write {records} records (no space); they are missing")]
     Lost {
         /// The process file.
         path: PathBuf,

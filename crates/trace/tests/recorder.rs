@@ -164,7 +164,7 @@ fn child() {
     match std::env::var("TRACE_TEST_ROLE").as_deref() {
         Ok("records for ever") => record_for_ever(&directory),
         Ok("forks") => record_in_a_fork(&directory),
-        Ok("has no room") => record_without_room(&directory),
+        Ok("has no room") => record_without_space(&directory),
         other => panic!("no role {other:?}"),
     }
 }
@@ -262,7 +262,7 @@ fn a_forked_child_starts_its_own_file() {
     }
 }
 
-fn record_without_room(directory: &CStr) {
+fn record_without_space(directory: &CStr) {
     let recorder = Recorder::in_wiped_memory().unwrap();
     recorder.start(&Meta::new(directory)).unwrap();
     let file = recorder.define_file(b"/data/a", 0, 0);

@@ -129,7 +129,7 @@ impl Checks {
         let aside = User::of(owner)
             .act(|| create_aside(&entry, |aside| aside.create()))
             .and_then(|made| made)
-            .map_err(refuse_owner(path, "create a file beside it", owner))?;
+            .map_err(refuse_owner(path, "create a file next to it", owner))?;
         let copy = || -> std::io::Result<()> {
             let (mut from, mut to) = (std::fs::File::from(stub.try_clone()?), std::fs::File::from(aside));
             std::io::copy(&mut from, &mut to)?;

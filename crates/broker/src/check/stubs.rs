@@ -55,7 +55,8 @@ impl Checks {
             }
             Standing::Edited => {
                 let what = format!("the stub {shown} was overwritten; the data of the managed file is whole");
-                let remedy = "the stub's text is restored, what was written over it is kept beside as .before-check";
+                let remedy =
+                    "the stub's text is restored, what was written over it is kept next to it as .before-check";
                 report.add_repair(what, remedy, || self.restore_text(managed.file, inner, &path));
                 return Ok(());
             }

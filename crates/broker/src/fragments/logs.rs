@@ -62,7 +62,7 @@ impl FragmentLogs {
 
     /// Whether the file is to have fragments; `switched`: what was said of it alone.
     pub(crate) fn wants_fragments(&self, switched: Option<bool>) -> bool {
-        self.context.cluster().has_fragment_room() && switched.unwrap_or(self.context.cluster().fragments)
+        self.context.cluster().has_fragment_capacity() && switched.unwrap_or(self.context.cluster().fragments)
     }
 
     /// What the control block of a file without logs says.

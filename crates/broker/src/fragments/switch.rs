@@ -16,10 +16,10 @@ use stripewise_store::shared::fragments::hints::Counter;
 impl Fragments {
     /// See [`stripewise_store::protocol::Admin::SetFragments`].
     pub(crate) fn switch_fragments(&self, file: FileId, on: Option<bool>) -> Result<(), Refusal> {
-        if on == Some(true) && !self.context.cluster().has_fragment_room() {
+        if on == Some(true) && !self.context.cluster().has_fragment_capacity() {
             return Err(Refusal::Invalid {
-                what: "the process that serves the cluster has set no room aside for fragments; write `fragment_room = \"256MiB\"`, or another size, at \
-                       the top of cluster.toml, and repeat once that process has ended: the next one reads the file anew"
+                what: "the process that serves the cluster has reserved no space for fragments; write `fragment_room = \"256MiB\"`, or another size, at \
+                       the top of cluster.toml, and repeat once that process has ended: the next one reads the file again"
                     .to_owned(),
             });
         }

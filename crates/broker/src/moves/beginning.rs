@@ -100,7 +100,7 @@ impl Moves {
     ) -> Result<RegionRecord, BeginError> {
         // Now, since what is committed cannot be taken back.
         managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
-        self.promise_room(inner, region, layout)?;
+        self.promise_space(inner, region, layout)?;
         let give_back = |refusal: Refusal| {
             self.capacity.give_back([layout], managed.control.region_bytes());
             failed(refusal)
@@ -118,7 +118,7 @@ impl Moves {
             inner.forgotten.push((region, generation));
             self.discards.look_at(managed.file);
             return Err(BeginError::Over(match unmade.error.into() {
-                Refusal::NoSpace { what } if self.queue.others_may_make_room() => Outcome::PutBack(what),
+                Refusal::NoSpace { what } if self.queue.others_may_free_space() => Outcome::PutBack(what),
                 refusal => failed(refusal),
             }));
         }
@@ -143,8 +143,8 @@ impl Moves {
         let mut made = Vec::with_capacity(wanted.len());
         if inner.replicas.contains_key(&region) {
             // Those there are stay if they are all that there is room for.
-            if !missing.iter().any(|layout| self.replicas.has_room(layout, inner.record.region_bytes)) {
-                inner.lacking.insert(region, "no server has room for another replica".to_owned());
+            if !missing.iter().any(|layout| self.replicas.has_space(layout, inner.record.region_bytes)) {
+                inner.lacking.insert(region, "no server has space for another replica".to_owned());
                 return Ok(Vec::new());
             }
             self.replicas.forget_replicas(managed, inner, &[region]).map_err(failed)?;
@@ -162,7 +162,7 @@ impl Moves {
         Ok(made)
     }
 
-    pub(super) fn promise_room(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), BeginError> {
+    pub(super) fn promise_space(&self, inner: &Inner, region: RegionIndex, layout: &Layout) -> Result<(), BeginError> {
         let mut standings = Standings::new(self.context.servers());
         standings.check(layout).map_err(failed)?;
         let mut reservation = self.capacity.reserve(&standings);

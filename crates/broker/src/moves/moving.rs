@@ -82,7 +82,7 @@ impl Moves {
             Err(BeginError::Over(outcome)) => return outcome,
             // What others leave may be enough.
             Err(BeginError::Full(full, what))
-                if self.queue.others_may_make_room() || self.replicas.take_back(&full) =>
+                if self.queue.others_may_free_space() || self.replicas.take_back(&full) =>
             {
                 return Outcome::PutBack(what);
             }

@@ -33,7 +33,7 @@ impl Rebuilding<'_> {
         for ((server, object), bytes) in unknown.filter(|(place, bytes)| **bytes > 0 && !kept.contains(*place)) {
             let name = &self.cluster.servers[usize::from(server.0)].name;
             said.push(format!(
-                "{}: nothing tells any more what the {bytes} bytes of fragments in stripewise-objects/{object} on server {name} belong to: compare what was written since its last fsync",
+                "{}: nothing says any more what the {bytes} bytes of fragments in stripewise-objects/{object} on server {name} belong to: compare what was written since its last fsync",
                 record.path
             ));
         }

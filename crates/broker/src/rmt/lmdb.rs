@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn the_table_grows_beyond_its_map_while_others_read() {
-        const LEAST: usize = 256 << 10;
+        const MIN: usize = 256 << 10;
         let directory = tempfile::tempdir().unwrap();
-        let store = LmdbStore::open_with(directory.path(), LEAST).unwrap();
+        let store = LmdbStore::open_with(directory.path(), MIN).unwrap();
         let value = vec![7; 20_000];
         let key = |number: u32| [b"k", &number.to_be_bytes()[..]].concat();
         let put = |number| Batch { expected: Vec::new(), changes: vec![(key(number), Some(value.clone()))] };
@@ -316,9 +316,9 @@ mod tests {
             (0..100).for_each(|number| assert!(store.commit(&put(number)).unwrap()));
             reader.join().unwrap();
         });
-        assert!(*store.growing.read().unwrap() >= 8 * LEAST);
+        assert!(*store.growing.read().unwrap() >= 8 * MIN);
         drop(store);
-        let store = LmdbStore::open_with(directory.path(), LEAST).unwrap();
+        let store = LmdbStore::open_with(directory.path(), MIN).unwrap();
         assert_eq!(store.scan(b"k", None, usize::MAX).unwrap().len(), 100);
         assert!(store.commit(&put(100)).unwrap());
     }

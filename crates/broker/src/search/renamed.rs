@@ -69,7 +69,7 @@ fn find(search: &mut Search, directory: &OwnedFd, inode: &Inode) -> Option<(Owne
         return None;
     };
     for entry in entries {
-        if !search.has_room() {
+        if !search.has_space() {
             return None;
         }
         let Ok(entry) = entry else {

@@ -208,7 +208,7 @@ fn a_lost_state_directory_is_made_anew_from_servers_and_stubs() {
     let said = Broker::rebuild_table(&world.cluster()).unwrap();
     assert_eq!(said.len(), 1, "{said:?}");
     let broker = world.broker();
-    assert_all(&world, &files, "made anew");
+    assert_all(&world, &files, "rebuilt");
     broker.stop();
     assert_eq!(Broker::table_damages(&world.cluster()).unwrap(), [""; 0]);
     assert_eq!(Broker::rebuild_table(&world.cluster()).unwrap(), [""; 0], "nothing to do");
@@ -251,12 +251,12 @@ fn what_only_shared_memory_and_logs_know_outlives_a_table_that_is_made_anew() {
     std::fs::write(&table, vec![0; std::fs::metadata(&table).unwrap().len() as usize]).unwrap();
     std::fs::remove_dir_all(world.root.join("state/rmt.good")).unwrap();
     let said = Broker::rebuild_table(&world.cluster()).unwrap();
-    assert!(said.len() == 1 && said[0].contains("made anew"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("rebuilt"), "{said:?}");
     let broker = world.broker();
     let client = world.client();
     ask(&client, Admin::Check { repair: true });
     ask(&client, Admin::Check { repair: true });
-    assert_all(&world, &[Kept { name: "a".to_owned(), id, bytes }], "made anew");
+    assert_all(&world, &[Kept { name: "a".to_owned(), id, bytes }], "rebuilt");
     assert_eq!(check(&client), []);
     drop(client);
     broker.stop();
@@ -280,7 +280,7 @@ fn a_log_of_fragments_that_nothing_tells_of_is_named() {
     drop((file, stub, client));
     std::fs::remove_dir_all(world.root.join("state")).unwrap();
     let said = Broker::rebuild_table(&world.cluster()).unwrap();
-    let named = |what: &str| what.contains("files/a: nothing tells any more what the") && what.contains("on server s2");
+    let named = |what: &str| what.contains("files/a: nothing says any more what the") && what.contains("on server s2");
     assert!(said.len() == 2 && named(&said[1]), "{said:?}");
     let broker = world.broker();
     assert_all(&world, &[Kept { name: "a".to_owned(), id, bytes }], "what was synced");

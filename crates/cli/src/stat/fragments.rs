@@ -18,7 +18,7 @@ pub(super) struct FragmentsShown {
     /// What was said of the file itself; null: as the cluster file says.
     set_by_file: Option<bool>,
     /// Whether room is set aside for any file's fragments.
-    has_room: bool,
+    has_space: bool,
     /// Of each disk whose fragments have a log. Counted since the log was made, in this boot of the host.
     logs: Vec<LogShown>,
 }
@@ -59,7 +59,7 @@ impl FragmentsShown {
     pub(super) fn look_at(store: &Store, file: FileId) -> Result<Self> {
         let FileFragments { on, set_by_file, servers } = fragments_of(store, file)?;
         let logs = servers.iter().map(|status| LogShown::of(&store.cluster, status)).collect();
-        Ok(Self { on, set_by_file, has_room: store.cluster.has_fragment_room(), logs })
+        Ok(Self { on, set_by_file, has_space: store.cluster.has_fragment_capacity(), logs })
     }
 
     /// Nothing is printed where there is nothing to be said.
@@ -78,16 +78,16 @@ impl FragmentsShown {
 
     fn summary(&self) -> String {
         let whose = if self.set_by_file.is_some() { "said of the file" } else { "as the cluster file says" };
-        match (self.on, self.set_by_file, self.has_room) {
+        match (self.on, self.set_by_file, self.has_space) {
             (true, ..) => format!("fragments on, {whose}"),
-            (false, Some(true), false) => "fragments off: the cluster file sets no room aside".to_owned(),
+            (false, Some(true), false) => "fragments off: the cluster file reserves no space".to_owned(),
             (false, ..) => format!("fragments off, {whose}"),
         }
     }
 
     fn logs_table(&self) -> Table {
         let headings =
-            ["  disk", "on", ">on SSD", ">newer", ">of room", ">read", ">written", ">copied in", ">written back"];
+            ["  disk", "on", ">on SSD", ">newer", ">of space", ">read", ">written", ">copied in", ">written back"];
         let mut table = Table::new(&headings);
         for log in &self.logs {
             let times = |count: u64, of_bytes: u64| format!("{} x, {}", grouped(count as i64), bytes(of_bytes));
@@ -181,7 +181,7 @@ mod tests {
             admitted: [2100, 0],
             refused: [4, 50],
         };
-        FragmentsShown { on, set_by_file, has_room: true, logs: vec![LogShown::of(&cluster, &status)] }
+        FragmentsShown { on, set_by_file, has_space: true, logs: vec![LogShown::of(&cluster, &status)] }
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(shown.summary(), "fragments on, said of the file");
         assert_eq!(
             shown.logs_table().to_string(),
-            "  disk  on   on SSD    newer  of room            read       written  copied in  written back\n\
-             \u{20} h0    s0  384 KiB  128 KiB    1 MiB  1,234 x, 5 MiB  7 x, 6.8 KiB        9 x         6 MiB"
+            "  disk  on   on SSD    newer  of space            read       written  copied in  written back\n\
+             \u{20} h0    s0  384 KiB  128 KiB     1 MiB  1,234 x, 5 MiB  7 x, 6.8 KiB        9 x         6 MiB"
         );
         assert_eq!(
             shown.classes_table().to_string(),
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(shown(true, None).summary(), "fragments on, as the cluster file says");
         assert_eq!(shown(false, None).summary(), "fragments off, as the cluster file says");
         assert_eq!(shown(false, Some(false)).summary(), "fragments off, said of the file");
-        let without_room = FragmentsShown { has_room: false, ..shown(false, Some(true)) };
-        assert_eq!(without_room.summary(), "fragments off: the cluster file sets no room aside");
+        let without_room = FragmentsShown { has_space: false, ..shown(false, Some(true)) };
+        assert_eq!(without_room.summary(), "fragments off: the cluster file reserves no space");
     }
 }

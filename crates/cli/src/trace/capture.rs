@@ -52,11 +52,11 @@ pub(crate) fn tell(context: &Context, summary: &CaptureSummary) -> Result<()> {
         ));
     }
     if summary.processes == 0 {
-        context.say("no process was captured; `stripewise doctor` tells what stands in the way");
+        context.say("no process was captured; `stripewise doctor` reports what stands in the way");
     }
     if summary.lost > 0 {
         context.say(format_args!(
-            "{} lost: there was no room to write",
+            "{} lost: there was no space to write",
             counted(summary.lost as usize, "record was", "records were")
         ));
     }

@@ -12,14 +12,14 @@ fn traced(command: &mut Command, place: &Place) {
         let digits = line.and_then(|line| line.rsplit(' ').next()).unwrap_or_else(|| panic!("{}", said.err));
         digits.replace(',', "").parse::<u64>().unwrap()
     };
-    let lost = number(" records were lost: there was no room to write");
+    let lost = number(" records were lost: there was no space to write");
     let kept = number(" records of 1 process");
     assert!(lost > 0 && kept > 0 && lost + kept >= 400_000, "{kept} kept, {lost} lost");
     // Said again whenever the trace is read.
     let shown = place.say(&["trace", "show", "small/run.trace"]);
     assert_eq!(shown.status, 0, "{}", shown.err);
     assert!(
-        shown.err.contains(&format!("could not write {lost} records (no room); they are missing")),
+        shown.err.contains(&format!("could not write {lost} records (no space); they are missing")),
         "{}",
         shown.err
     );

@@ -50,7 +50,7 @@ fn impossible_capacities_and_sizes_are_refused() {
     let place = Place::with_cluster();
     let toml = String::from_utf8(place.read("cluster.toml")).unwrap();
     for (from, to, expected) in [
-        ("capacity = \"64MiB\"", "capacity = \"0\"", "server `s0`: capacity 0 leaves no room; leave the server out"),
+        ("capacity = \"64MiB\"", "capacity = \"0\"", "server `s0`: capacity 0 leaves no space; leave the server out"),
         ("capacity = \"64MiB\"", "capacity = \"-64MiB\"", "`-64MiB` is not a size"),
         ("capacity = \"64MiB\"", "capacity = \"99999999999TiB\"", "`99999999999TiB`"),
         (

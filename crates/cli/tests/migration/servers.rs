@@ -73,7 +73,7 @@ fn a_server_that_cannot_be_emptied_is_not_drained() {
     let data = manage_data(&place, 4);
     let said = place.say(&["drain", "h0"]);
     assert!(
-        said.status == 2 && said.err.contains("server s0 has room for 3 MiB more, and the moves need 5 MiB there"),
+        said.status == 2 && said.err.contains("server s0 has space for 3 MiB more, and the moves need 5 MiB there"),
         "{}",
         said.err
     );
@@ -145,7 +145,7 @@ fn the_daemon_keeps_room_free_and_what_benefits_least_leaves() {
     let s0 = s0.replacen("capacity = \"64MiB\"", "capacity = \"8MiB\"\nreserve = \"3MiB\"", 1);
     place.write("cluster.toml", format!("{head}name = \"s0\"{s0}").as_bytes());
     let daemon = Daemon::serving(&place, &["--migrate-bandwidth", "unlimited"]);
-    daemon.hear("server s0 has 3 MiB less room than it should keep: 3 regions leave it");
+    daemon.hear("server s0 has 3 MiB less free space than it should keep: 3 regions leave it");
     crate::serving::until("three moves", || status(&place)["totals"]["done"] == 3);
     let expected = [(0, 1, "s0 64KiB"), (1, 3, "<64KiB,0B>")];
     assert_eq!(spans(&place), expected.map(|(first, regions, layout)| (first, regions, layout.to_owned())));

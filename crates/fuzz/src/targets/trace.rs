@@ -6,7 +6,7 @@ use std::path::Path;
 use stripewise_capture::format::MAGIC;
 use stripewise_layout::ByteCount;
 use stripewise_trace::{
-    CountOptions, FileAccess, SMALL_REQUEST, Trace, alignment, count_and_tell, count_together, heat_map, statistics,
+    CountOptions, FileAccess, SMALL_REQUEST, Trace, alignment, count_and_report, count_together, heat_map, statistics,
     write_csv,
 };
 
@@ -81,7 +81,7 @@ fn check_statistics(trace: &Trace, events: u64) {
 }
 
 fn check_counts(trace: &Trace, events: u64, options: &CountOptions) {
-    let counted = count_and_tell(trace, options).unwrap();
+    let counted = count_and_report(trace, options).unwrap();
     assert!(counted.impossible <= events);
     let mut paths = HashSet::new();
     for file in &counted.files {

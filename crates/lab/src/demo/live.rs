@@ -41,7 +41,7 @@ const HALVES: u32 = 2;
 /// As the program tells them.
 const SLICE: Duration = Duration::from_millis(50);
 /// As they are kept, in the longer run.
-const MOST_SLICES: usize = 40;
+const MAX_SLICES: usize = 40;
 const LOOK: Duration = Duration::from_millis(25);
 /// Ranks that start further apart than this share of a run make it the host's.
 const START_SHARE: f64 = 0.01;
@@ -69,7 +69,7 @@ pub(super) fn run(testbed: &Testbed, arguments: &DemoOptions, voice: &Voice, unt
         }
     }
     let longest = runs.iter().map(|run| run.slices.len()).max().unwrap_or(0);
-    let joined = longest.div_ceil(MOST_SLICES).max(1);
+    let joined = longest.div_ceil(MAX_SLICES).max(1);
     Ok(LiveResult {
         policy: POLICY.to_string(),
         workload: stage.workload.to_string(),
@@ -301,10 +301,10 @@ struct Run {
 
 impl Run {
     fn of(migrate: bool, measured: Measured, copied: &Copied, ended: &Ended) -> Result<Self> {
-        let slices = measured.slices.context("the program told no bytes by time")?;
+        let slices = measured.slices.context("the program reported no bytes by time")?;
         ensure!(
             measured.phases.len() == slices.phases_s.len(),
-            "the program told {} phases and when {} of them began",
+            "the program reported {} phases and when {} of them began",
             measured.phases.len(),
             slices.phases_s.len()
         );

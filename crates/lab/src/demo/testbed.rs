@@ -252,7 +252,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// Every one is shown before it runs.
     fn shown(directory: &Path) -> Result<Self> {
-        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        let stripewise = std::env::current_exe().context("cannot determine where this executable is")?;
         Ok(Self { shown_since: Some(Instant::now()), ..Self::quiet(&stripewise, directory) })
     }
 

@@ -12,7 +12,7 @@ const RECORD_WORDS: u64 = 2;
 /// MPI counts bytes in an `int`.
 const LARGEST_REQUEST: u64 = i32::MAX as u64;
 /// Files that 28 bits can number.
-const MOST_FILES: usize = 1 << 28;
+const MAX_FILES: usize = 1 << 28;
 
 /// Kinds of records.
 mod kind {
@@ -67,7 +67,7 @@ impl Script {
         paths: Vec<PathBuf>,
         time_scale: f64,
     ) -> Result<Self> {
-        ensure!(paths.len() < MOST_FILES, "{} files are too many for a replay; at most {MOST_FILES}", paths.len());
+        ensure!(paths.len() < MAX_FILES, "{} files are too many for a replay; at most {MAX_FILES}", paths.len());
         let written = || format!("cannot write the replay's script {}", path.display());
         let file = File::create_new(path).with_context(written)?;
         let mut script = Self {

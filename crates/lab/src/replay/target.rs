@@ -94,7 +94,7 @@ pub(super) fn decide(path: &Path, shape: &FileShape, found: &Use, wishes: &Wishe
 }
 
 /// Refuses when what the replay makes anew has no room.
-pub(super) fn look_for_room(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
+pub(super) fn look_for_space(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
     let mut needed: Vec<(u64, u64, &Path)> = Vec::new();
     for (file, found) in files.iter().zip(uses) {
         let Some(parent) = file.path.parent().filter(|_| file.prepare || !file.path.exists()) else { continue };
@@ -110,7 +110,7 @@ pub(super) fn look_for_room(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         ensure!(
             bytes <= free,
-            "{} has room for {free} bytes and the replay's files need {} ({bytes} bytes); make the workload smaller, or give another --directory",
+            "{} has space for {free} bytes and the replay's files need {} ({bytes} bytes); make the workload smaller, or give another --directory",
             parent.display(),
             ByteCount(bytes)
         );

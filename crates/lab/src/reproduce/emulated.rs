@@ -117,7 +117,7 @@ impl EmulatedLab {
     /// As [`Self::build`], with servers so many times slower, for programs whose small requests this machine could not make as fast as the devices
     /// answer them. Times and bandwidths that are told are those of the devices undilated.
     pub(crate) fn build_dilated(voice: &Voice, lab: &Lab, bytes: ByteCount, dilated: (Ranks, f64)) -> Result<Self> {
-        let stripewise = std::env::current_exe().context("cannot tell where this executable is")?;
+        let stripewise = std::env::current_exe().context("cannot determine where this executable is")?;
         Self::build_with((&stripewise, voice), lab, bytes, dilated)
     }
 

@@ -67,7 +67,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         place: "figure 8",
         title: "IOR bandwidth with various server ratios",
         testbeds: BOTH,
-        setup: "As figure 5 with requests of 512 KiB and other numbers of servers; SServers always have room for a sixth of the file.",
+        setup: "As figure 5 with requests of 512 KiB and other numbers of servers; SServers always have space for a sixth of the file.",
         discussion: zipf::DISCUSSION_8,
         run: zipf::figure_8,
     },
@@ -77,7 +77,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         place: "figure 9",
         title: "HPIO bandwidth with various region sizes",
         testbeds: BOTH,
-        setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with room for a sixth of the file. The paper \
+        setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with space for a sixth of the file. The paper \
                 names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter.",
         discussion: benchmarks::DISCUSSION_9,
         run: benchmarks::figure_9,

@@ -23,7 +23,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
             processes, Zipf-distributed reads (exponent 0.8) of a file, here of 32 GiB, a sixth of which fits the SSDs. Six phases with other popular \
             regions, each of at least ten minutes (H2DP's window). Without moves one placement for all phases together; with moves one for \
             each, known beforehand, regions being copied through the servers, 1 MiB at a time, while the program goes on. Online, the \
-            placement is planned anew up to 16 times in each phase from what was accessed before (decay 0.9), and nothing is known of the \
+            placement is planned again up to 16 times in each phase from what was accessed before (decay 0.9), and nothing is known of the \
             future. Last, each phase planned by itself and moves free, as if the data lay right from its first request on: about what moves \
             could bring. The goal of 1.2 is held against the smaller requests, whose placement decides between a seek and none.",
     discussion: DISCUSSION,

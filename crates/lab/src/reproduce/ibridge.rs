@@ -53,7 +53,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbeds: BOTH,
         setup: "As figure 2, reads and writes, 16 to 512 processes on 8 nodes; the article does not print its numbers. With iBridge, sub-requests below 20 KiB (and \
                 half a stripe) of requests longer than a stripe are served by the SSD of their server, `sata-ssd-2012`. All of them lie there from the start: the \
-                simulation has no admission, no limit of room and no writing back, and each SSD has a link of its own. On emulated servers it is the store's own fragments, with all of \
+                simulation has no admission, no limit of space and no writing back, and each SSD has a link of its own. On emulated servers it is the store's own fragments, with all of \
                 that, on disks that need 5 ms to start what continues no stream (`paper-hdd-5ms`): ranks that go through a file twice, in order or at random, without barriers; \
                 also with a threshold of half a stripe.",
         discussion: "The article's factor of more than two is not reached. For reads of up to 128 processes fragments on SSDs bring 1.1 to \

@@ -24,7 +24,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     place: "docs/policies.md",
     title: "Every policy beside the bound, two kinds of disks, four request sizes, four patterns",
     testbeds: &[TestbedKind::Simulated, TestbedKind::Emulated],
-    setup: "12 disks and 4 SSDs behind gigabit links, a shared file of 128 GiB in 2,048 regions, SSD room for a sixth of it. Disks as in \
+    setup: "12 disks and 4 SSDs behind gigabit links, a shared file of 128 GiB in 2,048 regions, SSD capacity for a sixth of it. Disks as in \
             Cost-intelligent layout's table 4 (0.3 ms startup of a random request) and the same with a startup of 5 ms. Planned from one \
             run, judged by another with the same popularity and other requests.",
     discussion: "The bound is that of infinitely many processes, which 32 do not reach: with one request each in flight some server is always idle. Zipf-distributed \
@@ -62,11 +62,11 @@ impl CaseResult {
 }
 
 /// Runs with other draws, until the 95 % interval of the mean is within the target.
-const LEAST_REPETITIONS: usize = 4;
-const MOST_REPETITIONS: usize = 12;
+const MIN_REPETITIONS: usize = 4;
+const MAX_REPETITIONS: usize = 12;
 const TARGET_SPREAD: f64 = 0.01;
 /// Student's t, 95 % two-sided, by degrees of freedom from 1 on.
-const STUDENT_T: [f64; MOST_REPETITIONS - 1] =
+const STUDENT_T: [f64; MAX_REPETITIONS - 1] =
     [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201];
 
 fn run(setting: &Setting<'_>) -> Result<Findings> {
@@ -116,8 +116,8 @@ pub(super) fn judged_placement(lab: &Lab, files: &[FilePlacements], case: &Case,
         figures.push(lab.simulate_with(files, &run, SimOptions::default())?.mb_per_s);
         let (mean, spread) = mean_and_spread(&figures);
         // Without draws all runs are one.
-        let enough = figures.len() >= LEAST_REPETITIONS && spread <= TARGET_SPREAD;
-        if enough || figures.len() == MOST_REPETITIONS || !case.is_drawn() {
+        let enough = figures.len() >= MIN_REPETITIONS && spread <= TARGET_SPREAD;
+        if enough || figures.len() == MAX_REPETITIONS || !case.is_drawn() {
             return Ok((mean, spread));
         }
     }

@@ -24,7 +24,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
     title: "The optimum beside the best of a portfolio of simple layouts, chosen with hindsight",
     testbeds: SIMULATED,
     setup: "Forty cases: 3 disks and 1 SSD to 20 and 2, Zipf-distributed reads and mixes, requests of two sizes, hot spots, strided checkpoints \
-            whose processes start together or not, SSD room for 2 to 50 % of the data, SSDs that write slowly, disks and SSDs of several speeds, two \
+            whose processes start together or not, SSD capacity for 2 to 50 % of the data, SSDs that write slowly, disks and SSDs of several speeds, two \
             programs at once. Planned from one run, judged by another with the same popularity and other requests. The portfolio's layouts run the \
             judging requests, and the fastest of them counts.",
     discussion: DISCUSSION,

@@ -13,9 +13,9 @@ const HEAD: f64 = 64.0;
 /// Group names and the axis' name below it.
 const FOOT: f64 = 48.0;
 const PANEL: f64 = HEAD + PLOT + FOOT;
-const MOST_BAR: f64 = 46.0;
+const MAX_BAR: f64 = 46.0;
 /// Bars narrower than this have no room for their figure.
-const LEAST_LABELLED: f64 = 25.0;
+const MIN_LABELLED: f64 = 25.0;
 
 /// As the report's style sheet (Okabe and Ito): told apart by lightness as well as by hue, on white and on black.
 const STYLE: &str = "\
@@ -67,7 +67,7 @@ fn draw(svg: &mut Svg, top: f64, panel: &Panel) {
         svg.text((LEFT - 8.0, y + 4.0), Anchor::End, "tick", number(tick));
     }
     let group_width = (WIDTH - LEFT) / panel.groups.len().max(1) as f64;
-    let width = ((group_width * 0.86) / panel.series.len().max(1) as f64).min(MOST_BAR);
+    let width = ((group_width * 0.86) / panel.series.len().max(1) as f64).min(MAX_BAR);
     for (at, (group, values)) in panel.groups.iter().zip(&panel.values).enumerate() {
         let middle = LEFT + group_width * (at as f64 + 0.5);
         let start = middle - width * panel.series.len() as f64 / 2.0;
@@ -77,7 +77,7 @@ fn draw(svg: &mut Svg, top: f64, panel: &Panel) {
             let class = format!("c{}", colour(series, place));
             let said = format!("{group}, {series}: {} {unit}", number(*value));
             svg.rect([x + width * 0.06, floor - height, width * 0.88, height], &class, said.trim_end());
-            if width >= LEAST_LABELLED {
+            if width >= MIN_LABELLED {
                 svg.text((x + width / 2.0, floor - height - 4.0), Anchor::Middle, "value", number(*value));
             }
         }

@@ -11,13 +11,13 @@ use crate::{ByteCount, ServerId};
 pub const DEFAULT_FRAGMENT_THRESHOLD_BYTES: u64 = 20 << 10;
 
 /// Room for the fragments of each HServer where `fragments = true` and nothing else is said: 256 MiB.
-pub const DEFAULT_FRAGMENT_ROOM_BYTES: u64 = 256 << 20;
+pub const DEFAULT_FRAGMENT_CAPACITY_BYTES: u64 = 256 << 20;
 
 /// No sub-request of more than 1 MiB is small to a disk: at some 100 MB/s its transfer takes longer than a seek.
-pub const MOST_FRAGMENT_THRESHOLD_BYTES: u64 = 1 << 20;
+pub const MAX_FRAGMENT_THRESHOLD_BYTES: u64 = 1 << 20;
 
 /// A slot holds at least one page.
-const LEAST_SLOT_BYTES: u64 = 4096;
+const MIN_SLOT_BYTES: u64 = 4096;
 
 /// Where the fragments of an HServer go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ impl Cluster {
     /// Length of the slots that logs are cut into: the least power of two that holds the threshold, at least 4 KiB.
     #[must_use]
     pub fn fragment_slot(&self) -> ByteCount {
-        ByteCount(self.fragment_threshold().0.next_power_of_two().max(LEAST_SLOT_BYTES))
+        ByteCount(self.fragment_threshold().0.next_power_of_two().max(MIN_SLOT_BYTES))
     }
 
     /// Where the fragments of `server` go, and how many bytes are set aside for them; `None` of an SServer, and where no room is set aside.
@@ -47,7 +47,7 @@ impl Cluster {
     #[must_use]
     pub fn fragment_log(&self, server: ServerId) -> Option<FragmentLog> {
         let slot_bytes = self.fragment_slot().0;
-        let room = ByteCount(self.wanted_fragment_room(server)?.0 / slot_bytes * slot_bytes);
+        let room = ByteCount(self.wanted_fragment_capacity(server)?.0 / slot_bytes * slot_bytes);
         let on = match &self.server(server)?.fragments_on {
             Some(name) => self.of_class(ServerClass::Ssd).find(|(_, ssd)| ssd.name == *name)?.0,
             None => {
@@ -67,7 +67,7 @@ impl Cluster {
 
     /// Whether room is set aside for the fragments of any server.
     #[must_use]
-    pub fn has_fragment_room(&self) -> bool {
+    pub fn has_fragment_capacity(&self) -> bool {
         self.ids_of_class(ServerClass::Hdd).into_iter().any(|server| self.fragment_log(server).is_some())
     }
 
@@ -78,16 +78,16 @@ impl Cluster {
     }
 
     /// What the cluster file asks for an HServer; `None` when nothing, and of an SServer.
-    fn wanted_fragment_room(&self, server: ServerId) -> Option<ByteCount> {
+    fn wanted_fragment_capacity(&self, server: ServerId) -> Option<ByteCount> {
         let hserver = self.server(server).filter(|server| server.class == ServerClass::Hdd)?;
-        let default = self.fragments.then_some(ByteCount(DEFAULT_FRAGMENT_ROOM_BYTES));
+        let default = self.fragments.then_some(ByteCount(DEFAULT_FRAGMENT_CAPACITY_BYTES));
         hserver.fragment_room.or(self.fragment_room).or(default)
     }
 
     /// What is wrong with the keys that concern fragments.
     pub(super) fn check_fragments(&self) -> Result<(), Fault> {
         if let Some(threshold) = self.fragment_threshold
-            && !(1..=MOST_FRAGMENT_THRESHOLD_BYTES).contains(&threshold.0)
+            && !(1..=MAX_FRAGMENT_THRESHOLD_BYTES).contains(&threshold.0)
         {
             let default = ByteCount(DEFAULT_FRAGMENT_THRESHOLD_BYTES);
             return Err(Fault::at_top(
@@ -99,13 +99,13 @@ impl Cluster {
         }
         self.check_fragment_servers()?;
         let asking = self.ids_of_class(ServerClass::Hdd).into_iter().find(|id| {
-            let wanted = self.wanted_fragment_room(*id).filter(|room| room.0 > 0);
+            let wanted = self.wanted_fragment_capacity(*id).filter(|room| room.0 > 0);
             wanted.is_some_and(|room| room < self.fragment_slot())
         });
         if let Some(id) = asking {
-            return Err(self.room_below_a_slot(id));
+            return Err(self.capacity_below_a_slot(id));
         }
-        self.check_fragment_room()
+        self.check_fragment_capacity()
     }
 
     /// Keys of `[[server]]`.
@@ -119,7 +119,7 @@ impl Cluster {
             let Some(on) = &server.fragments_on else {
                 if server.class == ServerClass::Ssd && server.fragment_room.is_some() {
                     let message = format!(
-                        "server `{}`: fragment_room belongs to servers of class hdd, for whose fragments it sets room aside on a server of class ssd; move it to those",
+                        "server `{}`: fragment_room belongs to servers of class hdd, for whose fragments it reserves space on a server of class ssd; move it to those",
                         server.name
                     );
                     return Err(Fault::of_server(index, "fragment_room", message));
@@ -145,7 +145,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn room_below_a_slot(&self, hserver: ServerId) -> Fault {
+    fn capacity_below_a_slot(&self, hserver: ServerId) -> Fault {
         let (slot, threshold) = (self.fragment_slot(), self.fragment_threshold());
         let what = |room: ByteCount| {
             format!(
@@ -163,7 +163,7 @@ impl Cluster {
     }
 
     /// Whether there are servers for what is asked, and whether they can hold it.
-    fn check_fragment_room(&self) -> Result<(), Fault> {
+    fn check_fragment_capacity(&self) -> Result<(), Fault> {
         let own = self.servers.iter().position(|server| server.fragment_room.is_some_and(|room| room.0 > 0));
         let asked = match (self.fragments, self.fragment_room.filter(|room| room.0 > 0), own) {
             (true, _, _) => Some(("fragments", "fragments = true".to_owned(), None)),
@@ -180,8 +180,8 @@ impl Cluster {
                 return Err(Fault { server, key: Some(key), message });
             }
         }
-        if self.fragments && !self.has_fragment_room() {
-            let message = "fragments = true, but fragment_room = \"0B\" sets nothing aside for any server; give it room, or leave `fragments` out";
+        if self.fragments && !self.has_fragment_capacity() {
+            let message = "fragments = true, but fragment_room = \"0B\" sets nothing aside for any server; give it space, or leave `fragments` out";
             return Err(Fault::at_top("fragments", message.to_owned()));
         }
         for (id, server) in self.of_class(ServerClass::Ssd) {
@@ -243,7 +243,7 @@ mod tests {
         for top in ["", "fragments = false", "fragment_threshold = \"4KiB\"", "fragment_room = \"0\""] {
             let cluster = parse(top, "fragments_on = \"ssd1\"", "").unwrap();
             assert_eq!(logs(&cluster), [None; 6], "{top}");
-            assert!(!cluster.has_fragment_room());
+            assert!(!cluster.has_fragment_capacity());
             assert_eq!(cluster.room_bytes(ServerId(3)), Some(1008 << 20));
         }
         let old = parse("", "", "").unwrap();
@@ -265,7 +265,7 @@ mod tests {
         let mib = 1 << 20;
         let cluster =
             parse("fragment_room = \"8MiB\"", "fragments_on = \"ssd0\"\nfragment_room = \"1MiB\"", "").unwrap();
-        assert!(!cluster.fragments, "room alone switches nothing on");
+        assert!(!cluster.fragments, "space alone switches nothing on");
         assert_eq!(logs(&cluster)[..3], [Some((3, 8 * mib)), Some((3, mib)), Some((3, 8 * mib))]);
         let alone = parse("", "fragment_room = \"100000\"", "").unwrap();
         assert_eq!(logs(&alone)[..3], [None, Some((4, 98304)), None], "whole slots of 32 KiB");
@@ -305,7 +305,7 @@ mod tests {
             ("", "", "fragment_room = \"1MiB\"", ["line 24: ", "server `ssd0`", "move it to those"]),
             ("fragment_room = \"31KiB\"", "", "", ["line 4: ", "\"31KiB\"", "at least 32KiB"]),
             ("", "fragment_room = \"1\"", "", ["line 14: ", "server `hdd1`: fragment_room = \"1B\"", "or 0 for none"]),
-            ("fragments = true\nfragment_room = \"0\"", "", "", ["line 4: ", "\"0B\"", "give it room"]),
+            ("fragments = true\nfragment_room = \"0\"", "", "", ["line 4: ", "\"0B\"", "give it space"]),
             ("fragment_room = \"504MiB\"", "", "", ["line 25: ", "capacity 1GiB", "hdd0, hdd2; give a smaller"]),
             ("fragment_room = \"15EiB\"", "", "", ["line 4", "`15EiB`", "is not a size"]),
             ("fragment_room = \"16383PiB\"", "", "", ["line 25: ", "capacity 1GiB", "give a smaller"]),

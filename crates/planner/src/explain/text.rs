@@ -40,8 +40,8 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
         writeln!(text, "window     and {} more", overview.windows.len() - WINDOWS_SHOWN)?;
     }
     match overview.full.is_empty() {
-        true => writeln!(text, "room       every server takes another region")?,
-        false => writeln!(text, "room       full: {}", overview.full.join(", "))?,
+        true => writeln!(text, "capacity   every server takes another region")?,
+        false => writeln!(text, "capacity   full: {}", overview.full.join(", "))?,
     }
     match &overview.ssd_price {
         Some(price) => {
@@ -51,13 +51,13 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
             };
             writeln!(
                 text,
-                "one GiB    more of SSD room, over {}, {change} of a run ({}; now {} there)",
+                "one GiB    more SSD capacity, over {}, {change} of a run ({}; now {} there)",
                 span_text(&price.servers),
-                if price.is_dual { "dual price of the bound" } else { "planned anew" },
+                if price.is_dual { "dual price of the bound" } else { "planned again" },
                 approximate(price.room_bytes)
             )?;
         }
-        None => writeln!(text, "one GiB    more of SSD room brings nothing: no SSD server's room is limited")?,
+        None => writeln!(text, "one GiB    more SSD capacity brings nothing: no SSD server's capacity is limited")?,
     }
     writeln!(text, "regions that take most service time")?;
     writeln!(text, "   share   service  requests       bytes  region")?;
@@ -107,7 +107,7 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
         let saved_s = worth * planned.ssd_bytes as f64 / (1u64 << 30) as f64;
         let verb = if saved_s < 0.0 { "costs" } else { "saves" };
         let (saved, bytes) = (seconds(saved_s.abs()), approximate(planned.ssd_bytes));
-        writeln!(text, "SSD room   {bytes} of it {verb} {saved} here, against the fastest layout without")?;
+        writeln!(text, "SSD space  {bytes} of it {verb} {saved} here, against the fastest layout without")?;
     }
     writeln!(text, "why        {}", explanation.reason)?;
     write_emulated(text, explanation.emulated)
@@ -156,7 +156,7 @@ fn fine_seconds(value: f64) -> String {
 fn alternative_text(one: &Alternative) -> String {
     let lack = |lack: &super::Lack| format!("{} lacks {}", lack.server, approximate(lack.bytes));
     let lacking: Vec<String> = one.lacking.iter().map(lack).collect();
-    let room = if lacking.is_empty() { String::new() } else { format!("; no room: {}", lacking.join(", ")) };
+    let room = if lacking.is_empty() { String::new() } else { format!("; no space: {}", lacking.join(", ")) };
     format!("{} ({}){room}", one.layout, one.names.join(", "))
 }
 

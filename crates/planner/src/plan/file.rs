@@ -25,7 +25,7 @@ pub enum PlanError {
         source: std::io::Error,
     },
     /// The text is not JSON, or has an unknown, missing or mistyped key.
-    #[error("{}: not a plan: {message} (run `stripewise plan` anew)", path.display())]
+    #[error("{}: not a plan: {message} (run `stripewise plan` again)", path.display())]
     Syntax {
         /// The file as the caller named it.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum PlanError {
         message: String,
     },
     /// The file was written for a version of the format that is not read.
-    #[error("{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` anew)", path.display())]
+    #[error("{}: plan version {found} is not supported; this stripewise reads versions {OLDEST_PLAN_VERSION} to {PLAN_VERSION} (run `stripewise plan` again)", path.display())]
     Version {
         /// The file as the caller named it.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum PlanError {
         message: String,
     },
     /// Windows, placements, moves or replicas contradict one another or the list of servers.
-    #[error("{}: {message} (run `stripewise plan` anew)", path.display())]
+    #[error("{}: {message} (run `stripewise plan` again)", path.display())]
     Value {
         /// The file as the caller named it.
         path: PathBuf,

@@ -51,7 +51,7 @@ pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) 
         requests: counts.fold(0, u64::saturating_add),
         request_bytes,
         file_bytes: file.size_bytes.max(1),
-        room_bytes: room_share_bytes(task, file),
+        room_bytes: capacity_share_bytes(task, file),
     };
     let all_pure = sum_of_costs(task, &totals, pure);
     let costed: Vec<(Picoseconds, StripePair)> = candidates(groups.m(), groups.n(), request_bytes, task.step_bytes)
@@ -88,7 +88,7 @@ fn sum_of_costs(task: &Task<'_>, phases: &[(Concurrency, Vec<(AccessClass, u64)>
 }
 
 /// C_s: the file's part of the room that wider tiers leave on the SServer that has least.
-fn room_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
+fn capacity_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
     let least = task.groups.ssd.iter().filter_map(|id| task.room.bytes(usize::from(id.0))).min();
     let least = least.map(|room| room.saturating_sub(task.filled_bytes));
     let all_bytes: u128 = task.request.files.iter().map(|file| u128::from(file.size_bytes)).sum();

@@ -136,8 +136,8 @@ fn explanations_read_so() {
         "\
 policy     h2dp, a run is predicted to take 959 ms\n\
 window     0, 0 s to 600 s: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
-room       full: ssd0, ssd1\n\
-one GiB    more of SSD room, over ssd0 to ssd1, loses 25 ms of a run (planned anew; now 4MiB there)\n\
+capacity   full: ssd0, ssd1\n\
+one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms of a run (planned again; now 4MiB there)\n\
 regions that take most service time\n\
 \x20  share   service  requests       bytes  region\n\
 \x20 70.3 %     2.5 s       700      175MiB  /data/a:2 <0B,128KiB>\n\
@@ -167,7 +167,7 @@ layouts of this region with everything else in place\n\
 \x20      4.0 s             +3.0 s  <44247B,40124B> (random)\n\
 \x20      4.1 s             +3.1 s  <64KiB,0B> (spread over all hdd)\n\
 \x20      5.5 s             +4.5 s  hdd0 1MiB (whole on one hdd)\n\
-SSD room   1MiB of it saves 3.1 s here, against the fastest layout without\n\
+SSD space  1MiB of it saves 3.1 s here, against the fastest layout without\n\
 why        h2dp decides by its own cost of one request, which does not see what the others load: \
 by this prediction opt would save 35 ms and fits\n\
 "

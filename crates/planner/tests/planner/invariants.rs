@@ -360,7 +360,7 @@ mod windows {
             let profile = testbed::profile(&cluster, LINES.0, LINES.1, 1e-4, 8e-9);
             let made = plan(PolicyName::H2dp, &testbed::request(&cluster, &profile, &files)).unwrap();
             let used = [made.servers[4].used_bytes, made.servers[5].used_bytes];
-            assert_eq!(used, [both * MIB / 2 + alone * MIB, both * MIB / 2], "room for {small} bytes");
+            assert_eq!(used, [both * MIB / 2 + alone * MIB, both * MIB / 2], "space for {small} bytes");
         }
     }
 }

@@ -31,10 +31,10 @@ proptest! {
     #[test]
     fn replicas_keep_to_the_budget_and_the_servers_room(
         (m, n) in (1usize..6, 0usize..3), files in testbed::files(MIB, 2).prop_filter("requests", |files| has_requests(files)),
-        hdd in testbed::lines(), ssd in testbed::lines(), budget in 0..20 * MIB, hdd_room in 8 * MIB..64 * MIB,
+        hdd in testbed::lines(), ssd in testbed::lines(), budget in 0..20 * MIB, hdd_capacity in 8 * MIB..64 * MIB,
     ) {
         let mut cluster = testbed::cluster(m, n, MIB, Some(MIB));
-        cluster.servers[..m].iter_mut().for_each(|server| server.capacity = Some(ByteCount(hdd_room)));
+        cluster.servers[..m].iter_mut().for_each(|server| server.capacity = Some(ByteCount(hdd_capacity)));
         let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
         let mut request = testbed::request(&cluster, &profile, &files);
         request.concurrency = None;

@@ -60,7 +60,7 @@ for        app with 32 processes (costed with p = 32, c = 1)\n\
 verdict    apply: placing 6MiB takes 22 ms, which the first run wins back (each saves 2.4 s)\n\
 read       247.1 MB/s predicted, def 69.5 MB/s, gain +255 % (+192 .. +319)\n\
 write      49.8 MB/s predicted, def 81.6 MB/s, gain -39 % (-50 .. -28)\n\
-servers    class      holds       room    serves\n\
+servers    class      holds      space    serves\n\
 \x20 hdd0     hdd       1.3MiB    unknown    797 ms\n\
 \x20 hdd1     hdd       1.3MiB    unknown    796 ms\n\
 \x20 hdd2     hdd       1.2MiB    unknown    795 ms\n\

@@ -101,7 +101,7 @@ fn assert_sound(plan: &Plan, cluster: &Cluster, files: &[FileAccess]) -> Result<
             prop_assert_eq!(server.used_bytes, 0, "{} has no room", &server.name);
         }
         let overfull = server.room_bytes.is_some_and(|room| server.used_bytes > room);
-        let named = plan.notes.iter().any(|note| note.contains(&format!("server {} has room for", server.name)));
+        let named = plan.notes.iter().any(|note| note.contains(&format!("server {} has space for", server.name)));
         prop_assert!(!overfull || named, "server {index} is overfull and no note says so");
         let hybrid = cluster.servers.iter().any(|other| other.class != server.class);
         prop_assert!(
@@ -267,7 +267,7 @@ fn what_does_not_fit_is_refused_with_the_least_that_would() {
     assert_eq!(error(&|_| {}), RequestError::Room { needed: 8 << 20, room: (8 << 20) - 1 });
     assert_eq!(
         error(&|_| {}).to_string(),
-        "the files hold 8388608 bytes, but the servers have room for 8388607 together; give them capacity for at least 8388608, exclude \
+        "the files hold 8388608 bytes, but the servers have space for 8388607 together; give them capacity for at least 8388608, exclude \
          fewer, or plan fewer files"
     );
     assert_eq!(
@@ -299,7 +299,7 @@ fn disks_that_are_too_small_for_a_policy_are_named_with_what_it_needs() {
     let used = made.servers[0].used_bytes;
     assert!(used > 2 * MIB);
     let note = format!(
-        "server hdd0 has room for 2097152 bytes, but the plan needs {used}; give it more capacity or plan fewer files"
+        "server hdd0 has space for 2097152 bytes, but the plan needs {used}; give it more capacity or plan fewer files"
     );
     assert!(made.notes.contains(&note), "{:?}", made.notes);
 }

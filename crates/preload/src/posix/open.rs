@@ -42,7 +42,7 @@ fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
 }
 
 /// Opens that find a file removed under them, one after the other, before it is said not to be there.
-const MOST_REMOVED: usize = 64;
+const MAX_REMOVED: usize = 64;
 
 /// # Safety
 /// `path` is what the program passed for a string.
@@ -55,7 +55,7 @@ unsafe fn open_with(
     real: impl Fn(c_int) -> c_int,
 ) -> c_int {
     // Between the kernel's open of a stub and the broker's of its file another process may remove it: then there was none, or another is there now.
-    for _ in 0..MOST_REMOVED {
+    for _ in 0..MAX_REMOVED {
         // SAFETY: as promised.
         if let Some(result) = unsafe { try_open(call, directory, path, flags, mode, &real) } {
             return result;

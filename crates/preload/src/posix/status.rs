@@ -13,7 +13,7 @@ type Statfs = libc::statfs;
 type Statx = libc::statx;
 
 /// Answers about a stub that another inode took the place of meanwhile, one after the other, before the call fails.
-const MOST_CHANGED: usize = 64;
+const MAX_CHANGED: usize = 64;
 
 /// Asks libc by `real` and corrects its answer, if `concerns` says that it may be about a stub.
 ///
@@ -25,7 +25,7 @@ unsafe fn corrected<A>(
     correct: impl Fn(&mut A) -> Corrected,
     real: impl Fn() -> c_int,
 ) -> c_int {
-    for _ in 0..MOST_CHANGED {
+    for _ in 0..MAX_CHANGED {
         let result = real();
         if result != 0 || answer.is_null() {
             return result;

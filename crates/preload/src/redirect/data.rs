@@ -21,7 +21,7 @@ use stripewise_store::file::{FileError, IoMode, StripedFile};
 const FEW: usize = 16;
 
 /// Most bytes of one call, as in Linux.
-const MOST_BYTES: u64 = 0x7fff_f000;
+const MAX_BYTES: u64 = 0x7fff_f000;
 
 /// The vectors of a call, as the kernel checks them.
 ///
@@ -45,7 +45,7 @@ fn total(vectors: &[iovec]) -> Result<u64, Errno> {
         }
         sum = sum.checked_add(vector.iov_len as u64).filter(|sum| i64::try_from(*sum).is_ok()).ok_or(Errno::INVAL)?;
     }
-    Ok(sum.min(MOST_BYTES))
+    Ok(sum.min(MAX_BYTES))
 }
 
 /// `RWF_*` flags of `preadv2` and `pwritev2`: which mean here what they mean in Linux.

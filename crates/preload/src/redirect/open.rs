@@ -24,7 +24,7 @@ use stripewise_store::executable::is_shared_object;
 use stripewise_store::file::StripedFile;
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Creates a managed file if the open asks for a new file in a managed place; none when it is libc's affair. Answers
 /// the descriptor and whether the file was made.
@@ -128,7 +128,7 @@ fn target(directory: c_int, path: &CStr, flags: c_int) -> Option<CString> {
     if flags & (libc::O_EXCL | libc::O_NOFOLLOW) != 0 {
         return Some(target);
     }
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(link) = rustix::fs::readlinkat(rustix::fs::CWD, &target, Vec::new()) else { return Some(target) };
         let next = if link.to_bytes().starts_with(b"/") {
             link

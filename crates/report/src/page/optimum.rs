@@ -41,7 +41,7 @@ fn section(plan: &Plan, optimum: &Optimum) -> OptimumSection {
         ("gap".to_owned(), gap),
     ];
     let rows = prices::rows(&plan.servers, &optimum.prices);
-    let unit = prices::room_unit(&rows, optimum.bound_s);
+    let unit = prices::capacity_unit(&rows, optimum.bound_s);
     let mut sentences = Vec::new();
     let busiest: Vec<String> = prices::busiest(&rows)
         .into_iter()
@@ -50,13 +50,14 @@ fn section(plan: &Plan, optimum: &Optimum) -> OptimumSection {
     if !busiest.is_empty() {
         sentences.push(format!("What sets the bound, with its share of the time: {}.", busiest.join(", ")));
     }
-    sentences
-        .extend([ServerClass::Ssd, ServerClass::Hdd].into_iter().filter_map(|class| room_words(&rows, class, unit)));
+    sentences.extend(
+        [ServerClass::Ssd, ServerClass::Hdd].into_iter().filter_map(|class| capacity_words(&rows, class, unit)),
+    );
     OptimumSection { policy: plan.policy.to_string(), facts, chart: prices::chart(&rows, unit), sentences }
 }
 
 /// What more room on the servers of a class brings.
-fn room_words(rows: &[prices::Row], class: ServerClass, (unit, share_of_gib): (&str, f64)) -> Option<String> {
+fn capacity_words(rows: &[prices::Row], class: ServerClass, (unit, share_of_gib): (&str, f64)) -> Option<String> {
     let scarce = rows.iter().filter(|row| row.class == class && row.prices.room_s_per_gib > 0.0);
     let (count, saved_s) = scarce.fold((0, 0.0), |(count, sum), row| {
         (count + row.servers, sum + row.servers as f64 * row.prices.room_s_per_gib)
@@ -64,9 +65,9 @@ fn room_words(rows: &[prices::Row], class: ServerClass, (unit, share_of_gib): (&
     (count > 0).then(|| {
         let each = saved_s / count as f64 * share_of_gib;
         match count {
-            1 => format!("The first more room on the one full {class} saves {} of the run for each {unit}.", duration(each)),
+            1 => format!("The first additional space on the one full {class} saves {} of the run for each {unit}.", duration(each)),
             _ => format!(
-                "The first more room on the {count} full {class}s saves {} of the run for each {unit} that they get in all.",
+                "The first additional space on the {count} full {class}s saves {} of the run for each {unit} that they get in all.",
                 duration(each)
             ),
         }

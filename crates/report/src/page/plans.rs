@@ -1,7 +1,7 @@
 //! The sections on plans and profile: regions, load, fits, verdicts.
 
 use crate::material::Material;
-use crate::summary::{FILES_SHOWN, LEAST_SHARE};
+use crate::summary::{FILES_SHOWN, MIN_SHARE};
 use crate::{bars, fits, load, regions};
 use serde::Serialize;
 use stripewise_layout::figures::{bytes, duration, grouped, number, signed_percent};
@@ -54,7 +54,7 @@ pub(super) fn region_sections(material: &Material) -> Vec<RegionSection> {
     for plan in &material.plans {
         let mut files: Vec<&PlannedFile> = plan.files.iter().collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.size_bytes));
-        let least = files.first().map_or(0, |largest| largest.size_bytes / LEAST_SHARE);
+        let least = files.first().map_or(0, |largest| largest.size_bytes / MIN_SHARE);
         for file in files.into_iter().filter(|file| file.size_bytes >= least).take(FILES_SHOWN) {
             sections.push(region_section(material, plan, file));
         }

@@ -162,7 +162,7 @@ pub fn default_base() -> RawFd {
 
 /// Descriptors that can be had from `base` on.
 #[must_use]
-pub fn room_above(base: RawFd) -> usize {
+pub fn space_above(base: RawFd) -> usize {
     let limits = rustix::process::getrlimit(Resource::Nofile);
     usize::try_from(limits.maximum.unwrap_or(1 << 20)).unwrap_or(1 << 20).saturating_sub(base as usize)
 }

@@ -54,13 +54,13 @@ pub enum ClientError {
     NoProcessSlot,
     /// The broker that was found later serves other data: nothing that is open here may be used
     /// with it.
-    #[error("the state directory {} holds another cluster than before, or was made anew; end this program and start it again", path.display())]
+    #[error("the state directory {} holds another cluster than before, or was reset; end this program and start it again", path.display())]
     OtherState {
         /// The state directory.
         path: PathBuf,
     },
     /// Shared memory of a file could not be given space.
-    #[error("the file system of the state directory {} is full; free some room there", path.display())]
+    #[error("the file system of the state directory {} is full; free some space there", path.display())]
     StateFull {
         /// The state directory.
         path: PathBuf,

@@ -143,12 +143,12 @@ impl Batch<'_> {
     /// Adds as much of `[from, from + length)` as has room; returns the bytes added.
     pub(super) fn add(&mut self, cursor: &mut Cursor<'_>, from: u64, length: u64) -> u64 {
         let added = cursor.each(from, length, |start, bytes| {
-            let has_room = self.count < BATCH;
-            if has_room {
+            let has_space = self.count < BATCH;
+            if has_space {
                 self.pieces[self.count].write(libc::iovec { iov_base: start.cast(), iov_len: bytes });
                 self.count += 1;
             }
-            has_room
+            has_space
         });
         self.bytes += added;
         added

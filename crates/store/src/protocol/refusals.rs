@@ -8,7 +8,7 @@ use crate::state::StateError;
 /// There is no room for `what` in the state directory.
 #[must_use]
 pub fn state_full(what: &str) -> Refusal {
-    let what = format!("the file system of the state directory is full and has no room for {what}; free some there");
+    let what = format!("the file system of the state directory is full and has no space for {what}; free some there");
     Refusal::NoSpace { what }
 }
 

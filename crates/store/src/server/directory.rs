@@ -411,9 +411,10 @@ impl ObjectStore for DirectoryServer {
         if self.size(object)?.end_bytes <= length {
             return Ok(());
         }
-        let file =
-            self.open_flags(object, OFlags::WRONLY)?.map_err(self.missing_or(object, "opening an object to cut it"))?;
-        rustix::fs::ftruncate(&file, length).map_err(|errno| self.fault("cutting an object", errno))
+        let file = self
+            .open_flags(object, OFlags::WRONLY)?
+            .map_err(self.missing_or(object, "opening an object to truncate it"))?;
+        rustix::fs::ftruncate(&file, length).map_err(|errno| self.fault("truncating an object", errno))
     }
 
     fn sync(&self, handle: Handle<'_>) -> Result<(), ServerError> {

@@ -42,7 +42,7 @@ impl<'a> Loads<'a> {
     }
 
     /// Whether the slot's row may be used: rows get room when they are first used.
-    pub(super) fn has_room_for(&self, slot: ProcessSlot) -> bool {
+    pub(super) fn has_space_for(&self, slot: ProcessSlot) -> bool {
         self.map.is_reached(self.row_at(slot), ROW_BYTES)
     }
 

@@ -134,7 +134,7 @@ impl Processes {
     /// Where the holder of `slot` counts the reads that it has under way; `None` if there is no room for that.
     #[must_use]
     pub fn loads_of(&self, slot: ProcessSlot) -> Option<Loads<'_>> {
-        let loads = self.loads().filter(|loads| loads.has_room_for(slot))?;
+        let loads = self.loads().filter(|loads| loads.has_space_for(slot))?;
         if self.has_counted(slot).load(Relaxed) == 0 {
             self.has_counted(slot).store(1, Relaxed);
         }

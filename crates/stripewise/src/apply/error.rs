@@ -55,7 +55,7 @@ pub enum ApplyError {
     NotUtf8 { path: PathBuf },
     /// The plan itself says that a server does not hold its share.
     #[error(
-        "server {server} has room for {}, the plan needs {}; plan anew with fewer files, or give it more capacity",
+        "server {server} has space for {}, the plan needs {}; plan again with fewer files, or give it more capacity",
         bytes(*capacity_bytes),
         bytes(*needed_bytes)
     )]
@@ -68,9 +68,9 @@ pub enum ApplyError {
     Placement { path: PathBuf, what: String },
     /// A server has not enough left.
     #[error(
-        "no room for region {region} of {}: server {server} has {} left of the {} that it needs there; nothing was moved. Make room \
+        "no space for region {region} of {}: server {server} has {} left of the {} that it needs there; nothing was moved. Free some space \
          (`stripewise release` or `stripewise rm` other files), give the server more capacity, or plan for fewer files \
-         (`stripewise plan --file`) or less room (--ssd-room)",
+         (`stripewise plan --file`) or less SSD capacity (--ssd-room)",
         path.display(),
         bytes(*left_bytes),
         bytes(*asked_bytes)

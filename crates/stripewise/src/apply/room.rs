@@ -52,7 +52,7 @@ struct Original {
 /// that finds none at all, and the server.
 pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<(), ApplyError> {
     let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
-        return Err(StoreError::Answer { question: "a question for room" }.into());
+        return Err(StoreError::Answer { question: "a question about free space" }.into());
     };
     let mut room = Room::look(&store.cluster, servers.iter().map(|server| server.promised_bytes));
     for (file, step) in files.iter().zip(steps).filter(|(_, step)| step.action == Action::Move) {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(take(&[5]).unwrap(), 0);
         assert_eq!(take(&[REGION, 5]).unwrap(), 1, "b is full, a takes all of the second region");
         let said = take(&[5, 5]).unwrap_err().to_string();
-        assert!(said.starts_with("no room for region 1 of /d/f: server a has 0 B left of the 1 MiB"), "{said}");
+        assert!(said.starts_with("no space for region 1 of /d/f: server a has 0 B left of the 1 MiB"), "{said}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! on the device (`RWF_DSYNC`), and a range is dropped from the cache before it is read.
 
 use super::error::{CalibrationError, Result};
-use super::measure::{LARGEST_BYTES, LEAST_SPAN_BYTES, SMALLEST_BYTES, Subject};
+use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, SMALLEST_BYTES, Subject};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use rustix::fd::{AsFd, OwnedFd};
@@ -39,19 +39,18 @@ impl DirectorySubject {
         let free = rustix::fs::fstatvfs(&file).map_err(|source| CalibrationError::FreeSpace { source })?;
         let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
         // Twice, so that calibration never fills a file system to the brim.
-        if free_bytes < 2 * LEAST_SPAN_BYTES {
+        if free_bytes < 2 * MIN_SPAN_BYTES {
             return Err(CalibrationError::NoSpace {
                 directory: directory.to_owned(),
                 free: ByteCount(free_bytes),
-                needed: ByteCount(2 * LEAST_SPAN_BYTES),
+                needed: ByteCount(2 * MIN_SPAN_BYTES),
             });
         }
-        let wanted_bytes = wanted_bytes.min(free_bytes / 2).max(LEAST_SPAN_BYTES) / LARGEST_BYTES * LARGEST_BYTES;
+        let wanted_bytes = wanted_bytes.min(free_bytes / 2).max(MIN_SPAN_BYTES) / LARGEST_BYTES * LARGEST_BYTES;
         let mut subject = Self { file, method: Method::Synchronous, span_bytes: 0, buffer: AlignedBuffer::new(seed) };
         subject.method = subject.choose_method();
         let begin = Instant::now();
-        while subject.span_bytes < wanted_bytes && (subject.span_bytes < LEAST_SPAN_BYTES || begin.elapsed() < patience)
-        {
+        while subject.span_bytes < wanted_bytes && (subject.span_bytes < MIN_SPAN_BYTES || begin.elapsed() < patience) {
             write_at(&subject.file, subject.buffer.bytes(LARGEST_BYTES), subject.span_bytes, ReadWriteFlags::empty())
                 .map_err(scratch("write", directory))?;
             subject.span_bytes += LARGEST_BYTES;
@@ -199,9 +198,9 @@ mod tests {
     #[test]
     fn a_directory_is_measured_and_left_as_it_was() {
         let directory = tempfile::tempdir().unwrap();
-        let mut subject = DirectorySubject::prepare(directory.path(), LEAST_SPAN_BYTES, Duration::ZERO, 1).unwrap();
+        let mut subject = DirectorySubject::prepare(directory.path(), MIN_SPAN_BYTES, Duration::ZERO, 1).unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the scratch file has no name");
-        assert!(subject.span_bytes() >= LEAST_SPAN_BYTES);
+        assert!(subject.span_bytes() >= MIN_SPAN_BYTES);
         for method in [subject.method(), Method::Synchronous] {
             if method == Method::Synchronous {
                 let flags = rustix::fs::fcntl_getfl(&subject.file).unwrap();

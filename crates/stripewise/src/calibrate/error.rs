@@ -37,10 +37,10 @@ pub enum CalibrationError {
     #[error("{url} is not an emulated server")]
     NotEmulated { url: String },
     /// The file system does not say how full it is.
-    #[error("cannot tell the free space")]
+    #[error("cannot determine the free space")]
     FreeSpace { source: rustix::io::Errno },
     /// Too little is free for a file of which random parts are read.
-    #[error("{} has {free} free; calibration needs {needed}: make room there", directory.display())]
+    #[error("{} has {free} free; calibration needs {needed}: free some space there", directory.display())]
     NoSpace { directory: PathBuf, free: ByteCount, needed: ByteCount },
     /// There is no file to measure with.
     #[error("cannot {what} a scratch file in {}", directory.display())]

@@ -17,11 +17,11 @@ const SIZES: usize = 11;
 /// What one sequential round passes over: all sizes make 4 KiB less than twice the largest, and 4 KiB bring the head there.
 const ROUND_BYTES: u64 = 2 * LARGEST_BYTES;
 /// The least range that has room for a round, and for random positions to differ.
-pub(super) const LEAST_SPAN_BYTES: u64 = 2 * ROUND_BYTES;
+pub(super) const MIN_SPAN_BYTES: u64 = 2 * ROUND_BYTES;
 
 /// Something that can be read and written and says how long that took.
 pub(super) trait Subject {
-    /// Accesses stay below this; at least [`LEAST_SPAN_BYTES`].
+    /// Accesses stay below this; at least [`MIN_SPAN_BYTES`].
     fn span_bytes(&self) -> u64;
 
     /// Seconds that one access of `bytes` at `offset` took, both multiples of 4 KiB.
@@ -129,11 +129,11 @@ mod tests {
 
     impl Subject for Recorder {
         fn span_bytes(&self) -> u64 {
-            LEAST_SPAN_BYTES
+            MIN_SPAN_BYTES
         }
 
         fn time(&mut self, direction: Direction, offset: u64, bytes: u64) -> Result<f64> {
-            assert!(offset.is_multiple_of(4096) && bytes.is_multiple_of(4096) && offset + bytes <= LEAST_SPAN_BYTES);
+            assert!(offset.is_multiple_of(4096) && bytes.is_multiple_of(4096) && offset + bytes <= MIN_SPAN_BYTES);
             self.accesses.push((direction, offset, bytes));
             Ok(bytes as f64)
         }

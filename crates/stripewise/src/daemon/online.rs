@@ -14,7 +14,7 @@ use crate::moves::{Batch, layout_of, list, orders, placement_of};
 use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::Store;
-use room::{Now, with_room_for};
+use room::{Now, with_space_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -384,7 +384,7 @@ impl Online {
 
     /// What the policy says of these files.
     fn ask(&self, store: &Store, usage: &[ServerUsage], windows: f64, files: &[&Now]) -> Result<Vec<OnlineWindow>> {
-        let cluster = with_room_for(&store.cluster, usage, files, self.settings.ssd_capacity);
+        let cluster = with_space_for(&store.cluster, usage, files, self.settings.ssd_capacity);
         let accesses: Vec<FileAccess> = files.iter().map(|now| now.access.clone()).collect();
         let placements: Vec<Placement> = files.iter().map(|now| now.placement.clone()).collect();
         let out_of_use = usage.iter().filter(|usage| usage.drained || usage.fault.is_some());

@@ -74,14 +74,17 @@ impl Reserve {
             if leaving.is_empty() {
                 if self.hopeless.insert(id) {
                     voice.say(format_args!(
-                        "server {} has {lacking} less room than it should keep, and moving regions off it would free nothing; make room there",
+                        "server {} has {lacking} less free space than it should keep, and moving regions off it would free nothing; free some space there",
                         server.name
                     ));
                 }
                 continue;
             }
             let moves = counted(leaving.len(), "region leaves", "regions leave");
-            voice.say(format_args!("server {} has {lacking} less room than it should keep: {moves} it", server.name));
+            voice.say(format_args!(
+                "server {} has {lacking} less free space than it should keep: {moves} it",
+                server.name
+            ));
             let order =
                 |one: Candidate| MoveOrder { file: one.file, first: one.region, last: one.region, layout: one.to };
             Batch::order(store, leaving.into_iter().map(order).collect())?;

@@ -24,12 +24,12 @@ use std::time::Duration;
 
 const NAME: &str = "daemon.sock";
 /// Longest head of a request, and of an answer's.
-const MOST_HEAD_BYTES: u64 = 8 << 10;
-const MOST_ANSWER_BYTES: u64 = 16 << 20;
+const MAX_HEAD_BYTES: u64 = 8 << 10;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// A peer that neither sends nor takes anything for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests served at once; more are refused.
-const MOST_AT_ONCE: usize = 16;
+const MAX_AT_ONCE: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
@@ -103,7 +103,7 @@ impl Server {
                     std::thread::sleep(Duration::from_millis(50));
                     continue;
                 };
-                if busy.fetch_add(1, Ordering::SeqCst) >= MOST_AT_ONCE {
+                if busy.fetch_add(1, Ordering::SeqCst) >= MAX_AT_ONCE {
                     busy.fetch_sub(1, Ordering::SeqCst);
                     continue;
                 }
@@ -185,7 +185,7 @@ fn read_head(stream: &mut impl Read) -> Option<String> {
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
         head.extend_from_slice(&part[..length]);
-        if head.len() as u64 > MOST_HEAD_BYTES {
+        if head.len() as u64 > MAX_HEAD_BYTES {
             return None;
         }
     }
@@ -259,7 +259,7 @@ pub fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
     stream.limit(PATIENCE).ok()?;
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: daemon\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
-    stream.take(MOST_ANSWER_BYTES).read_to_string(&mut text).ok()?;
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some(Response::text(status, body))

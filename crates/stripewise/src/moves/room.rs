@@ -22,7 +22,7 @@ pub enum CapacityError {
     Layout(#[from] LayoutError),
     /// A server would hold more than it may.
     #[error(
-        "server {server} has room for {} more, and the moves need {} there; nothing was moved. Give it more capacity, or make room with `stripewise \
+        "server {server} has space for {} more, and the moves need {} there; nothing was moved. Give it more capacity, or free some space with `stripewise \
          release` or `stripewise rm`",
         bytes(*left_bytes),
         bytes(*needed_bytes)
@@ -37,7 +37,7 @@ pub enum CapacityError {
     },
     /// A server's file system is too full.
     #[error(
-        "the file system of server {server} has {} free, and the moves need {} there; nothing was moved. Make room there first",
+        "the file system of server {server} has {} free, and the moves need {} there; nothing was moved. Free some space there first",
         bytes(*free_bytes),
         bytes(*needed_bytes)
     )]

@@ -169,11 +169,11 @@ impl Table {
         {
             return;
         }
-        self.add_with_room(region, class, 1, slice.slices());
+        self.add_with_capacity_of(region, class, 1, slice.slices());
     }
 
     #[cold]
-    fn add_with_room(&mut self, region: u32, class: u32, count: u32, slices: u64) {
+    fn add_with_capacity_of(&mut self, region: u32, class: u32, count: u32, slices: u64) {
         if let Self::Grid(grid) = self {
             if grid.add(region, class, count, slices) {
                 return;
@@ -239,7 +239,7 @@ impl Table {
     pub(super) fn renumber(&mut self, map: &[u32]) {
         let mut renumbered = Self::new(self.small());
         self.for_each(|region, class, count, slices| {
-            renumbered.add_with_room(region, map[class as usize], count, slices);
+            renumbered.add_with_capacity_of(region, map[class as usize], count, slices);
         });
         *self = renumbered;
     }

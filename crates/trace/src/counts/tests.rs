@@ -394,12 +394,12 @@ fn what_no_file_can_hold_is_left_out_and_told() {
         (6, 7, 4096, 1 << 40),
     ];
     let trace = trace_of_requests(odd.into_iter());
-    let counted = count_and_tell(&trace, &CountOptions::default()).unwrap();
+    let counted = count_and_report(&trace, &CountOptions::default()).unwrap();
     assert_eq!(counted.impossible, 5);
     assert_eq!((counted.files.len(), counted.files[0].size_bytes), (1, 4096 + (1 << 40)));
     assert_eq!(requests_of(&counted.files[0]), 1 + (1 << 14) + 1);
     assert_eq!(
-        count_and_tell(&trace_of_requests([(0, 0, 1 << 62, 1)].into_iter()), &CountOptions::default()).unwrap(),
+        count_and_report(&trace_of_requests([(0, 0, 1 << 62, 1)].into_iter()), &CountOptions::default()).unwrap(),
         Counted { files: Vec::new(), impossible: 1 }
     );
 }

@@ -72,7 +72,7 @@ pub enum RecordedError {
 }
 
 /// No more than so many phases, as when counting.
-const MOST_PHASES: u64 = crate::counts::WINDOW_LIMIT as u64;
+const MAX_PHASES: u64 = crate::counts::WINDOW_LIMIT as u64;
 /// No request reaches beyond, as when counting.
 const LARGEST_END: u64 = 1 << 62;
 
@@ -147,7 +147,7 @@ impl<'t> TraceProgram<'t> {
         let (files, file_numbers) = number_files(trace, &ends);
         let (nodes, node_numbers) = number_nodes(trace, &processes);
         let window_ns = options.window_s.map(|window_s| (window_s * 1e9).round().max(1.0) as u64);
-        let phases = window_ns.map_or(1, |window_ns| (last_start_ns / window_ns + 1).min(MOST_PHASES) as u32);
+        let phases = window_ns.map_or(1, |window_ns| (last_start_ns / window_ns + 1).min(MAX_PHASES) as u32);
         let pacing = options.pacing;
         Ok(Self { trace, pacing, window_ns, phases, processes, nodes, node_numbers, files, file_numbers })
     }

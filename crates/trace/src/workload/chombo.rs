@@ -46,7 +46,7 @@ impl Default for Chombo {
 }
 
 /// Boxes that a table may hold.
-const MOST_BOXES: u64 = 1 << 24;
+const MAX_BOXES: u64 = 1 << 24;
 const DOUBLE_BYTES: u64 = 8;
 /// Two corners of three integers, and an offset.
 const TABLE_ENTRY_BYTES: u64 = 6 * 4 + 8;
@@ -101,8 +101,8 @@ impl Chombo {
         let counts =
             (0..self.levels).map(|level| (self.boxes as f64 * self.growth.powi(level as i32)).round().max(1.0));
         let total: f64 = counts.clone().sum();
-        if total > MOST_BOXES as f64 {
-            let want = format!("at most {MOST_BOXES} boxes in all levels; make boxes, levels or growth smaller");
+        if total > MAX_BOXES as f64 {
+            let want = format!("at most {MAX_BOXES} boxes in all levels; make boxes, levels or growth smaller");
             return Err(refuse("boxes", format!("{} ({total} in all levels)", self.boxes), &want));
         }
         let levels = self.make_levels(counts.map(|count| count as u64)).ok_or_else(|| {

@@ -5,7 +5,7 @@ use stripewise_layout::ServerId;
 use stripewise_store::shared::fragments::hints::Suggestion;
 
 /// Of one file and disk; when there are more, the oldest are forgotten.
-const MOST: usize = 8192;
+const MAX: usize = 8192;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -28,7 +28,7 @@ impl Waiting {
         }
         let queue = self.by_disk.entry(suggestion.disk).or_default();
         queue.push_back(suggestion);
-        if queue.len() > MOST
+        if queue.len() > MAX
             && let Some(oldest) = queue.pop_front()
         {
             self.known.remove(&oldest);
@@ -71,7 +71,7 @@ mod tests {
         waiting.add(suggestion(1, 5));
         assert_eq!(waiting.take(ServerId(1), 9), [suggestion(1, 6), suggestion(1, 5)]);
         assert!(!waiting.has(ServerId(1)) && !waiting.is_empty());
-        (0..MOST as u64 + 3).for_each(|offset| waiting.add(suggestion(3, offset)));
+        (0..MAX as u64 + 3).for_each(|offset| waiting.add(suggestion(3, offset)));
         assert_eq!(waiting.take(ServerId(3), 1), [suggestion(3, 3)]);
         waiting.clear();
         assert!(waiting.is_empty() && waiting.take(ServerId(0), 1).is_empty());

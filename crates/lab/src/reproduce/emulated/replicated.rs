@@ -11,7 +11,7 @@ use stripewise_trace::Program;
 /// How often the broker is asked whether replicas are there.
 const LOOK: Duration = Duration::from_millis(2);
 /// How often syncs are ordered that end without all replicas.
-const MOST_ORDERS: u32 = 3;
+const MAX_ORDERS: u32 = 3;
 
 /// What came of a program that writes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -105,7 +105,7 @@ impl EmulatedLab {
             loop {
                 match self.lacking(*file)? {
                     (0, 0) => break,
-                    (_, 0) if orders == MOST_ORDERS => bail!("file {file}: its replicas cannot be made"),
+                    (_, 0) if orders == MAX_ORDERS => bail!("file {file}: its replicas cannot be made"),
                     (_, 0) => {
                         orders += 1;
                         self.store.done(Admin::SyncReplicas { file: *file })?;

@@ -6,7 +6,7 @@ use crate::reproduce::run_log::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction};
 
-pub(super) const SETUP_10: &str = "BTIO class D, subtype simple, written and read back, 12 HServers and 4 SServers with room for a sixth of the \
+pub(super) const SETUP_10: &str = "BTIO class D, subtype simple, written and read back, 12 HServers and 4 SServers with space for a sixth of the \
     file. 4 of the benchmark's 50 outputs (10.9 of 135.8 GB), which all do the same; bandwidth of writing and reading together.";
 pub(super) const DISCUSSION_9: &str = "Not reproduced. All processes march through the file together and every region is accessed equally often, so selective placement has \
     nothing to select, as the paper says itself; what remains are stripe sizes, and DEF's 64 KiB stripes make the least work for requests of 64 and 256 KiB. \
@@ -14,7 +14,7 @@ pub(super) const DISCUSSION_9: &str = "Not reproduced. All processes march throu
 pub(super) const DISCUSSION_10: &str = "Not reproduced, but for H2DP's lead over DEF with 4 processes, of which a tenth is found. Requests are rows of cells of 2 to 8 KiB, at \
     most two steps of the stripes, so PADP, PSA and H2DP arrive at the same small stripes, and what they differ in, which regions lie on hybrid servers, does not \
     matter to a benchmark that accesses all of them alike. `opt` is a quarter below DEF with 64 processes: it weighs DEF's plan as well, but the sample by which it does draws \
-    requests anew, where BTIO's processes step through their rows and now and then continue one another's.";
+    requests again, where BTIO's processes step through their rows and now and then continue one another's.";
 
 const SERVERS: (usize, usize) = (12, 4);
 

@@ -15,7 +15,7 @@ use stripewise_trace::{FileAccess, Program};
 pub(super) const SERVERS: (usize, usize) = (12, 4);
 
 pub(super) const SETUP_5: &str = "IOR with Zipf-distributed requests (a = 0.8) on a shared file of 128 GiB in regions of 64 MiB, 32 processes \
-    on 32 nodes, 12 HServers and 4 SServers with room for a sixth of the file. As many bytes are accessed as the file has, and halfway the \
+    on 32 nodes, 12 HServers and 4 SServers with space for a sixth of the file. As many bytes are accessed as the file has, and halfway the \
     popular regions change: the paper says only that \"the access frequencies change at run-time\". Planned from a run and judged by the \
     same run, as section 5.1 does. On emulated servers requests of 1 MiB and more access the file several times, lest a run be too short.";
 pub(super) const DISCUSSION_5: &str = "What the paper says of the schemes that plan is found in direction: H2DP is ahead of PADP and PSA, most for small requests, over PSA by more than is printed. Its lead over PADP is a seventh of that printed, and its lead over DEF is not found at all: below 1 MiB DEF is the fastest of the four. \
@@ -32,8 +32,8 @@ pub(super) const DISCUSSION_7: &str = "As in figure 5, H2DP is ahead of PADP and
     make less work than H2DP's twelve and sixteen smaller ones. The paper's bandwidths fall with more processes; ours rise until the servers are busy, \
     since the simulated servers do not slow down when more clients connect.";
 pub(super) const DISCUSSION_8: &str = "With 4 HServers and 12 SServers H2DP leads all three, by 14 to 25 %; its gains grow with the share of SServers as the paper says, but \
-    from a lower start. With more SServers and fewer HServers the whole becomes slower here and faster in the paper: SServers keep room for a sixth of the file \
-    in all, so the other five sixths fall on ever fewer disks. For the paper's result the SServers' room must have grown with their number, against its section 5.1.";
+    from a lower start. With more SServers and fewer HServers the whole becomes slower here and faster in the paper: SServers keep space for a sixth of the file \
+    in all, so the other five sixths fall on ever fewer disks. For the paper's result the SServers' space must have grown with their number, against its section 5.1.";
 
 pub(super) const PROCESSES: u32 = 32;
 /// About what the emulated servers deliver.

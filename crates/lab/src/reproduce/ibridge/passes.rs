@@ -20,13 +20,13 @@ use stripewise_trace::{Program, Step};
 
 /// Requests of one pass by each rank, and by all of them at least.
 const RANK_REQUESTS: u64 = 128;
-const LEAST_REQUESTS: u64 = 2_048;
-const MOST_REQUESTS: u64 = RANK_REQUESTS * PROCESSES[PROCESSES.len() - 1] as u64;
+const MIN_REQUESTS: u64 = 2_048;
+const MAX_REQUESTS: u64 = RANK_REQUESTS * PROCESSES[PROCESSES.len() - 1] as u64;
 const REGION: ByteCount = ByteCount(16 << 20);
 const PASSES: u32 = 2;
 const PROCESSES: [u32; 4] = [8, 16, 32, 64];
 /// Of each disk: twice the slots that its share of the requests can take.
-const ROOM: ByteCount = ByteCount(MOST_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
+const ROOM: ByteCount = ByteCount(MAX_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
 
 /// Runs of the cases that have a goal, of which the median is told: processes that go on without barriers drift apart in another way each time.
 const RUNS: usize = 3;
@@ -53,7 +53,7 @@ impl Case {
     }
 
     fn requests(self) -> u64 {
-        (u64::from(self.processes) * RANK_REQUESTS).max(LEAST_REQUESTS)
+        (u64::from(self.processes) * RANK_REQUESTS).max(MIN_REQUESTS)
     }
 
     /// The same requests in every pass; at random, in another order each time.
@@ -98,7 +98,7 @@ fn second_passes(setting: &Setting<'_>, threshold: Option<ByteCount>) -> Result<
     let stripe_bytes = u32::try_from(STRIPE.0)?;
     let layout = Layout::new((0..SERVERS).map(|id| (ServerId(id as u16), stripe_bytes)))?;
     let placement = Placement::uniform(REGION, layout.clone(), layout);
-    let bytes = ByteCount(MOST_REQUESTS * UNALIGNED.0);
+    let bytes = ByteCount(MAX_REQUESTS * UNALIGNED.0);
     let lab = EmulatedLab::build(setting.voice, &lab(threshold)?, bytes, Ranks::Mpi)?;
     setting.map(&cases(), |case| {
         let program = case.program(setting.seed);
@@ -114,7 +114,7 @@ fn second_passes(setting: &Setting<'_>, threshold: Option<ByteCount>) -> Result<
 }
 
 pub(super) fn figure_3(setting: &Setting<'_>) -> Result<Findings> {
-    setting.scale(Scale { files: super::FILE.0 / (LEAST_REQUESTS * UNALIGNED.0), regions: super::REGION.0 / REGION.0 });
+    setting.scale(Scale { files: super::FILE.0 / (MIN_REQUESTS * UNALIGNED.0), regions: super::REGION.0 / REGION.0 });
     let stock = second_passes(setting, None)?;
     let by_threshold: Vec<Vec<Option<f64>>> =
         THRESHOLDS.iter().map(|threshold| second_passes(setting, Some(*threshold))).collect::<Result<_>>()?;

@@ -25,7 +25,7 @@ const TARGET_S: f64 = 0.8;
 /// With which run times are estimated.
 const TRIAL_REQUESTS: u64 = 1_024;
 /// The host keeps up with as many in a second.
-const MOST_PER_S: f64 = 10_000.0;
+const MAX_PER_S: f64 = 10_000.0;
 /// Every so many runs one is repeated.
 const REPEAT_EVERY: usize = 8;
 /// Normal distribution, 95 % two-sided.
@@ -80,7 +80,7 @@ fn measure(setting: &Setting<'_>, emulated: &EmulatedLab, pattern: &Pattern) -> 
     let trial = pattern.program(setting.seed, file, TRIAL_REQUESTS);
     let trials = placements.iter().map(|placement| simulated(lab, &trial, placement)).collect::<Result<Vec<f64>>>()?;
     let mean_mb_s = (trials.iter().map(|speed| speed.ln()).sum::<f64>() / trials.len() as f64).exp();
-    let per_s = (mean_mb_s * 1e6 / pattern.class.request_bytes as f64).min(MOST_PER_S);
+    let per_s = (mean_mb_s * 1e6 / pattern.class.request_bytes as f64).min(MAX_PER_S);
     let target_s = least_s(pattern.processes, pattern.class.request_bytes).max(TARGET_S);
     let program = pattern.program(setting.seed, file, (per_s * target_s) as u64);
     let prepared = emulated.prepare(&program)?;

@@ -12,7 +12,7 @@ impl Program {
     /// For one window without moves only.
     pub(crate) fn answers(&self, prices: &Prices, allowed: &[bool]) -> Vec<u16> {
         let shares = |shape: &super::shapes::Shape| -> f64 {
-            shape.room_share.iter().zip(&prices.room).map(|(share, price)| share * price).sum()
+            shape.capacity_share.iter().zip(&prices.room).map(|(share, price)| share * price).sum()
         };
         let room: Vec<f64> = self.shapes.iter().map(shares).collect();
         let starts: Vec<usize> = (0..self.items.len()).step_by(CHUNK).collect();

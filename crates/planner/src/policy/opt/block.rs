@@ -18,7 +18,7 @@ use stripewise_layout::{Layout, ServerId};
 use stripewise_trace::AccessClass;
 
 /// Distinct layouts of other policies that become shapes, at most: those of most regions.
-const MOST_BORROWED: usize = 24;
+const MAX_BORROWED: usize = 24;
 
 pub(crate) struct Block<'a> {
     pub(crate) task: &'a Task<'a>,
@@ -279,7 +279,7 @@ fn borrowed(others: &[Vec<FileChoice>], shape: impl Fn(&Layout) -> Layout) -> Ve
     let mut uses: Vec<(Layout, u64)> = uses.into_iter().collect();
     let text = |layout: &Layout| layout.stripes().iter().map(|s| (s.server.0, s.size_bytes)).collect::<Vec<_>>();
     uses.sort_by_cached_key(|(layout, count)| (std::cmp::Reverse(*count), text(layout)));
-    uses.into_iter().take(MOST_BORROWED).map(|(layout, _)| layout).collect()
+    uses.into_iter().take(MAX_BORROWED).map(|(layout, _)| layout).collect()
 }
 
 #[cfg(test)]

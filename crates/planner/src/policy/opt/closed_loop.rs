@@ -24,7 +24,7 @@ use stripewise_model::Profile;
 const SAMPLE: (usize, usize) = (256, 16_000);
 
 /// Processes of a sample, at most: more keep every station busy as well.
-const MOST_PROCESSES: u32 = 512;
+const MAX_PROCESSES: u32 = 512;
 
 /// Bytes that the mover copies at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -44,7 +44,7 @@ const IN_ORDER: f64 = 0.5;
 
 /// Parts of a march that are looked at, regions of each at least, and consecutive requests of a region at most.
 const STRETCHES: usize = 8;
-const LEAST_REGIONS: usize = 3;
+const MIN_REGIONS: usize = 3;
 const OF_REGION: u64 = 1024;
 
 /// Of ranks that march out of step each begins this much after the one before: about a seek. Longer runs than a sample drift as far by themselves
@@ -139,7 +139,7 @@ impl Sample {
                 let least = (16 * processes(drawn)).max(wanted / STRETCHES);
                 let (end, mut regions) = (draws.len() + least, 0);
                 // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
-                while draws.len() < end || regions < LEAST_REGIONS {
+                while draws.len() < end || regions < MIN_REGIONS {
                     let of_region = slots(item, bytes).min(OF_REGION);
                     draws.extend((0..of_region).map(|slot| Draw { item, class, offset: slot * bytes, bytes, turn }));
                     (turn, regions) = (turn + 1, regions + 1);
@@ -325,7 +325,7 @@ impl Sample {
 }
 
 fn processes(drawn: &Drawn<'_>) -> usize {
-    drawn.processes.clamp(1, MOST_PROCESSES) as usize
+    drawn.processes.clamp(1, MAX_PROCESSES) as usize
 }
 
 fn nanoseconds((alpha_s, beta_s_per_byte): (f64, f64)) -> (f64, f64) {

@@ -96,8 +96,8 @@ impl Demands {
                 .map(|server| profile.servers[*server].line(direction, Order::Sequential).beta_s_per_byte)
                 .sum::<f64>()
                 / kind.servers.len() as f64;
-            seconds[2 * number] = shape.room_share[number] * beta;
-            seconds[2 * number + 1] = shape.room_share[number] * profile.network.t_s_per_byte;
+            seconds[2 * number] = shape.capacity_share[number] * beta;
+            seconds[2 * number + 1] = shape.capacity_share[number] * profile.network.t_s_per_byte;
         }
         seconds
     }

@@ -13,7 +13,7 @@ const ALIKE: f64 = 0.05;
 
 /// Lines are alike, too, where they differ by less than their measured times were spread about them, but not by more than this: so much is a
 /// slower device, however roughly it was measured.
-const MOST_NOISE: f64 = 0.15;
+const MAX_NOISE: f64 = 0.15;
 
 /// Requests that lines are compared by. Startup and transfer by themselves are fitted less well than the times that they add up to: on an SSD
 /// neither decides alone over most of the sizes.
@@ -54,7 +54,7 @@ fn alike(a: &ServerProfile, b: &ServerProfile) -> bool {
     [Direction::Read, Direction::Write].into_iter().all(|direction| {
         [Order::Sequential, Order::Random].into_iter().all(|order| {
             let (a, b) = (a.line(direction, order), b.line(direction, order));
-            let noise = a.spread.max(b.spread).clamp(ALIKE, MOST_NOISE);
+            let noise = a.spread.max(b.spread).clamp(ALIKE, MAX_NOISE);
             COMPARED_BYTES.into_iter().all(|bytes| {
                 let (a_s, b_s) = (a.seconds(bytes), b.seconds(bytes));
                 (a_s - b_s).abs() <= noise * a_s.max(b_s)

@@ -41,7 +41,7 @@ const RELIANCE_DECAY: f64 = 0.8;
 const CHANGED: f64 = 0.75;
 
 /// Difference of two windows that may be ascribed to chance, at most.
-const MOST_CHANCE: f64 = 0.2;
+const MAX_CHANCE: f64 = 0.2;
 
 /// Windows that a guess is taken to hold for, at most, and before any change was seen: moves must be dared once to learn from. Ours, from one
 /// seed of one size; 12 gained as much and moved a sixth more.
@@ -54,7 +54,7 @@ const ALIKE: f64 = 0.98;
 const LIFE_DECAY: f64 = 0.7;
 
 /// Share of the time of the windows to come that moves must save at least, all together, to be made while programs run: less may be chance.
-pub const LEAST_GAIN: f64 = 0.02;
+pub const MIN_GAIN: f64 = 0.02;
 
 /// What one file's window looked like, region by region and class by class, as weights that sum to its mean requests.
 type Weights = HashMap<(u32, AccessClass), f64>;
@@ -294,7 +294,7 @@ fn overlap(a: &Weights, b: &Weights) -> f64 {
         terms.into_iter().sum()
     };
     // With few requests everything could be chance: then what is seen counts.
-    let (common, chance) = (sum(common.collect()), sum(chance.collect()).min(MOST_CHANCE));
+    let (common, chance) = (sum(common.collect()), sum(chance.collect()).min(MAX_CHANCE));
     (common + chance).min(1.0)
 }
 
@@ -344,7 +344,7 @@ pub fn online_step(
 ///
 /// `opt` weighs the moves itself. What any other policy chooses, which knows nothing of moves, is a proposal: of all its moves, or of the hottest half, quarter
 /// and so on, those are taken with which the accesses and the moves together take the least time. Nothing is moved that saves less than
-/// [`LEAST_GAIN`] of the time.
+/// [`MIN_GAIN`] of the time.
 ///
 /// # Errors
 ///
@@ -373,7 +373,7 @@ pub fn online_step_by(
         stages::Window { length_s: of_requests.length_s.max(how.length_s.unwrap_or(0.0)), ..of_requests }
     };
     let stay_s = block.time_s(&staying);
-    let (mut best, mut best_s) = (staying.clone(), stay_s * (1.0 - LEAST_GAIN));
+    let (mut best, mut best_s) = (staying.clone(), stay_s * (1.0 - MIN_GAIN));
     let mut most = usize::MAX;
     loop {
         let staged = stages::stage_some(&task, &staying, proposed.clone(), window(stay_s), most);

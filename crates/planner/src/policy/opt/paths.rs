@@ -37,7 +37,7 @@ impl Program {
         let load_s = self.load_s(item, option, window);
         let stations: f64 = load_s.iter().zip(&seen.rows).map(|(load, price)| f64::from(*load) * price).sum();
         let kinds = self.kinds.len();
-        let share = &self.shapes[self.shape(item, option)].room_share;
+        let share = &self.shapes[self.shape(item, option)].capacity_share;
         let room: f64 = share.iter().zip(&prices.room[window * kinds..]).map(|(share, price)| share * price).sum();
         stations + room * self.items[item].bytes() + self.fixed_s(item, option, window)
     }

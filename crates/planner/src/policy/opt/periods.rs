@@ -16,7 +16,7 @@ use stripewise_model::queueing::Streaming;
 use stripewise_trace::{AccessClass, Company, SLICES, Slices};
 
 /// Periods of one window, at most.
-const MOST_PERIODS: u32 = 8;
+const MAX_PERIODS: u32 = 8;
 
 /// Neighbouring slices whose requests are spread over regions as differently as this (total variation) are periods of their own.
 const UNLIKE: f64 = 0.2;
@@ -152,7 +152,7 @@ impl Accesses {
         let requests: Vec<f64> =
             self.items.iter().map(|item| item.counts[0].iter().map(|(_, count)| *count as f64).sum()).collect();
         let buckets = buckets(&requests);
-        let width = SLICES / MOST_PERIODS;
+        let width = SLICES / MAX_PERIODS;
         let mask = |group: u32| u64::MAX >> (64 - width) << (group * width);
         let share = |item: usize, mask: u64| {
             let all = slices[item].0.count_ones().max(1);
@@ -166,7 +166,7 @@ impl Accesses {
             sums
         };
         let mut masks = vec![mask(0)];
-        for group in 1..MOST_PERIODS {
+        for group in 1..MAX_PERIODS {
             let last = masks.last_mut().expect("it begins with one");
             if unlike(&histogram(*last), &histogram(mask(group))) {
                 masks.push(mask(group));

@@ -277,7 +277,7 @@ impl Program {
             sum.fixed_s += sign * self.fixed_s(item, *option, window);
             let shape = self.shape(item, *option);
             let room = &mut sum.room_bytes[window * self.kinds.len()..];
-            for (sum, share) in room.iter_mut().zip(&self.shapes[shape].room_share) {
+            for (sum, share) in room.iter_mut().zip(&self.shapes[shape].capacity_share) {
                 *sum += sign * share * bytes;
             }
             if let Some(previous) = previous.filter(|previous| previous != option) {
@@ -298,7 +298,7 @@ impl Program {
 /// Shapes that no other beats for every class in every window and in room: whatever its requests, no item needs the others. Of equals the first.
 fn unbeaten(shapes: &[Shape], demands: &Demands, windows: usize) -> Vec<bool> {
     let beats = |a: usize, b: usize| {
-        let room = shapes[a].room_share.iter().zip(&shapes[b].room_share).all(|(a, b)| a <= b);
+        let room = shapes[a].capacity_share.iter().zip(&shapes[b].capacity_share).all(|(a, b)| a <= b);
         room && (0..windows)
             .all(|window| demands.of_shape(window, a).iter().zip(demands.of_shape(window, b)).all(|(a, b)| a <= b))
     };
@@ -324,7 +324,7 @@ fn options_of(
     let mut options: Vec<(u16, Vec<f32>)> = Vec::new();
     let beats = |a: (&[f32], &Shape), b: (&[f32], &Shape)| {
         a.0.iter().zip(b.0).all(|(a, b)| a <= b)
-            && a.1.room_share.iter().zip(&b.1.room_share).all(|(a, b)| *a <= *b * (1.0 + 1e-9))
+            && a.1.capacity_share.iter().zip(&b.1.capacity_share).all(|(a, b)| *a <= *b * (1.0 + 1e-9))
     };
     for number in (0..shapes.len()).filter(|number| open[*number] || item.before == Some(*number as u16)) {
         let mut load = vec![0.0f32; windows * (rows + 1)];

@@ -257,7 +257,7 @@ impl<'a> Scene<'a> {
                     let is_better = best.is_none_or(|(known_s, known_used, _)| {
                         candidate.0 < known_s || (candidate.0 == known_s && used < known_used)
                     });
-                    if is_better && self.has_room(*id, of_item.region_bytes, recipe.room, filling) {
+                    if is_better && self.has_space(*id, of_item.region_bytes, recipe.room, filling) {
                         best = Some(candidate);
                     }
                 }
@@ -266,7 +266,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn has_room(&self, id: ServerId, bytes: u64, share: f64, filling: &Filling) -> bool {
+    fn has_space(&self, id: ServerId, bytes: u64, share: f64, filling: &Filling) -> bool {
         let server = usize::from(id.0);
         let share = if self.task.groups.ssd.contains(&id) { share } else { 1.0 };
         let room = self.task.room.bytes(server).map(|room| (room as f64 * share) as u64);
@@ -278,7 +278,7 @@ impl<'a> Scene<'a> {
         let stripes = layout.stripes().iter().enumerate();
         stripes
             .into_iter()
-            .all(|(turn, stripe)| self.has_room(stripe.server, view.object_bytes(turn, region_bytes), share, filling))
+            .all(|(turn, stripe)| self.has_space(stripe.server, view.object_bytes(turn, region_bytes), share, filling))
     }
 
     /// One region of the item on one server.

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 /// Passes over all items in search of single changes that lower the aim, where there are no more items than this: with more, each is too
 /// small a part of the load for its rounding to matter.
 const PASSES: usize = 4;
-const MOST_IMPROVED: usize = 256;
+const MAX_IMPROVED: usize = 256;
 
 /// With so few items, all combinations are looked at (but those that the prices rule out), up to so many steps.
 const FEW_ITEMS: usize = 24;
-const MOST_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 
 /// What adding up shares in another order may seem to lack of room.
 const ROUNDING_BYTES: f64 = 1e-3;
@@ -49,7 +49,7 @@ pub(crate) fn round(program: &Program, aim: &Aim, relaxed: &Relaxed) -> Assignme
     let mut sum = program.sum(chosen);
     make_room(program, aim, &relaxed.prices, &mut sum);
     if program.windows == 1 {
-        if program.items.len() <= MOST_IMPROVED {
+        if program.items.len() <= MAX_IMPROVED {
             improve(program, aim, &heat, &mut sum);
         }
         if program.items.len() <= FEW_ITEMS && *aim == Aim::plain(program) {
@@ -124,7 +124,7 @@ fn make_room(program: &Program, aim: &Aim, prices: &Prices, sum: &mut Assignment
         let mut changes: Vec<(f64, usize, Vec<u16>)> = Vec::new();
         for item in 0..program.items.len() {
             let path = program.path(sum, item);
-            let share = |path: &[u16]| program.shapes[program.shape(item, path[window])].room_share[kind];
+            let share = |path: &[u16]| program.shapes[program.shape(item, path[window])].capacity_share[kind];
             let own = share(path);
             if own <= 0.0 {
                 continue;
@@ -243,7 +243,7 @@ impl<'a> Exact<'a> {
 
     fn branch(&mut self, at: usize, priced_s: f64, sum: &mut Assignment, chosen: &mut Vec<u16>) {
         self.steps += 1;
-        if self.steps > MOST_STEPS || excess(self.program, sum) > ROUNDING_BYTES {
+        if self.steps > MAX_STEPS || excess(self.program, sum) > ROUNDING_BYTES {
             return;
         }
         let Some(item) = self.order.get(at).copied() else {

@@ -30,7 +30,7 @@ const HASTES_WITH_MOVES: [f64; 3] = [0.0, 0.3, 1.0];
 const STEPS_WITH_MOVES: usize = 1;
 
 /// Kinds whose weights are coordinates of their own, at most.
-const MOST_KINDS: usize = 4;
+const MAX_KINDS: usize = 4;
 
 /// Least stripes that are tried where ranks march in order.
 const GRAINS: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
@@ -226,7 +226,7 @@ impl Knobs {
             Knobs { haste, ..knobs.clone() }
         };
         let mut neighbours = vec![hasten(self, 1.0), hasten(self, -1.0)];
-        let apart = classes.len() <= MOST_KINDS;
+        let apart = classes.len() <= MAX_KINDS;
         let turned = if apart { 1..classes.len() } else { 0..1 };
         for kind in turned {
             for sign in [1.0, -1.0] {

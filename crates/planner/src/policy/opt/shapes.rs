@@ -17,25 +17,25 @@ const WIDTHS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 const WEIGHTS: [(u64, u64); 8] = [(1, 1), (1, 2), (1, 3), (1, 4), (2, 3), (1, 6), (1, 8), (2, 1)];
 
 /// Grains that are tried, at most: with many sizes of request in one file, those that carry the most bytes.
-const MOST_GRAINS: usize = 16;
+const MAX_GRAINS: usize = 16;
 
 /// One cycle of stripes; a region's layout is the shape, begun at some turn.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Shape {
     pub(crate) layout: Layout,
     /// Share of a region's bytes on each server of a kind.
-    pub(crate) room_share: Vec<f64>,
+    pub(crate) capacity_share: Vec<f64>,
 }
 
 impl Shape {
     pub(crate) fn of(layout: Layout, kinds: &[Kind], kind_of: &[usize]) -> Self {
         let cycle_bytes = layout.view().cycle_bytes() as f64;
-        let mut room_share = vec![0.0; kinds.len()];
+        let mut capacity_share = vec![0.0; kinds.len()];
         for stripe in layout.stripes() {
             let kind = kind_of[usize::from(stripe.server.0)];
-            room_share[kind] += f64::from(stripe.size_bytes) / cycle_bytes / kinds[kind].servers.len() as f64;
+            capacity_share[kind] += f64::from(stripe.size_bytes) / cycle_bytes / kinds[kind].servers.len() as f64;
         }
-        Self { layout, room_share }
+        Self { layout, capacity_share }
     }
 
     /// Whether all its stripes are equal.
@@ -133,7 +133,7 @@ fn grains(classes: &[(AccessClass, f64)], step_bytes: u64, region_bytes: u64) ->
     }
     let mut seen = HashSet::new();
     grains.retain(|grain| *grain <= region_bytes.max(step_bytes) && seen.insert(*grain));
-    grains.truncate(MOST_GRAINS);
+    grains.truncate(MAX_GRAINS);
     grains
 }
 

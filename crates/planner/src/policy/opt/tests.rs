@@ -82,7 +82,7 @@ fn fits(program: &Program, sum: &Assignment) -> bool {
 }
 
 /// Every combination of options of every item in every window that fits, and the least time.
-fn least_of_all(program: &Program, aim: &Aim) -> f64 {
+fn smallest_of_all(program: &Program, aim: &Aim) -> f64 {
     let places = program.items.len() * program.windows;
     let options: Vec<u16> = (0..places).map(|at| program.options(at / program.windows) as u16).collect();
     let mut chosen = vec![0u16; places];
@@ -115,7 +115,7 @@ proptest! {
         let aim = Aim::plain(&program);
         let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
         let found = round(&program, &aim, &relaxed);
-        let (found_s, least_s) = (aim.seconds(&program, &found), least_of_all(&program, &aim));
+        let (found_s, least_s) = (aim.seconds(&program, &found), smallest_of_all(&program, &aim));
         prop_assert!(fits(&program, &found));
         prop_assert!((found_s - least_s).abs() <= 1e-6 * least_s.max(1e-12), "{found_s} found, {least_s} possible");
         prop_assert!(relaxed.bound_s <= least_s * (1.0 + 1e-6), "bound {} above {least_s}", relaxed.bound_s);
@@ -132,7 +132,7 @@ proptest! {
         let aim = Aim::plain(&program);
         let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
         let found = round(&program, &aim, &relaxed);
-        let least_s = least_of_all(&program, &aim);
+        let least_s = smallest_of_all(&program, &aim);
         prop_assert!(fits(&program, &found));
         prop_assert!(relaxed.bound_s <= least_s * (1.0 + 1e-6), "bound {} above {least_s}", relaxed.bound_s);
         prop_assert!(aim.seconds(&program, &found) >= least_s * (1.0 - 1e-6));
@@ -159,18 +159,18 @@ proptest! {
 
     #[test]
     fn any_prices_bound_any_assignment(
-        counts in counts(2, 2..=5), raw in proptest::collection::vec(0.01..1.0f64, 10), room_price in 0.0..1e-8f64,
+        counts in counts(2, 2..=5), raw in proptest::collection::vec(0.01..1.0f64, 10), capacity_price in 0.0..1e-8f64,
         picks in proptest::collection::vec(any::<u16>(), 10),
     ) {
         let program = program(&counts, 4, 8.0, 0.0);
         let aim = Aim::plain(&program);
         let rows: Vec<f64> = raw.chunks(5).flat_map(|of| of.iter().map(|price| price / of.iter().sum::<f64>()).collect::<Vec<_>>()).collect();
-        let prices = Prices { rows, room: vec![0.0, room_price, 0.0, room_price], haste: 0.0 };
+        let prices = Prices { rows, room: vec![0.0, capacity_price, 0.0, capacity_price], haste: 0.0 };
         let chosen: Vec<u16> = (0..program.items.len() * 2).map(|at| picks[at % picks.len()] % program.options(at / 2) as u16).collect();
         let sum = program.sum(chosen);
         prop_assume!(fits(&program, &sum));
         let all: f64 = (0..program.items.len()).map(|item| program.best_path(item, &prices, &aim.allowed).0).sum();
-        let room_s = 2.0 * room_price * 4.0 * REGION_BYTES as f64;
+        let room_s = 2.0 * capacity_price * 4.0 * REGION_BYTES as f64;
         prop_assert!(all - room_s <= aim.seconds(&program, &sum) * (1.0 + 1e-6));
     }
 }

@@ -94,7 +94,7 @@ fn fill(path: &CStr, into: BorrowedFd<'_>) -> Result<(), Errno> {
             let bytes = file
                 .read_at(FileOffset(done), &mut [IoSliceMut::new(&mut piece[..wanted])])
                 .map_err(|error| failed(&error))?;
-            if bytes == 0 || done == 0 && !has_room_for(file.size_bytes()) {
+            if bytes == 0 || done == 0 && !has_space_for(file.size_bytes()) {
                 return if bytes == 0 { Ok(()) } else { Err(Errno::FBIG) };
             }
             write_all(into, &piece[..bytes], done)?;
@@ -110,7 +110,7 @@ fn fill(path: &CStr, into: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Whether the process may write that many bytes: beyond its limit the kernel would kill it.
-fn has_room_for(bytes: u64) -> bool {
+fn has_space_for(bytes: u64) -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none_or(|most| bytes <= most)
 }
 

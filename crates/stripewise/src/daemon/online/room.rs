@@ -20,7 +20,7 @@ pub(super) struct Now {
 const ROOM_ALIKE: f64 = 0.1;
 
 /// The cluster with as much room on every server as these files may take: what they have and what is free.
-pub(super) fn with_room_for(
+pub(super) fn with_space_for(
     cluster: &Cluster,
     usage: &[ServerUsage],
     files: &[&Now],
@@ -129,7 +129,7 @@ mod tests {
                 silent_s: None,
             });
             let file = file(on);
-            let fitted = with_room_for(&cluster, &usage, &[&file], ssd_capacity);
+            let fitted = with_space_for(&cluster, &usage, &[&file], ssd_capacity);
             assert_eq!(fitted.region_size, ByteCount(10));
             (0..4).map(|server| fitted.room_bytes(ServerId(server)).unwrap()).collect::<Vec<_>>()
         };
