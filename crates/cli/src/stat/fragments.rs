@@ -18,7 +18,7 @@ pub(super) struct FragmentsShown {
     /// What was said of the file itself; null: as the cluster file says.
     set_by_file: Option<bool>,
     /// Whether room is set aside for any file's fragments.
-    has_space: bool,
+    has_room: bool,
     /// Of each disk whose fragments have a log. Counted since the log was made, in this boot of the host.
     logs: Vec<LogShown>,
 }
@@ -59,7 +59,7 @@ impl FragmentsShown {
     pub(super) fn look_at(store: &Store, file: FileId) -> Result<Self> {
         let FileFragments { on, set_by_file, servers } = fragments_of(store, file)?;
         let logs = servers.iter().map(|status| LogShown::of(&store.cluster, status)).collect();
-        Ok(Self { on, set_by_file, has_space: store.cluster.has_fragment_capacity(), logs })
+        Ok(Self { on, set_by_file, has_room: store.cluster.has_fragment_capacity(), logs })
     }
 
     /// Nothing is printed where there is nothing to be said.
@@ -78,7 +78,7 @@ impl FragmentsShown {
 
     fn summary(&self) -> String {
         let whose = if self.set_by_file.is_some() { "said of the file" } else { "as the cluster file says" };
-        match (self.on, self.set_by_file, self.has_space) {
+        match (self.on, self.set_by_file, self.has_room) {
             (true, ..) => format!("fragments on, {whose}"),
             (false, Some(true), false) => "fragments off: the cluster file reserves no space".to_owned(),
             (false, ..) => format!("fragments off, {whose}"),
@@ -181,7 +181,7 @@ mod tests {
             admitted: [2100, 0],
             refused: [4, 50],
         };
-        FragmentsShown { on, set_by_file, has_space: true, logs: vec![LogShown::of(&cluster, &status)] }
+        FragmentsShown { on, set_by_file, has_room: true, logs: vec![LogShown::of(&cluster, &status)] }
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(shown(true, None).summary(), "fragments on, as the cluster file says");
         assert_eq!(shown(false, None).summary(), "fragments off, as the cluster file says");
         assert_eq!(shown(false, Some(false)).summary(), "fragments off, said of the file");
-        let without_room = FragmentsShown { has_space: false, ..shown(false, Some(true)) };
+        let without_room = FragmentsShown { has_room: false, ..shown(false, Some(true)) };
         assert_eq!(without_room.summary(), "fragments off: the cluster file reserves no space");
     }
 }
