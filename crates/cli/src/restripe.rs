@@ -114,7 +114,7 @@ pub(crate) fn run(context: &Context, arguments: RestripeArgs) -> Result<Verdict>
     let mut batch = Batch::order(&store, wish.orders)?;
     let path = arguments.path;
     if arguments.background {
-        let regions = batch.len();
+        let regions = batch.count();
         // Should another process have the queue, the daemon orders again what is left when that one ends.
         let adopted = socket::ask(&store.cluster.state, "POST", "/adopt");
         if adopted.is_none_or(|response| response.status != 200) {

@@ -7,7 +7,7 @@
 //!
 //! All I/O goes through `rustix`, that is raw system calls: the preload library defines the libc symbols itself.
 #![deny(clippy::print_stdout)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 
 pub mod client;
 pub mod entry;

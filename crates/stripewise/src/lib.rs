@@ -3,7 +3,7 @@
 //! A [`Session`] says which cluster is meant and where to report what takes long; a [`Store`] is the cluster in use. Nothing here prints,
 //! reads arguments or ends the process: operations return typed results and errors, and report to a [`Progress`](progress::Progress).
 #![deny(unsafe_code)]
-#![warn(missing_docs, clippy::missing_errors_doc)]
+#![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]

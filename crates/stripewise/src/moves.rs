@@ -242,7 +242,7 @@ impl Batch {
     }
 
     /// Moves in all.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ranges.iter().map(|(first, last)| (last.0 - first.0 + 1) as usize).sum()
     }
 

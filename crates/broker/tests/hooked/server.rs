@@ -254,10 +254,12 @@ pub struct Held {
     pub moves_bytes: bool,
 }
 
+type Job = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct Workers {
     /// Transfers to be held, and threads without one.
-    state: Mutex<(VecDeque<Box<dyn FnOnce() + Send>>, usize)>,
+    state: Mutex<(VecDeque<Job>, usize)>,
     changed: Condvar,
 }
 
@@ -265,7 +267,7 @@ struct Workers {
 static WORKERS: LazyLock<Workers> = LazyLock::new(Workers::default);
 
 impl Workers {
-    fn begin(&'static self, job: Box<dyn FnOnce() + Send>) {
+    fn begin(&'static self, job: Job) {
         let mut state = self.state.lock().unwrap();
         state.0.push_back(job);
         if state.1 < state.0.len() {

@@ -343,7 +343,7 @@ fn add_parts(
 
 /// How many leading pieces are aligned, offsets and all. The last of them is split in two where only its beginning is.
 fn split_aligned(at: ObjectOffset, pieces: &mut Vec<libc::iovec>) -> usize {
-    let is_aligned = |number: u64| number % DIRECT_BYTES == 0;
+    let is_aligned = |number: u64| number.is_multiple_of(DIRECT_BYTES);
     if !is_aligned(at.0) {
         return 0;
     }

@@ -336,7 +336,7 @@ impl Online {
         for order in &orders {
             self.ordered.extend(regions(order).map(|region| ((order.file, region), order.layout.clone())));
         }
-        Ok(Outcome::Ordered(Batch::order(store, orders)?.len()))
+        Ok(Outcome::Ordered(Batch::order(store, orders)?.count()))
     }
 
     /// Where the files' regions lie, or will when what moves them is done. Files that were removed just now are passed over.
