@@ -52,7 +52,7 @@ enum Store {
     Server(ServerId),
 }
 
-/// Which server has no room, and how much was asked of it.
+/// Which server has no space, and how much was asked of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Full {
     pub(crate) server: ServerId,
@@ -122,7 +122,7 @@ pub(crate) fn shares(layout: &Layout, region_bytes: u64) -> impl Iterator<Item =
 }
 
 impl Reservation<'_> {
-    /// Takes the shares of one region if every server has room for its own; otherwise takes nothing. A server that was not asked, or cannot be used, has none.
+    /// Takes the shares of one region if every server has space for its own; otherwise takes nothing. A server that was not asked, or cannot be used, has none.
     pub(crate) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
         let mut needed: HashMap<Store, u64> = HashMap::new();
         for (server, asked_bytes) in shares(layout, region_bytes) {

@@ -2,7 +2,7 @@
 //!
 //! A placement is described before the table is committed, and durable with the names of its objects: with the first `fsync`. A move is described, durably, before
 //! its commit, on the servers of both places: so whoever has the old objects knows that they are old. What was
-//! described and not committed is described anew, as it is, before anybody writes there again: by the mover, or when the file is next loaded.
+//! described and not committed is described again, as it is, before anybody writes there again: by the mover, or when the file is next loaded.
 
 use crate::context::Context;
 use crate::description::{Head, Line, Place, Sequence, line};
@@ -16,7 +16,7 @@ use stripewise_layout::{FileId, Layout, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::ObjectName;
 
-/// A text longer than this, and than this many times what is live of it, is written anew.
+/// A text longer than this, and than this many times what is live of it, is written again.
 const LONG_BYTES: u64 = 64 << 10;
 const MAX_DEAD: u64 = 4;
 /// About the length of a line.
@@ -200,7 +200,7 @@ impl Describing {
         inner.regions.iter().rev().find_map(of_region).unwrap_or(0)
     }
 
-    /// Of a file that is loaded: describes it if no broker has, and anew what a predecessor may have described and not committed.
+    /// Of a file that is loaded: describes it if no broker has, and again what a predecessor may have described and not committed.
     pub(crate) fn describe_loaded(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if !inner.record.is_described {
             for server in servers_of(inner.layouts()) {

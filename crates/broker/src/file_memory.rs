@@ -61,9 +61,9 @@ impl FileMemory {
     }
 
     /// Shared memory of this boot and file; `None` if it is not all there or not of this boot. What cannot be opened or mapped now is an
-    /// error: living processes may be using it, and making it anew would forget what they wrote.
+    /// error: living processes may be using it, and rebuilding it would forget what they wrote.
     ///
-    /// What another version of stripewise made is made anew once nobody uses it; the size that it holds is taken over into `record`.
+    /// What another version of stripewise made is rebuilt once nobody uses it; the size that it holds is taken over into `record`.
     ///
     /// So is a control block that is damaged: what it says stands in the table too.
     pub(crate) fn adopt(
@@ -115,7 +115,7 @@ impl FileMemory {
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
     }
 
-    /// The memory is to be made anew, because of `what`: refused while a process uses it, and its size is taken over into `record`.
+    /// The memory is to be rebuilt, because of `what`: refused while a process uses it, and its size is taken over into `record`.
     fn rebuild<T>(
         &self,
         memory: &Memory,

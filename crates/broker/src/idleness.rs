@@ -47,7 +47,7 @@ impl Idle {
         guard(&self.watched).iter().map(|(file, watched)| (*file, *watched)).collect()
     }
 
-    /// The file was looked at, unless it is watched anew since. Returns whether nobody has written it for long enough; then it is watched no longer.
+    /// The file was looked at, unless it is watched again since. Returns whether nobody has written it for long enough; then it is watched no longer.
     pub(crate) fn look(&self, file: FileId, before: Watched, mark: u64, is_written: bool) -> bool {
         let mut watched = guard(&self.watched);
         let Some(now) = watched.get_mut(&file).filter(|now| now.since == before.since) else { return false };

@@ -17,7 +17,7 @@ fn identity(inode: Inode) -> (u64, u64) {
     (inode.device, inode.inode)
 }
 
-/// A new table with room for `count` inodes, which `fill` enters, takes the place of the one at its path.
+/// A new table with space for `count` inodes, which `fill` enters, takes the place of the one at its path.
 fn replace(state: &StateDirectory, count: usize, fill: impl FnOnce(&Inodes)) -> rustix::io::Result<Inodes> {
     let temporary = format!("{INODES}.new");
     let file = state.create_shared(&temporary)?;

@@ -138,7 +138,7 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// Says of an error for want of room in which directory to free some.
+    /// Says of an error for want of space in which directory to free some.
     fn of_state(self, state: &Path) -> Self {
         let is_full = match &self {
             Self::State(StateError::Os { source, .. })
@@ -162,7 +162,7 @@ pub struct BrokerOptions {
     pub wrap_server: Option<WrapServer>,
     /// The same of the mapping table.
     pub wrap_table: Option<WrapTable>,
-    /// How long nobody must have written a file before its replicas are made anew; 2 s unless given.
+    /// How long nobody must have written a file before its replicas are rebuilt; 2 s unless given.
     pub idle_after: Option<Duration>,
     /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
     pub read_costs: Vec<Option<ReadCost>>,

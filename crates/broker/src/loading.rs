@@ -1,7 +1,7 @@
-//! Loading managed files: their records, and their shared memory taken over or built anew.
+//! Loading managed files: their records, and their shared memory taken over or built again.
 //!
 //! A file is loaded when it is first asked for. Its shared memory in `run/` is taken over if it is of this boot, since processes may be using it; then
-//! its size is the truth. Otherwise nobody can be using it: it is built anew from the table, and objects are cut to the durable
+//! its size is the truth. Otherwise nobody can be using it: it is built again from the table, and objects are cut to the durable
 //! size. What a predecessor committed but did not publish is published now.
 
 use crate::context::Context;

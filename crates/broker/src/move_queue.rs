@@ -1,6 +1,6 @@
 //! The queue of moves, and what is told of them.
 //!
-//! Orders become one move for each region. Those that take a region off SSD come first, since they make room, then those that leave the SSD
+//! Orders become one move for each region. Those that take a region off SSD come first, since they free space, then those that leave the SSD
 //! share as it is, then the rest; each kind in the order in which it was ordered. A later order for a region replaces an earlier one that has
 //! not begun. Behind all moves come *syncs*: a region stays where it is and its replicas are made from it ([`crate::replicas`]); they are told of
 //! elsewhere and counted in no total but that of bytes copied. The queue is in memory only: it ends with the broker, and a move that had not been committed never was.
@@ -93,7 +93,7 @@ impl MoveQueue {
         self.queue().stopping
     }
 
-    /// Whether moves other than the one that asks may free room yet.
+    /// Whether moves other than the one that asks may free space yet.
     pub(crate) fn others_may_free_space(&self) -> bool {
         let queue = self.queue();
         let is_outgoing =

@@ -1,4 +1,4 @@
-//! The placement of a file whose regions move: what is placed anew later (a region that was cut off and comes again) lies where the last move put it.
+//! The placement of a file whose regions move: what is placed again later (a region that was cut off and comes again) lies where the last move put it.
 
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
 

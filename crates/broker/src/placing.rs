@@ -129,7 +129,7 @@ impl Placer {
         Ok(before)
     }
 
-    /// Layouts for the regions, each with whether it is another than planned, and promises of room for all of them. A region's own layout goes first, then
+    /// Layouts for the regions, each with whether it is another than planned, and promises of space for all of them. A region's own layout goes first, then
     /// the fallback; either without the servers that cannot be used.
     fn choose(
         &self,
@@ -284,7 +284,7 @@ impl Placer {
         Ok(())
     }
 
-    /// The server that has no room for the regions' own layouts, if there are replicas that could leave it.
+    /// The server that has no space for the regions' own layouts, if there are replicas that could leave it.
     fn full_for(&self, managed: &Managed, first: RegionIndex, last: RegionIndex) -> Result<Option<Full>, Refusal> {
         let inner = guard(&managed.inner);
         if !self.capacity.has_replicas() {

@@ -6,7 +6,7 @@
 //! | sizes | the descriptions and the objects; of a file without regions its record |
 //! | files, placements, switches, managed and expected names | the damaged table's records that are whole, then the last good copy's; of a file that neither knows its description and its stub |
 //! | logs of fragments | shared memory, as long as the host runs. What a log held after a reboot and no `fsync` covered is lost, as without damage |
-//! | replicas | nothing: they are made anew |
+//! | replicas | nothing: they are rebuilt |
 //!
 //! The new table is written beside the old one, read from end to end, and put into its place in one step; the damaged one stays beside it. Objects that no record names
 //! stay too: the next `check` tells of them.
@@ -46,7 +46,7 @@ impl Broker {
         damages(&state, &watched_servers(cluster, &Arc::new(lock), &options))
     }
 
-    /// Makes the table anew if it is damaged or lost, and says what became of it.
+    /// Makes the table again if it is damaged or lost, and says what became of it.
     pub fn rebuild_table(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
         let state = Self::state_of(cluster, &options)?;

@@ -2,7 +2,7 @@
 //!
 //! A replica that has a record equals its region's place. The first write to such a region has its replicas forgotten (`Request::Pin`): one durable batch
 //! turns their records into discards, the control block stops showing them, then the writer goes on in the place; their objects are freed when the last
-//! reader has left them. They are made anew, from the whole of the place, by a *sync* (`moves::moving`): on request, when the last
+//! reader has left them. They are rebuilt, from the whole of the place, by a *sync* (`moves::moving`): on request, when the last
 //! writer closes the file, and when nobody has written it for a while.
 //!
 //! Where we left the design:
@@ -12,7 +12,7 @@
 //!   crash at any step leaves either a whole replica or a discard. The price is copying all of a region of which little changed.
 //! - All replicas of a region are made by one sync. One made while others are there would have writers of the moving region ask for them.
 //!
-//! Replicas only get room that places and moves do not need: who finds no room takes it back from them and tries again.
+//! Replicas only get room that places and moves do not need: who finds no space takes it back from them and tries again.
 //!
 //! A place that cannot be reached any more, while a replica can, is given up for the replica before anything is forgotten.
 
@@ -359,7 +359,7 @@ impl Replicas {
         }
     }
 
-    /// No replica lies on the server any more, but for those that cannot be given up; the others of the same regions are made anew.
+    /// No replica lies on the server any more, but for those that cannot be given up; the others of the same regions are rebuilt.
     pub(crate) fn leave_server(&self, server: ServerId) -> Result<(), Refusal> {
         let mut chosen: BTreeMap<FileId, Vec<RegionIndex>> = BTreeMap::new();
         for (file, region, _, replica) in self.context.table().replicas(None)? {
@@ -370,7 +370,7 @@ impl Replicas {
         self.give_up(chosen).map(drop)
     }
 
-    /// The connection has closed the file; if it was the last that could write, the replicas are made anew.
+    /// The connection has closed the file; if it was the last that could write, the replicas are rebuilt.
     pub(crate) fn left(&self, managed: &Managed, connection: u64) {
         let was_last_writer = {
             let mut inner = guard(&managed.inner);

@@ -122,7 +122,7 @@ pub enum RmtError {
 }
 
 impl RmtError {
-    /// Whether it is for want of room on the table's file system.
+    /// Whether it is for want of space on the table's file system.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

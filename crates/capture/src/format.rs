@@ -489,7 +489,7 @@ fn put(page: &mut [u8; HEADER_BYTES], start: usize, bytes: &[u8]) {
     }
 }
 
-/// A name that leaves room for the zero after it.
+/// A name that leaves space for the zero after it.
 fn cut(name: &[u8], field_bytes: usize) -> &[u8] {
     name.get(..field_bytes - 1).unwrap_or(name)
 }

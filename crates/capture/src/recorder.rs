@@ -1,7 +1,7 @@
 //! Writes the records of one process from inside that process, whatever the process is doing.
 //!
 //! The file is mapped shared, so a record is four stores and survives the death of the process. One atomic addition claims the place of
-//! a record; its first word is stored last and makes it valid. When the claimed place lies beyond the room, the claimer makes room
+//! a record; its first word is stored last and makes it valid. When the claimed place lies beyond the room, the claimer frees space
 //! itself: it allocates file space (so that a full disk is an error here, not a signal later), maps it, and touches the pages ahead. All
 //! of that may be done by several threads at once, or again by a signal handler in the middle: no step undoes another's.
 //!
@@ -243,7 +243,7 @@ impl Recorder {
         Some(use_it(unsafe { AtomicU64::from_ptr(base.add(start).cast()) }))
     }
 
-    /// Appends the record of one call. Never fails visibly: what has no room is counted. Inlined, so that an event whose parts the
+    /// Appends the record of one call. Never fails visibly: what has no space is counted. Inlined, so that an event whose parts the
     /// caller has in registers is never put together in memory.
     #[inline(always)]
     pub fn record(&self, event: &RawEvent) {
@@ -302,7 +302,7 @@ impl Recorder {
         self.header_word(at::MPI, |word| word.store(mpi_word(Some(rank), size).to_le(), Ordering::Relaxed));
     }
 
-    /// Records that found no room so far, or came before the start.
+    /// Records that found no space so far, or came before the start.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.header_word(at::LOST, |word| u64::from_le(word.load(Ordering::Relaxed)))
@@ -316,7 +316,7 @@ impl Recorder {
         }
     }
 
-    /// Claims room for `bytes`, a multiple of the slot size.
+    /// Claims space for `bytes`, a multiple of the slot size.
     #[inline(always)]
     fn claim(&self, bytes: u64) -> Option<u64> {
         // A look first, so that a file that cannot grow is not claimed far beyond its end.

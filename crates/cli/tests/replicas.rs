@@ -95,7 +95,7 @@ fn what_cannot_be_synced_is_said() {
     place.write("ordinary", b"x");
     let said = place.say(&["sync", "ordinary"]);
     assert!(said.status == 2 && said.err.contains("ordinary is not a managed file"), "{}", said.err);
-    // No room for replicas: the plan is applied all the same, and it is said what lacks.
+    // No space for replicas: the plan is applied all the same, and it is said what lacks.
     let full = place_with_replicas();
     let toml = String::from_utf8(full.read("cluster.toml")).unwrap();
     full.write("cluster.toml", toml.replace("\"64MiB\"", "\"1MiB\"").as_bytes());

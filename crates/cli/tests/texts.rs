@@ -53,7 +53,7 @@ fn subcommands(place: &Place) -> Vec<String> {
         .collect()
 }
 
-/// STRIPEWISE_UPDATE=1 writes the file anew.
+/// STRIPEWISE_UPDATE=1 writes the file again.
 #[test]
 fn help_is_as_agreed() {
     let place = Place::new();

@@ -46,7 +46,7 @@ pub struct FlashSpec {
     pub buffer_bytes: u64,
     /// Bytes that can be addressed.
     pub capacity_bytes: u64,
-    /// With the room for garbage collection.
+    /// With the space for garbage collection.
     pub physical_bytes: u64,
 }
 

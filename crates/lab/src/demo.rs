@@ -164,7 +164,7 @@ fn measure(arguments: &DemoOptions, repeats: &Repeats<'_>) -> Result<Measurement
             let plan = testbed.plan(&trace, *policy, *request, arguments.seed)?;
             let done = results.runs.len() as f64 / (arguments.request.len() * arguments.policy.len() * 2) as f64;
             let elapsed_s = started.elapsed().as_secs_f64();
-            // The whole demo at the pace so far, with some room for the repeated run itself.
+            // The whole demo at the pace so far, with some space for the repeated run itself.
             let may_repeat = elapsed_s / done.max(0.1) < repeats.host_bound_within_s;
             for _ in 0..(repeats.of)(*policy) {
                 results.runs.extend(one_plan(&testbed, arguments, (*request, requests), *policy, &plan, may_repeat)?);

@@ -1,6 +1,6 @@
 //! What messages propose: nothing that loses data.
 //!
-//! People do what an error tells them to. `cluster.toml: version 2 … run stripewise init anew` and `… exists; remove it first` cost whole clusters, "delete it" the sizes
+//! People do what an error tells them to. `cluster.toml: version 2 … run stripewise init again` and `… exists; remove it first` cost whole clusters, "delete it" the sizes
 //! of files, `--force` a file that was in the way. A remedy moves things elsewhere, names something else, or says what to bring back.
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! The file cost of PSA, as H2DP sections 5.1 and 6 and its reference 40 describe it: hybrid cost for the requests that the SServers have
-//! room for, HServers-only cost for the rest. The request costs are those of [`crate::h2dp`].
+//! space for, HServers-only cost for the rest. The request costs are those of [`crate::h2dp`].
 
 use crate::Picoseconds;
 

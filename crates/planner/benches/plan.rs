@@ -36,7 +36,7 @@ fn cluster() -> Cluster {
     cluster_for(REGIONS)
 }
 
-/// SSD room for a sixth of so many regions.
+/// SSD space for a sixth of so many regions.
 fn cluster_for(regions: u64) -> Cluster {
     let server = |class: ServerClass, index: usize| Server {
         capacity: (class == ServerClass::Ssd).then_some(ByteCount((regions << 26) / 24)),

@@ -200,7 +200,7 @@ pub struct RegionExplanation {
     pub processes: u32,
     /// By time, the planned one among them.
     pub alternatives: Vec<Alternative>,
-    /// Seconds of the window that a GiB of SSD room saves here: against the fastest layout without SServers; `None` where the region takes none.
+    /// Seconds of the window that a GiB of SSD capacity saves here: against the fastest layout without SServers; `None` where the region takes none.
     pub ssd_worth_s_per_gib: Option<f64>,
     /// One sentence.
     pub reason: String,
@@ -482,7 +482,7 @@ fn with_layout(placement: &Placement, access: &FileAccess, region: RegionIndex, 
     Placement::from_regions(placement.region_size, own.cloned(), beyond.clone(), placement.fallback_layout().clone())
 }
 
-/// What the region's SSD room saves per GiB against its fastest layout without SServers.
+/// What the region's SSD capacity saves per GiB against its fastest layout without SServers.
 fn ssd_worth(alternatives: &[Alternative]) -> Option<f64> {
     let planned = alternatives.iter().find(|one| one.is_planned)?;
     let without = alternatives.iter().find(|one| one.ssd_bytes == 0 && one.lacking.is_empty())?;

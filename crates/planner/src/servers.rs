@@ -57,7 +57,7 @@ impl ServerGroups {
         self.ssd.len() as u64
     }
 
-    /// True with both classes; otherwise there is nothing to select and no room to share out.
+    /// True with both classes; otherwise there is nothing to select and no space to share out.
     pub(crate) fn is_hybrid(&self) -> bool {
         !self.hdd.is_empty() && !self.ssd.is_empty()
     }

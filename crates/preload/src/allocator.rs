@@ -136,7 +136,7 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class(layout) {
             Some(class) => self.with(|lists| {
-                // SAFETY: the block is free now and has room for an address.
+                // SAFETY: the block is free now and has space for an address.
                 unsafe { block.cast::<*mut u8>().write(lists.free[class]) };
                 lists.free[class] = block;
             }),

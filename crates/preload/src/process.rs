@@ -172,7 +172,7 @@ pub(crate) fn is_begun() -> bool {
     !page.is_null() && unsafe { (*page).stage.load(Ordering::Relaxed) } == 2
 }
 
-/// In a new child: its own trace, and descriptors that are looked at anew.
+/// In a new child: its own trace, and descriptors that are looked at again.
 #[cold]
 pub(crate) fn begin_child() {
     if is_begun() {

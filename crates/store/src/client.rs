@@ -143,7 +143,7 @@ pub(crate) struct SharedFile {
     pub(crate) fragments: OnceLock<FragmentMemory>,
     /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
     pub(crate) does_without_fragments: AtomicBool,
-    /// Set when a successor of the broker made the file's control block anew.
+    /// Set when a successor of the broker made the file's control block again.
     pub(crate) replaced: AtomicBool,
 }
 

@@ -3,7 +3,7 @@
 //! Every read and write takes a *lane* in the file's slots, then looks at the gate (`shared::slots`): whoever cuts the file shuts the
 //! gate and waits for the lanes. Inside the lane it finds the regions' layouts in mapped memory, the objects' descriptors in the process's
 //! cache, and moves the bytes. Whatever needs the broker or another process (a shut gate, a region without objects, an object that only
-//! the broker may open) is an *reason*: the lane is given back, the reason removed, and the request begun anew. Nothing is
+//! the broker may open) is an *reason*: the lane is given back, the reason removed, and the request begun again. Nothing is
 //! locked or allocated on the way of a request that meets none.
 //!
 //! Semantics that programs see:

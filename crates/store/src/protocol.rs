@@ -352,7 +352,7 @@ pub enum Admin {
         /// Any file of the cluster.
         file: FileId,
     },
-    /// Fragments of the file are to go to SSDs, or not, whatever the cluster says; `None`: as the cluster says. Refused (`Invalid`) where no room is
+    /// Fragments of the file are to go to SSDs, or not, whatever the cluster says; `None`: as the cluster says. Refused (`Invalid`) where no space is
     /// set aside for any.
     SetFragments {
         /// Any file of the cluster.
@@ -366,7 +366,7 @@ pub enum Admin {
         file: FileId,
     },
     /// From now on until this connection ends, processes note their requests for observers. Answer: `Observed`, files that were open or opened since
-    /// then, from behind number `after`. `anew`: what was noted for an observer before is not wanted.
+    /// then, from behind number `after`. `again`: what was noted for an observer before is not wanted.
     Observe {
         /// The last [`ObservedFile::number`] that was answered; 0 at first.
         after: u64,
@@ -626,7 +626,7 @@ pub struct RegionInfo {
     pub generation: Generation,
     /// (server, stripe bytes) of the place, in the order of turns.
     pub stripes: Vec<(u16, u32)>,
-    /// True when its own layout had no room and the fallback was used.
+    /// True when its own layout had no space and the fallback was used.
     pub fell_back: bool,
     /// Those that are there, then those that are wanted and are not.
     pub replicas: Vec<ReplicaInfo>,
@@ -637,7 +637,7 @@ pub struct RegionInfo {
 pub struct ReplicaInfo {
     /// (server, stripe bytes), in the order of turns.
     pub stripes: Vec<(u16, u32)>,
-    /// It equals the region's place. Otherwise it has no objects until it is made anew.
+    /// It equals the region's place. Otherwise it has no objects until it is rebuilt.
     pub fresh: bool,
 }
 

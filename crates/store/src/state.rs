@@ -145,7 +145,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether an error is for want of room on the state directory's file system.
+    /// Whether an error is for want of space on the state directory's file system.
     #[must_use]
     pub fn is_full(errno: Errno) -> bool {
         matches!(errno, Errno::NOSPC | Errno::DQUOT)

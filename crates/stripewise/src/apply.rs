@@ -30,7 +30,7 @@ pub struct Applied {
     pub complaints: Vec<String>,
 }
 
-/// Looks at every file of `plan`, read from `path`, and finds room for all before it touches the first; with `dry_run` it touches none.
+/// Looks at every file of `plan`, read from `path`, and finds space for all before it touches the first; with `dry_run` it touches none.
 ///
 /// # Errors
 /// When the plan does not fit the cluster or its files, a file cannot be moved in, or an interrupt comes. Files that were moved in before stay

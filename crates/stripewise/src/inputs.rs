@@ -1,4 +1,4 @@
-//! What a plan is made from: the traces reduced to counts, the profile, free room, and the hashes of all of them.
+//! What a plan is made from: the traces reduced to counts, the profile, free space, and the hashes of all of them.
 
 use crate::data_files::is_data;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};

@@ -163,7 +163,7 @@ pub fn layout_of(region: &RegionInfo) -> std::result::Result<Layout, LayoutError
 }
 
 /// Orders that bring every one of `regions` to where `target` says, none for those that lie there already. First those that leave SSD, as they
-/// make room, last those that go there.
+/// free space, last those that go there.
 ///
 /// # Errors
 ///

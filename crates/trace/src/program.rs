@@ -54,7 +54,7 @@ pub enum Step {
     },
     /// Goes on when all processes have come here.
     Barrier,
-    /// A barrier at which the program enters its next phase, counted from 1; phase 0 needs no mark. Plans may place every phase anew.
+    /// A barrier at which the program enters its next phase, counted from 1; phase 0 needs no mark. Plans may place every phase again.
     Phase,
 }
 

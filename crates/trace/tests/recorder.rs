@@ -1,4 +1,4 @@
-//! The recorder in real processes: threads, forks, kills, no room, descriptors taken away. Whatever happens, the trace is read back.
+//! The recorder in real processes: threads, forks, kills, no space, descriptors taken away. Whatever happens, the trace is read back.
 //!
 //! A test that must not touch the test process itself (resource limits, kills, forks) runs [`child`] of this same program in a process
 //! of its own.

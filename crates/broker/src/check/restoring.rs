@@ -178,7 +178,7 @@ impl Checks {
         // Replaces nothing: what appeared there meanwhile is left alone.
         let named = user.act(|| unborn.rename(&entry)).and_then(|renamed| renamed);
         named.map_err(|errno| {
-            // What is not there is made anew by the next one who wants it.
+            // What is not there is rebuilt by the next one who wants it.
             let _ = user.act(|| unborn.unlink());
             match self.put_record(managed, inner, before) {
                 Ok(()) => refuse_owner(path, "put the stub there", owner)(errno),

@@ -95,7 +95,7 @@ impl FragmentLogs {
         self.context.step("fragments: recorded");
         let made = self.make_logs(file, inner).and_then(|()| self.build_memory(file, &inner.logs));
         let made = made.inspect_err(|_| {
-            // What cannot be removed now is removed when it is tried again or the file is loaded anew.
+            // What cannot be removed now is removed when it is tried again or the file is loaded again.
             let _ = self.remove_logs(file, inner);
         })?;
         self.context.step("fragments: memory made");
@@ -259,7 +259,7 @@ impl FragmentLogs {
 
     pub(crate) fn remove_log_memory(&self, file: FileId) {
         for kind in [TABLE, HINTS] {
-            // What stays is of no use to anybody and made anew.
+            // What stays is of no use to anybody and rebuilt.
             let _ = rustix::fs::unlinkat(self.context.state().run(), format!("{file}.{kind}"), AtFlags::empty());
         }
     }

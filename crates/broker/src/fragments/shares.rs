@@ -1,6 +1,6 @@
 //! Who gets slots, and who has to give some up.
 //!
-//! LogMemory get slots by the chunk while there is room for the disk's fragments. When there is none left, the class that has more than its share gives up what
+//! LogMemory get slots by the chunk while there is space for the disk's fragments. When there is none left, the class that has more than its share gives up what
 //! was used least recently (iBridge: shares in proportion to the recent mean returns, least recently used within each). All files share the room; where the oldest
 //! entries are mostly those of another file, that one gives up its last slots, whatever lies there, since the end of a log is what can be cut off.
 

@@ -18,7 +18,7 @@ use stripewise_store::shared::marking::MOVE_SLOTS;
 /// Why a move did not begin.
 pub(super) enum BeginError {
     Over(Outcome),
-    /// A server has no room, said in words too.
+    /// A server has no space, said in words too.
     Full(Full, String),
 }
 
@@ -142,7 +142,7 @@ impl Moves {
         managed.control.reserve_replicas(region).map_err(|error| failed(error.into()))?;
         let mut made = Vec::with_capacity(wanted.len());
         if inner.replicas.contains_key(&region) {
-            // Those there are stay if they are all that there is room for.
+            // Those there are stay if they are all that there is space for.
             if !missing.iter().any(|layout| self.replicas.has_space(layout, inner.record.region_bytes)) {
                 inner.lacking.insert(region, "no server has space for another replica".to_owned());
                 return Ok(Vec::new());

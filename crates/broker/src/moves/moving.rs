@@ -311,7 +311,7 @@ impl Move<'_> {
         core.context.step("move: before the commit");
         core.context.table().commit(&changes).map_err(Refusal::from)?;
         core.context.step("move: committed");
-        // It was learnt when the move began, so this cannot fail for want of room.
+        // It was learnt when the move began, so this cannot fail for want of space.
         let uses = core.quiescing.publish(managed, region, (new.generation, &new.layout)).map_err(Refusal::from)?;
         inner.placement = placement;
         inner.discards.remove(&(region, new.generation));

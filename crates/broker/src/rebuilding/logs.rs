@@ -1,4 +1,4 @@
-//! Logs of fragments in a table that is made anew: which log of an SSD holds what is newer than the disk is known by shared memory alone, and holds as long as the
+//! Logs of fragments in a table that is rebuilt: which log of an SSD holds what is newer than the disk is known by shared memory alone, and holds as long as the
 //! host runs. A log that no record names would be removed as left over, with bytes that programs were told are written.
 
 use super::Rebuilding;

@@ -4,7 +4,7 @@
 //! process that opens it, and a reader that is killed keeps its place; so the size is generous and places of the dead are
 //! cleared at opening. Its memory is allocated before LMDB maps it, which would leave it sparse.
 //!
-//! The map of the table starts small and grows, so that a process whose address space is limited can open it. LMDB maps a table anew only while no
+//! The map of the table starts small and grows, so that a process whose address space is limited can open it. LMDB maps a table again only while no
 //! transaction is open: every transaction holds `growing` for reading.
 
 use super::pages::{FILE, TABLE};
@@ -26,7 +26,7 @@ const FIRST_MAP_BYTES: usize = 64 << 20;
 const MAX_READERS: u32 = 1024;
 /// What LMDB keeps in its lock file: 64 bytes for each reader, and a head of less than a page.
 const LOCK_BYTES: u64 = MAX_READERS as u64 * 64 + 4096;
-/// A write that comes up short is `EIO` to LMDB; with less room than this it was for want of room.
+/// A write that comes up short is `EIO` to LMDB; with less room than this it was for want of space.
 const LITTLE_BYTES: u64 = 1 << 20;
 
 /// Prefix of the keys watched, and where they are told.
@@ -58,12 +58,12 @@ fn close_on_exec(file: &Path) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Gives LMDB's lock file, which it maps, room for all that it may come to hold.
+/// Gives LMDB's lock file, which it maps, space for all that it may come to hold.
 fn allocate_lock_file(directory: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let file = rustix::fs::open(directory.join("lock.mdb"), flags, Mode::RUSR | Mode::WUSR)?;
     match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, LOCK_BYTES)) {
-        // Where there is no such call, a file that was written has room. One that is there already may be in use, and has it.
+        // Where there is no such call, a file that was written has space. One that is there already may be in use, and has it.
         Err(Errno::OPNOTSUPP) if rustix::fs::fstat(&file)?.st_size == 0 => {
             let written = rustix::io::pwrite(&file, &[0; LOCK_BYTES as usize], 0)?;
             if written < LOCK_BYTES as usize { Err(Errno::NOSPC) } else { Ok(()) }
@@ -164,7 +164,7 @@ impl LmdbStore {
         transaction()
     }
 
-    /// Maps the table anew, with twice the room, unless another thread did since the map had `full_bytes`.
+    /// Maps the table again, with twice the room, unless another thread did since the map had `full_bytes`.
     fn grow(&self, full_bytes: usize) -> Result<(), RmtError> {
         let mut map_bytes = self.growing.write().unwrap_or_else(PoisonError::into_inner);
         if *map_bytes > full_bytes {

@@ -260,7 +260,7 @@ fn logs_go_with_their_file() {
     assert!(!hand("frag").exists() && !hand("hints").exists());
 }
 
-/// More than there is room for: the rest goes to the disks, and room is made by what was used least recently.
+/// More than there is space for: the rest goes to the disks, and room is made by what was used least recently.
 #[test]
 fn slots_are_granted_and_given_up() {
     let testbed = Testbed::with_fragments(16);
@@ -368,7 +368,7 @@ fn a_file_without_a_server_for_its_logs_is_used_without() {
     assert_eq!(client.ask(Request::Fragments { file: opened.file }), Ok(Reply::Done));
     assert_eq!(opened.control.fragments(), FragmentMode::Off);
     std::fs::rename(&away, testbed.server_directory(3)).unwrap();
-    // Switched on anew, it has them.
+    // Switched on again, it has them.
     client.ask(Request::Admin(Admin::SetFragments { file: opened.file, on: Some(true) })).unwrap();
     ask_for_fragments(&client, &opened);
     assert_eq!(testbed.objects(opened.file)[2].iter().filter(|(region, ..)| *region >= MAX_REGIONS).count(), 1);

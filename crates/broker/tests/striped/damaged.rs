@@ -1,4 +1,4 @@
-//! Shared memory with bytes that nobody wrote, found by a broker that takes over from one that was killed: it is made anew or refused, and never believed.
+//! Shared memory with bytes that nobody wrote, found by a broker that takes over from one that was killed: it is rebuilt or refused, and never believed.
 
 use crate::moves::{REGION, all_done, any_layout, ask, order, scale, start_moves, wait_for};
 use crate::replicas::wanted;

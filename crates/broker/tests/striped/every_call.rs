@@ -41,7 +41,7 @@ pub(crate) fn check_repaired(world: &World, client: &Client, context: &str) {
     assert!(counts.windows(2).all(|two| two[0] == two[1]), "{context}: {counts:?}");
 }
 
-/// Objects that are to be, that are, and that servers promised room for.
+/// Objects that are to be, that are, and that servers promised space for.
 fn object_counts(world: &World, client: &Client) -> [usize; 3] {
     let Reply::Files { files, more: false } = ask(client, Admin::List { after: None }) else { panic!() };
     let of_file = |info: &FileInfo| {

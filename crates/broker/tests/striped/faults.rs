@@ -401,7 +401,7 @@ fn a_program_at_its_limit_of_open_files_reads_and_writes_on() {
     assert_eq!(read(&file, 20_000, 2000), [8; 2000]);
 }
 
-/// A file made read-only and written through the descriptor that made it, by a process with room for few descriptors.
+/// A file made read-only and written through the descriptor that made it, by a process with space for few descriptors.
 #[test]
 fn more_objects_that_only_the_broker_may_open_than_descriptors_are_no_endless_matter() {
     let world = World::new(20);

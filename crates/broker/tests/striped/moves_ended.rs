@@ -180,7 +180,7 @@ fn a_file_may_be_truncated_while_it_moves() {
         model.truncate(30_000);
         model.resize(40_000, 0);
         model.extend([7; 10]);
-        // It begins anew with what is left.
+        // It begins again with what is left.
         all_done(&wait_for(client, change.moves));
         assert!(change.has_moved(), "{}", change.step);
         assert_eq!(read(change.file, 0, model.len() + 1), *model, "{}", change.step);

@@ -178,7 +178,7 @@ fn replicas_outlive_their_broker_and_go_with_their_file() {
     assert!(read_without(&world, &[0, 1], "f", bytes.len()) == bytes);
     let Reply::Usage { servers } = ask(&client, Admin::Usage) else { panic!("no usage") };
     assert_eq!(servers.iter().map(|server| server.promised_bytes).collect::<Vec<_>>(), [REGION, REGION, 0, 2 * REGION]);
-    // A move has them made anew.
+    // A move has them rebuilt.
     all_done(&wait_for(&client, start_moves(&client, vec![order(file.id(), 0, 1, &[(2, 1000)])])));
     assert_eq!(totals(&client, file.id()).1, 0);
     assert_eq!(sync(&client, file.id()), (2, 2));
@@ -405,7 +405,7 @@ fn what_servers_were_measured_to_take_goes_before_what_their_class_takes() {
     assert!(read(&file, 0, bytes.len()) == bytes, "the disk is read");
 }
 
-/// As [`World::new`] of four servers, the last two with room for so many bytes each.
+/// As [`World::new`] of four servers, the last two with space for so many bytes each.
 fn with_room(bytes: u64) -> World {
     let world = World::new(4);
     let path = world.root.join("cluster.toml");

@@ -44,7 +44,7 @@ fn make(world: &World, client: &Client, name: String, dice: &mut Dice) -> Kept {
     Kept { name, id, bytes }
 }
 
-/// A further change after the last good copy: part of the file is written anew and moves.
+/// A further change after the last good copy: part of the file is written again and moves.
 fn go_on(world: &World, client: &Client, kept: &mut Kept, dice: &mut Dice) {
     let (_stub, file) = world.open(client, &kept.name, true);
     let at = dice.roll(REGION) as usize;

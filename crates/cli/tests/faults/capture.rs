@@ -3,7 +3,7 @@
 use crate::support::{Place, noise, preload};
 use std::process::Command;
 
-/// What a program of 200,000 writes leaves in a trace that has no room for it: the program succeeds, and what is lost is said.
+/// What a program of 200,000 writes leaves in a trace that has no space for it: the program succeeds, and what is lost is said.
 fn traced(command: &mut Command, place: &Place) {
     let said = place.said(command.output().unwrap());
     assert_eq!(said.status, 0, "the program does not suffer: {}", said.err);

@@ -74,7 +74,7 @@ fn programs_go_on_while_the_state_directory_is_full_and_nothing_is_lost() {
         assert!(driver.shell(FILL).contains("No space left"), "{name}");
         assert_eq!(driver.ask("os.pwrite(f, b'x' * 5000, 1 << 20)"), "5000", "{name}");
         assert_eq!(driver.ask("os.pread(f, 5000, 1 << 20) == b'x' * 5000"), "True", "{name}");
-        // Needs room for a record, and now and then for shared memory; some there is in the table.
+        // Needs space for a record, and now and then for shared memory; some there is in the table.
         for region in 3..40 {
             let said = driver.ask(&format!("os.pwrite(f, b'new', {region} << 20)"));
             assert!(["3", "ENOSPC"].contains(&said.as_str()), "{name}: {said}");
@@ -104,7 +104,7 @@ fn programs_go_on_while_the_state_directory_is_full_and_nothing_is_lost() {
 fn commands_say_that_the_state_directory_is_full_and_what_to_do() {
     for (name, mount) in file_systems() {
         let place = place();
-        // What a reboot leaves of `run`: all of it is to be made anew.
+        // What a reboot leaves of `run`: all of it is to be rebuilt.
         let each =
             |command: &&str| format!("$S {command} >out 2>said; echo \"{command}: status $?: $(tail -n 1 said)\"");
         let script = format!(

@@ -37,7 +37,7 @@ fn windows_are_followed_by_the_phases_that_a_program_marks() {
     assert_eq!(daemon.end("-TERM").0, Some(0));
 }
 
-/// Two regions leave an SSD that has room for two, two others come: only in that order is there room.
+/// Two regions leave an SSD that has space for two, two others come: only in that order is there room.
 #[test]
 fn what_leaves_ssd_makes_room_for_what_comes() {
     let place = Place::new();

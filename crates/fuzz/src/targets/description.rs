@@ -35,7 +35,7 @@ fn check(text: &str) -> Outcome {
         let size = described.size_bytes(held);
         assert_eq!(size, twice.size_bytes(held));
     }
-    // Written anew, as when a text has grown long.
+    // Written again, as when a text has grown long.
     let at = |step| Sequence { broker: described.last_broker(), step };
     let mut new = String::new();
     if let Some(head) = described.head() {

@@ -1,6 +1,6 @@
 //! The demo's testbed: a work directory with a cluster of emulated servers, the MPI program and its file.
 //!
-//! Everything lies below one directory, in memory where that has room, and goes when the testbed is dropped.
+//! Everything lies below one directory, in memory where that has space, and goes when the testbed is dropped.
 
 use super::DemoOptions;
 use super::table::Measured;
@@ -42,7 +42,7 @@ pub(super) struct Testbed {
 pub(crate) struct Work(TempDir);
 
 impl Work {
-    /// In memory if that has room for so much, else below the system's temporary directory.
+    /// In memory if that has space for so much, else below the system's temporary directory.
     pub(crate) fn make(name: &str, needed: ByteCount) -> Result<Self> {
         let memory = Path::new(MEMORY);
         let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
@@ -225,7 +225,7 @@ impl Testbed {
     }
 }
 
-/// Gives the SSDs of an `--emulated` list room for a sixth of the file in all.
+/// Gives the SSDs of an `--emulated` list space for a sixth of the file in all.
 fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
     let is_ssd = |part: &str| part.split_once('x').is_some_and(|(_, device)| !device.contains("hdd"));
     let count = |part: &str| part.split_once('x').and_then(|(count, _)| count.parse::<u64>().ok()).unwrap_or(0);

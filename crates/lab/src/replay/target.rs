@@ -93,7 +93,7 @@ pub(super) fn decide(path: &Path, shape: &FileShape, found: &Use, wishes: &Wishe
     Ok(file(prepare, false))
 }
 
-/// Refuses when what the replay makes anew has no room.
+/// Refuses when what the replay makes again has no space.
 pub(super) fn look_for_space(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
     let mut needed: Vec<(u64, u64, &Path)> = Vec::new();
     for (file, found) in files.iter().zip(uses) {

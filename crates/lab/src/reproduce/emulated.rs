@@ -106,7 +106,7 @@ impl EmulatedRun {
 }
 
 impl EmulatedLab {
-    /// The servers of `lab`, with room for programs whose files have `bytes` in all.
+    /// The servers of `lab`, with space for programs whose files have `bytes` in all.
     ///
     /// # Errors
     /// When a device or link of the lab has no name by which an emulated server could ask for it.

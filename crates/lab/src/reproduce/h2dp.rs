@@ -133,7 +133,7 @@ fn policies() -> Vec<PolicyName> {
     named.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The paper's cluster with so many HServers and SServers, the SServers with room for a share of the file.
+/// The paper's cluster with so many HServers and SServers, the SServers with space for a share of the file.
 fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>, region: ByteCount) -> Result<Lab> {
     let (hdd, ssd) = super::padp::devices()?;
     let link = super::padp::link()?;

@@ -14,7 +14,7 @@ const HEAD: f64 = 64.0;
 const FOOT: f64 = 48.0;
 const PANEL: f64 = HEAD + PLOT + FOOT;
 const MAX_BAR: f64 = 46.0;
-/// Bars narrower than this have no room for their figure.
+/// Bars narrower than this have no space for their figure.
 const MIN_LABELLED: f64 = 25.0;
 
 /// As the report's style sheet (Okabe and Ito): told apart by lightness as well as by hue, on white and on black.

@@ -30,7 +30,7 @@ impl Setting<'_> {
         }
     }
 
-    /// Emulated servers are made anew, and go with the bench.
+    /// Emulated servers are rebuilt, and go with the bench.
     pub(crate) fn bench<'a>(&'a self, lab: &'a Lab, program: &'a dyn Program) -> Result<Bench<'a>> {
         if self.testbed == TestbedKind::Simulated {
             return Ok(Bench::Simulated { lab, program });

@@ -41,7 +41,7 @@ impl Cluster {
         ByteCount(self.fragment_threshold().0.next_power_of_two().max(MIN_SLOT_BYTES))
     }
 
-    /// Where the fragments of `server` go, and how many bytes are set aside for them; `None` of an SServer, and where no room is set aside.
+    /// Where the fragments of `server` go, and how many bytes are set aside for them; `None` of an SServer, and where no space is set aside.
     ///
     /// A server that does not say where its fragments go (`fragments_on`) takes the SServers in turn, by its place among the HServers.
     #[must_use]

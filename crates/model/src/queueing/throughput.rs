@@ -29,7 +29,7 @@ const STRIDE: u32 = 16;
 /// How finely the waiting of forks is worked out.
 #[derive(Clone, Copy)]
 struct Precision {
-    /// What forks add to the waits of their parts changes little from one population to the next: it is worked out anew when the population has
+    /// What forks add to the waits of their parts changes little from one population to the next: it is worked out again when the population has
     /// grown by this part since the last time, and follows the waits in between.
     fork_stride: u32,
     /// Widest waits of forks are rounded up to one of so many steps between powers of two, so that forks share their exponentials.

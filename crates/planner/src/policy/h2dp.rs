@@ -10,7 +10,7 @@
 //! wins, ties go to the larger cycle. As printed the algorithm also tries every smaller s, and since all of table 2 grows with h and s
 //! it would always return `<0, step>`; section 3.4 asks that a request be covered, so here it is. Selective placement: benefit
 //! B = T_H - T_(H+S), T_H by table 3 with stripe ceil_step(r / m); in descending B, regions with B > 0 take hybrid servers while the
-//! SServers have room (`selection.rs`). Options, off in this faithful form: benefit per byte of room, benefit less the cost of
+//! SServers have space (`selection.rs`). Options, off in this faithful form: benefit per byte of room, benefit less the cost of
 //! the move, costs at true offsets.
 //!
 //! **Complexity.** Naively requests x r / step. Requests are counts of classes, regions whose r lies in the same lattice cell have the same

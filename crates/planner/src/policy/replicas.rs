@@ -3,7 +3,7 @@
 //! **Algorithm.** A region's requests are each served by the copy that is cheapest for them. A further copy in layout L so gains, over the
 //! region's requests, the sum of max(0, present cost - cost in L). Copies are added one by one, the one with the greatest gain per byte
 //! first, while they fit the budget and the room of every server they lie on. Gains only shrink as a region gets more copies, so a copy whose
-//! gain is still the greatest after it has been worked out anew is the greatest of all, and few are ever worked out twice.
+//! gain is still the greatest after it has been worked out again is the greatest of all, and few are ever worked out twice.
 //!
 //! **Deviations.** The paper replicates whole files and names no budget. Writes are counted as the paper does, on the cheapest copy, the
 //! others being brought up to date in the background; the live data path pins a primary copy at the first write instead.

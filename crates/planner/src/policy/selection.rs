@@ -1,6 +1,6 @@
-//! Which regions get hybrid servers, window by window (H2DP section 3.6), under one room for all files.
+//! Which regions get hybrid servers, window by window (H2DP section 3.6), under one space for all files.
 //!
-//! In every window the room is given out anew: accessed regions with a positive benefit in descending order of it. A region that the window
+//! In every window the room is given out again: accessed regions with a positive benefit in descending order of it. A region that the window
 //! does not access has no benefit either way; it keeps its place while there is room after the accessed ones, and leaves otherwise. (The
 //! paper does not say; sending it out at once would copy data for nothing and back again after an idle window.)
 
@@ -192,7 +192,7 @@ fn bid(
     Bid { rank: Rank { benefit_ps: out.0 - inside.cost.0, bytes }, file, region, pair: inside.pair, candidate, out }
 }
 
-/// Gives a region the first tier that has room and still gains, beginning with the pair it bids for.
+/// Gives a region the first tier that has space and still gains, beginning with the pair it bids for.
 fn place(tiers: &[Tier<'_>], window: usize, before: u32, bid: &Bid, state: &mut FileState, ledger: &mut Ledger<'_>) {
     let task = tiers[0].task;
     let bytes = region_bytes(&task.request.files[bid.file], bid.region);

@@ -14,7 +14,7 @@ struct Case {
 }
 
 impl Case {
-    /// Four disks and two SSDs with room for two regions each; region 2 is asked for most, region 1 never.
+    /// Four disks and two SSDs with space for two regions each; region 2 is asked for most, region 1 never.
     fn new() -> Self {
         let cluster = testbed::cluster(4, 2, MIB, Some(2 * MIB));
         let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);

@@ -1,7 +1,7 @@
 //! Predictions beside what was measured on emulated servers.
 //!
 //! `stripewise demo` on its default testbed: 12 disks `hdd-7200` and 4 `sata-ssd-2012` with links `gigabit`, 1 GiB in regions of 4 MiB, 32 ranks,
-//! regions by Zipf's law with exponent 0.8, each SSD with room for 1/24 of the file. Bandwidths are those of one such run, on emulated devices.
+//! regions by Zipf's law with exponent 0.8, each SSD with space for 1/24 of the file. Bandwidths are those of one such run, on emulated devices.
 //! Nothing in the model is fitted to them.
 
 use crate::testbed::{self, ClassLines, KIB, MIB};

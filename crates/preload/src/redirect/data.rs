@@ -67,7 +67,7 @@ fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
     }
 }
 
-/// Runs a request; one that fails is run again with room for descriptors, in case the program is at its limit of open files.
+/// Runs a request; one that fails is run again with space for descriptors, in case the program is at its limit of open files.
 #[inline]
 fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     match request() {

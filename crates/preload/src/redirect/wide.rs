@@ -126,7 +126,7 @@ impl Stream {
     fn encode(&self, wide: wchar_t) -> Option<([u8; LONGEST], usize)> {
         let mut bytes = [0u8; LONGEST];
         let mut state = self.place.writing.load(Ordering::Relaxed);
-        // SAFETY: room for the longest.
+        // SAFETY: space for the longest.
         let length = unsafe { wcrtomb(bytes.as_mut_ptr().cast(), wide, &raw mut state) };
         if length as isize == -1 {
             self.fail(Errno::ILSEQ);

@@ -32,7 +32,7 @@ impl User {
         let mut groups = vec![0; 64];
         loop {
             let mut count = groups.len() as libc::c_int;
-            // SAFETY: the name ends with a zero, and groups has room for count numbers.
+            // SAFETY: the name ends with a zero, and groups has space for count numbers.
             let result = unsafe { libc::getgrouplist(name.as_ptr(), entry.pw_gid, groups.as_mut_ptr(), &mut count) };
             let count = usize::try_from(count).unwrap_or_default();
             if result >= 0 {

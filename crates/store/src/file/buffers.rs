@@ -140,7 +140,7 @@ impl Batch<'_> {
         self.bytes
     }
 
-    /// Adds as much of `[from, from + length)` as has room; returns the bytes added.
+    /// Adds as much of `[from, from + length)` as has space; returns the bytes added.
     pub(super) fn add(&mut self, cursor: &mut Cursor<'_>, from: u64, length: u64) -> u64 {
         let added = cursor.each(from, length, |start, bytes| {
             let has_space = self.count < BATCH;

@@ -107,7 +107,7 @@ impl<'b, I: Iterator<Item = (u64, u64)>> Gather<'b, I> {
         Self { cursor: buffers.cursor(), pieces, piece, buffer_start: moving.buffer_start }
     }
 
-    /// Fills the batch anew; false when nothing is left.
+    /// Fills the batch again; false when nothing is left.
     pub(super) fn next(&mut self, batch: &mut Batch<'_>) -> bool {
         batch.clear();
         loop {

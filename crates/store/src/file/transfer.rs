@@ -356,7 +356,7 @@ impl StripedFile {
         Ok(())
     }
 
-    /// Has regions placed for a write of `wanted` bytes at `offset`. Where there is no room for them, the part of the write before them remains;
+    /// Has regions placed for a write of `wanted` bytes at `offset`. Where there is no space for them, the part of the write before them remains;
     /// if there is none, that is the error. Returns the bytes to write.
     #[cold]
     fn place_or_shorten(
@@ -440,7 +440,7 @@ impl StripedFile {
             None => Ok(Done { bytes: length, due, reason: None }),
             Some(Stopped { bytes: 0, reason }) => Err(reason),
             Some(Stopped { bytes, reason: RetryReason::Fault(_) }) => Ok(Done { bytes, due, reason: None }),
-            // Where it stands is where the request goes on: begun anew, one that needs more objects than the cache holds would never end.
+            // Where it stands is where the request goes on: begun again, one that needs more objects than the cache holds would never end.
             Some(Stopped { bytes, reason }) => Ok(Done { bytes, due, reason: Some(reason) }),
         }
     }

@@ -5,7 +5,7 @@ use crate::server::ServerError;
 use crate::shared::control::ControlError;
 use crate::state::StateError;
 
-/// There is no room for `what` in the state directory.
+/// There is no space for `what` in the state directory.
 #[must_use]
 pub fn state_full(what: &str) -> Refusal {
     let what = format!("the file system of the state directory is full and has no space for {what}; free some there");

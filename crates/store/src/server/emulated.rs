@@ -125,7 +125,7 @@ impl<S> EmulatedServer<S> {
 
 /// Where an object's byte lies on the emulated disk: a file's regions one after the other, whatever generation each has. Generations are
 /// numbered through a file, so neighbours that were placed one by one differ in theirs and still lie side by side. A region that was moved lies elsewhere:
-/// behind the one that was moved before it, as a file system would lay it that has no room left beside the rest of the file.
+/// behind the one that was moved before it, as a file system would lay it that has no space left beside the rest of the file.
 fn disk_place(object: ObjectName, offset: ObjectOffset) -> DiskPlace {
     // An odd multiplier keeps the two numbers apart before the device's own mixing.
     let extent = |number: u64| ExtentId(object.file.0 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -12,7 +12,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0 | magic and version |
-//! | 8, 16 | boot id of the host: after a reboot the clock starts again and the file is made anew |
+//! | 8, 16 | boot id of the host: after a reboot the clock starts again and the file is rebuilt |
 //! | 24 | number of servers |
 //! | 64 | time of the last reset of the words below; tells a thread that its next issue is its first |
 //! | 72 | waits counted |
@@ -84,7 +84,7 @@ pub enum StationsError {
     /// Another version of stripewise made it, or it is damaged.
     #[error("the stations' memory has another version; end every process that uses this cluster and start again")]
     Version,
-    /// Its times are those of a clock that began anew.
+    /// Its times are those of a clock that began again.
     #[error("the stations' memory is of an earlier boot of this host; restart the broker of this cluster")]
     Boot,
     /// It was made for another list of servers.

@@ -34,9 +34,9 @@
 //! set. Layouts are only ever added.
 //!
 //! The file is sparse. Layouts and words get room before they are published ([`ControlBlock::learn`], [`ControlBlock::reserve_replicas`]), so that
-//! publishing cannot fail; a region whose word has no room yet is absent.
+//! publishing cannot fail; a region whose word has no space yet is absent.
 //!
-//! A reader that saw 2 may load a replica word that was cleared or published anew since. It never gets old bytes by that: a replica that was
+//! A reader that saw 2 may load a replica word that was cleared or published again since. It never gets old bytes by that: a replica that was
 //! forgotten in the meantime was so for a write that overlaps this read, and one that was published in the meantime is newer.
 
 use super::map::{self, SharedMap};
@@ -84,7 +84,7 @@ pub enum Life {
     Making,
     /// Open to everybody who may open its stub.
     Live,
-    /// Objects are freed, or belong to an ordinary file again: open the path anew.
+    /// Objects are freed, or belong to an ordinary file again: open the path again.
     Gone,
 }
 
@@ -550,7 +550,7 @@ impl ControlBlock {
         } else if had_any {
             self.word(region).store(Motion::Still.in_word(before), SeqCst);
         } else {
-            // Nobody looks at its replica words, which may have no room.
+            // Nobody looks at its replica words, which may have no space.
             return Ok(());
         }
         for (shared, own) in self.replica_words(region).iter().zip(words) {
@@ -581,7 +581,7 @@ impl ControlBlock {
         self.map.word(Self::word_at(region))
     }
 
-    /// The word of a region, which may have no room yet.
+    /// The word of a region, which may have no space yet.
     #[inline]
     fn load_word(&self, region: RegionIndex) -> u64 {
         if self.map.is_reached(Self::word_at(region), 8) { self.word(region).load(SeqCst) } else { 0 }
@@ -626,7 +626,7 @@ impl ControlBlock {
         self.map.half(MOVES_AT)
     }
 
-    /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of room.
+    /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of space.
     ///
     /// # Errors
     ///

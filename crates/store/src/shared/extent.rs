@@ -128,7 +128,7 @@ impl Extent {
         MARKS_AT + usize::from(slot % MOVE_SLOTS) * MARK_WORDS * 8
     }
 
-    /// Whether the region may have been written: its counters have room.
+    /// Whether the region may have been written: its counters have space.
     fn is_counted(&self, region: RegionIndex) -> bool {
         self.map.is_reached(Self::region_at(region), 8)
     }

@@ -17,7 +17,7 @@
 //! so the broker can wait for those who were inside when it changed an entry ("drains").
 //!
 //! - *Readers* read the slot, or the disk with the bytes of dirty entries laid over, and look afterwards whether the entries still hold
-//!   the same ranges (the occupancy in the word); if not, they begin again. So a slot may be used anew at any time.
+//!   the same ranges (the occupancy in the word); if not, they begin again. So a slot may be used again at any time.
 //! - *Writers* make an entry dirty before they touch the slot, and change the word of one that is dirty already. An entry becomes clean only by the broker that found it dirty, called it flushing, drained,
 //!   read the slot and wrote the disk while nobody changed the word. So nobody is writing the slot of a clean entry, and it may go.
 //! - *Writers of the disk* first remove what is clean or pending there, and write dirty entries' slots too, which stay dirty; so whatever the broker
@@ -203,9 +203,9 @@ pub enum ReadPlan {
 /// What a writer is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WritePlan {
-    /// Write this slot, which the entry has already; if that fails, [`Sets::forsake`] it and ask anew.
+    /// Write this slot, which the entry has already; if that fails, [`Sets::forsake`] it and ask again.
     Slot(Seen),
-    /// Write this slot, then [`Sets::declare`] it dirty; if that fails, free the slot and ask anew.
+    /// Write this slot, then [`Sets::declare`] it dirty; if that fails, free the slot and ask again.
     Fill(Seen),
     /// Write these slots as far as they overlap, then the disk.
     Disk(Vec<Seen>),

@@ -46,7 +46,7 @@ fn hash((device, inode): (u64, u64)) -> u64 {
 }
 
 impl Inodes {
-    /// Broker only: an empty table, with room for `count` inodes and as many again.
+    /// Broker only: an empty table, with space for `count` inodes and as many again.
     ///
     /// # Errors
     ///

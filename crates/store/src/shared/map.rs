@@ -1,9 +1,9 @@
 //! A shared mapping of a file, with typed access to atomics at fixed offsets.
 //!
-//! Touching a page for which the file system has no room kills the process (SIGBUS). So no page is touched before it has room. What is always used is
+//! Touching a page for which the file system has no space kills the process (SIGBUS). So no page is touched before it has space. What is always used is
 //! allocated when the file is made ([`make`]). The rest of a file is sparse: its pages get room when they are first used, by
 //! [`SharedMap::reach`], which has the kernel touch the page in our stead and returns `NOSPC` where a touch of our own would have been
-//! the end. A page that has room keeps it, so each process asks once for each page.
+//! the end. A page that has space keeps it, so each process asks once for each page.
 
 use rustix::fd::AsFd;
 use rustix::fs::FallocateFlags;
@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Makes a file `length` bytes long and maps it for writing, with room for the first `allocated` bytes. `NOSPC`: there is no room for them.
+/// Makes a file `length` bytes long and maps it for writing, with space for the first `allocated` bytes. `NOSPC`: there is no space for them.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub struct SharedMap {
     length: usize,
     writable: bool,
     page_bytes: usize,
-    /// One bit for each page that is known to have room.
+    /// One bit for each page that is known to have space.
     reached: Box<[AtomicU64]>,
 }
 
@@ -67,7 +67,7 @@ impl SharedMap {
     }
 
     /// Makes sure that `bytes` bytes at `offset` may be touched. In a writable mapping that gives them room; otherwise a page without room is all zeros,
-    /// and stays so until somebody with a writable mapping reaches it. `NOSPC`: there is no room.
+    /// and stays so until somebody with a writable mapping reaches it. `NOSPC`: there is no space.
     ///
     /// # Errors
     ///

@@ -131,7 +131,7 @@ impl Processes {
         self.map.word(usize::from(slot.0 % MAX_PROCESSES) * ENTRY_BYTES + COUNTS_AT)
     }
 
-    /// Where the holder of `slot` counts the reads that it has under way; `None` if there is no room for that.
+    /// Where the holder of `slot` counts the reads that it has under way; `None` if there is no space for that.
     #[must_use]
     pub fn loads_of(&self, slot: ProcessSlot) -> Option<Loads<'_>> {
         let loads = self.loads().filter(|loads| loads.has_space_for(slot))?;

@@ -98,7 +98,7 @@ impl Occupied<'_> {
         self.lane.store(self.free, Release);
     }
 
-    /// Where to note what the lane is used for, if there is room for it.
+    /// Where to note what the lane is used for, if there is space for it.
     #[must_use]
     pub fn recent(&self) -> Option<Recent<'_>> {
         self.slots.recent(self.slot, self.number)
@@ -148,7 +148,7 @@ impl Slots {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
     }
 
-    /// The most recent requests of a lane below [`LANES`]; `None` if there is no room for them.
+    /// The most recent requests of a lane below [`LANES`]; `None` if there is no space for them.
     #[must_use]
     pub fn recent(&self, slot: ProcessSlot, lane: usize) -> Option<Recent<'_>> {
         let at = RECENT_AT + (usize::from(slot.0) * LANES + lane) * RING_WORDS * 8;
@@ -271,7 +271,7 @@ impl Slots {
     }
 
     /// Who has the file open by a table of whatever version; its entries have stood at the same places from the first on. Read, not mapped, so that
-    /// entries that were never used get no room.
+    /// entries that were never used get no space.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ struct Original {
     frees: Option<(u64, u64)>,
 }
 
-/// Notes in `steps` how many regions find no room in their own layout and fall back; an error that names the first file with a region
+/// Notes in `steps` how many regions find no space in their own layout and fall back; an error that names the first file with a region
 /// that finds none at all, and the server.
 pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) -> Result<(), ApplyError> {
     let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
@@ -106,7 +106,7 @@ impl Room {
         Ok(fallback_regions)
     }
 
-    /// Takes one region, of which `written_bytes` will be written, if every server has room for its full share; else nothing.
+    /// Takes one region, of which `written_bytes` will be written, if every server has space for its full share; else nothing.
     fn take_region(&mut self, layout: &Layout, region_bytes: u64, written_bytes: u64) -> Result<(), Full> {
         let share = |turn, bytes| layout.view().object_bytes(turn, bytes);
         let turns = || layout.stripes().iter().map(|stripe| usize::from(stripe.server.0)).enumerate();

@@ -11,7 +11,7 @@ pub struct Step {
     pub size_bytes: u64,
     pub regions: u64,
     pub layouts: usize,
-    /// Regions whose own layout has no room.
+    /// Regions whose own layout has no space.
     pub fallback_regions: u64,
     /// Further copies of regions that the plan has.
     pub replicas: u64,

@@ -16,7 +16,7 @@ pub(super) const LARGEST_BYTES: u64 = 4 << 20;
 const SIZES: usize = 11;
 /// What one sequential round passes over: all sizes make 4 KiB less than twice the largest, and 4 KiB bring the head there.
 const ROUND_BYTES: u64 = 2 * LARGEST_BYTES;
-/// The least range that has room for a round, and for random positions to differ.
+/// The least range that has space for a round, and for random positions to differ.
 pub(super) const MIN_SPAN_BYTES: u64 = 2 * ROUND_BYTES;
 
 /// Something that can be read and written and says how long that took.

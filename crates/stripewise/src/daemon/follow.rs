@@ -253,7 +253,7 @@ impl Follower {
         }
         let all: Vec<MoveOrder> = by_file.iter().flat_map(|(_, orders)| orders.iter().cloned()).collect();
         let regions: usize = all.iter().map(|order| (order.last.0 - order.first.0 + 1) as usize).sum();
-        // Together, so that what makes room is known first. Refused together too: then each alone, since a file may just have been removed.
+        // Together, so that what frees space is known first. Refused together too: then each alone, since a file may just have been removed.
         if Batch::order(store, all).is_err() {
             for (path, orders) in by_file {
                 if let Err(error) = Batch::order(store, orders) {

@@ -198,7 +198,7 @@ impl Online {
         Ok(Duration::from_secs_f64(left_s.clamp(0.0, LONGEST_WAIT_S)))
     }
 
-    /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted anew by the next plan.
+    /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted again by the next plan.
     pub fn meet_broker(&mut self) {
         self.settled = None;
     }
@@ -372,7 +372,7 @@ impl Online {
             if files.iter().any(|known: &Now| known.access.path == access.path) {
                 access.path = format!("{} (file {file})", access.path);
             }
-            // A region is promised room for all of it.
+            // A region is promised space for all of it.
             access.size_bytes = u64::from(count) * region_bytes;
             for window in &mut access.windows {
                 window.regions.retain(|region| region.region.0 < count);

@@ -59,7 +59,7 @@ impl Reserve {
         }
         self.looked = Some(Instant::now());
         let totals = totals(store)?;
-        // A pause is a person's wish, and what is under way may free room.
+        // A pause is a person's wish, and what is under way may free space.
         if totals.queued + totals.active > 0 || totals.paused.is_some() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Whether regions find room where they are to go, asked before the first is moved.
 //!
-//! The broker asks again for each region by its own rules (`stripewise_broker::capacity`). This adds the sum: what leaves a server makes room for
+//! The broker asks again for each region by its own rules (`stripewise_broker::capacity`). This adds the sum: what leaves a server frees space for
 //! what comes, and one region at a time lies in both places.
 
 use crate::store::{Store, StoreError};
@@ -62,7 +62,7 @@ struct Change {
     most_written_bytes: u64,
 }
 
-/// Whether there is room for what `orders` bring.
+/// Whether there is space for what `orders` bring.
 ///
 /// # Errors
 /// When there is none, with the server that lacks it, or the broker cannot be asked.

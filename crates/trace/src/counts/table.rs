@@ -81,13 +81,13 @@ impl Grid {
         }
     }
 
-    /// All regions that have room; none while there is nothing.
+    /// All regions that have space; none while there is nothing.
     fn span(&self) -> Option<Span> {
         let last = self.slices.len().checked_sub(1)? as u32;
         Some(Span { first: self.first, last: self.first + last })
     }
 
-    /// The row of a region and its cell for a class, if both have room.
+    /// The row of a region and its cell for a class, if both have space.
     #[inline(always)]
     fn cell(&mut self, region: u32, class: u32) -> Option<(usize, &mut u32)> {
         if class >> self.class_bits != 0 {
@@ -245,7 +245,7 @@ impl Table {
     }
 }
 
-/// What a grid has room for.
+/// What a grid has space for.
 #[derive(Clone, Copy)]
 struct Room {
     first: u32,

@@ -1,7 +1,7 @@
 //! Figures 7 and 8 with replicas that the store keeps and chooses among: real processes on emulated servers.
 //!
 //! Where the paper's library chooses a copy by the number of processes and the request, the store chooses by the time at which servers would be done, given
-//! what stands in their queues. Writes go to one copy, and the others are made anew: their time is told by itself and together with the writing's.
+//! what stands in their queues. Writes go to one copy, and the others are rebuilt: their time is told by itself and together with the writing's.
 
 use super::{FILE, INFINIBAND, Ior, LAYOUTS, Network, Site, Stripes};
 use crate::replay::Ranks;
@@ -74,7 +74,7 @@ fn most_processes() -> u32 {
     PROCESSES.into_iter().max().unwrap_or(1)
 }
 
-/// `each` accesses of every process to its own file, which begins anew at its end.
+/// `each` accesses of every process to its own file, which begins again at its end.
 fn own_files(ior: Ior, file: ByteCount, seed: u64) -> Generated<'static> {
     let slots = (file.0 / ior.request.0).max(1);
     let bytes = ior.request.0;

@@ -1,7 +1,7 @@
 //! The same question with real processes on emulated servers: a sample of the patterns, fewer layouts of each policy.
 //!
 //! A pattern makes so many requests that its layouts take [`TARGET_S`] in the geometric mean, or longer where requests are large, by a simulation of each; that simulation also tells how near
-//! simulator and testbed are. Some runs are repeated on a file placed anew, and what repetitions differ by says which pairs are no cases.
+//! simulator and testbed are. Some runs are repeated on a file placed again, and what repetitions differ by says which pairs are no cases.
 
 use super::{Breadth, Judged, Pattern, TIE_SHARE, distinct, weighed, with_speeds};
 use crate::replay::Ranks;

@@ -151,7 +151,7 @@ impl Case {
     }
 }
 
-/// The machines, with room for the share of the file on SSDs.
+/// The machines, with space for the share of the file on SSDs.
 pub(in super::super) fn lab(disk: Disk) -> Result<Lab> {
     let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
     let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);

@@ -26,7 +26,7 @@ pub(super) fn measure_all(setting: &Setting<'_>) -> Result<Vec<CaseResult>> {
     Ok(measured.into_iter().flatten().collect())
 }
 
-/// `opt` several times, each on a file placed anew: what differs then is the machine's doing.
+/// `opt` several times, each on a file placed again: what differs then is the machine's doing.
 fn repeats(policy: PolicyName) -> usize {
     if policy == PolicyName::Opt { 3 } else { 1 }
 }

@@ -96,7 +96,7 @@ struct Part {
 pub(super) struct Case {
     pub(super) name: &'static str,
     machines: Vec<(usize, Kind)>,
-    /// SSD room as a share of all data.
+    /// SSD capacity as a share of all data.
     room: f64,
     parts: Vec<Part>,
 }

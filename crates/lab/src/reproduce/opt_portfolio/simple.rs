@@ -1,4 +1,4 @@
-//! Layouts that a person would try: the hottest regions one way while there is room for them, all others another way.
+//! Layouts that a person would try: the hottest regions one way while there is space for them, all others another way.
 
 use anyhow::Result;
 use stripewise::laboratory::Lab;

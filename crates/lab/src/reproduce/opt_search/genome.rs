@@ -77,7 +77,7 @@ impl Genome {
         let all = |shape| [shape; GROUPS];
         let hot = |hot, cold| {
             let mut shapes = [cold; GROUPS];
-            // The sixth of the regions that has room on SSDs.
+            // The sixth of the regions that has space on SSDs.
             shapes[..3].fill(hot);
             shapes
         };
@@ -166,7 +166,7 @@ impl Heat {
         }
     }
 
-    /// What a genome stands for. Regions that find no room lie whole on disks.
+    /// What a genome stands for. Regions that find no space lie whole on disks.
     pub(super) fn placement(&self, genome: &Genome) -> Placement {
         let mut fill = Fill {
             heat: self,
@@ -224,7 +224,7 @@ impl Fill<'_> {
         if self.heat.ssd.contains(&server) { self.ssd_weight } else { 1.0 }
     }
 
-    /// On the server with the least work of those that have room.
+    /// On the server with the least work of those that have space.
     fn whole(&self, servers: &[ServerId]) -> Option<Layout> {
         let bytes = self.heat.region_size.0;
         let index = |id: &ServerId| usize::from(id.0);

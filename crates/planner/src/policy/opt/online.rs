@@ -11,9 +11,9 @@
 //! begun that the next window has time for (`stages.rs`); the rest waits for the next plan. Where nothing was worth a move, nothing is planned
 //! again until the guess is another.
 //!
-//! Before anything is known, stripes are 1 MiB: most requests then meet one server. If the SSDs have room for their part of all regions, these are striped
+//! Before anything is known, stripes are 1 MiB: most requests then meet one server. If the SSDs have space for their part of all regions, these are striped
 //! over all servers. Otherwise as many regions as fit, drawn at random, lie on SSDs as a whole, so that a region that turns out to be cold
-//! makes room for a hot one with one move; parts of the same bytes on the SSDs would be in the way of several.
+//! frees space for a hot one with one move; parts of the same bytes on the SSDs would be in the way of several.
 
 mod stages;
 

@@ -107,7 +107,7 @@ fn others_cheapest_first(program: &Program, prices: &Prices, item: usize, window
     others.into_iter().map(|(_, option)| option).collect()
 }
 
-/// The layouts of one file's regions, while they are chosen; of regions that are not set, those for which there is no room elsewhere.
+/// The layouts of one file's regions, while they are chosen; of regions that are not set, those for which there is no space elsewhere.
 pub(super) struct PlacedFile {
     layouts: Vec<Layout>,
     numbers: HashMap<Layout, u32>,

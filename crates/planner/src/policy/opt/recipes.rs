@@ -1,4 +1,4 @@
-//! Candidates that need no program: the hottest regions one way while there is room for them, all others another way.
+//! Candidates that need no program: the hottest regions one way while there is space for them, all others another way.
 //!
 //! The program knows loads, not queues. With few processes on many servers a plan that it holds for equal, or for worse, can be the faster one: whole regions
 //! dealt to whichever server would be through first, disks of several speeds among them; or one stripe for all. These are what a person

@@ -153,7 +153,7 @@ fn change(program: &Program, sum: &mut Assignment, item: usize, path: &[u16]) {
     sum.chosen[item * program.windows..(item + 1) * program.windows].copy_from_slice(path);
 }
 
-/// Bytes for which there is no room.
+/// Bytes for which there is no space.
 fn excess(program: &Program, sum: &Assignment) -> f64 {
     sum.room_bytes.iter().enumerate().map(|(at, used)| (used - room_of(program, at)).max(0.0)).sum()
 }

@@ -40,7 +40,7 @@ fn profile(alphas_s: &[f64]) -> Profile {
     }
 }
 
-/// Two disks and one SSD with room for `room` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
+/// Two disks and one SSD with space for `room` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
 fn program(counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
     program_of_sizes([64 << 10, 256 << 10], counts, room, processes, same_region)
 }

@@ -2,7 +2,7 @@
 //! ranges that overlap, one of whom may die before any access to shared memory, disk or log; a reader; and a broker that writes back, evicts, copies
 //! in and cleans up, in any order.
 //!
-//! A disk has three cells, an entry holds two of them. Every write has a value of its own, and who reads a cell from a slot that was used anew finds
+//! A disk has three cells, an entry holds two of them. Every write has a value of its own, and who reads a cell from a slot that was used again finds
 //! another cell's value there. Held at the end: of each cell there is an order of all its writes and reads, one after the other, that fits when each began and
 //! ended, the disk after a last flush included. After each `fsync` nothing on the disk is older than what was written before it. No slot is lost,
 //! no cell has two entries, and what is clean equals the disk.

@@ -46,7 +46,7 @@ const SLOTS: usize = 16;
 const GRANTED: usize = 24;
 const ENTRIES: usize = 32;
 const AREA: usize = 40;
-/// Most servers of a cluster that a table has room for.
+/// Most servers of a cluster that a table has space for.
 const MAX_SERVERS: u64 = 1 << 16;
 
 /// A log that a table is built with.

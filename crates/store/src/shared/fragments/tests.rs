@@ -509,7 +509,7 @@ fn what_the_dead_left_is_taken_back() {
     bed.clean_up();
     assert_eq!((bed.sets().all().count(), bed.sets().claimed().len(), bed.sets().free_slots()), (0, 0, 2));
     assert_eq!((bed.sets().regain_slots(4), bed.sets().regain_slots(4), bed.sets().free_slots()), (2, 0, 4));
-    // Who claimed it anew meanwhile keeps it.
+    // Who claimed it again meanwhile keeps it.
     let own = bed.sets().publish(&at(0, 0, 8), Class::Random).unwrap();
     bed.sets().remove_claimed(&claimed);
     assert_eq!((own.number, bed.sets().look(0)), (claimed[0].0, Some(own)));

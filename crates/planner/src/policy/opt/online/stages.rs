@@ -2,8 +2,8 @@
 //!
 //! The mover copies one region after the other, and a hot set can need more copying than fits into a window. If all regions that leave the
 //! SServers went first, as within one list of moves, nothing would be gained until the last of them had left. So the moves are ranked: the region with the
-//! most requests per byte first, each after as many of the coldest that leave as make room for it; and no more are begun than can be done in
-//! the window. What is left is planned anew after it, with what is known by then.
+//! most requests per byte first, each after as many of the coldest that leave as free space for it; and no more are begun than can be done in
+//! the window. What is left is planned again after it, with what is known by then.
 
 use super::super::super::{FileChoice, Task, region_bytes};
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ fn steps<'a>(task: &Task<'_>, joined: &'a [FileChoice]) -> Vec<Step<'a>> {
     steps
 }
 
-/// The steps in the order in which they should be done; none before there is room for it.
+/// The steps in the order in which they should be done; none before there is space for it.
 fn ranked<'a>(task: &Task<'_>, joined: &[FileChoice], steps: Vec<Step<'a>>) -> Vec<Step<'a>> {
     let mut used_bytes = vec![0u64; task.groups.count];
     for (choice, file) in joined.iter().zip(task.request.files) {
