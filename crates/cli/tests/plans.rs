@@ -97,7 +97,7 @@ fn odd_traces_are_told_and_refused_only_where_they_must_be() {
     }
     std::fs::write(trace.join("n.42.swt"), &file[..4096 + 50 * 32 + 7]).unwrap();
     let shown = place.say(&["trace", "show", "killed.trace"]);
-    assert!(shown.status == 0 && shown.err.contains("n.42.swt: cut off after 5703 of 5728 bytes"), "{}", shown.err);
+    assert!(shown.status == 0 && shown.err.contains("n.42.swt: truncated after 5703 of 5728 bytes"), "{}", shown.err);
     assert!(shown.err.contains("process 42 did not finish its trace"), "{}", shown.err);
     for words in [&["trace", "show", "--strict", "killed.trace"][..], &["plan", "--strict", "killed.trace"]] {
         let said = place.say(words);

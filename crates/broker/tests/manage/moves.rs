@@ -222,7 +222,7 @@ fn a_file_that_does_not_fit_is_refused_before_anything_is_copied() {
     let copied = |step: &'static str| assert_ne!(step, "apply: placed");
     let moving = Moving { steps: Some(&copied), ..Moving::default() };
     let error = apply(&client, &path, &testbed.placement(), &moving).unwrap_err().to_string();
-    assert!(error.contains("no room"), "{error}");
+    assert!(error.contains("no space"), "{error}");
     assert_eq!(names(&testbed), ["large"]);
     for server in 0..4 {
         let objects = testbed.server_directory(server).join("stripewise-objects");

@@ -135,7 +135,7 @@ fn a_trace_that_is_cut_off_is_read_up_to_there() {
         assert_eq!(said.status, 0, "{}", said.err);
         assert!(
             said.err.contains(name)
-                && said.err.contains(&format!("cut off after {length} of {} bytes: up to ", bytes.len())),
+                && said.err.contains(&format!("truncated after {length} of {} bytes: up to ", bytes.len())),
             "{}",
             said.err
         );
@@ -146,7 +146,7 @@ fn a_trace_that_is_cut_off_is_read_up_to_there() {
     }
     std::fs::write(&file, &bytes[..40]).unwrap();
     let said = place.say(&["trace", "show", "run.trace"]);
-    assert!(said.err.contains("cut off within its header after 40 bytes; the process is left out"), "{}", said.err);
+    assert!(said.err.contains("truncated within its header after 40 bytes; the process is left out"), "{}", said.err);
 }
 
 #[test]

@@ -251,14 +251,14 @@ fn an_apply_that_has_no_room_changes_nothing() {
         let before = names(&place);
         let said = place.say(&["apply", "plan.json"]);
         assert_eq!(said.status, 2);
-        assert!(said.err.contains("HERE/data") && said.err.contains("room"), "{}", said.err);
+        assert!(said.err.contains("HERE/data") && said.err.contains("space"), "{}", said.err);
         assert!(place.read("data") == data && names(&place) == before);
         assert_eq!((objects(&place, "h"), objects(&place, "s")), (0, 0));
         let next = place.say(&["check"]);
         assert_eq!((next.status, next.err.as_str()), (0, "stripewise check: nothing is wrong\n"));
     }
     let said = place.say(&["cp", "--managed", "data", "copy"]);
-    assert!(said.status == 2 && said.err.contains("room") && !place.path("copy").exists(), "{}", said.err);
+    assert!(said.status == 2 && said.err.contains("space") && !place.path("copy").exists(), "{}", said.err);
     assert_eq!((objects(&place, "h"), objects(&place, "s")), (0, 0));
     // Of several files none is moved when one does not fit, and a dry run tells.
     let mut both = plan(&place, "small");

@@ -73,7 +73,7 @@ fn a_file_cut_anywhere_is_read_up_to_the_cut() {
         assert!(said, "cut at {length}: {:?}", trace.warnings);
         assert!(trace.warnings.iter().all(|warning| warning.to_string().contains("sample.swt")));
         if length == whole.len() - 70 {
-            let missing = format!("cut off after {length} of {} bytes: up to 3 records are missing", whole.len());
+            let missing = format!("truncated after {length} of {} bytes: up to 3 records are missing", whole.len());
             assert!(trace.warnings[0].to_string().contains(&missing), "{}", trace.warnings[0]);
         }
     }
