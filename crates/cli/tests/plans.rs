@@ -102,7 +102,7 @@ fn odd_traces_are_told_and_refused_only_where_they_must_be() {
     for words in [&["trace", "show", "--strict", "killed.trace"][..], &["plan", "--strict", "killed.trace"]] {
         let said = place.say(words);
         assert!(said.status == 2 && said.err.contains("--strict was given"), "{}", said.err);
-        assert!(said.err.contains("n.42.swt: cut off") && said.out.is_empty(), "{}", said.err);
+        assert!(said.err.contains("n.42.swt: truncated") && said.out.is_empty(), "{}", said.err);
     }
     // All is well with a whole one.
     write_trace(&place, "whole.csv", "/data/a", 1, 100, 0);
