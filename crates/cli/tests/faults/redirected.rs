@@ -104,9 +104,9 @@ fn a_full_ssd_sends_a_programs_regions_to_the_disks_and_says_so() {
     let checked = place.say(&["check"]);
     assert_eq!(checked.status, 1);
     assert!(
-        checked
-            .out
-            .contains("2 of 4 regions of HERE/on-b/file lie in the fallback layout, because their own had no free space"),
+        checked.out.contains(
+            "2 of 4 regions of HERE/on-b/file lie in the fallback layout, because their own had no free space"
+        ),
         "{}",
         checked.out
     );
