@@ -80,7 +80,9 @@ impl Drained {
             Some(stripe) => {
                 let name = &self.context.cluster().servers[usize::from(stripe.server.0)].name;
                 Err(Refusal::Invalid {
-                    what: format!("server {name} is drained; `stripewise drain {name} --undo` lets it be used again"),
+                    what: format!(
+                        "server {name} is drained; `stripewise evacuate {name} --undo` lets it be used again"
+                    ),
                 })
             }
         }

@@ -86,7 +86,8 @@ commands! {
     Phase(phase::PhaseArgs) = "phase";
     Restripe(restripe::RestripeArgs) = "restripe";
     Migrate(migrate::MigrateArgs) = "migrate";
-    Drain(drain::DrainArgs) = "drain";
+    #[command(alias = "drain")]
+    Evacuate(evacuate::EvacuateArgs) = "evacuate";
     Rebalance(rebalance::RebalanceArgs) = "rebalance";
     Ls(ls::LsArgs) = "ls";
     Stat(stat::StatArgs) = "stat";

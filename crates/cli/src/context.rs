@@ -42,7 +42,12 @@ impl Context {
 
     /// Prints `value`, a structure with named fields, as a JSON object that carries its version and the command's name.
     pub(crate) fn object<T: Serialize>(&self, value: &T) -> Result<()> {
-        let text = serde_json::to_string_pretty(&envelope(self.command, value)).context("writing JSON")?;
+        self.object_of(self.command, value)
+    }
+
+    /// As [`Self::object`], with another name for the command.
+    pub(crate) fn object_of<T: Serialize>(&self, command: &str, value: &T) -> Result<()> {
+        let text = serde_json::to_string_pretty(&envelope(command, value)).context("writing JSON")?;
         // As it is: JSON has escapes of its own.
         self.bytes((text + "\n").as_bytes())
     }

@@ -17,7 +17,7 @@ mod daemon;
 mod demo;
 mod devices;
 mod doctor;
-mod drain;
+mod evacuate;
 mod explain;
 mod fragments;
 mod init;

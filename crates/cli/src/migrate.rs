@@ -3,27 +3,15 @@
 use crate::context::Context;
 use crate::interrupt;
 use crate::output::Verdict;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use std::path::Path;
-use std::time::Duration;
-use stripewise::Interrupt;
 use stripewise::Store;
 use stripewise::daemon::online::{OnlineStatus, share};
-use stripewise::daemon::socket;
-use stripewise::moves::{list, report_pause, state_words, totals};
-use stripewise::progress::Task;
+use stripewise::migrate::{self, Cancel, MigrateMove};
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration};
-use stripewise_layout::{Cluster, Layout, ServerId};
-use stripewise_planner::layout_text;
-use stripewise_store::protocol::{
-    Admin, MigrateBandwidth, MoveControl, MoveNumber, MoveState, MoveStatus, MoveTotals, WhichMoves,
-};
+use stripewise_store::protocol::MigrateBandwidth;
 
-/// How often `wait` looks.
-const LOOK: Duration = Duration::from_millis(50);
 /// Ended moves that the text shows.
 const ENDED_SHOWN: usize = 10;
 
@@ -77,81 +65,68 @@ struct CancelArgs {
     all: bool,
 }
 
-#[derive(Serialize)]
-struct Shown {
-    /// The process id of the daemon, if one runs.
-    daemon: Option<u32>,
-    /// Of a daemon that plans while programs run.
-    online: Option<OnlineStatus>,
-    totals: TotalsShown,
-    moves: Vec<MoveShown>,
-}
-
-#[derive(Serialize)]
-struct TotalsShown {
-    paused: Option<String>,
-    bandwidth: String,
-    queued: u64,
-    active: u64,
-    done: u64,
-    failed: u64,
-    cancelled: u64,
-    moved_bytes: u64,
-    copied_bytes: u64,
-    left_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct MoveShown {
-    number: u64,
-    file: stripewise_layout::FileId,
-    path: String,
-    region: u32,
-    from: String,
-    to: String,
-    state: &'static str,
-    /// What it waits for, or why it failed.
-    why: Option<String>,
-    copied_bytes: u64,
-    total_bytes: u64,
+impl CancelArgs {
+    fn which(self) -> Cancel {
+        match self.which {
+            None => Cancel::All,
+            // A file whose name is a number is named with its directory.
+            Some(text) => text.parse().map_or_else(|_| Cancel::File(text.clone().into()), Cancel::Move),
+        }
+    }
 }
 
 pub(crate) fn run(context: &Context, arguments: MigrateArgs) -> Result<Verdict> {
     let interrupt = interrupt::watch()?;
     let store = Store::open(&context.session)?;
-    match arguments.action {
-        Action::Status => status(context, &store)?,
-        Action::Wait => wait(context, &store, interrupt)?,
+    let said = match arguments.action {
+        Action::Status => {
+            status(context, &store)?;
+            return Ok(Verdict::Done);
+        }
+        Action::Wait => {
+            migrate::wait(&store, context.voice(), interrupt)?;
+            return Ok(Verdict::Done);
+        }
         Action::Pause => {
-            control(context, &store, MoveControl::Pause { why: "by `stripewise migrate pause`".to_owned() }, "paused")?;
+            migrate::pause(&store)?;
+            "paused".to_owned()
         }
-        Action::Resume => control(context, &store, MoveControl::Resume, "resumed")?,
-        Action::Cancel(arguments) => cancel(context, &store, &arguments)?,
+        Action::Resume => {
+            migrate::resume(&store)?;
+            "resumed".to_owned()
+        }
+        Action::Cancel(arguments) => match migrate::cancel(&store, &arguments.which())? {
+            0 => "no moves to cancel".to_owned(),
+            count => format!("{} cancelled", counted(count, "move", "moves")),
+        },
         Action::Bandwidth { bandwidth } => {
-            let said = format!("moves copy at {bandwidth}");
-            control(context, &store, MoveControl::Bandwidth(bandwidth), &said)?;
+            migrate::set_bandwidth(&store, bandwidth)?;
+            format!("moves copy at {bandwidth}")
         }
+    };
+    if context.json {
+        status(context, &store)?;
+    } else {
+        context.say(said);
     }
     Ok(Verdict::Done)
 }
 
 fn status(context: &Context, store: &Store) -> Result<()> {
-    let (totals, moves) = list(store, None)?;
-    let daemon = socket::daemon_of(&store.cluster.state);
-    let online = daemon.and_then(|_| online_status(&store.cluster));
+    let found = migrate::status(store)?;
     if context.json {
-        let moves = moves.iter().map(|status| shown(status, &store.cluster)).collect();
-        return context.object(&Shown { daemon, online, totals: totals_shown(&totals), moves });
+        return context.object(&found);
     }
-    match daemon {
+    match found.daemon {
         Some(process) => context.line(format_args!("daemon     process {process}"))?,
         None => context.line("daemon     none")?,
     }
-    if let Some(online) = &online {
+    if let Some(online) = &found.online {
         for line in online_lines(online) {
             context.line(line)?;
         }
     }
+    let totals = &found.totals;
     if let Some(why) = &totals.paused {
         context.line(format_args!("paused     {why}"))?;
     }
@@ -161,35 +136,34 @@ fn status(context: &Context, store: &Store) -> Result<()> {
         totals.queued, totals.active, totals.done, totals.failed, totals.cancelled
     ))?;
     context.line(format_args!("bytes      {} moved, {} to go", bytes(totals.moved_bytes), bytes(totals.left_bytes)))?;
-    let ended = moves.iter().filter(|status| status.state.is_final()).count();
+    let ended = found.moves.iter().filter(|status| status.has_ended()).count();
     let mut left_out = ended.saturating_sub(ENDED_SHOWN);
+    let shown: Vec<&MigrateMove> = found
+        .moves
+        .iter()
+        .filter(|status| {
+            let is_left_out = status.has_ended() && left_out > 0;
+            left_out -= usize::from(is_left_out);
+            !is_left_out
+        })
+        .collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
     let mut table = Table::new(&[">move", "state", ">copied", ">of", ">region", "file", "to", ""]);
-    let mut rows = 0;
-    for status in &moves {
-        if status.state.is_final() && left_out > 0 {
-            left_out -= 1;
-            continue;
-        }
-        let row = shown(status, &store.cluster);
-        rows += 1;
+    for status in shown {
         table.row([
-            row.number.to_string(),
-            row.state.to_owned(),
-            bytes(row.copied_bytes),
-            bytes(row.total_bytes),
-            row.region.to_string(),
-            row.path,
-            row.to,
-            row.why.unwrap_or_default(),
+            status.number.to_string(),
+            status.state.to_owned(),
+            bytes(status.copied_bytes),
+            bytes(status.total_bytes),
+            status.region.to_string(),
+            status.path.clone(),
+            status.to.clone(),
+            status.why.clone().unwrap_or_default(),
         ]);
     }
-    if rows > 0 { context.line(table) } else { Ok(()) }
-}
-
-/// What the daemon says of its planning; `None` if it does none, or is just ending.
-fn online_status(cluster: &Cluster) -> Option<OnlineStatus> {
-    let answer = socket::ask(&cluster.state, "GET", "/online").filter(|answer| answer.status == 200)?;
-    serde_json::from_str(&answer.body).ok()
+    context.line(table)
 }
 
 fn online_lines(online: &OnlineStatus) -> [String; 2] {
@@ -208,119 +182,4 @@ fn online_lines(online: &OnlineStatus) -> [String; 2] {
             counted(*files, "file", "files")
         ),
     ]
-}
-
-fn totals_shown(totals: &MoveTotals) -> TotalsShown {
-    TotalsShown {
-        paused: totals.paused.clone(),
-        bandwidth: totals.bandwidth.to_string(),
-        queued: totals.queued,
-        active: totals.active,
-        done: totals.done,
-        failed: totals.failed,
-        cancelled: totals.cancelled,
-        moved_bytes: totals.moved_bytes,
-        copied_bytes: totals.copied_bytes,
-        left_bytes: totals.left_bytes,
-    }
-}
-
-fn shown(status: &MoveStatus, cluster: &Cluster) -> MoveShown {
-    let (state, why) = state_words(&status.state);
-    MoveShown {
-        number: status.number.0,
-        file: status.file,
-        path: status.path.clone(),
-        region: status.region.0,
-        from: text_of(&status.from, cluster),
-        to: text_of(&status.to, cluster),
-        state,
-        why: why.map(str::to_owned),
-        copied_bytes: status.copied_bytes,
-        total_bytes: status.total_bytes,
-    }
-}
-
-fn text_of(stripes: &[(u16, u32)], cluster: &Cluster) -> String {
-    let layout = Layout::new(stripes.iter().map(|(server, size)| (ServerId(*server), *size)));
-    layout.map_or_else(|_| String::new(), |layout| layout_text(&layout, cluster))
-}
-
-fn wait(context: &Context, store: &Store, interrupt: Interrupt) -> Result<()> {
-    let (mut bar, mut pause_told): (Option<Box<dyn Task>>, _) = (None, None);
-    let before = totals(store)?;
-    let mut now = before.clone();
-    while now.queued + now.active > 0 && !interrupt.came() {
-        report_pause(&now, &mut pause_told, context.voice());
-        // Later orders make the way longer; the bar is of what was there first.
-        let all = before.left_bytes;
-        bar.get_or_insert_with(|| context.voice().bytes(all, "moving")).set(all.saturating_sub(now.left_bytes));
-        std::thread::sleep(LOOK);
-        now = totals(store)?;
-    }
-    drop(bar);
-    if interrupt.came() {
-        bail!(
-            "stopped waiting; {} left, and they go on",
-            counted((now.queued + now.active) as usize, "move is", "moves are")
-        );
-    }
-    let failed = now.failed.saturating_sub(before.failed);
-    if failed > 0 && now.since_ns == before.since_ns {
-        bail!(
-            "{} meanwhile; `stripewise migrate status` says why",
-            counted(failed as usize, "move failed", "moves failed")
-        );
-    }
-    Ok(())
-}
-
-/// Moves run in the process that serves; if that is this command, there are none.
-fn control(context: &Context, store: &Store, control: MoveControl, said: &str) -> Result<()> {
-    if store.is_broker() {
-        bail!(
-            "no other process serves the cluster, so nothing is being moved; start `stripewise daemon` or `stripewise run` first"
-        );
-    }
-    store.done(Admin::ControlMoves(control))?;
-    // A daemon notes a pause, which is to outlive the process that serves; without one it ends with that.
-    let _ = socket::ask(&store.cluster.state, "POST", "/adopt");
-    if context.json {
-        return status(context, store);
-    }
-    context.say(said);
-    Ok(())
-}
-
-fn cancel(context: &Context, store: &Store, arguments: &CancelArgs) -> Result<()> {
-    let (_, moves) = list(store, None)?;
-    let unfinished: Vec<&MoveStatus> = moves.iter().filter(|status| !status.state.is_final()).collect();
-    let which = match arguments.which.as_deref() {
-        None => WhichMoves::All,
-        // A file whose name is a number is named with its directory.
-        Some(text) => match text.parse::<u64>() {
-            Ok(number) => WhichMoves::One(one(&unfinished, &moves, MoveNumber(number))?),
-            Err(_) => WhichMoves::File(store.managed(Path::new(text), false)?.striped.id()),
-        },
-    };
-    let meant = unfinished.iter().filter(|status| match which {
-        WhichMoves::File(file) => status.file == file,
-        WhichMoves::One(number) => status.number == number,
-        _ => true,
-    });
-    let said = match meant.filter(|status| status.state != MoveState::Freeing).count() {
-        0 => "no moves to cancel".to_owned(),
-        count => format!("{} cancelled", counted(count, "move", "moves")),
-    };
-    control(context, store, MoveControl::Cancel(which), &said)
-}
-
-fn one(unfinished: &[&MoveStatus], all: &[MoveStatus], number: MoveNumber) -> Result<MoveNumber> {
-    if unfinished.iter().any(|status| status.number == number) {
-        return Ok(number);
-    }
-    match all.iter().find(|status| status.number == number) {
-        Some(status) => bail!("move {} has ended ({})", number.0, state_words(&status.state).0),
-        None => bail!("there is no move {}; `stripewise migrate status` lists them", number.0),
-    }
 }

@@ -17,7 +17,7 @@ const COMMANDS: [&str; 34] = [
     "phase",
     "restripe",
     "migrate",
-    "drain",
+    "evacuate",
     "rebalance",
     "ls",
     "stat",

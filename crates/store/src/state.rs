@@ -9,7 +9,7 @@
 //! | `run/` | `broker.sock`, and the memory that processes share (see [`crate::shared`]) |
 //! | `broker.lock` | lock of the broker; contains its process id |
 //! | `host` | identity of the one host that uses this state directory; shared memory and kernel locks exist on one host only |
-//! | `drained` | names of servers on which nothing new is placed (`stripewise drain`) |
+//! | `drained` | names of servers on which nothing new is placed (`stripewise evacuate`) |
 //! | `daemon` | lock of the cluster's daemon; contains its process id |
 //! | `plans/` | plans that were applied |
 //! | `log` | actions of brokers, one line each |

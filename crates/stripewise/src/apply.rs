@@ -1,7 +1,7 @@
 //! Bringing the files of a plan under management, placed as it says.
 
+mod capacity;
 mod error;
-mod room;
 mod step;
 
 pub use error::ApplyError;
@@ -50,7 +50,7 @@ pub fn apply(
     check_space(plan)?;
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
     let store = Store::open(session)?;
-    room::check(&store, &plan.files, &mut steps)?;
+    capacity::check(&store, &plan.files, &mut steps)?;
     if dry_run {
         return Ok(Applied { steps, copied_bytes: 0, complaints: Vec::new() });
     }
@@ -75,7 +75,7 @@ pub fn apply(
         tell_moved(voice, &moved);
         return Err(ApplyError::Stopped);
     }
-    // Behind all places, since they take what room those leave.
+    // After all places, since they take what space those leave.
     for (file, step) in files.filter(|(_, step)| step.action == Action::Move && step.replicas > 0) {
         complaints.extend(replicate(voice, &store, &step.path, file, interrupt)?.complaint());
     }
@@ -122,9 +122,10 @@ fn utf8(path: &Path) -> Result<String, ApplyError> {
     path.to_str().map(str::to_owned).ok_or_else(|| ApplyError::NotUtf8 { path: path.to_owned() })
 }
 
-/// A plan made for more room than there is must not be begun.
+/// A plan made for more capacity than there is must not be begun.
 fn check_space(plan: &Plan) -> Result<(), ApplyError> {
-    let full = plan.servers.iter().find(|server| server.room_bytes.is_some_and(|room| room < server.used_bytes));
+    let full =
+        plan.servers.iter().find(|server| server.room_bytes.is_some_and(|capacity| capacity < server.used_bytes));
     if let Some(server) = full {
         return Err(ApplyError::Full {
             server: server.name.clone(),

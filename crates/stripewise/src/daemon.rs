@@ -10,7 +10,7 @@
 //! | `follow` | the windows of a plan |
 //! | `online` | planning while programs run |
 //! | `watch` | what programs do, by file |
-//! | `reserve` | room kept free on SServers |
+//! | `reserve` | space kept free on SServers |
 //! | `access` | who may ask over the network |
 //! | `socket` | what others ask of it, over HTTP |
 //! | `metrics` | what it tells Prometheus |

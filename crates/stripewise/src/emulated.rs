@@ -118,8 +118,8 @@ pub fn choose_root(base: &Path, id: &str, servers: &[Unplaced]) -> Result<PathBu
     let stated: u64 = servers.iter().filter_map(|server| server.capacity).map(|capacity| capacity.0).sum();
     let wanted =
         if servers.iter().all(|server| server.capacity.is_some()) { stated } else { stated + MEMORY_WANTED_BYTES };
-    let Ok(room) = rustix::fs::statvfs(memory) else { return Ok(beside) };
-    if room.f_bavail.saturating_mul(room.f_frsize) < wanted {
+    let Ok(found) = rustix::fs::statvfs(memory) else { return Ok(beside) };
+    if found.f_bavail.saturating_mul(found.f_frsize) < wanted {
         return Ok(beside);
     }
     let root = memory.join(format!("stripewise-{id}"));

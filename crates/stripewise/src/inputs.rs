@@ -242,8 +242,8 @@ fn hash_trace(path: &Path) -> Result<String> {
 }
 
 fn free_bytes(directory: &Path) -> Option<u64> {
-    let room = rustix::fs::statvfs(directory).ok()?;
-    room.f_bavail.checked_mul(room.f_frsize)
+    let found = rustix::fs::statvfs(directory).ok()?;
+    found.f_bavail.checked_mul(found.f_frsize)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct Machine {
     /// The server's own link; `None` where no network lies between.
     pub link: Option<LinkSpec>,
     /// Bytes that files may take; `None` where there is enough.
-    pub room: Option<ByteCount>,
+    pub capacity: Option<ByteCount>,
 }
 
 /// Servers, what calibration would find of them, and the simulated system made of them.
@@ -61,7 +61,7 @@ impl Lab {
             })
             .collect();
         let servers = named.iter().map(|(name, machine)| Server {
-            capacity: machine.room,
+            capacity: machine.capacity,
             ..Server::new(name, machine.class, ServerUrl::File { directory: format!("/simulated/{name}").into() })
         });
         let cluster = Cluster::new(ID, "/simulated/state", region_size, servers.collect());
@@ -90,7 +90,7 @@ impl Lab {
         ssd_room: Option<ByteCount>,
         region_size: ByteCount,
     ) -> Self {
-        let machine = |class, device, room| Machine { class, device, link: Some(link), room };
+        let machine = |class, device, capacity| Machine { class, device, link: Some(link), capacity };
         let disks = std::iter::repeat_n(machine(ServerClass::Hdd, hdd, None), hdds);
         let flash = std::iter::repeat_n(machine(ServerClass::Ssd, ssd, ssd_room), ssds);
         Self::new(&disks.chain(flash).collect::<Vec<_>>(), region_size)

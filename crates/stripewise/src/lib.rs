@@ -21,6 +21,7 @@ pub mod data_files;
 pub mod doctor;
 pub mod emulated;
 pub mod envelope;
+pub mod evacuate;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod inputs;
 pub mod interrupt;
@@ -29,15 +30,18 @@ pub mod laboratory;
 pub mod launch;
 pub mod layouts;
 pub mod messages;
+pub mod migrate;
 pub mod moves;
 pub mod owner;
 pub mod paths;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod preload;
 pub mod progress;
+pub mod rebalance;
 pub mod relay;
 pub mod removal;
 pub mod replicas;
+pub mod restripe;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod run;
 pub mod scratch;

@@ -2,7 +2,7 @@
 //!
 //! The queue is the broker's and ends with it: whoever waits here sees by the totals that another broker answers and orders what is left again.
 
-pub mod room;
+pub mod capacity;
 
 use crate::interrupt::Interrupt;
 use crate::progress::{Task, Voice};
@@ -99,15 +99,16 @@ impl Outcome {
     /// [`MoveError::Stopped`] after an interrupt, [`MoveError::Stayed`] if any region was not moved
     /// for another reason.
     pub fn check(&self) -> Result<()> {
-        if self.was_stopped() {
-            return Err(MoveError::Stopped { moved: self.moved, regions: self.regions });
-        }
-        match self.stayed.first() {
-            None => Ok(()),
-            Some(first) => {
-                Err(MoveError::Stayed { stayed: self.stayed.len(), regions: self.regions, first: first.clone() })
-            }
-        }
+        check_moved(self.regions, self.moved, &self.stayed, self.interrupted)
+    }
+}
+
+/// An error when not every one of `regions` was moved, see [`Outcome::check`].
+pub(crate) fn check_moved(regions: usize, moved: usize, stayed: &[Stayed], interrupted: bool) -> Result<()> {
+    match stayed.first() {
+        None => Ok(()),
+        Some(_) if interrupted => Err(MoveError::Stopped { moved, regions }),
+        Some(first) => Err(MoveError::Stayed { stayed: stayed.len(), regions, first: first.clone() }),
     }
 }
 

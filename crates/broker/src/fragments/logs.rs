@@ -84,7 +84,7 @@ impl FragmentLogs {
             }
         }
         if logs.is_empty() {
-            let what = "every server that could hold them is being emptied (`stripewise drain`)".to_owned();
+            let what = "every server that could hold them is being emptied (`stripewise evacuate`)".to_owned();
             return Err(Refusal::NoSpace { what });
         }
         let mut changes = Changes::default();

@@ -39,7 +39,7 @@ fn a_program_reads_and_writes_while_its_file_is_restriped() {
         place.done(&["restripe", "data", "--layout", layout]);
         assert_eq!(spans(&place), whole(6, layout));
     }
-    place.done(&["drain", "s1"]);
+    place.done(&["evacuate", "s1"]);
     assert_eq!(spans(&place), whole(6, "h0..h1 4KiB, s0 128KiB"));
     place.done(&["restripe", "data", "--layout", "h1 64KiB", "--region", "2..3"]);
     place.write("stop", b"");
@@ -110,7 +110,7 @@ fn a_plan_gives_the_layouts_and_regions_to_come_follow() {
     let shown = place.json(&["restripe", "data", "--plan", "plan.json"]);
     assert_eq!((&shown["regions"], &shown["moved"]), (&3.into(), &3.into()));
     assert_eq!(spans(&place), [(0, 1, "s0 64KiB".to_owned()), (1, 2, "s1 64KiB".to_owned())]);
-    assert!(place.say(&["restripe", "data", "--plan", "plan.json"]).err.contains("lies so already"));
+    assert!(place.say(&["restripe", "data", "--plan", "plan.json"]).err.contains("has that layout already"));
     place.done(&["restripe", "data", "--layout", "<4KiB,4KiB>"]);
     place.write("longer", &[&data[..], &data[..]].concat());
     place.done(&["cp", "longer", "data"]);

@@ -32,6 +32,8 @@ fn a_drained_server_is_empty_and_stays_so_until_it_is_used_again() {
     place.done(&["migrate", "bandwidth", "unlimited"]);
     let shown = place.json(&["drain", "s1"]);
     assert_eq!((&shown["drained"], &shown["objects"]), (&true.into(), &0.into()), "{shown}");
+    let again = place.json(&["evacuate", "s1"]);
+    assert_eq!((&again["command"], &again["regions"]), (&shown["command"], &0.into()), "{again}");
     let around = |regions, layout: &str| (regions, layout.to_owned());
     let found: Vec<(u64, String)> = spans(&place).into_iter().map(|(_, regions, layout)| (regions, layout)).collect();
     let most = "h0..s0 64KiB";
@@ -43,7 +45,7 @@ fn a_drained_server_is_empty_and_stays_so_until_it_is_used_again() {
     assert_eq!(held_bytes(&place.path("s1")), 0);
     drop(daemon);
     let said = place.say(&["restripe", "data", "--layout", "s1 64KiB"]);
-    assert!(said.status == 2 && said.err.contains("`stripewise drain s1 --undo`"), "{}", said.err);
+    assert!(said.status == 2 && said.err.contains("`stripewise evacuate s1 --undo`"), "{}", said.err);
     // Placements of before name it, and do without it.
     place.write("longer", &[&data[..], &data[..]].concat());
     place.done(&["cp", "longer", "data"]);
@@ -56,7 +58,7 @@ fn a_drained_server_is_empty_and_stays_so_until_it_is_used_again() {
     assert_eq!(spans(&place), whole(8, "s0 64KiB"));
     assert_eq!(status(&place)["totals"]["failed"], 0);
     daemon.end("-TERM");
-    assert!(place.say(&["drain", "s1", "--undo"]).err.contains("may be placed on s1 again"));
+    assert!(place.say(&["evacuate", "s1", "--undo"]).err.contains("may be placed on s1 again"));
     place.done(&["restripe", "data", "--layout", "s1 64KiB"]);
     assert!(held_bytes(&place.path("s1")) > 0);
     assert!(data_of(&place) == place.read("longer"));
@@ -71,7 +73,7 @@ fn a_server_that_cannot_be_emptied_is_not_drained() {
     }
     place.done(&["init", "--region", "1MiB", "--server", "h0=hdd:h0", "--server", "s0=ssd:s0:3MiB"]);
     let data = manage_data(&place, 4);
-    let said = place.say(&["drain", "h0"]);
+    let said = place.say(&["evacuate", "h0"]);
     assert!(
         said.status == 2 && said.err.contains("server s0 has space for 3 MiB more, and the moves need 5 MiB there"),
         "{}",
@@ -81,10 +83,10 @@ fn a_server_that_cannot_be_emptied_is_not_drained() {
     place.write("more", &noise(1 << 20));
     place.done(&["manage", "."]);
     place.done(&["cp", "--managed", "more", "more.managed"]);
-    place.done(&["drain", "s0"]);
-    let said = place.say(&["drain", "h0"]);
+    place.done(&["evacuate", "s0"]);
+    let said = place.say(&["evacuate", "h0"]);
     assert!(said.status == 2 && said.err.contains("h0 is the last server that is not drained"), "{}", said.err);
-    let said = place.say(&["drain", "s7"]);
+    let said = place.say(&["evacuate", "s7"]);
     assert!(
         said.status == 2 && said.err.contains("no server `s7` in the cluster; its servers are h0, s0"),
         "{}",

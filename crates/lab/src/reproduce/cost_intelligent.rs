@@ -185,7 +185,7 @@ impl Network {
     /// With other disks than those of table 4.
     fn site_with(self, disk: &str) -> Result<Site> {
         let (device, link) = (lookup_device(disk)?, lookup_link(self.link)?);
-        let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), room: None };
+        let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), capacity: None };
         let lab = Lab::new(&vec![machine; self.servers as usize], REGION).with_client_link(link);
         let parameters = UniformParameters::of_servers(&lab.profile, |_| true);
         Ok(Site { network: self, lab, parameters })

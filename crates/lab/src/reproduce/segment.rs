@@ -91,7 +91,7 @@ const DEFAULT_STRIPE: ByteCount = ByteCount(64 << 10);
 
 fn lab(link: &str) -> Result<Lab> {
     let (device, link) = (lookup_device("paper-hdd")?, lookup_link(link)?);
-    let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), room: None };
+    let machine = Machine { class: ServerClass::Hdd, device, link: Some(link), capacity: None };
     Ok(Lab::new(&[machine; SERVERS as usize], REGION).with_client_link(link))
 }
 

@@ -2,9 +2,9 @@
 //! far, and what is worth its move is ordered.
 //!
 //! Every window is planned from where regions really lie. Moves of the window before that have not begun are cancelled first: what they were to bring
-//! is weighed again, with what is known by now. Files whose use was never seen stay where they are, and the room that they take is not planned with.
+//! is weighed again, with what is known by now. Files whose use was never seen stay where they are, and the space that they take is not planned with.
 
-mod room;
+mod capacity;
 
 use super::error::{DaemonError, Result};
 use super::follow::Windows;
@@ -14,7 +14,7 @@ use crate::moves::{Batch, layout_of, list, orders, placement_of};
 use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::Store;
-use room::{Now, with_space_for};
+use capacity::{Now, with_space_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct OnlineOptions {
     pub decay: f64,
     /// The profile, if not the one beside the cluster file.
     pub profile: Option<PathBuf>,
-    /// Room on each SSD server for the files that are watched, at most.
+    /// Capacity of each SSD server for the files that are watched, at most.
     pub ssd_capacity: Option<ByteCount>,
 }
 

@@ -1,4 +1,4 @@
-//! Keeping room free on SServers.
+//! Keeping space free on SServers.
 //!
 //! Promises keep to a server's room, but the room can shrink: others fill the file system, or `capacity`, `reserve` or `fragment_room` in the cluster file
 //! change. What then leaves is what seems to benefit least. A plan does not say how much each region of its gains, so the order is: regions that the
@@ -32,7 +32,7 @@ pub(super) struct Reserve {
 /// Bytes that a server has too few.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Short {
-    /// By its promises and room.
+    /// By its promises and capacity.
     promised_bytes: u64,
     /// By what its file system has free.
     free_bytes: u64,
@@ -94,7 +94,7 @@ impl Reserve {
 }
 
 fn short_of(server: &Server, usage: &ServerUsage) -> Short {
-    let promised_bytes = usage.room_bytes.map_or(0, |room| usage.promised_bytes.saturating_sub(room));
+    let promised_bytes = usage.room_bytes.map_or(0, |capacity| usage.promised_bytes.saturating_sub(capacity));
     let free_bytes = rustix::fs::statvfs(server.url.directory()).map_or(0, |found| {
         let size_bytes = found.f_blocks.saturating_mul(found.f_frsize);
         let reserve_bytes = if server.reserve.0 > 0 { server.reserve.0 } else { size_bytes / 100 * DEFAULT_PERCENT };

@@ -67,8 +67,8 @@ impl Machines {
             let spec: DeviceSpec = lookup_device(device)?.dilated(*time_scale);
             let link_spec = link.as_deref().map(lookup_link).transpose()?;
             let link_spec = link_spec.map(|link: LinkSpec| link.dilated(*time_scale));
-            let room = cluster.room_bytes(id).map(ByteCount);
-            machines.push(Machine { class: server.class, device: spec, link: link_spec, room });
+            let capacity = cluster.room_bytes(id).map(ByteCount);
+            machines.push(Machine { class: server.class, device: spec, link: link_spec, capacity });
             devices.push((device.clone(), *time_scale));
             links.push(link.clone());
         }

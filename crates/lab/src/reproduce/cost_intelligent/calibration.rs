@@ -16,7 +16,7 @@ const REPETITIONS: u64 = 200;
 
 /// The line through the mean times of one client's requests to one server, one at a time.
 fn measured(link: Option<LinkSpec>, order: Order, seed: u64) -> Result<Line> {
-    let machine = Machine { class: ServerClass::Hdd, device: lookup_device("paper-hdd")?, link, room: None };
+    let machine = Machine { class: ServerClass::Hdd, device: lookup_device("paper-hdd")?, link, capacity: None };
     let lab = Lab::new(&[machine], REGION);
     let lab = match link {
         Some(link) => lab.with_client_link(link),

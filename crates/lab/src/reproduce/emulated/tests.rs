@@ -144,7 +144,7 @@ fn machines_are_asked_for_by_name() {
     assert_eq!(servers(&lab()).unwrap(), "2xpaper-hdd,1xpaper-ssd:512KiB");
     assert_eq!(link(&lab()).unwrap(), Some("gigabit"));
     let device = lookup_device("nvme").unwrap().dilated(2.0);
-    let unknown = Lab::new(&[Machine { class: ServerClass::Ssd, device, link: None, room: None }], REGION);
+    let unknown = Lab::new(&[Machine { class: ServerClass::Ssd, device, link: None, capacity: None }], REGION);
     assert_eq!(servers(&unknown).unwrap_err().to_string(), "the device of server ssd0 has no name to be emulated by");
 }
 

@@ -218,7 +218,7 @@ impl Case {
         let mut machines = Vec::new();
         for (count, kind) in &self.machines {
             let room = is_ssd(kind).then_some(room);
-            let machine = Machine { class: kind.class(), device: kind.device()?, link, room };
+            let machine = Machine { class: kind.class(), device: kind.device()?, link, capacity: room };
             machines.extend(std::iter::repeat_n(machine, *count));
         }
         Ok(Lab::new(&machines, REGION))

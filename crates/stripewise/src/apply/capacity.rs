@@ -1,8 +1,8 @@
-//! Whether all files of a plan find room, asked before the first is moved.
+//! Whether there is space for all files of a plan, asked before the first is moved.
 //!
 //! The broker asks again for each file, by the same rules (`stripewise_broker::capacity`): a server's capacity holds what placed regions
 //! may come to occupy, a region is placed where the file system has its share free, else in the fallback layout. What this adds is the sum:
-//! files moved before take room from those after them, and give back what their originals took.
+//! files moved before take space from those after them, and give back what their originals took.
 
 use super::error::ApplyError;
 use super::step::{Action, Step};
@@ -18,7 +18,7 @@ use stripewise_planner::PlannedFile;
 use stripewise_store::protocol::{Admin, Reply};
 
 /// What is left of the servers.
-struct Room {
+struct FreeSpace {
     servers: Vec<Left>,
     /// Of each file system.
     free_bytes: HashMap<u64, u64>,
@@ -54,17 +54,17 @@ pub(super) fn check(store: &Store, files: &[PlannedFile], steps: &mut [Step]) ->
     let Reply::Usage { servers } = store.admin(Admin::Usage)? else {
         return Err(StoreError::Answer { question: "a question about free space" }.into());
     };
-    let mut room = Room::look(&store.cluster, servers.iter().map(|server| server.promised_bytes));
+    let mut space = FreeSpace::of(&store.cluster, servers.iter().map(|server| server.promised_bytes));
     for (file, step) in files.iter().zip(steps).filter(|(_, step)| step.action == Action::Move) {
         let placement = file.initial();
         let original = Original::open(&step.path, placement.region_size.0)?;
-        step.fallback_regions = room.take(&step.path, placement, &original)?;
+        step.fallback_regions = space.take(&step.path, placement, &original)?;
     }
     Ok(())
 }
 
-impl Room {
-    fn look(cluster: &Cluster, promised: impl Iterator<Item = u64>) -> Self {
+impl FreeSpace {
+    fn of(cluster: &Cluster, promised: impl Iterator<Item = u64>) -> Self {
         let mut free_bytes = HashMap::new();
         let servers = cluster.ids().zip(cluster.servers.iter().zip(promised)).map(|(id, (server, promised))| {
             let directory = server.url.directory();
@@ -74,7 +74,7 @@ impl Room {
             }
             Left {
                 name: server.name.clone(),
-                capacity_bytes: cluster.room_bytes(id).map(|room| room.saturating_sub(promised)),
+                capacity_bytes: cluster.room_bytes(id).map(|capacity| capacity.saturating_sub(promised)),
                 kept_free_bytes: cluster.kept_free_bytes(id),
                 file_system,
             }
@@ -187,11 +187,11 @@ mod tests {
 
     #[test]
     fn capacities_hold_full_regions_of_all_files_and_full_servers_send_regions_to_the_fallback() {
-        let mut room = Room {
+        let mut space = FreeSpace {
             servers: vec![server("a", Some(3 * REGION), 1), server("b", Some(REGION), 2)],
             free_bytes: HashMap::from([(1, 1 << 40), (2, 1 << 40)]),
         };
-        let mut take = |sizes: &[u64]| room.take(Path::new("/d/f"), &halves(), &original(sizes, None));
+        let mut take = |sizes: &[u64]| space.take(Path::new("/d/f"), &halves(), &original(sizes, None));
         assert_eq!(take(&[5]).unwrap(), 0);
         assert_eq!(take(&[REGION, 5]).unwrap(), 1, "b is full, a takes all of the second region");
         let said = take(&[5, 5]).unwrap_err().to_string();
@@ -200,17 +200,17 @@ mod tests {
 
     #[test]
     fn servers_on_one_file_system_share_what_is_free_and_originals_give_theirs_back() {
-        let room = |free_bytes| Room {
+        let space = |free_bytes| FreeSpace {
             servers: vec![server("a", None, 1), server("b", None, 1)],
             free_bytes: HashMap::from([(1, free_bytes)]),
         };
-        let take = |room: &mut Room, frees| room.take(Path::new("f"), &halves(), &original(&[REGION], frees));
-        assert!(take(&mut room(REGION + 9), None).is_err());
-        let mut room = room(REGION + 10);
-        take(&mut room, Some((1, REGION))).unwrap();
-        assert_eq!(room.free_bytes[&1], REGION + 10);
-        take(&mut room, Some((7, REGION))).unwrap();
-        assert!(take(&mut room, None).is_err());
+        let take = |space: &mut FreeSpace, frees| space.take(Path::new("f"), &halves(), &original(&[REGION], frees));
+        assert!(take(&mut space(REGION + 9), None).is_err());
+        let mut space = space(REGION + 10);
+        take(&mut space, Some((1, REGION))).unwrap();
+        assert_eq!(space.free_bytes[&1], REGION + 10);
+        take(&mut space, Some((7, REGION))).unwrap();
+        assert!(take(&mut space, None).is_err());
     }
 
     #[test]

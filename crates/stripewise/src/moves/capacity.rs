@@ -1,4 +1,4 @@
-//! Whether regions find room where they are to go, asked before the first is moved.
+//! Whether there is space for regions where they are to go, asked before the first is moved.
 //!
 //! The broker asks again for each region by its own rules (`stripewise_broker::capacity`). This adds the sum: what leaves a server frees space for
 //! what comes, and one region at a time lies in both places.
@@ -85,11 +85,11 @@ pub fn check(
     let servers = store.cluster.servers.iter().zip(store.usage()?);
     for ((id, (server, usage)), change) in store.cluster.ids().zip(servers).zip(&changes) {
         let needed = change.promised_bytes + i128::from(change.most_promised_bytes);
-        if let Some(room) = usage.room_bytes
+        if let Some(capacity) = usage.room_bytes
             && change.promised_bytes > 0
-            && i128::from(usage.promised_bytes) + needed > i128::from(room)
+            && i128::from(usage.promised_bytes) + needed > i128::from(capacity)
         {
-            let left = room.saturating_sub(usage.promised_bytes);
+            let left = capacity.saturating_sub(usage.promised_bytes);
             return Err(CapacityError::Server {
                 server: server.name.clone(),
                 left_bytes: left,

@@ -1,4 +1,4 @@
-//! The room that the files which are watched may take on every server.
+//! The capacity of every server for the files that are watched.
 
 use std::collections::BTreeMap;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerClass, ServerId};
@@ -16,10 +16,10 @@ pub(super) struct Now {
     pub(super) placement: Placement,
 }
 
-/// Servers whose rooms differ by no more than this part of them are planned for as alike.
-const ROOM_ALIKE: f64 = 0.1;
+/// Servers whose capacities differ by no more than this part of them are planned for as alike.
+const ALIKE_SHARE: f64 = 0.1;
 
-/// The cluster with as much room on every server as these files may take: what they have and what is free.
+/// The cluster with the capacity on every server that these files may use: what they have and what is free.
 pub(super) fn with_space_for(
     cluster: &Cluster,
     usage: &[ServerUsage],
@@ -41,12 +41,12 @@ pub(super) fn with_space_for(
     if let Some(now) = files.first() {
         fitted.region_size = now.access.region_size;
     }
-    let rooms: Vec<u64> = (0..)
+    let capacities: Vec<u64> = (0..)
         .map(ServerId)
         .zip(&cluster.servers)
         .zip(usage.iter().zip(&own_bytes))
         .map(|((id, server), (usage, own))| match usage.room_bytes {
-            Some(room) => room.saturating_sub(usage.promised_bytes.saturating_sub(*own)),
+            Some(capacity) => capacity.saturating_sub(usage.promised_bytes.saturating_sub(*own)),
             None => {
                 let free = rustix::fs::statvfs(server.url.directory())
                     .map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
@@ -54,19 +54,19 @@ pub(super) fn with_space_for(
             }
         })
         .zip(&cluster.servers)
-        .map(|(room, server)| match ssd_capacity {
-            Some(most) if server.class == ServerClass::Ssd => most.0.min(room),
-            _ => room,
+        .map(|(capacity, server)| match ssd_capacity {
+            Some(most) if server.class == ServerClass::Ssd => most.0.min(capacity),
+            _ => capacity,
         })
         .collect();
-    for (number, room) in rooms.iter().enumerate() {
-        // Servers with a little more room than others would be planned for as of another kind.
-        let alike = |other: &&u64| other.abs_diff(*room) as f64 <= ROOM_ALIKE * (**other).max(*room) as f64;
+    for (number, capacity) in capacities.iter().enumerate() {
+        // Servers with a little more capacity than others would be planned for as of another kind.
+        let alike = |other: &&u64| other.abs_diff(*capacity) as f64 <= ALIKE_SHARE * (**other).max(*capacity) as f64;
         let class = cluster.servers[number].class;
-        let of_class = rooms.iter().zip(&cluster.servers).filter(|(_, server)| server.class == class);
-        let least = of_class.map(|(room, _)| room).filter(alike).min().copied().unwrap_or(*room);
+        let of_class = capacities.iter().zip(&cluster.servers).filter(|(_, server)| server.class == class);
+        let least = of_class.map(|(capacity, _)| capacity).filter(alike).min().copied().unwrap_or(*capacity);
         // What lies there fits, however little is free.
-        let least = least.max(own_bytes[number].min(*room));
+        let least = least.max(own_bytes[number].min(*capacity));
         let kept_free = fitted.kept_free_bytes(ServerId(number as u16));
         fitted.servers[number].capacity = Some(ByteCount(least.saturating_add(kept_free)));
     }
@@ -111,14 +111,14 @@ mod tests {
 
     /// What others have on a server is not planned with; servers that differ little are alike, but what lies there fits.
     #[test]
-    fn room_is_what_is_free_and_what_the_files_have() {
+    fn capacity_is_what_is_free_and_what_the_files_have() {
         let servers = ["h0=hdd", "s0=ssd", "s1=ssd", "s2=ssd"].map(|server| {
             let (name, class) = server.split_once('=').unwrap();
             format!("[[server]]\nname = \"{name}\"\nclass = \"{class}\"\nurl = \"file:///{name}\"\ncapacity = 1000\nreserve = 100\n")
         });
         let toml = format!("version = 1\nid = \"c\"\nstate = \"s\"\n{}", servers.concat());
         let cluster = Cluster::parse(&toml, Path::new("/x/cluster.toml")).unwrap();
-        let rooms = |promised: [u64; 4], on: &[u16], ssd_capacity| {
+        let capacities = |promised: [u64; 4], on: &[u16], ssd_capacity| {
             let usage = promised.map(|promised_bytes| ServerUsage {
                 name: String::new(),
                 promised_bytes,
@@ -133,11 +133,11 @@ mod tests {
             assert_eq!(fitted.region_size, ByteCount(10));
             (0..4).map(|server| fitted.room_bytes(ServerId(server)).unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(rooms([10, 20, 0, 0], &[0, 1, 1], None), [900, 900, 900, 900]);
+        assert_eq!(capacities([10, 20, 0, 0], &[0, 1, 1], None), [900, 900, 900, 900]);
         // s0 has 30 bytes of others, s2 500: the first is like s1, the other is not.
-        assert_eq!(rooms([10, 50, 0, 500], &[0, 1, 1], None), [900, 870, 870, 400]);
-        assert_eq!(rooms([10, 20, 0, 0], &[0, 1, 1], Some(ByteCount(55))), [900, 55, 55, 55]);
+        assert_eq!(capacities([10, 50, 0, 500], &[0, 1, 1], None), [900, 870, 870, 400]);
+        assert_eq!(capacities([10, 20, 0, 0], &[0, 1, 1], Some(ByteCount(55))), [900, 55, 55, 55]);
         let full: Vec<u16> = [1].repeat(90);
-        assert_eq!(rooms([0, 900, 60, 0], &full, None), [900, 900, 840, 840]);
+        assert_eq!(capacities([0, 900, 60, 0], &full, None), [900, 900, 840, 840]);
     }
 }
