@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 use stripewise_layout::{Direction, FileId, FileOffset, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::shared::control::ControlBlock;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::recent::{Noted, now_ms};
 use stripewise_store::shared::slots::{InFlight, Slots};
 use world::{Dice, World, uniform};

@@ -99,12 +99,12 @@ fn main() {
     let _broker = world.broker();
     let client = world.client();
     let (_stub, file) = world.create(&client, "f", uniform(REGION, &DISKS));
-    client.stations().expect("stations").set_pace(stripewise_store::server::pace::Pace::Host);
+    client.stations().expect("stations").set_pace(stripewise_store::server::stations::Pace::Host);
     let bytes = vec![7; 1 << 20];
     for at in (0..REGIONS * REGION).step_by(bytes.len()) {
         write(&file, at, &bytes);
     }
-    client.stations().expect("stations").set_pace(stripewise_store::server::pace::Pace::Emulated);
+    client.stations().expect("stations").set_pace(stripewise_store::server::stations::Pace::Emulated);
     let last = REGIONS as u32 - 1;
     for (name, to) in [("disks-to-ssds", &SSDS), ("ssds-to-disks", &DISKS)] {
         let before: Vec<_> = load(&client);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::shared::control::ControlBlock;
 use stripewise_store::shared::extent::Extent;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::slots::{InFlight, Slots};
 
 const CALLS: u32 = 200_000;

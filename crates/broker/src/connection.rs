@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply};
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
 /// One client's connection, and what the client has shown on it.
 pub(crate) struct Connection {

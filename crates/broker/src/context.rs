@@ -10,7 +10,8 @@ use stripewise_store::protocol::{ReadCost, Refusal};
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::watched::WatchedServer;
 use stripewise_store::server::{self, ObjectStore};
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
+use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 
 /// Shared by all parts; nothing in it changes but the table.

@@ -25,7 +25,7 @@ use stripewise_store::protocol::Refusal;
 use stripewise_store::server::ServerError;
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS, RegionState};
 use stripewise_store::shared::marking::{Motion, chunks_of};
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::slots::Use;
 
 /// How long a truncation waits for I/O in flight before it gives up.

@@ -416,7 +416,7 @@ impl Drop for Closing {
 
 /// Whether the descriptor is the client's own.
 pub(crate) fn owns_descriptor(descriptor: c_int) -> bool {
-    is_on() && stripewise_store::client::owns_descriptor(descriptor)
+    is_on() && stripewise_store::descriptors::owns_descriptor(descriptor)
 }
 
 /// The state's lock while a fork is under way: no other thread may be inside it when memory is copied.

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use stripewise_device::Nanos;
 use stripewise_layout::{Direction, ServerId};
-use stripewise_store::server::pace::{Clock, Monotonic, Pacer};
+use stripewise_store::server::clock::{Clock, Monotonic};
+use stripewise_store::server::pace::Pacer;
 use stripewise_store::server::stations::{Parts, Stations};
 use workload::{Mix, Workload};
 

@@ -9,11 +9,9 @@
 //! that is never closed. Closing any other of that file would drop the lock as well, so none is let in a second time.
 
 mod connection;
-pub mod descriptors;
 mod error;
 mod expected;
 mod fork;
-pub(crate) mod lock;
 mod name_changes;
 pub(crate) mod objects;
 pub mod record_locks;
@@ -22,24 +20,24 @@ pub(crate) mod servers;
 pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;
-pub use descriptors::{owned_descriptors, owns_descriptor};
 pub use error::ClientError;
 pub use name_changes::{BegunChange, Name, NameChange, Standing};
 pub use rings::is_making_ring;
 
+use crate::descriptors::{self, Descriptor, Received, owns_descriptor};
 use crate::file::fragments::FragmentMemory;
 use crate::file::{FileStatus, StripedFile};
+use crate::lock::{Guard, Lock};
 use crate::packet::PacketError;
 use crate::protocol::{Admin, FoundStatus, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use crate::server::{ObjectStore, ServerError};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
-use crate::shared::processes::{Incarnation, ProcessSlot, Processes};
+use crate::shared::process_slot::{Incarnation, ProcessSlot};
+use crate::shared::processes::Processes;
 use crate::shared::slots::Slots;
 use connection::{Answer, Connection};
-use descriptors::{Descriptor, Received};
-use lock::{Guard, Lock};
 use objects::ObjectCache;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags};

@@ -10,10 +10,12 @@
 #![deny(missing_docs, clippy::missing_errors_doc)]
 
 pub mod client;
+pub mod descriptors;
 pub mod entry;
 pub mod errno;
 pub mod executable;
 pub mod file;
+mod lock;
 pub mod manage;
 pub mod observer;
 pub mod packet;

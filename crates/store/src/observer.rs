@@ -11,7 +11,7 @@ use crate::client::{Client, ClientError};
 use crate::protocol::{Admin, ObservedFile, Reply, Request};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
-use crate::shared::processes::ProcessSlot;
+use crate::shared::process_slot::ProcessSlot;
 pub use crate::shared::recent::Noted;
 use crate::shared::slots::{LANES, Slots};
 use rustix::fd::OwnedFd;

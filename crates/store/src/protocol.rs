@@ -57,9 +57,9 @@ pub enum Request {
     },
     /// Right after taking a process slot: lets the broker recognise what a dead client left there.
     Claimed {
-        /// Number of the slot ([`crate::shared::processes::ProcessSlot`]).
+        /// Number of the slot ([`crate::shared::process_slot::ProcessSlot`]).
         slot: u16,
-        /// Of the claim of that slot ([`crate::shared::processes::Incarnation`]).
+        /// Of the claim of that slot ([`crate::shared::process_slot::Incarnation`]).
         incarnation: u64,
     },
     /// Open the managed file whose stub's descriptor rides along. Answer: [`Reply::Opened`] with the descriptors of control block, extent and slots.

@@ -4,6 +4,7 @@
 //! one module below this one and one row of [`KINDS`]. An object is created before its first data; a missing object is an error, never zeros; an object
 //! shorter than a read is zeros beyond its end, which the caller fills in.
 
+pub mod clock;
 pub mod decorator;
 pub mod directory;
 pub mod emulated;
@@ -11,12 +12,14 @@ pub mod memory;
 pub mod pace;
 pub mod stations;
 pub mod store;
+pub mod submission;
 pub mod transfer;
 pub mod watched;
 
 pub use decorator::{Decorator, Operation, Outcome};
 pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, OpenMode, Predicted, Standing, Syncing};
-pub use transfer::{Handle, How, Memory, ObjectHandle, Submission, Transfer, submit_all};
+pub use submission::{Submission, submit_all};
+pub use transfer::{Handle, How, Memory, ObjectHandle, Transfer};
 
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -13,7 +13,7 @@
 //! | [`processes`] `processes` | cluster | writable | incarnation of every process slot, reads under way ([`loads`]) |
 //! | [`inodes`] `inodes` | cluster | read-only, by its path | inodes of all stubs |
 //!
-//! A process takes one *process slot* for its life: a number below [`processes::MAX_PROCESSES`], held by a POSIX record lock on
+//! A process takes one *process slot* for its life: a number below [`process_slot::MAX_PROCESSES`], held by a POSIX record lock on
 //! one byte of `processes`. The lock is the kernel's, so it goes when the process dies; a forked child does not inherit it and
 //! takes its own slot. Every claim raises the slot's incarnation, and what a process leaves in `slots` counts only together with
 //! the incarnation that is alive.
@@ -33,6 +33,7 @@ pub mod inodes;
 pub mod loads;
 pub mod map;
 pub mod marking;
+pub mod process_slot;
 pub mod processes;
 pub mod recent;
 pub mod robust;

@@ -13,8 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use stripewise_device::Nanos;
 use stripewise_layout::ServerId;
+use stripewise_store::server::clock::Clock;
 use stripewise_store::server::emulated::EmulatedSpec;
-use stripewise_store::server::pace::{Clock, Pacer};
+use stripewise_store::server::pace::Pacer;
 use stripewise_store::server::stations::{Parts, Stations};
 use workload::{Mix, Workload};
 

@@ -15,7 +15,7 @@ use stripewise_model::{Line, Profile, ServerProfile};
 use stripewise_store::client::{Client, ClientError, ClientOptions};
 use stripewise_store::file::StripedFile;
 use stripewise_store::protocol::{Admin, FileInfo, ReadCost, RegionInfo, Reply, Request, ServerUsage};
-use stripewise_store::server::pace::Pace;
+use stripewise_store::server::stations::Pace;
 use stripewise_store::stub::{STUB_BYTES, Stub, StubError, size_may_be_stub};
 use thiserror::Error;
 

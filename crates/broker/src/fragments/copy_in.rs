@@ -8,7 +8,7 @@ use super::Fragments;
 use super::write_back::{Handles, Picked, log_name};
 use crate::managed::Work;
 use stripewise_layout::{Direction, ObjectOffset, RegionGeometry};
-use stripewise_store::server::pace::wait_in_background;
+use stripewise_store::server::clock::wait_in_background;
 use stripewise_store::server::{Due, ObjectName, ServerError};
 use stripewise_store::shared::control::{FragmentMode, RegionState};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};

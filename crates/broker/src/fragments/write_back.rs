@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::pace::wait_in_background;
+use stripewise_store::server::clock::wait_in_background;
 use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, Ownership, ServerError};
 use stripewise_store::shared::control::RegionState;
 use stripewise_store::shared::fragments::hints::Counter;

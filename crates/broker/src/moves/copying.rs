@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset, ServerId};
-use stripewise_store::server::pace::wait_in_background;
+use stripewise_store::server::clock::wait_in_background;
 use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, ServerError};
 use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
 use stripewise_store::server::ObjectName;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
 /// How long those who were writing when the move began are waited for.
 const FIRST_DRAIN: Duration = Duration::from_secs(4);

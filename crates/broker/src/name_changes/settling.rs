@@ -14,7 +14,7 @@ use std::path::Path;
 use stripewise_layout::FileId;
 use stripewise_store::entry::open_directory;
 use stripewise_store::protocol::{NameCall, Refusal};
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
 /// What became of the victim.
 enum Fate {

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
 use stripewise_store::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use stripewise_store::server::{ObjectName, Ownership, ServerError};
-use stripewise_store::shared::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 
 /// Whether a request is heard of a client that is gone. Such as clean up after it are, and such as take nothing from anybody; the rest it would have to be
 /// told of.

@@ -2,7 +2,8 @@
 
 use crate::managed::Managed;
 use stripewise_layout::RegionIndex;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
+use stripewise_store::shared::processes::Processes;
 use stripewise_store::shared::slots::Use;
 
 /// All that waiting for programs needs to know of them. A host that is not this one would be asked by its agent.

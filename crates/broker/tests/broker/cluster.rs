@@ -12,7 +12,8 @@ use stripewise_store::protocol::{Admin, NameCall, PROTOCOL_VERSION, Refusal, Rep
 use stripewise_store::server::directory;
 use stripewise_store::shared::control::{ControlBlock, RegionState};
 use stripewise_store::shared::extent::Extent;
-use stripewise_store::shared::processes::{Incarnation, ProcessSlot, Processes};
+use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
+use stripewise_store::shared::processes::Processes;
 use stripewise_store::shared::slots::Slots;
 use stripewise_store::state;
 

@@ -313,8 +313,8 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     });
     assert_eq!(opened.extent.size_bytes(), u64::from(STRIPE));
     // A user whose claim is nobody's is dead, whatever its lanes say.
-    let dead = stripewise_store::shared::processes::Incarnation(incarnation.0 + 1000);
-    let elsewhere = stripewise_store::shared::processes::ProcessSlot(slot.0 ^ 1);
+    let dead = stripewise_store::shared::process_slot::Incarnation(incarnation.0 + 1000);
+    let elsewhere = stripewise_store::shared::process_slot::ProcessSlot(slot.0 ^ 1);
     opened.slots.add_user(elsewhere, dead).unwrap();
     let _left = opened.slots.occupy(elsewhere, 0, what).unwrap();
     client.ask(Request::Truncate { file: opened.file, size_bytes: 1 }).unwrap();

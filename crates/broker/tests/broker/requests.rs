@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply, Request};
-use stripewise_store::shared::processes::MAX_PROCESSES;
+use stripewise_store::shared::process_slot::MAX_PROCESSES;
 use stripewise_store::state::HostIdentity;
 use stripewise_store::stub::Stub;
 

@@ -385,7 +385,7 @@ pub(crate) fn use_without_free_descriptors(world: &World) {
     assert_eq!(read(&file, 0, 3000), [7; 3000]);
     assert_eq!(write(&file, 20_000, &[8; 2000]), 2000);
     assert_eq!(getrlimit(Resource::Nofile).current, Some(64));
-    for number in stripewise_store::client::owned_descriptors(0) {
+    for number in stripewise_store::descriptors::owned_descriptors(0) {
         assert!(number >= 64, "descriptor {number} is in the program's range");
     }
 }

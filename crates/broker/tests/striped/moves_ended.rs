@@ -353,7 +353,7 @@ fn a_broker_that_stops_leaves_regions_where_they_are_and_its_successor_moves_the
 
 #[test]
 fn moves_take_the_time_of_emulated_devices_and_are_no_process_of_the_run() {
-    use stripewise_store::server::pace::Pace;
+    use stripewise_store::server::stations::Pace;
     let world =
         World::with_urls(4, |directory| format!("emulated://{directory}?device=nvme&link=gigabit&time_scale=0.01"));
     let _broker = world.broker();

@@ -11,8 +11,8 @@ use stripewise_device::{Access, DiskPlace, ExtentId};
 use stripewise_layout::{Direction, FileId, FileOffset, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::client::Client;
 use stripewise_store::protocol::{Admin, ReadCost, RegionInfo, Reply, WantedReplicas};
+use stripewise_store::server::clock::{Clock, Monotonic};
 use stripewise_store::server::emulated::EmulatedSpec;
-use stripewise_store::server::pace::{Clock, Monotonic};
 use stripewise_store::server::stations::Parts;
 use stripewise_store::state::HostIdentity;
 

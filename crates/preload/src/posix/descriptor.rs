@@ -25,7 +25,7 @@ fn is_own(descriptor: c_int) -> bool {
 fn next_own(start: c_uint) -> Option<c_uint> {
     let recorder = capture::recorder().and_then(|recorder| recorder.descriptor());
     let client = if redirect::is_on() {
-        stripewise_store::client::owned_descriptors(start.min(c_int::MAX as c_uint) as c_int).next()
+        stripewise_store::descriptors::owned_descriptors(start.min(c_int::MAX as c_uint) as c_int).next()
     } else {
         None
     };

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use stripewise_store::client::descriptors::Descriptor;
+use stripewise_store::descriptors::Descriptor;
 
 struct Copy {
     /// Device and inode of the stub; none when the file has changed since.

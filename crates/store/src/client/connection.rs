@@ -1,6 +1,6 @@
 //! One connection to the broker: its socket, and one request with its answer.
 
-use super::descriptors::{Descriptor, Received};
+use crate::descriptors::{Descriptor, Received};
 use crate::packet::{self, PacketError};
 use crate::protocol::{PROTOCOL_VERSION, Reply, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};

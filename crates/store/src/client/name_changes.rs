@@ -1,8 +1,8 @@
 //! Unlink, rename and exchange of managed names: said to the broker before they are made, and what became of them after.
 
 use super::connection::Connection;
-use super::descriptors::Descriptor;
 use super::{Client, ClientError, Core, now, sleep};
+use crate::descriptors::Descriptor;
 use crate::entry::DirectoryEntry;
 use crate::protocol::{NameCall, Refusal, Request};
 use rustix::fd::{AsFd, BorrowedFd};

@@ -6,8 +6,8 @@
 //! the unpinned entry of the set whose last use is longest ago, in steps of the number of insertions.
 //! A child after fork inherits the descriptors with the table; pins of its parent's other threads are forgotten there.
 
-use super::descriptors::Descriptor;
-use super::lock::Lock;
+use crate::descriptors::Descriptor;
+use crate::lock::Lock;
 use crate::server::{Handle, ObjectName};
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -243,8 +243,8 @@ impl Drop for ObjectCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::descriptors::default_base;
     use super::*;
+    use crate::descriptors::default_base;
     use rustix::fs::{FileType, fstat};
     use stripewise_layout::{Generation, RegionIndex};
 

@@ -1,7 +1,7 @@
 //! Record locks (`fcntl`) of this process. The kernel drops all that a process holds on an inode when the process closes any
 //! descriptor of it, but one of `O_PATH`; so none is opened for a look beside them.
 
-use super::descriptors::Received;
+use crate::descriptors::Received;
 use rustix::fs::{Mode, OFlags};
 
 /// Whether this process holds record locks on an inode of that number, by the kernel's table of locks. On any device: two inodes of one number are taken for

@@ -6,8 +6,8 @@
 //! kernel once refused is not asked for again. While a thread waits it takes no signals (`lock`), so no handler leaves calls behind. A ring's memory is
 //! shared with the kernel and, after a fork, with the parent: a child forgets the rings and makes its own.
 
-use super::descriptors::{Descriptor, with_raised_limit};
-use super::lock::Lock;
+use crate::descriptors::{Descriptor, with_raised_limit};
+use crate::lock::Lock;
 use io_uring::{IoUring, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_group_of_reads_gives_each_its_own_bytes_and_errors() {
-        let rings = Rings::new(super::super::descriptors::default_base());
+        let rings = Rings::new(crate::descriptors::default_base());
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&(0..=255).collect::<Vec<u8>>()).unwrap();
         let mut memory = [[0u8; 10]; 20];
@@ -227,7 +227,7 @@ mod tests {
     fn many_threads_write_groups_of_any_length() {
         const THREADS: usize = 12;
         const CALLS: usize = 150;
-        let rings = Rings::new(super::super::descriptors::default_base());
+        let rings = Rings::new(crate::descriptors::default_base());
         if !rings.run(&[Call::Sync { descriptor: -1 }], |_, _| ()) {
             eprintln!("skipped: no io_uring here");
             return;
@@ -266,7 +266,7 @@ mod tests {
     /// As where a sandbox forbids io_uring, or the memory for rings is used up.
     #[test]
     fn a_kernel_that_gives_no_further_ring_is_asked_once() {
-        let rings = Rings::new(super::super::descriptors::default_base());
+        let rings = Rings::new(crate::descriptors::default_base());
         rings.available.store(0, Relaxed);
         assert!(!rings.run(&[Call::Sync { descriptor: -1 }], |_, _| panic!("begun without a ring")));
         rings.forget_in_child();

@@ -5,8 +5,8 @@
 //! the record locks that the process holds on the inode, and a duplicate keeps `flock` locks past the program's own close. Access is proved by a
 //! descriptor that the process has open anyway; where it has none, the stub is opened for the moment.
 
-use super::descriptors::{Descriptor, Received, with_raised_limit};
 use super::record_locks;
+use crate::descriptors::{Descriptor, Received, with_raised_limit};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;

@@ -23,7 +23,7 @@ use crate::server::{Due, ObjectName, Predicted};
 use crate::shared::control::RegionState;
 use crate::shared::loads::Loads;
 use crate::shared::marking::Motion;
-use crate::shared::processes::ProcessSlot;
+use crate::shared::process_slot::ProcessSlot;
 use stripewise_layout::{Direction, FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
 
 /// A region's copies, best first.

@@ -13,7 +13,7 @@
 use super::StripedFile;
 use super::buffers::{Batch, Buffers};
 use super::retry::RetryReason;
-use super::sub_request::SubMove;
+use super::sub_request::{SubMove, Weigh};
 use crate::client::objects::ObjectKey;
 use crate::client::{ClientError, now};
 use crate::protocol::{Reply, Request};
@@ -57,16 +57,6 @@ pub(super) struct Part<'a> {
     pub(super) piece: RegionPiece,
     pub(super) view: StripeView<'a>,
     pub(super) motion: Motion,
-}
-
-/// A small part that its disk served, to be weighed once its time is known.
-#[derive(Clone, Copy)]
-pub(super) struct Weigh {
-    disk: ServerId,
-    range: DiskRange,
-    class: Option<Class>,
-    /// Of the slowest disk over the next one, times the parts.
-    siblings_ns_per_byte: f64,
 }
 
 /// Which of a request's parts are small: `request_bytes` long, `sub` that of `part`.

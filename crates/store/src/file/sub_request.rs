@@ -1,10 +1,10 @@
 //! One server's part of a request.
 
 use super::buffers::{Batch, Buffers, Cursor};
-use super::fragments::Weigh;
 use super::retry::RetryReason;
 use crate::client::objects::ObjectKey;
-use stripewise_layout::{ObjectOffset, RegionOffset, StripeView, SubRequest};
+use crate::shared::fragments::{Class, DiskRange};
+use stripewise_layout::{ObjectOffset, RegionOffset, ServerId, StripeView, SubRequest};
 
 /// The sub-requests of a region's part, that of its first byte first.
 pub(super) fn from_first_byte(
@@ -15,6 +15,16 @@ pub(super) fn from_first_byte(
     let first = view.locate(offset).turn;
     let from_first = view.split(offset, length).filter(move |sub| sub.turn >= first);
     from_first.chain(view.split(offset, length).filter(move |sub| sub.turn < first))
+}
+
+/// A small part that its disk served, to be weighed once its time is known.
+#[derive(Clone, Copy)]
+pub(super) struct Weigh {
+    pub(super) disk: ServerId,
+    pub(super) range: DiskRange,
+    pub(super) class: Option<Class>,
+    /// Of the slowest disk over the next one, times the parts.
+    pub(super) siblings_ns_per_byte: f64,
 }
 
 /// One server's part of a request on its way.

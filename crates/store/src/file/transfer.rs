@@ -15,11 +15,12 @@ use super::retry::RetryReason;
 use super::sub_request::{Gather, Stopped, SubMove, from_first_byte};
 use super::together::PutOff;
 use super::{FileError, IoMode, StripedFile};
-use crate::client::descriptors::{Descriptor, with_raised_limit};
 use crate::client::objects::{ObjectKey, Opened, Pin};
 use crate::client::servers::Medium;
 use crate::client::{ClientError, Core, now};
+use crate::descriptors::{Descriptor, with_raised_limit};
 use crate::protocol::{Refusal, Request};
+use crate::server::pace;
 use crate::server::{Due, How, ObjectHandle, ObjectName, ObjectStore, OpenMode, ServerError};
 use crate::shared::control::{FragmentMode, MAX_REGIONS, RegionState};
 use crate::shared::marking::{Motion, chunks_of};
@@ -232,7 +233,7 @@ impl StripedFile {
     #[inline]
     fn finish(&self, total: &Total) -> usize {
         if let (Some(due), Some(stations)) = (total.due, &self.core.stations) {
-            stations.wait(due);
+            pace::wait(stations, due);
         }
         total.bytes as usize
     }

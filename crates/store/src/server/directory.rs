@@ -17,7 +17,7 @@ use super::{
     Capabilities, Handle, Kind, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership, ServerError,
     Standing, Transfer,
 };
-use crate::client::descriptors::{Descriptor, default_base};
+use crate::descriptors::{Descriptor, default_base};
 use crate::entry::{create_own_at, open_regular_at};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};

@@ -5,8 +5,9 @@
 //! the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 
-use super::pace::{Clock, Monotonic, Pace, with_thread};
-use super::stations::{Parts, Stations};
+use super::clock::{Clock, Monotonic};
+use super::pace::with_thread;
+use super::stations::{Pace, Parts, Stations};
 use super::{
     Capabilities, Decorator, DeviceTime, Due, Kind, ObjectName, ObjectStore, Predicted, ServerError, directory,
     is_moved, ordinal,
@@ -221,7 +222,7 @@ mod tests {
         assert!(alone.wait_ns == 0 && behind.service_ns == alone.service_ns && behind.wait_ns > 50 * alone.service_ns);
         // The link is the slowest of the stations: the second leaves it one message later, unless this thread was away for that long.
         assert!(second >= first + server.spec.link.unwrap().demand(4096).0);
-        stations.wait(first);
+        crate::server::pace::wait(&stations, first);
         assert_eq!(stations.host_report().waits, 1);
     }
 

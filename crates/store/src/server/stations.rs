@@ -28,10 +28,15 @@
 //! | +384 | accesses counted, for the age of streams |
 //! | +448, +456, +464 | since the last reset: sub-requests, time reserved on the device's serial stage and on the link, ns |
 
+mod host_report;
+
+pub use host_report::HostReport;
+
 use super::Predicted;
-use super::pace::{Clock, HostReport, Monotonic, Pace, STALL};
+use super::clock::{Clock, Monotonic};
 use crate::entry::{create_own_at, open_own_at};
 use crate::shared::map::{self, SharedMap};
+use host_report::STALL;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -97,6 +102,15 @@ pub enum StationsError {
         /// Servers of the cluster.
         expected: u64,
     },
+}
+
+/// Which time emulated servers take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// That of the named device and link.
+    Emulated,
+    /// None but the host's own: for placing and checking data, where no time is measured.
+    Host,
 }
 
 /// Which stations a reservation passes.
@@ -327,12 +341,6 @@ impl Stations {
                 return end;
             }
         }
-    }
-
-    /// Sleeps until `due_ns`, the latest of what [`super::DeviceTime::reserve`] returned for one request, and keeps the thread's
-    /// lateness for its next issue. Returns at once if the time is past.
-    pub fn wait(&self, due_ns: u64) {
-        super::pace::with_thread(|pacer| pacer.wait(&Monotonic, self, Nanos(due_ns)));
     }
 
     pub(super) fn epoch(&self) -> u64 {

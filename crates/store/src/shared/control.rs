@@ -41,7 +41,7 @@
 
 use super::map::{self, SharedMap};
 use super::marking::{self, Marks, Motion};
-use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

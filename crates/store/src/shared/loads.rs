@@ -10,7 +10,7 @@
 //! sum.
 
 use super::map::SharedMap;
-use super::processes::{MAX_PROCESSES, ProcessSlot};
+use super::process_slot::{MAX_PROCESSES, ProcessSlot};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use stripewise_layout::ServerId;

@@ -18,13 +18,12 @@
 
 use super::loads::{self, Loads};
 use super::map::{self, SharedMap};
+use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 use stripewise_layout::ServerId;
 
-/// Processes of one host that can use a cluster at the same time.
-pub const MAX_PROCESSES: u16 = 4096;
 const ENTRY_BYTES: usize = 64;
 const COUNTS_AT: usize = 16;
 const ASKED_AT: usize = 24;
@@ -79,15 +78,6 @@ impl Claims {
 unsafe impl Sync for Claims {}
 // SAFETY: as above.
 unsafe impl Send for Claims {}
-
-/// Number of a process's place in the table, below [`MAX_PROCESSES`]; free for others once the
-/// process is gone.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ProcessSlot(pub u16);
-
-/// Number of a claim of a slot; 0 is nobody's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Incarnation(pub u64);
 
 /// The mapped table of process slots.
 #[derive(Debug)]

@@ -4,7 +4,8 @@
 //! waits. Waiters sleep on the upper half as a futex and look every few milliseconds whether the holder still lives; a dead
 //! one's lock is taken over by compare-and-swap. What the lock guards must be right after any prefix of the holder's work.
 
-use super::processes::{Incarnation, ProcessSlot, Processes};
+use super::process_slot::{Incarnation, ProcessSlot};
+use super::processes::Processes;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

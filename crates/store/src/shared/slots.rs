@@ -26,7 +26,7 @@
 use super::control::MAX_REGIONS;
 use super::map::{self, SharedMap};
 use super::marking::{self, LANE_USES};
-use super::processes::{Incarnation, MAX_PROCESSES, ProcessSlot};
+use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use super::recent::{RING_WORDS, Recent};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;

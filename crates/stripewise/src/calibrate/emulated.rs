@@ -14,6 +14,7 @@ use stripewise_layout::{Direction, FileId, Generation, ObjectOffset, RegionIndex
 use stripewise_store::server::ObjectName;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::EmulatedServer;
+use stripewise_store::server::pace;
 use stripewise_store::server::stations::{Parts, Stations};
 
 /// Emulated positions reach this far, so that random ones hardly ever meet a recent stream; bytes are kept modulo [`SCRATCH_BYTES`].
@@ -66,7 +67,7 @@ impl Subject for EmulatedSubject {
             }
             Direction::Read => read_at(&self.scratch, self.buffer.bytes_mut(bytes), kept_at)?,
         }
-        self.stations.wait(reserved.end.0);
+        pace::wait(&self.stations, reserved.end.0);
         Ok(reserved.end.saturating_sub(reserved.issue).seconds())
     }
 }

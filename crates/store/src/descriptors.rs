@@ -7,7 +7,7 @@
 //!
 //! Closing goes by raw system call: the destructor of the standard library's `OwnedFd` calls libc's `close`, which the preload library defines.
 
-use super::lock::Lock;
+use crate::lock::Lock;
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
@@ -119,7 +119,7 @@ impl Descriptor {
     }
 
     /// The number, still open and marked: for the object cache, which closes it by [`Self::from_number`].
-    pub(super) fn into_number(self) -> RawFd {
+    pub(crate) fn into_number(self) -> RawFd {
         let number = self.0;
         std::mem::forget(self);
         number
@@ -127,12 +127,12 @@ impl Descriptor {
 
     /// # Safety
     /// `number` came from [`Self::into_number`], and nobody else took it back.
-    pub(super) unsafe fn from_number(number: RawFd) -> Self {
+    pub(crate) unsafe fn from_number(number: RawFd) -> Self {
         Self(number)
     }
 
     /// As an `OwnedFd`, for types of other modules; it stays marked, so it must not be closed.
-    pub(super) fn into_owned(self) -> OwnedFd {
+    pub(crate) fn into_owned(self) -> OwnedFd {
         // SAFETY: ours alone.
         unsafe { OwnedFd::from_raw_fd(self.into_number()) }
     }
@@ -189,11 +189,11 @@ pub(crate) fn with_raised_limit<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
-pub(super) fn take_for_fork() {
+pub(crate) fn take_for_fork() {
     RAISING.take_for_fork();
 }
 
-pub(super) fn free_after_fork() {
+pub(crate) fn free_after_fork() {
     RAISING.free_after_fork();
 }
 
