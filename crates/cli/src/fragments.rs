@@ -2,17 +2,16 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
-use stripewise_layout::FileId;
-use stripewise_store::protocol::{Admin, FragmentStatus, Reply};
+use stripewise::fragments::{FragmentsSet, set_fragments};
 
 /// Send small parts of requests to managed files to SSDs, or no more
 ///
-/// A short first or last part of a long request, and a short request that makes a disk seek, then goes to room that is set aside on an SSD, and is written to
+/// A short first or last part of a long request, and a short request that makes a disk seek, then goes to space that is reserved on an SSD, and is written to
 /// the disk later. `fragments = true` in cluster.toml says this of all files that are not switched on or off themselves; `default` makes a file one of
 /// those again. Programs may go on reading and writing. `stripewise stat` shows what becomes of it.
 #[derive(Args, Debug)]
@@ -49,53 +48,13 @@ impl Switch {
 
 #[derive(Serialize)]
 struct Shown {
-    files: Vec<Switched>,
-}
-
-#[derive(Serialize)]
-struct Switched {
-    path: PathBuf,
-    file: FileId,
-    /// Whether fragments go to SSDs now.
-    on: bool,
-    /// What was said of the file itself; null: as the cluster file says.
-    set_by_file: Option<bool>,
-}
-
-/// What a broker tells of a file's fragments.
-pub(crate) struct FileFragments {
-    pub(crate) on: bool,
-    pub(crate) set_by_file: Option<bool>,
-    pub(crate) servers: Vec<FragmentStatus>,
-}
-
-pub(crate) fn fragments_of(store: &Store, file: FileId) -> Result<FileFragments> {
-    let Reply::FileFragments { on, set_by_file, servers } = store.admin(Admin::Fragments { file })? else {
-        bail!("the broker answered a question for fragments with something else; use one version of stripewise");
-    };
-    Ok(FileFragments { on, set_by_file, servers })
+    files: Vec<FragmentsSet>,
 }
 
 pub(crate) fn run(context: &Context, arguments: FragmentsArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
     let wanted = arguments.switch.wanted();
-    if wanted == Some(true) && !store.cluster.has_fragment_capacity() {
-        let path = context.session.cluster_path();
-        bail!(
-            "{} reserves no space for fragments; write `fragment_room = \"256MiB\"`, or another size, above its first [[server]]",
-            path.display()
-        );
-    }
-    // All are looked at before the first is switched.
-    let opened = arguments.paths.iter().map(|path| store.managed(path, false)).collect::<Result<Vec<_>, _>>()?;
-    let mut files = Vec::new();
-    for managed in opened {
-        let file = managed.striped.id();
-        let name = || managed.path.display().to_string();
-        store.done(Admin::SetFragments { file, on: wanted }).with_context(name)?;
-        let FileFragments { on, set_by_file, .. } = fragments_of(&store, file).with_context(name)?;
-        files.push(Switched { path: managed.path, file, on, set_by_file });
-    }
+    let files = set_fragments(&context.session, &store, &arguments.paths, wanted)?;
     if context.json {
         context.object(&Shown { files })?;
     } else {

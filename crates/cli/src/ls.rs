@@ -5,11 +5,10 @@ use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use stripewise::Store;
-use stripewise::paths::real;
+use stripewise::list::{Listed, ListedFile, list};
 use stripewise::table::Table;
-use stripewise_layout::FileId;
 use stripewise_layout::figures::bytes;
 
 /// List managed files, all or those at and below some paths
@@ -24,39 +23,13 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Serialize)]
-struct Listed {
-    path: String,
-    file: FileId,
-    size_bytes: u64,
-    region_bytes: u64,
-    regions_placed: u32,
-    users: u32,
-    state: String,
-}
-
-#[derive(Serialize)]
 struct Listing {
-    files: Vec<Listed>,
+    files: Vec<ListedFile>,
 }
 
 pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let below = arguments.paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>, _>>()?;
-    let wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
-    let files: Vec<Listed> = store
-        .files()?
-        .into_iter()
-        .filter(|file| wanted(&file.path))
-        .map(|file| Listed {
-            path: file.path,
-            file: file.file,
-            size_bytes: file.size_bytes,
-            region_bytes: file.region_bytes,
-            regions_placed: file.regions_placed,
-            users: file.users,
-            state: file.state,
-        })
-        .collect();
+    let Listed { files, below } = list(&store, &arguments.paths)?;
     if context.json {
         context.object(&Listing { files })?;
         return Ok(Verdict::Done);

@@ -2,16 +2,14 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::layouts;
-use stripewise::messages::shown;
+use stripewise::manage::{ManageOptions, manage, managed_paths};
 use stripewise::table::Table;
 use stripewise_layout::{ByteCount, ServerClass};
-use stripewise_store::protocol::Admin;
 
 /// Make new files below a directory managed; without one, list such directories
 ///
@@ -32,75 +30,39 @@ pub(crate) struct ManageArgs {
     stripe: ByteCount,
 
     /// Only servers of this class: hdd or ssd
-    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    #[arg(long, value_name = "CLASS", value_parser = layouts::class)]
     class: Option<ServerClass>,
-}
-
-fn parse_class(text: &str) -> Result<ServerClass, String> {
-    match text {
-        "hdd" => Ok(ServerClass::Hdd),
-        "ssd" => Ok(ServerClass::Ssd),
-        other => Err(format!("unknown class `{other}`; known: hdd, ssd")),
-    }
-}
-
-#[derive(Serialize)]
-struct Shown {
-    directories: Vec<String>,
-    expected: Vec<String>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct Made {
-    pub(crate) directory: String,
 }
 
 pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let Some(directory) = &arguments.directory else {
+    let ManageArgs { directory, stripe, class } = arguments;
+    let Some(directory) = directory else {
         list(context, &store)?;
         return Ok(Verdict::Done);
     };
-    let stripe = u32::try_from(arguments.stripe.0).ok().filter(|size| *size >= 512 && size.is_multiple_of(512));
-    let Some(stripe) = stripe else {
-        bail!("--stripe {}: a stripe is a multiple of 512 bytes, below 4GiB", arguments.stripe);
-    };
-    let placement = layouts::placement(&store.cluster, arguments.class, stripe)?;
-    let directory = named(directory)?;
-    if !Path::new(&directory).is_dir() {
-        bail!("{directory} is no directory; make it first");
-    }
-    store.done(Admin::Manage { directory: directory.clone(), placement })?;
+    let managed = manage(&store, &ManageOptions { directory, stripe, class })?;
     if context.json {
-        context.object(&Made { directory })?;
+        context.object(&managed)?;
     } else {
-        context.say(format_args!("new files below {directory} will be managed in redirected runs"));
+        context.say(format_args!("new files below {} will be managed in redirected runs", managed.directory));
     }
     Ok(Verdict::Done)
 }
 
-/// Real path in UTF-8.
-pub(crate) fn named(directory: &Path) -> Result<String> {
-    let real = std::fs::canonicalize(directory).with_context(|| format!("cannot find {}", directory.display()))?;
-    match real.into_os_string().into_string() {
-        Ok(path) => Ok(path),
-        Err(path) => bail!("{} is not UTF-8; managed directories have names in UTF-8", shown(path.as_ref())),
-    }
-}
-
 fn list(context: &Context, store: &Store) -> Result<()> {
-    let (directories, expected) = (store.client.managed_directories(), store.client.expected_paths());
+    let paths = managed_paths(store);
     if context.json {
-        return context.object(&Shown { directories: directories.to_vec(), expected: expected.to_vec() });
+        return context.object(&paths);
     }
     let mut table = Table::new(&["what", "path"]);
-    for directory in directories {
+    for directory in &paths.directories {
         table.row(["directory", directory.as_str()]);
     }
-    for path in expected {
+    for path in &paths.expected {
         table.row(["expected file", path.as_str()]);
     }
-    if directories.is_empty() && expected.is_empty() {
+    if paths.directories.is_empty() && paths.expected.is_empty() {
         context.say("no managed directories, and no new files that a plan expects");
         return Ok(());
     }

@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
+use stripewise::release::{Released, release};
 use stripewise_layout::figures::bytes;
-use stripewise_store::manage::{self, Moving};
 
 /// Turn managed files back into ordinary ones
 ///
@@ -25,13 +25,6 @@ pub(crate) struct ReleaseArgs {
 }
 
 #[derive(Serialize)]
-struct Released {
-    path: PathBuf,
-    size_bytes: u64,
-    copied_bytes: u64,
-}
-
-#[derive(Serialize)]
 struct Shown {
     files: Vec<Released>,
 }
@@ -41,20 +34,11 @@ pub(crate) fn run(context: &Context, arguments: ReleaseArgs) -> Result<Verdict> 
     let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
-        let bar = context
-            .voice()
-            .bytes(store.managed(path, false)?.striped.size_bytes() * 2, &format!("releasing {}", path.display()));
-        let progress = |done, _| bar.set(done);
-        let moving = Moving { cancelled: Some(interrupt.flag()), progress: Some(&progress), ..Moving::default() };
-        let moved = manage::release(&store.client, path, &moving)?;
-        drop(bar);
-        if let Some(note) = &moved.note {
-            context.say(format_args!("{}: {note}", path.display()));
-        }
+        let released = release(&store, context.voice(), path, interrupt)?;
         if !context.json {
-            context.say(format_args!("{} is an ordinary file again ({})", path.display(), bytes(moved.size_bytes)));
+            context.say(format_args!("{} is an ordinary file again ({})", path.display(), bytes(released.size_bytes)));
         }
-        files.push(Released { path: path.clone(), size_bytes: moved.size_bytes, copied_bytes: moved.copied_bytes });
+        files.push(released);
     }
     if context.json {
         context.object(&Shown { files })?;

@@ -3,15 +3,12 @@
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::rm::file_id;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
-use stripewise::messages::shown;
-use stripewise::paths::absolute;
+use stripewise::rescue::rescue;
 use stripewise_layout::FileId;
-use stripewise_store::protocol::Admin;
 
 /// Give a managed file whose stub is gone a new name
 ///
@@ -30,22 +27,11 @@ pub(crate) struct RescueArgs {
     path: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Shown {
-    file: FileId,
-    path: PathBuf,
-}
-
 pub(crate) fn run(context: &Context, arguments: RescueArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let path = absolute(&arguments.path)?;
-    let Some(text) = path.to_str() else {
-        bail!("{} is not UTF-8; managed files have names in UTF-8", shown(&path));
-    };
-    let rescue = Admin::Rescue { file: arguments.id, path: text.to_owned() };
-    store.done(rescue).with_context(|| format!("cannot put file {} at {}", arguments.id, path.display()))?;
+    let rescued = rescue(&store, arguments.id, &arguments.path)?;
     if context.json {
-        context.object(&Shown { file: arguments.id, path })?;
+        context.object(&rescued)?;
     }
     Ok(Verdict::Done)
 }

@@ -2,14 +2,13 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
-use stripewise::removal::remove;
+use stripewise::removal::{free, remove};
 use stripewise_layout::FileId;
-use stripewise_store::protocol::Admin;
 
 /// Remove managed files
 ///
@@ -55,7 +54,7 @@ pub(crate) fn run(context: &Context, arguments: RmArgs) -> Result<Verdict> {
         removed.push(path);
     }
     for id in &arguments.ids {
-        store.done(Admin::Remove { file: *id }).with_context(|| format!("cannot free file {id}"))?;
+        free(&store, *id)?;
     }
     if context.json {
         context.object(&Shown { removed, freed: arguments.ids })?;

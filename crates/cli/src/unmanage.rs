@@ -1,14 +1,12 @@
 //! `stripewise unmanage`: new files below a directory are ordinary again.
 
 use crate::context::Context;
-use crate::manage::{Made, named};
 use crate::output::Verdict;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use stripewise::Store;
-use stripewise::paths::absolute;
-use stripewise_store::protocol::Admin;
+use stripewise::manage::unmanage;
 
 /// Let new files below a directory be ordinary again
 ///
@@ -24,17 +22,9 @@ pub(crate) struct UnmanageArgs {
 
 pub(crate) fn run(context: &Context, arguments: UnmanageArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    // A directory that is gone has no real path; the table may still name it.
-    let directory = match named(&arguments.directory) {
-        Ok(directory) => directory,
-        Err(_) => absolute(&arguments.directory)?.to_string_lossy().into_owned(),
-    };
-    if !store.client.managed_directories().contains(&directory) {
-        bail!("{directory} is not a managed directory; `stripewise manage` lists them");
-    }
-    store.done(Admin::Unmanage { directory: directory.clone() })?;
+    let unmanaged = unmanage(&store, &arguments.directory)?;
     if context.json {
-        context.object(&Made { directory })?;
+        context.object(&unmanaged)?;
     }
     Ok(Verdict::Done)
 }

@@ -176,6 +176,26 @@ fn stripe(text: &str) -> Result<u32, StripeError> {
     }
 }
 
+/// A text that is no class of servers.
+#[derive(Debug, Error)]
+#[error("unknown class `{text}`; known: hdd, ssd")]
+pub struct UnknownClass {
+    text: String,
+}
+
+/// The class of servers that is written `hdd` or `ssd`.
+///
+/// # Errors
+///
+/// [`UnknownClass`].
+pub fn class(text: &str) -> Result<ServerClass, UnknownClass> {
+    match text {
+        "hdd" => Ok(ServerClass::Hdd),
+        "ssd" => Ok(ServerClass::Ssd),
+        other => Err(UnknownClass { text: other.to_owned() }),
+    }
+}
+
 /// The number of the server of this name.
 ///
 /// # Errors

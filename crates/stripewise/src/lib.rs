@@ -14,6 +14,7 @@ pub mod apply;
 pub mod calibrate;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod capture;
+pub mod check;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod daemon;
 pub mod data_files;
@@ -22,6 +23,7 @@ pub mod doctor;
 pub mod emulated;
 pub mod envelope;
 pub mod evacuate;
+pub mod fragments;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod inputs;
 pub mod interrupt;
@@ -29,18 +31,23 @@ pub mod laboratory;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod launch;
 pub mod layouts;
+pub mod list;
+pub mod manage;
 pub mod messages;
 pub mod migrate;
 pub mod moves;
 pub mod owner;
 pub mod paths;
+pub mod phase;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod preload;
 pub mod progress;
 pub mod rebalance;
 pub mod relay;
+pub mod release;
 pub mod removal;
 pub mod replicas;
+pub mod rescue;
 pub mod restripe;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod run;
@@ -50,6 +57,7 @@ pub mod shell;
 pub mod silent_servers;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod simulate;
+pub mod stat;
 pub mod store;
 pub mod table;
 pub mod trace_faults;

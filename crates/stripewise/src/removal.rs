@@ -6,8 +6,10 @@ use crate::store::{Store, StoreError};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use stripewise_layout::FileId;
 use stripewise_store::client::ClientError;
 use stripewise_store::file::FileError;
+use stripewise_store::protocol::Admin;
 use thiserror::Error;
 
 /// Why a managed file stays.
@@ -36,6 +38,23 @@ pub enum RemovalError {
         /// Its cause.
         source: ClientError,
     },
+    /// The broker did not free the data of a file without a stub.
+    #[error("cannot free file {file}")]
+    Free {
+        /// The file.
+        file: FileId,
+        /// Its cause.
+        source: StoreError,
+    },
+}
+
+/// Frees the data of a file whose stub is gone.
+///
+/// # Errors
+///
+/// [`RemovalError::Free`], also where the file has a stub.
+pub fn free(store: &Store, file: FileId) -> Result<(), RemovalError> {
+    store.done(Admin::Remove { file }).map_err(|source| RemovalError::Free { file, source })
 }
 
 /// Removes one managed file, stub and data.

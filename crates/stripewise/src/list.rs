@@ -1,0 +1,74 @@
+//! Which files are managed.
+
+use crate::paths::{PlaceError, real};
+use crate::store::{Store, StoreError};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::FileId;
+use stripewise_store::protocol::FileInfo;
+use thiserror::Error;
+
+/// Why managed files are not listed.
+#[derive(Debug, Error)]
+pub enum ListError {
+    /// The broker cannot be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A path could not be made absolute.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+}
+
+/// A managed file.
+#[derive(Debug, Serialize)]
+pub struct ListedFile {
+    /// Where its stub was last seen.
+    pub path: String,
+    /// Its id.
+    pub file: FileId,
+    /// Logical size.
+    pub size_bytes: u64,
+    /// Size of a region.
+    pub region_bytes: u64,
+    /// Regions that have objects.
+    pub regions_placed: u32,
+    /// Processes that have it open.
+    pub users: u32,
+    /// `creating`, `live`, `importing`, `releasing` or `unlinked`.
+    pub state: String,
+}
+
+impl From<FileInfo> for ListedFile {
+    fn from(file: FileInfo) -> Self {
+        Self {
+            path: file.path,
+            file: file.file,
+            size_bytes: file.size_bytes,
+            region_bytes: file.region_bytes,
+            regions_placed: file.regions_placed,
+            users: file.users,
+            state: file.state,
+        }
+    }
+}
+
+/// Managed files and where they were looked for.
+#[derive(Debug)]
+pub struct Listed {
+    /// In order of path.
+    pub files: Vec<ListedFile>,
+    /// Absolute paths of the files and directories that were asked for.
+    pub below: Vec<PathBuf>,
+}
+
+/// All managed files, or those at and below `paths` unless that is empty.
+///
+/// # Errors
+///
+/// [`ListError`].
+pub fn list(store: &Store, paths: &[PathBuf]) -> Result<Listed, ListError> {
+    let below = paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>, _>>()?;
+    let is_wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
+    let files = store.files()?.into_iter().filter(|file| is_wanted(&file.path)).map(ListedFile::from).collect();
+    Ok(Listed { files, below })
+}

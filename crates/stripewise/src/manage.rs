@@ -1,0 +1,130 @@
+//! Directories whose new files become managed.
+
+use crate::layouts::{self, PlacementError};
+use crate::messages::shown;
+use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::store::{Store, StoreError};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::{ByteCount, ServerClass};
+use stripewise_store::protocol::Admin;
+use thiserror::Error;
+
+/// Why a directory does not become managed, or stays so.
+#[derive(Debug, Error)]
+pub enum ManageError {
+    /// The cluster cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no such placement.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The directory cannot be found.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The path could not be made absolute.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A stripe that no server can have.
+    #[error("--stripe {stripe}: a stripe is a multiple of 512 bytes, below 4GiB")]
+    Stripe {
+        /// As asked.
+        stripe: ByteCount,
+    },
+    /// A file, or something else.
+    #[error("{directory} is no directory; make it first")]
+    NoDirectory {
+        /// Absolute path.
+        directory: String,
+    },
+    /// A name that no managed directory can have.
+    #[error("{} is not UTF-8; managed directories have names in UTF-8", shown(path))]
+    NotUtf8 {
+        /// Absolute path.
+        path: PathBuf,
+    },
+    /// New files below it are ordinary.
+    #[error("{directory} is not a managed directory; `stripewise manage` lists them")]
+    NotManaged {
+        /// Absolute path.
+        directory: String,
+    },
+}
+
+type Result<T> = std::result::Result<T, ManageError>;
+
+/// What new files below a directory get.
+#[derive(Clone, Debug)]
+pub struct ManageOptions {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Bytes on one server before the next one's turn: a multiple of 512.
+    pub stripe: ByteCount,
+    /// Only servers of this class; `None`: all servers.
+    pub class: Option<ServerClass>,
+}
+
+/// A directory that became managed, or no longer is.
+#[derive(Debug, Serialize)]
+pub struct ManagedDirectory {
+    /// Absolute path without links.
+    pub directory: String,
+}
+
+/// Which new files become managed.
+#[derive(Debug, Serialize)]
+pub struct ManagedPaths {
+    /// Absolute paths of managed directories.
+    pub directories: Vec<String>,
+    /// Absolute paths of files that plans expect.
+    pub expected: Vec<String>,
+}
+
+/// The managed directories, and the files that plans expect.
+pub fn managed_paths(store: &Store) -> ManagedPaths {
+    let (directories, expected) = (store.client.managed_directories(), store.client.expected_paths());
+    ManagedPaths { directories: directories.to_vec(), expected: expected.to_vec() }
+}
+
+/// Makes files managed that redirected programs create below a directory. Files that are there
+/// already stay as they are.
+///
+/// # Errors
+///
+/// [`ManageError`]; the directory is as before then.
+pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory> {
+    let ManageOptions { directory, stripe, class } = options;
+    let stripe_bytes = u32::try_from(stripe.0).ok().filter(|size| *size >= 512 && size.is_multiple_of(512));
+    let stripe_bytes = stripe_bytes.ok_or(ManageError::Stripe { stripe: *stripe })?;
+    let placement = layouts::placement(&store.cluster, *class, stripe_bytes)?;
+    let directory = real_name(directory)?;
+    if !Path::new(&directory).is_dir() {
+        return Err(ManageError::NoDirectory { directory });
+    }
+    store.done(Admin::Manage { directory: directory.clone(), placement })?;
+    Ok(ManagedDirectory { directory })
+}
+
+/// Lets new files below a directory be ordinary again. Files that are managed stay so.
+///
+/// # Errors
+///
+/// [`ManageError::NotManaged`], [`ManageError::Place`] or [`ManageError::Store`].
+pub fn unmanage(store: &Store, directory: &Path) -> Result<ManagedDirectory> {
+    // A directory that is gone has no real path; the table may still name it.
+    let directory = match real_name(directory) {
+        Ok(directory) => directory,
+        Err(_) => absolute(directory)?.to_string_lossy().into_owned(),
+    };
+    if !store.client.managed_directories().contains(&directory) {
+        return Err(ManageError::NotManaged { directory });
+    }
+    store.done(Admin::Unmanage { directory: directory.clone() })?;
+    Ok(ManagedDirectory { directory })
+}
+
+/// Real path in UTF-8.
+fn real_name(directory: &Path) -> Result<String> {
+    let real = std::fs::canonicalize(directory).on("find", directory)?;
+    real.into_os_string().into_string().map_err(|path| ManageError::NotUtf8 { path: path.into() })
+}
