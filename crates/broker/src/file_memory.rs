@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stripewise_layout::{FileId, RegionGeometry, RegionIndex};
-use stripewise_store::protocol::{FoundStatus, Refusal};
+use stripewise_store::protocol::{FileStatus, Refusal};
 use stripewise_store::shared::control::{ControlBlock, ControlError, MAX_REGIONS};
 use stripewise_store::shared::extent::Extent;
 use stripewise_store::shared::slots::Slots;
@@ -28,7 +28,7 @@ impl FileMemory {
     /// The status of a file that is not loaded, without any server. Shared memory of this boot knows best: what it says was acknowledged. Without it, which is after
     /// another boot, the file has its durable size, to which loading it will cut it. Memory of this boot that cannot be read is an error, since the durable
     /// size may be older than what was acknowledged.
-    pub(crate) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+    pub(crate) fn status_unloaded(&self, file: FileId, record: &FileRecord) -> Result<FileStatus, Refusal> {
         let fault = memory_fault(file);
         let open = |kind: &str| self.context.state().open_shared(&format!("{file}.{kind}"), OFlags::RDWR);
         let block = match open("ctl") {
@@ -49,15 +49,15 @@ impl FileMemory {
         };
         let blocks_512 = control.map_or(size_bytes, |control| control.placed_bytes(size_bytes)).div_ceil(512);
         let modified_ns = Extent::open(&memory, false).ok().and_then(|extent| extent.modified_ns());
-        Ok(FoundStatus { size_bytes, blocks_512, modified_ns })
+        Ok(FileStatus { size_bytes, blocks_512, modified_ns })
     }
 
-    fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FoundStatus, Refusal> {
+    fn durable_status(&self, file: FileId, record: &FileRecord) -> Result<FileStatus, Refusal> {
         let size_bytes = record.truncating_to_bytes.unwrap_or(record.size_bytes);
         let geometry = RegionGeometry::new(record.region_bytes);
         let regions = self.context.table().regions(file)?;
         let placed: u64 = regions.iter().map(|(region, _)| geometry.used_bytes(*region, size_bytes)).sum();
-        Ok(FoundStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
+        Ok(FileStatus { size_bytes, blocks_512: placed.div_ceil(512), modified_ns: None })
     }
 
     /// Shared memory of this boot and file; `None` if it is not all there or not of this boot. What cannot be opened or mapped now is an

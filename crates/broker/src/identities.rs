@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::FileId;
-use stripewise_store::protocol::{FoundStatus, Refusal, Reply};
+use stripewise_store::protocol::{FileStatus, Refusal, Reply};
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 /// Copies of stubs remembered for `check`.
@@ -67,7 +67,7 @@ impl Identities {
     }
 
     /// `None`: there is no such file.
-    pub(crate) fn status_of(&self, file: FileId) -> Result<Option<FoundStatus>, Refusal> {
+    pub(crate) fn status_of(&self, file: FileId) -> Result<Option<FileStatus>, Refusal> {
         if let Some(managed) = self.files.if_loaded_now(file) {
             return Ok(Some(managed.status()));
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Generation, Layout, Placement, RegionGeometry, RegionIndex, ServerId};
-use stripewise_store::protocol::{FoundStatus, Refusal, WantedReplicas, state_full};
+use stripewise_store::protocol::{FileStatus, Refusal, WantedReplicas, state_full};
 use stripewise_store::server::Ownership;
 use stripewise_store::shared::control::{ControlBlock, ControlError};
 use stripewise_store::shared::extent::Extent;
@@ -41,10 +41,10 @@ impl Managed {
     }
 
     /// By shared memory alone.
-    pub(crate) fn status(&self) -> FoundStatus {
+    pub(crate) fn status(&self) -> FileStatus {
         let size_bytes = self.extent.size_bytes();
         let blocks_512 = self.control.placed_bytes(size_bytes).div_ceil(512);
-        FoundStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
+        FileStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
     }
 
     /// The control block shows the replicas that the table has.

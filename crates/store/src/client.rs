@@ -14,6 +14,7 @@ mod expected;
 mod fork;
 mod name_changes;
 pub(crate) mod objects;
+mod open_file;
 pub mod record_locks;
 pub(crate) mod rings;
 pub(crate) mod servers;
@@ -22,23 +23,20 @@ pub(crate) mod stub;
 pub use connection::SOCKET_NAME;
 pub use error::ClientError;
 pub use name_changes::{BegunChange, Name, NameChange, Standing};
+pub(crate) use open_file::OpenFile;
 pub use rings::is_making_ring;
 
 use crate::descriptors::{self, Descriptor, Received, owns_descriptor};
-use crate::file::fragments::FragmentMemory;
-use crate::file::{FileStatus, StripedFile};
 use crate::lock::{Guard, Lock};
 use crate::packet::PacketError;
-use crate::protocol::{Admin, FoundStatus, Refusal, Reply, Request, ServerInfo};
+use crate::protocol::{FileStatus, Refusal, Reply, Request, ServerInfo};
 use crate::server::stations::Stations;
 use crate::server::{ObjectStore, ServerError};
-use crate::shared::control::{ControlBlock, Life};
-use crate::shared::extent::Extent;
 use crate::shared::process_slot::{Incarnation, ProcessSlot};
 use crate::shared::processes::Processes;
-use crate::shared::slots::Slots;
 use connection::{Answer, Connection};
 use objects::ObjectCache;
+use open_file::OpenEntry;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -46,12 +44,11 @@ use rustix::time::{ClockId, Timespec};
 use servers::Seat;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use stripewise_layout::{FileId, Placement, ServerId, ServerUrl};
-use stub::KeptStub;
+use stripewise_layout::{FileId, ServerId, ServerUrl};
 
 /// Opens a server; [`crate::server::open`] unless a test puts faults before it.
 pub type OpenServer =
@@ -83,9 +80,6 @@ impl Default for ClientOptions {
         }
     }
 }
-
-/// Brokers that may die, one after the other, while a file is being made.
-const MAX_CREATIONS: usize = 8;
 
 /// A handle on the process's client; clones share it.
 #[derive(Clone)]
@@ -122,27 +116,6 @@ struct Control {
     untold: Vec<name_changes::Untold>,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
     given_up: bool,
-}
-
-struct OpenEntry {
-    state: Weak<StripedFile>,
-    stub: Arc<KeptStub>,
-    /// Device and inode of the control block.
-    control_identity: (u64, u64),
-    shared: Arc<SharedFile>,
-}
-
-/// The mapped memory of one open file, and whether it still is the broker's.
-pub(crate) struct SharedFile {
-    pub(crate) control: ControlBlock,
-    pub(crate) extent: Extent,
-    pub(crate) slots: Slots,
-    /// Asked for when there is use for it.
-    pub(crate) fragments: OnceLock<FragmentMemory>,
-    /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
-    pub(crate) does_without_fragments: AtomicBool,
-    /// Set when a successor of the broker made the file's control block again.
-    pub(crate) replaced: AtomicBool,
 }
 
 /// What a descriptor's file is to the broker; see [`Client::look_up`].
@@ -216,91 +189,6 @@ impl Client {
         owns_descriptor(descriptor)
     }
 
-    /// Opens the managed file behind `stub`, for writing if the descriptor is. Opens of one file with the same access share their state. A file that is
-    /// just brought in or out is waited for, up to [`ClientOptions::patience`].
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError::Refused`] if the descriptor opens no file or the file stays held,
-    /// [`ClientError::Gone`] if it was removed meanwhile, [`ClientError::Control`] or
-    /// [`ClientError::Os`] where its memory cannot be mapped, and those of [`Self::request`].
-    pub fn open(&self, stub: BorrowedFd<'_>, mut file: FileId) -> Result<Arc<StripedFile>, ClientError> {
-        let core = &self.core;
-        let writable = is_writable(stub)?;
-        let identity = identity_of(stub)?;
-        let give_up_at = now() + core.options.patience;
-        let mut pause = Duration::from_millis(1);
-        loop {
-            match self.try_open(stub, file, writable, identity) {
-                Err(ClientError::Refused(Refusal::Held { .. })) if now() < give_up_at => sleep(pause),
-                // It has another stub's text; what it is its inode says.
-                Err(ClientError::Refused(refusal @ Refusal::CopiedStub { .. })) => match self.find(stub)? {
-                    Some(own) if own != file => file = own,
-                    _ => return Err(ClientError::Refused(refusal)),
-                },
-                result => return result,
-            }
-            pause = (pause * 2).min(Duration::from_millis(50));
-        }
-    }
-
-    fn try_open(
-        &self,
-        stub: BorrowedFd<'_>,
-        file: FileId,
-        writable: bool,
-        identity: (u64, u64),
-    ) -> Result<Arc<StripedFile>, ClientError> {
-        let core = &self.core;
-        let mut control = core.control();
-        if let Some(entry) = control.open.get(&(file, writable)).filter(|entry| entry.stub.identity() == identity)
-            && let Some(state) = entry.state.upgrade()
-        {
-            return Ok(state);
-        }
-        let answer = core.call_locked(&mut control, &Request::Open { file }, &[stub])?;
-        core.adopt(&mut control, answer, stub, "Open")
-    }
-
-    /// Makes a managed file of the empty stub, which is to appear at `path`. Then [`Self::linked`], or [`Self::abandon`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::open`]; [`ClientError::Os`] of a path that is not UTF-8.
-    pub fn create(&self, path: &Path, stub: BorrowedFd<'_>) -> Result<Arc<StripedFile>, ClientError> {
-        let request = Request::Create { path: utf8(path)? };
-        let mut control = self.core.control();
-        let mut brokers = 1;
-        loop {
-            let answer = self.core.call_locked(&mut control, &request, &[stub])?;
-            match self.core.adopt(&mut control, answer, stub, "Create") {
-                // A successor of the broker took it for a dead client's before this one could register.
-                Err(ClientError::Gone { .. }) if brokers < MAX_CREATIONS => brokers += 1,
-                result => return result,
-            }
-        }
-    }
-
-    /// As [`Self::create`], with a placement given, for the existing file `original`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::create`]; [`ClientError::Refused`] with [`Refusal::NotPermitted`] to other
-    /// users than the broker's own and root.
-    pub fn import(
-        &self,
-        path: &Path,
-        placement: Placement,
-        temporary: &Path,
-        stub: BorrowedFd<'_>,
-        original: BorrowedFd<'_>,
-    ) -> Result<Arc<StripedFile>, ClientError> {
-        let request = Request::Admin(Admin::Import { path: utf8(path)?, placement, temporary: utf8(temporary)? });
-        let mut control = self.core.control();
-        let answer = self.core.call_locked(&mut control, &request, &[stub, original])?;
-        self.core.adopt(&mut control, answer, stub, "Import")
-    }
-
     /// The stub of a created file has its name.
     ///
     /// # Errors
@@ -310,7 +198,7 @@ impl Client {
         self.core.done(&Request::Linked { file }, &[])
     }
 
-    /// A created file will not get a name; drop its [`StripedFile`] too.
+    /// A created file will not get a name; drop its [`StripedFile`](crate::file::StripedFile) too.
     ///
     /// # Errors
     ///
@@ -349,9 +237,7 @@ impl Client {
         match self.core.call(&Request::Find, &[stub])?.reply {
             Reply::Found { file: None, .. } => Ok(Lookup::NoStub),
             Reply::Found { file: Some(file), status: None } => Ok(Lookup::Copy(file)),
-            Reply::Found { status: Some(FoundStatus { size_bytes, blocks_512, modified_ns }), .. } => {
-                Ok(Lookup::Data(FileStatus { size_bytes, blocks_512, modified_ns }))
-            }
+            Reply::Found { status: Some(status), .. } => Ok(Lookup::Data(status)),
             reply => Err(unexpected("Find", &reply)),
         }
     }
@@ -451,11 +337,6 @@ impl Core {
 
     pub(crate) fn base(&self) -> RawFd {
         self.base
-    }
-
-    /// The stub of a file that this process has open.
-    pub(crate) fn stub_of(&self, file: FileId, writable: bool) -> Option<Arc<KeptStub>> {
-        self.control().open.get(&(file, writable)).map(|entry| Arc::clone(&entry.stub))
     }
 
     fn control(&self) -> Guard<'_, Control> {
@@ -594,77 +475,6 @@ impl Core {
         Ok(())
     }
 
-    /// Maps what the broker opened and registers this process as a user.
-    fn adopt(
-        self: &Arc<Self>,
-        control: &mut Control,
-        answer: Answer,
-        stub: BorrowedFd<'_>,
-        request: &'static str,
-    ) -> Result<Arc<StripedFile>, ClientError> {
-        let Reply::Opened { file, writable } = answer.reply else { return Err(unexpected(request, &answer.reply)) };
-        let [block, extent, slots] =
-            <[Received; 3]>::try_from(answer.descriptors).map_err(|_| missing_descriptors(request))?;
-        let mapping = |source| ClientError::Os { action: "mapping the shared memory of a file", source };
-        let shared = Arc::new(SharedFile {
-            control: ControlBlock::open(&block, file, false).map_err(|source| ClientError::Control { file, source })?,
-            extent: Extent::open(&extent, writable).map_err(mapping)?,
-            slots: Slots::open(&slots).map_err(mapping)?,
-            fragments: OnceLock::new(),
-            does_without_fragments: false.into(),
-            replaced: false.into(),
-        });
-        let (slot, incarnation) = self.identity().ok_or(ClientError::NoProcessSlot)?;
-        let (stub_identity, control_identity) = (identity_of(stub)?, identity_of(block.as_fd())?);
-        let stub = KeptStub::new(stub, stub_identity, writable, self.base)
-            .map_err(|source| ClientError::Os { action: "keeping the stub", source })?;
-        // From here on nothing may fail but with the use taken back; and no handle may be dropped, which would wait for the lock held here.
-        shared
-            .slots
-            .add_user(slot, incarnation)
-            .map_err(|_| ClientError::StateFull { path: self.state_directory.clone() })?;
-        if shared.control.life() == Life::Gone {
-            self.leave(control, file, &shared)?;
-            return Err(ClientError::Gone { file });
-        }
-        let state = Arc::new(StripedFile::new(Arc::clone(self), file, writable, Arc::clone(&shared)));
-        let entry = OpenEntry { state: Arc::downgrade(&state), stub: Arc::new(stub), control_identity, shared };
-        control.open.insert((file, writable), entry);
-        Ok(state)
-    }
-
-    /// Drops one use of the file by this process; the last one is told to the broker.
-    fn leave(&self, control: &mut Control, file: FileId, shared: &SharedFile) -> Result<(), ClientError> {
-        let Some((slot, _)) = self.identity() else { return Ok(()) };
-        if shared.slots.drop_user(slot) > 0 {
-            return Ok(());
-        }
-        self.objects.close_file(file);
-        self.done_locked(control, &Request::Close { file }, &[])
-    }
-
-    /// The last handle of an open is gone. The objects are closed without the lock, which everybody needs who opens a file: a server that does not answer
-    /// keeps whoever closes waiting.
-    pub(crate) fn close(&self, file: FileId, writable: bool, shared: &Arc<SharedFile>) -> Result<(), ClientError> {
-        let mut control = self.control();
-        // A new open may have taken the place meanwhile.
-        if control.open.get(&(file, writable)).is_some_and(|entry| Arc::ptr_eq(&entry.shared, shared)) {
-            control.open.remove(&(file, writable));
-        }
-        let Some((slot, _)) = self.identity() else { return Ok(()) };
-        if shared.slots.drop_user(slot) > 0 {
-            return Ok(());
-        }
-        drop(control);
-        self.objects.close_file(file);
-        let mut control = self.control();
-        // Opened again meanwhile: the broker is told by the close that follows.
-        if control.open.keys().any(|(open, _)| *open == file) {
-            return Ok(());
-        }
-        self.done_locked(&mut control, &Request::Close { file }, &[])
-    }
-
     /// Looks whether the broker is there, and for a successor if not. For those who wait for something that a broker must do.
     pub(crate) fn look_after_broker(&self) -> Result<(), ClientError> {
         let mut control = self.control();
@@ -709,12 +519,6 @@ fn to_identity(slot: ProcessSlot, incarnation: Incarnation) -> u64 {
 fn into_owned(received: Received) -> OwnedFd {
     // SAFETY: taken out of its owner.
     unsafe { <OwnedFd as rustix::fd::FromRawFd>::from_raw_fd(received.into_raw()) }
-}
-
-fn is_writable(stub: BorrowedFd<'_>) -> Result<bool, ClientError> {
-    let flags = rustix::fs::fcntl_getfl(stub)
-        .map_err(|source| ClientError::Os { action: "reading a stub's access mode", source })?;
-    Ok(matches!(flags & OFlags::RWMODE, OFlags::WRONLY | OFlags::RDWR))
 }
 
 fn identity_of(descriptor: BorrowedFd<'_>) -> Result<(u64, u64), ClientError> {

@@ -19,8 +19,9 @@
 mod append;
 mod buffers;
 mod copies;
-pub(crate) mod fragments;
+mod fragments;
 mod lane;
+mod opening;
 mod retry;
 mod sub_request;
 mod syncing;
@@ -28,14 +29,11 @@ mod together;
 mod transfer;
 mod upkeep;
 
-pub use upkeep::FileStatus;
-
-use crate::client::{ClientError, Core, SharedFile};
+use crate::client::{ClientError, OpenFile};
 use crate::server::ServerError;
 use crate::shared::robust::RobustGuard;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use stripewise_layout::{FileId, FileOffset, Generation, RegionGeometry, RegionIndex};
 
 /// Why a call on an open file failed. [`ToErrno`](crate::errno::ToErrno) says what a program sees.
@@ -122,12 +120,12 @@ pub struct IoMode {
 
 /// A managed file, open. All methods may be called from any thread.
 pub struct StripedFile {
-    core: Arc<Core>,
-    file: FileId,
-    writable: bool,
-    shared: Arc<SharedFile>,
+    open: OpenFile,
     geometry: RegionGeometry,
-    closed: bool,
+    /// Asked for when there is use for it.
+    fragment_memory: OnceLock<fragments::FragmentMemory>,
+    /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
+    does_without_fragments: AtomicBool,
     /// Since this open.
     stub_is_synced: AtomicBool,
     durable_names: syncing::DurableNames,
@@ -136,36 +134,41 @@ pub struct StripedFile {
 impl std::fmt::Debug for StripedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StripedFile")
-            .field("file", &self.file)
-            .field("writable", &self.writable)
+            .field("file", &self.open.id())
+            .field("writable", &self.open.is_writable())
             .finish_non_exhaustive()
     }
 }
 
 impl StripedFile {
-    pub(crate) fn new(core: Arc<Core>, file: FileId, writable: bool, shared: Arc<SharedFile>) -> Self {
-        let geometry = RegionGeometry::new(shared.control.region_bytes().max(1));
-        let (stub_is_synced, durable_names) = (AtomicBool::new(false), syncing::DurableNames::none());
-        Self { core, file, writable, shared, geometry, closed: false, stub_is_synced, durable_names }
+    pub(crate) fn new(open: OpenFile) -> Self {
+        Self {
+            geometry: RegionGeometry::new(open.control().region_bytes().max(1)),
+            open,
+            fragment_memory: OnceLock::new(),
+            does_without_fragments: AtomicBool::new(false),
+            stub_is_synced: AtomicBool::new(false),
+            durable_names: syncing::DurableNames::none(),
+        }
     }
 
     /// Identity of the managed file.
     #[must_use]
     pub fn id(&self) -> FileId {
-        self.file
+        self.open.id()
     }
 
     /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.writable
+        self.open.is_writable()
     }
 
     /// Logical size.
     #[must_use]
     #[inline]
     pub fn size_bytes(&self) -> u64 {
-        self.shared.extent.size_bytes()
+        self.open.extent().size_bytes()
     }
 
     /// Bytes of its regions.
@@ -177,7 +180,7 @@ impl StripedFile {
     /// The layout of a region as (server, stripe bytes), for hints and reports; `None`: not placed.
     #[must_use]
     pub fn region_layout(&self, region: RegionIndex) -> Option<Vec<(stripewise_layout::ServerId, u32)>> {
-        match self.shared.control.region(region) {
+        match self.open.control().region(region) {
             crate::shared::control::RegionState::Absent => None,
             crate::shared::control::RegionState::Placed { view, .. } => {
                 Some(view.stripes().iter().map(|stripe| (stripe.server, stripe.size_bytes)).collect())
@@ -192,16 +195,9 @@ impl StripedFile {
     /// [`FileError::Broker`] if the broker cannot be told; the file is closed here all the same.
     pub fn close(self: Arc<Self>) -> Result<(), FileError> {
         match Arc::into_inner(self) {
-            Some(mut last) => last.leave(),
+            Some(mut last) => last.open.close().map_err(|source| last.broker(source)),
             None => Ok(()),
         }
-    }
-
-    fn leave(&mut self) -> Result<(), FileError> {
-        if std::mem::replace(&mut self.closed, true) {
-            return Ok(());
-        }
-        self.core.close(self.file, self.writable, &self.shared).map_err(|source| self.broker(source))
     }
 
     /// Sets the modification time, in ns since 1970; `None` hands it back to the stub's own (after `utimensat` set it there).
@@ -211,33 +207,33 @@ impl StripedFile {
     /// [`FileError::NotWritable`].
     pub fn set_modified_ns(&self, modified: Option<u64>) -> Result<(), FileError> {
         self.check_writable()?;
-        self.shared.extent.set_modified_ns(modified);
+        self.open.extent().set_modified_ns(modified);
         Ok(())
     }
 
     /// The modification time in ns since 1970 if writes have set it; otherwise the stub's own holds.
     #[must_use]
     pub fn modified_ns(&self) -> Option<u64> {
-        self.shared.extent.modified_ns()
+        self.open.extent().modified_ns()
     }
 
     fn robust_lock<'a>(&'a self, word: &'a AtomicU64) -> Result<RobustGuard<'a>, FileError> {
         self.check_writable()?;
-        let (slot, incarnation) = self.core.identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
-        Ok(crate::shared::robust::lock(word, slot, incarnation, &self.core.processes))
+        let (slot, incarnation) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
+        Ok(crate::shared::robust::lock(word, slot, incarnation, &self.open.core().processes))
     }
 
     #[inline]
     fn check_writable(&self) -> Result<(), FileError> {
-        if self.writable && self.shared.extent.is_writable() {
+        if self.open.is_writable() && self.open.extent().is_writable() {
             Ok(())
         } else {
-            Err(FileError::NotWritable { file: self.file })
+            Err(FileError::NotWritable { file: self.open.id() })
         }
     }
 
     fn check_not_replaced(&self) -> Result<(), FileError> {
-        if self.shared.replaced.load(Relaxed) { Err(FileError::Replaced { file: self.file }) } else { Ok(()) }
+        if self.open.is_replaced() { Err(FileError::Replaced { file: self.open.id() }) } else { Ok(()) }
     }
 
     /// Largest size that the number of regions allows.
@@ -248,16 +244,10 @@ impl StripedFile {
     }
 
     fn broker(&self, source: ClientError) -> FileError {
-        FileError::Broker { file: self.file, source }
+        FileError::Broker { file: self.open.id(), source }
     }
 
     fn server(&self, source: ServerError) -> FileError {
-        FileError::Server { file: self.file, source }
-    }
-}
-
-impl Drop for StripedFile {
-    fn drop(&mut self) {
-        let _ = self.leave();
+        FileError::Server { file: self.open.id(), source }
     }
 }

@@ -429,7 +429,7 @@ pub enum Reply {
         /// By the inode, or, of a copy or a restored stub, by its text.
         file: Option<FileId>,
         /// `None` of a copy.
-        status: Option<FoundStatus>,
+        status: Option<FileStatus>,
     },
     /// A part of the list of files, and whether there are more.
     Files {
@@ -516,12 +516,12 @@ pub enum Reply {
     Refused(Refusal),
 }
 
-/// What a stub's file is, as far as its data goes.
+/// What `stat` returns of a managed file's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FoundStatus {
-    /// Logical size of the file.
+pub struct FileStatus {
+    /// Logical size.
     pub size_bytes: u64,
-    /// As of [`crate::file::FileStatus`].
+    /// Blocks of 512 bytes in the placed regions up to the size: what the file occupies, if these have no holes.
     pub blocks_512: u64,
     /// Of the last change, ns since 1970; `None`: the stub's own time holds.
     pub modified_ns: Option<u64>,

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_store::client::Lookup;
-use stripewise_store::file::FileStatus;
+use stripewise_store::protocol::FileStatus;
 
 /// What a status was asked of.
 #[derive(Clone, Copy)]

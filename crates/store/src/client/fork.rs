@@ -10,7 +10,8 @@
 //! the guard when the pair has hung up. It waits for that a moment after the fork; what takes longer (a stopped child) it settles
 //! before its next control operation.
 
-use super::{Client, Control, Core, SharedFile};
+use super::open_file::SharedFile;
+use super::{Client, Control, Core};
 use crate::descriptors::{self, Descriptor};
 use crate::shared::processes::Processes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -21,7 +21,7 @@ impl StripedFile {
     /// # Errors
     /// As [`Self::write_at`].
     pub fn append_with(&self, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<(FileOffset, usize), FileError> {
-        let _held = self.robust_lock(self.shared.extent.append_lock())?;
+        let _held = self.robust_lock(self.open.extent().append_lock())?;
         self.write_from(Start::End, buffers, mode)
     }
 }

@@ -105,7 +105,7 @@ impl StripedFile {
     ) -> Due {
         let mut due = None;
         for piece in self.geometry.pieces(offset, length) {
-            let RegionState::Placed { generation, view, motion } = self.shared.control.region(piece.region) else {
+            let RegionState::Placed { generation, view, motion } = self.open.control().region(piece.region) else {
                 continue;
             };
             let mut copy = (generation, view);
@@ -128,8 +128,8 @@ impl StripedFile {
     ) -> Due {
         let mut due = None;
         for sub in from_first_byte(view, piece.offset, piece.length) {
-            if let Some(device) = self.core.server(sub.server).ok().and_then(|server| server.device_time()) {
-                let object = ObjectName { file: self.file, region: piece.region, generation };
+            if let Some(device) = self.open.core().server(sub.server).ok().and_then(|server| server.device_time()) {
+                let object = ObjectName { file: self.open.id(), region: piece.region, generation };
                 due = due.max(device.reserve(direction, object, sub.offset, sub.length));
             }
         }
@@ -138,7 +138,7 @@ impl StripedFile {
 
     /// The copies of a region that was seen to have replicas, in the order in which they are to be tried for `piece`.
     pub(super) fn choose<'a>(&'a self, piece: &RegionPiece, place: (Generation, StripeView<'a>)) -> Choice<'a> {
-        let copies: Vec<_> = std::iter::once(place).chain(self.shared.control.replicas(piece.region)).collect();
+        let copies: Vec<_> = std::iter::once(place).chain(self.open.control().replicas(piece.region)).collect();
         let readings: Vec<Option<Reading>> = copies.iter().map(|copy| self.predict(piece, *copy)).collect();
         let mut costly: Vec<_> = costs_ns(&readings).into_iter().zip(copies).collect();
         costly.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -146,9 +146,9 @@ impl StripedFile {
     }
 
     fn predict(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> Option<Reading> {
-        let object = ObjectName { file: self.file, region: piece.region, generation };
+        let object = ObjectName { file: self.open.id(), region: piece.region, generation };
         let subs = view.split(piece.offset, piece.length);
-        reading(subs.map(|sub| self.core.predict_read(sub.server, object, sub.offset, sub.length)))
+        reading(subs.map(|sub| self.open.core().predict_read(sub.server, object, sub.offset, sub.length)))
     }
 
     /// Reads one region's part from the best of its copies that can be read. `reserved`: chosen before, the first one's devices' time taken.
@@ -161,7 +161,7 @@ impl StripedFile {
         mode: IoMode,
         due: &mut Due,
     ) -> Result<(), Stopped> {
-        let reserves = self.core.stations.is_some();
+        let reserves = self.open.core().stations.is_some();
         let mut is_reserved = reserved.is_some();
         let choice = reserved.unwrap_or_else(|| self.choose(piece, place));
         let mut first_fault = None;
@@ -169,7 +169,7 @@ impl StripedFile {
             if reserves && !std::mem::take(&mut is_reserved) {
                 *due = (*due).max(self.reserve_piece(Direction::Read, piece, copy));
             }
-            let _counted = Counted::new(&self.core, piece, copy.1);
+            let _counted = Counted::new(self.open.core(), piece, copy.1);
             let mut put_off = PutOff::new(Direction::Read, mode, piece.length);
             let part = Part { piece: *piece, view: copy.1, motion: Motion::Replicated };
             let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut put_off, None);

@@ -36,9 +36,9 @@ const MIN_DISK_NS: u64 = 200_000;
 
 /// The shared memory of a file's fragments.
 #[derive(Debug)]
-pub(crate) struct FragmentMemory {
-    pub(crate) table: FragmentTable,
-    pub(crate) hints: Hints,
+pub(super) struct FragmentMemory {
+    table: FragmentTable,
+    hints: Hints,
 }
 
 /// What one request's parts need to know to be served beside logs.
@@ -87,18 +87,18 @@ impl StripedFile {
         offset: FileOffset,
         request_bytes: u64,
     ) -> Result<Option<FragmentContext<'_>>, RetryReason> {
-        let control = &self.shared.control;
+        let control = self.open.control();
         let mode = control.fragments();
         let threshold_bytes = control.fragment_threshold_bytes();
         let is_needed = match mode {
             FragmentMode::Off => return Ok(None),
             FragmentMode::Wanted => {
-                !self.shared.does_without_fragments.load(Relaxed)
+                !self.does_without_fragments.load(Relaxed)
                     && self.has_small_part(offset, request_bytes, threshold_bytes)
             }
             FragmentMode::On | FragmentMode::Leaving => true,
         };
-        match self.shared.fragments.get() {
+        match self.fragment_memory.get() {
             Some(memory) => Ok(Some(FragmentContext {
                 memory,
                 is_adding: mode == FragmentMode::On,
@@ -113,7 +113,7 @@ impl StripedFile {
 
     fn has_small_part(&self, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
         self.geometry.pieces(offset, length).any(|piece| {
-            let RegionState::Placed { view, motion, .. } = self.shared.control.region(piece.region) else {
+            let RegionState::Placed { view, motion, .. } = self.open.control().region(piece.region) else {
                 return false;
             };
             let part = Part { piece, view, motion };
@@ -126,8 +126,8 @@ impl StripedFile {
     #[cold]
     pub(super) fn look_for_fragments(&self) -> Result<(), super::FileError> {
         let mapped = self.map_fragments();
-        if mapped.is_err() && self.shared.control.fragments() == FragmentMode::Wanted {
-            self.shared.does_without_fragments.store(true, Relaxed);
+        if mapped.is_err() && self.open.control().fragments() == FragmentMode::Wanted {
+            self.does_without_fragments.store(true, Relaxed);
             return Ok(());
         }
         mapped
@@ -136,17 +136,18 @@ impl StripedFile {
     /// Asks the broker for the logs' shared memory.
     #[cold]
     fn map_fragments(&self) -> Result<(), super::FileError> {
-        let request = Request::Fragments { file: self.file };
-        let (reply, descriptors) = self.core.with_descriptors(&request, &[]).map_err(|source| self.broker(source))?;
+        let request = Request::Fragments { file: self.open.id() };
+        let (reply, descriptors) =
+            self.open.core().with_descriptors(&request, &[]).map_err(|source| self.broker(source))?;
         let unexpected = |what: String| self.broker(ClientError::Unexpected { request: "Fragments", what });
         match (reply, &descriptors[..]) {
             (Reply::Done, _) => Ok(()),
             (Reply::Fragments, [table, hints]) => {
                 let fault = |source| self.broker(ClientError::Os { action: "mapping the table of fragments", source });
-                let table = FragmentTable::open(table, self.file, self.writable).map_err(fault)?;
-                let hints = Hints::open(hints, self.core.server_count(), &table).map_err(fault)?;
+                let table = FragmentTable::open(table, self.open.id(), self.open.is_writable()).map_err(fault)?;
+                let hints = Hints::open(hints, self.open.core().server_count(), &table).map_err(fault)?;
                 // Two threads may both have asked; the second one's mapping is dropped.
-                let _ = self.shared.fragments.set(FragmentMemory { table, hints });
+                let _ = self.fragment_memory.set(FragmentMemory { table, hints });
                 Ok(())
             }
             (reply, _) => Err(unexpected(format!("{reply:?}"))),
@@ -155,19 +156,21 @@ impl StripedFile {
 
     /// The logs that there are, whoever has them made.
     fn fragments(&self) -> Result<Option<&FragmentMemory>, super::FileError> {
-        let mode = self.shared.control.fragments();
-        if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.shared.fragments.get().is_none() {
+        let mode = self.open.control().fragments();
+        if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.fragment_memory.get().is_none() {
             self.map_fragments()?;
         }
-        Ok(self.shared.fragments.get())
+        Ok(self.fragment_memory.get())
     }
 
     /// Has the broker write to the disks what any process wrote to logs, if there is such.
     pub(super) fn flush_fragments(&self) -> Result<(), super::FileError> {
         match self.fragments()? {
-            Some(memory) if memory.table.is_dirtied() => {
-                self.core.done(&Request::Flush { file: self.file }, &[]).map_err(|source| self.broker(source))
-            }
+            Some(memory) if memory.table.is_dirtied() => self
+                .open
+                .core()
+                .done(&Request::Flush { file: self.open.id() }, &[])
+                .map_err(|source| self.broker(source)),
             _ => Ok(()),
         }
     }
@@ -185,7 +188,7 @@ impl StripedFile {
         let sub = moving.sub;
         let Some(log) = beside.memory.table.log(sub.server) else {
             self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, beside)?;
-            if direction == Direction::Read && sub.length < part.piece.length && self.core.may_wait(sub.server) {
+            if direction == Direction::Read && sub.length < part.piece.length && self.open.core().may_wait(sub.server) {
                 return self.read_from_cache(moving, buffers);
             }
             return self.move_sub_request(direction, moving, buffers, how).map(|()| true);
@@ -248,7 +251,7 @@ impl StripedFile {
             };
             let (object, length) = (moving.key.object, sub.length);
             let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length, beside)?;
-            if newer.is_empty() && length < part.piece.length && self.core.may_wait(sub.server) {
+            if newer.is_empty() && length < part.piece.length && self.open.core().may_wait(sub.server) {
                 if self.read_from_cache(moving, buffers)? {
                     return Ok(true);
                 }
@@ -287,13 +290,13 @@ impl StripedFile {
     /// Whether the region has not moved since its word was loaded. Readers are not waited for when entries of its new place are added: one that finds an entry has
     /// to know that it is one of the place that it reads.
     fn lies_still_at(&self, object: &ObjectName) -> bool {
-        let state = self.shared.control.region(object.region);
+        let state = self.open.control().region(object.region);
         matches!(state, RegionState::Placed { generation, .. } if generation == object.generation)
     }
 
     /// A disk has served a read of a file with logs.
     pub(super) fn served_by_disk(&self, weigh: &Weigh, took_ns: u64) {
-        let Some(FragmentMemory { hints, .. }) = self.shared.fragments.get() else { return };
+        let Some(FragmentMemory { hints, .. }) = self.fragment_memory.get() else { return };
         let Weigh { disk, range, class, siblings_ns_per_byte } = *weigh;
         if let Some(class) = class {
             let value = hints.return_of(disk, range.length, took_ns) + siblings_ns_per_byte;
@@ -378,7 +381,7 @@ impl StripedFile {
 
     fn is_admitted(&self, weigh: &Weigh, class: Class, key: &ObjectKey, hints: &Hints) -> bool {
         let Weigh { disk, range, siblings_ns_per_byte, .. } = *weigh;
-        let predicted = self.core.predict(disk, Direction::Write, key.object, range.offset, range.length);
+        let predicted = self.open.core().predict(disk, Direction::Write, key.object, range.offset, range.length);
         let expected_ns = predicted.map_or_else(|| hints.small_write_ns(disk), |predicted| predicted.service_ns);
         if expected_ns == 0 {
             // The disk has not been seen to write one yet.
@@ -423,10 +426,10 @@ impl StripedFile {
         length: u64,
         beside: &mut FragmentContext<'_>,
     ) -> Result<Option<u64>, RetryReason> {
-        if self.core.stations.is_none() {
+        if self.open.core().stations.is_none() {
             return Ok(None);
         }
-        let server = self.core.server(server).map_err(|error| self.fault(error))?;
+        let server = self.open.core().server(server).map_err(|error| self.fault(error))?;
         let Some(device) = server.device_time() else { return Ok(None) };
         let predicted = device.predict(direction, object, offset, length);
         beside.due = beside.due.max(device.reserve(direction, object, offset, length));
@@ -448,10 +451,10 @@ impl StripedFile {
         let end = seen.range.end().min(sub.offset.0 + sub.length);
         let Some(bytes) = end.checked_sub(first) else { return Ok(0) };
         let slot_at = u64::from(seen.slot) * log.sets.slot_bytes() + (first - seen.range.offset.0);
-        let object = ObjectName { file: self.file, region: log_region(sub.server), generation: log.generation };
+        let object = ObjectName { file: self.open.id(), region: log_region(sub.server), generation: log.generation };
         self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, beside)?;
-        let server = self.core.server(log.on).map_err(|error| self.fault(error))?;
-        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.writable, direct: false })?;
+        let server = self.open.core().server(log.on).map_err(|error| self.fault(error))?;
+        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.open.is_writable(), direct: false })?;
         let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
         let (mut at, mut slot_at) = (sub.offset.0, slot_at);
         for (start, length) in sub.pieces() {

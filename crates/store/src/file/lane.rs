@@ -45,7 +45,7 @@ impl StripedFile {
     /// Notes a request that is about to end, if anybody watches.
     #[inline]
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
-        if let Some(observation) = self.shared.control.observation()
+        if let Some(observation) = self.open.control().observation()
             && bytes > 0
             && let Some(recent) = lane.0.recent()
         {
@@ -56,10 +56,10 @@ impl StripedFile {
     /// Enters with the gate open; waits while it is shut or all lanes are taken.
     #[inline]
     pub(super) fn enter(&self, what: InFlight) -> Result<Lane<'_>, FileError> {
-        let (slot, _) = self.core.identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
-        if let Some(word) = self.shared.slots.occupy(slot, hint(), what) {
+        let (slot, _) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
+        if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
             let lane = Lane(word);
-            if !self.shared.control.gate_is_shut() {
+            if !self.open.control().gate_is_shut() {
                 return Ok(lane);
             }
         }
@@ -68,13 +68,13 @@ impl StripedFile {
 
     #[cold]
     fn enter_slowly(&self, what: InFlight) -> Result<Lane<'_>, FileError> {
-        let (slot, _) = self.core.identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
+        let (slot, _) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
         let mut pause = Duration::from_micros(20);
         loop {
             self.wait_for_gate()?;
-            if let Some(word) = self.shared.slots.occupy(slot, hint(), what) {
+            if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
                 let lane = Lane(word);
-                if !self.shared.control.gate_is_shut() {
+                if !self.open.control().gate_is_shut() {
                     return Ok(lane);
                 }
             } else {
@@ -87,14 +87,14 @@ impl StripedFile {
 
     /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it.
     fn wait_for_gate(&self) -> Result<(), FileError> {
-        let gate = self.shared.control.gate_word();
+        let gate = self.open.control().gate_word();
         self.wait_for_broker(gate, |seen| seen & 1 == 0)
     }
 
     /// Returns when the region takes writes again: its last part is being copied to another place. To be called outside the lane.
     #[cold]
     pub(super) fn wait_while_sealed(&self, region: RegionIndex) -> Result<(), FileError> {
-        let control = &self.shared.control;
+        let control = self.open.control();
         // The count is read before the word, so that no change in between is slept through.
         self.wait_for_broker(control.moves_word(), |_| {
             !matches!(control.region(region), RegionState::Placed { motion: Motion::Sealed(_), .. })
@@ -116,8 +116,8 @@ impl StripedFile {
                 continue;
             }
             // A broker at work takes as long as it needs; a dead one's successor ends what it left.
-            if self.core.look_after_broker().is_err() && now() - began > self.core.patience() {
-                return Err(FileError::GateStuck { file: self.file, waited_s: (now() - began).as_secs() });
+            if self.open.core().look_after_broker().is_err() && now() - began > self.open.core().patience() {
+                return Err(FileError::GateStuck { file: self.open.id(), waited_s: (now() - began).as_secs() });
             }
         }
     }

@@ -43,34 +43,40 @@ impl StripedFile {
     /// Removes what stood in the way, outside the lane.
     #[cold]
     pub(super) fn resolve(&self, reason: RetryReason) -> Result<(), FileError> {
-        let file = self.file;
+        let file = self.open.id();
         match reason {
             RetryReason::Again => Ok(()),
             RetryReason::Sealed(region) => self.wait_while_sealed(region),
             RetryReason::Pin { first, last } => {
                 self.check_not_replaced()?;
-                self.core.done(&Request::Pin { file, first, last }, &[]).map_err(|source| self.broker(source))?;
+                self.open
+                    .core()
+                    .done(&Request::Pin { file, first, last }, &[])
+                    .map_err(|source| self.broker(source))?;
                 self.check_not_replaced()
             }
             RetryReason::Leftovers => {
                 self.check_not_replaced()?;
-                self.core.done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
+                self.open.core().done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
             }
             RetryReason::Place { first, last } => {
                 self.check_not_replaced()?;
-                self.core.done(&Request::Place { file, first, last }, &[]).map_err(|source| self.broker(source))?;
+                self.open
+                    .core()
+                    .done(&Request::Place { file, first, last }, &[])
+                    .map_err(|source| self.broker(source))?;
                 self.check_not_replaced()
             }
             RetryReason::Object(key) => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::OpenObject { file, region, generation, server: key.server.0 };
-                let object = self.core.object_from_broker(&request).map_err(|source| self.broker(source))?;
+                let object = self.open.core().object_from_broker(&request).map_err(|source| self.broker(source))?;
                 if key.direct {
                     // The broker opens for all alike; a file system without direct transfers goes through its cache.
                     let _ = rustix::fs::fcntl_getfl(&object)
                         .and_then(|flags| rustix::fs::fcntl_setfl(&object, flags | OFlags::DIRECT));
                 }
-                drop(self.core.objects.insert(&key, Opened::Descriptor(object)));
+                drop(self.open.core().objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
             RetryReason::Fragments => self.look_for_fragments(),
@@ -78,7 +84,7 @@ impl StripedFile {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::Rescue { file, region, generation, server: key.server.0 };
                 // Whatever keeps the region where it is, the program's error is that the server is full.
-                self.core.done(&request, &[]).map_err(|_| error)?;
+                self.open.core().done(&request, &[]).map_err(|_| error)?;
                 self.check_not_replaced()
             }
             RetryReason::Fault(error) => Err(error),
@@ -100,6 +106,10 @@ impl StripedFile {
 
     #[cold]
     pub(super) fn no_progress(&self, key: &ObjectKey) -> ServerError {
-        ServerError::Os { server: self.core.server_name(key.server), action: "writing nothing", source: Errno::IO }
+        ServerError::Os {
+            server: self.open.core().server_name(key.server),
+            action: "writing nothing",
+            source: Errno::IO,
+        }
     }
 }

@@ -59,29 +59,29 @@ pub(super) struct DurableBefore {
 impl StripedFile {
     /// The regions of `[offset, offset + bytes)` of which everything is durable now.
     pub(super) fn durable_regions(&self, offset: FileOffset, bytes: u64) -> Vec<DurableBefore> {
-        let durable = |piece: RegionPiece| match self.shared.control.region(piece.region) {
+        let durable = |piece: RegionPiece| match self.open.control().region(piece.region) {
             RegionState::Placed { generation, motion: Motion::Still, .. } => {
-                let written = self.shared.extent.synced(piece.region)?;
+                let written = self.open.extent().synced(piece.region)?;
                 let has_names = self.durable_names.has(piece.region, generation);
                 has_names.then_some(DurableBefore { region: piece.region, generation, written })
             }
             _ => None,
         };
         // What lies in logs of fragments is durable after it was written back only.
-        let is_known = self.shared.control.fragments() == FragmentMode::Off;
+        let is_known = self.open.control().fragments() == FragmentMode::Off;
         self.geometry.pieces(offset, bytes).filter(|_| is_known).filter_map(durable).collect()
     }
 
     /// After one durable write over them: they are durable still, unless others wrote meanwhile or a region moves.
     pub(super) fn note_durable_write(&self, before: &[DurableBefore]) {
         for DurableBefore { region, generation, written } in before {
-            let state = self.shared.control.region(*region);
+            let state = self.open.control().region(*region);
             // A write counts when it begins and when it ends.
             let after = written.wrapping_add(2);
             if matches!(state, RegionState::Placed { generation: now, motion: Motion::Still, .. } if now == *generation)
-                && self.shared.extent.unsynced(*region) == Some(after)
+                && self.open.extent().unsynced(*region) == Some(after)
             {
-                self.shared.extent.mark_synced(*region, after);
+                self.open.extent().mark_synced(*region, after);
             }
         }
     }
@@ -102,12 +102,12 @@ impl StripedFile {
         self.check_not_replaced()?;
         self.sync_stub()?;
         self.flush_fragments()?;
-        let (control, extent) = (&self.shared.control, &self.shared.extent);
+        let (control, extent) = (self.open.control(), self.open.extent());
         let size = self.size_bytes();
         let regions = (0..self.geometry.count_for(size)).map(RegionIndex);
         let (synced, writes): (Vec<_>, Vec<_>) =
             regions.filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
-        let placed = |region: &RegionIndex| match self.shared.control.region(*region) {
+        let placed = |region: &RegionIndex| match self.open.control().region(*region) {
             RegionState::Placed { generation, .. } => Some((*region, generation)),
             RegionState::Absent => None,
         };
@@ -116,7 +116,7 @@ impl StripedFile {
         if synced.is_empty() && data_only && control.durable_size_bytes() == size {
             return Ok(());
         }
-        self.core.done(&Request::Sync { file: self.file }, &[]).map_err(|source| self.broker(source))?;
+        self.open.core().done(&Request::Sync { file: self.open.id() }, &[]).map_err(|source| self.broker(source))?;
         named.into_iter().for_each(|(region, generation)| self.durable_names.add(region, generation));
         if extent.is_writable() {
             for (region, written) in synced.into_iter().zip(writes) {
@@ -131,11 +131,11 @@ impl StripedFile {
         if self.stub_is_synced.load(Acquire) {
             return Ok(());
         }
-        if let Some(stub) = self.core.stub_of(self.file, self.writable) {
+        if let Some(stub) = self.open.core().stub_of(self.open.id(), self.open.is_writable()) {
             match stub.with_open(|stub| rustix::fs::fsync(stub)) {
                 // Some file systems cannot sync, or have nothing to sync.
                 Ok(Ok(()) | Err(Errno::INVAL | Errno::ROFS)) => {}
-                Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: self.file, source }),
+                Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: self.open.id(), source }),
             }
         }
         self.stub_is_synced.store(true, Release);
@@ -160,7 +160,7 @@ impl StripedFile {
         let mut objects = Vec::new();
         let (mut done, mut next) = (0, Begun::default());
         'regions: for region in regions {
-            let RegionState::Placed { generation, view, .. } = self.shared.control.region(*region) else {
+            let RegionState::Placed { generation, view, .. } = self.open.control().region(*region) else {
                 done += 1;
                 continue;
             };
@@ -193,17 +193,19 @@ impl StripedFile {
     fn check_named(&self, key: &ObjectKey, object: Handle<'_>) -> Result<(), RetryReason> {
         let is_named = match object {
             Handle::Descriptor(object) => rustix::fs::fstat(object).is_ok_and(|status| status.st_nlink > 0),
-            Handle::Named(object) => self.core.server(key.server).is_ok_and(|server| server.size(object).is_ok()),
+            Handle::Named(object) => {
+                self.open.core().server(key.server).is_ok_and(|server| server.size(object).is_ok())
+            }
         };
         if is_named {
             return Ok(());
         }
         let ObjectName { file, region, generation } = key.object;
-        match self.shared.control.region(region) {
+        match self.open.control().region(region) {
             RegionState::Placed { generation: present, .. } if present == generation => {
                 // What is opened from now on is looked for by name.
-                self.core.objects.close_file(file);
-                let server = self.core.server_name(key.server);
+                self.open.core().objects.close_file(file);
+                let server = self.open.core().server_name(key.server);
                 Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))
             }
             _ => Err(RetryReason::Again),
@@ -213,11 +215,11 @@ impl StripedFile {
     /// Syncs objects, at once where they are plain descriptors of stores that wait.
     pub(super) fn sync_group(&self, objects: &[(ObjectKey, Pin<'_>)]) -> Result<(), RetryReason> {
         let mut results = vec![None; objects.len()];
-        if objects.len() > 1 && objects.iter().all(|(key, _)| self.core.may_wait(key.server)) {
+        if objects.len() > 1 && objects.iter().all(|(key, _)| self.open.core().may_wait(key.server)) {
             let calls: Vec<Call<'_>> =
                 objects.iter().filter_map(|(_, pin)| pin.handle().descriptor()).map(sync_call).collect();
             if calls.len() == objects.len() {
-                self.core.rings.run(&calls, |number, result| results[number] = Some(result));
+                self.open.core().rings.run(&calls, |number, result| results[number] = Some(result));
             }
         }
         for ((key, pin), result) in objects.iter().zip(results) {
@@ -225,11 +227,11 @@ impl StripedFile {
                 Some(Ok(_)) => {}
                 // The kernel tells a failed write-back once: asking again would hide it.
                 Some(Err(source)) if source != Errno::INTR && source != Errno::AGAIN => {
-                    let server = self.core.server_name(key.server);
+                    let server = self.open.core().server_name(key.server);
                     return Err(self.fault(ServerError::Os { server, action: "syncing an object", source }));
                 }
                 _ => {
-                    let server = self.core.server(key.server).map_err(|error| self.fault(error))?;
+                    let server = self.open.core().server(key.server).map_err(|error| self.fault(error))?;
                     server.sync(pin.handle()).map_err(|error| self.fault(error))?;
                 }
             }

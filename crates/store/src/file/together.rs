@@ -90,7 +90,7 @@ struct Pins<'p> {
 impl StripedFile {
     /// Whether a sub-request of so many bytes is put off before anything of it is tried.
     pub(super) fn is_put_off(&self, server: ServerId, bytes: u64, put_off: &PutOff<'_>) -> bool {
-        let medium = self.core.medium(server);
+        let medium = self.open.core().medium(server);
         if put_off.mode.direct && medium.is_plain() {
             return true;
         }
@@ -98,7 +98,7 @@ impl StripedFile {
             && match (medium, put_off.direction) {
                 (Medium::Overlapping, _) => true,
                 (Medium::Device, Direction::Write) => {
-                    put_off.mode.durable || put_off.has_waited || self.core.writes_wait(server)
+                    put_off.mode.durable || put_off.has_waited || self.open.core().writes_wait(server)
                 }
                 _ => false,
             }
@@ -162,12 +162,12 @@ impl StripedFile {
             }
         }
         for region in put_off.regions.drain(..) {
-            self.shared.extent.end_write(region);
+            self.open.extent().end_write(region);
         }
         if direction == Direction::Write && !how.durable {
             let (took, bytes) = (now() - begun, put_off.subs.iter().map(|moving| moving.sub.length).sum());
             for moving in &put_off.subs {
-                self.core.note_write(moving.sub.server, took, bytes);
+                self.open.core().note_write(moving.sub.server, took, bytes);
             }
         }
         stopped
@@ -184,7 +184,7 @@ impl StripedFile {
     ) {
         let (mut pins, mut pieces, mut parts) = (Vec::with_capacity(group.len()), Vec::new(), Vec::new());
         for (number, moving) in group.iter().enumerate() {
-            let is_direct = mode.direct && self.core.medium(moving.sub.server).is_plain();
+            let is_direct = mode.direct && self.open.core().medium(moving.sub.server).is_plain();
             let pin = |direct| self.pin(&ObjectKey { direct, ..moving.key });
             let direct = if is_direct { pin(true).map(Some) } else { Ok(None) };
             // An object that cannot be opened here is met again in turn, which says why.
@@ -202,7 +202,7 @@ impl StripedFile {
             let memory = unsafe { Memory::of_pieces(&pieces[part.first..part.first + part.count], direction) };
             Transfer::new(handle(part), part.offset, memory, how(part))
         };
-        let is_plain = |part: &Part| self.core.medium(group[part.sub].sub.server).is_plain();
+        let is_plain = |part: &Part| self.open.core().medium(group[part.sub].sub.server).is_plain();
         let mut results: Vec<Option<Result<usize, ServerError>>> = parts.iter().map(|_| None).collect();
         let (plain, other): (Vec<usize>, Vec<usize>) = (0..parts.len()).partition(|number| is_plain(&parts[*number]));
         let mut submissions: Vec<Submission<'_, '_>> = Vec::new();
@@ -215,7 +215,7 @@ impl StripedFile {
             }
         }
         for (server, numbers) in &numbers {
-            let Ok(store) = self.core.server(*server) else { return };
+            let Ok(store) = self.open.core().server(*server) else { return };
             submissions
                 .push(Submission { store, batch: numbers.iter().map(|number| transfer(&parts[*number])).collect() });
         }
@@ -260,9 +260,9 @@ impl StripedFile {
                 Direction::Read => "reading an object",
                 Direction::Write => "writing an object",
             };
-            let is_begun = self.core.rings.run(&calls, |number, result| {
+            let is_begun = self.open.core().rings.run(&calls, |number, result| {
                 let number = plain[number];
-                let server = || self.core.server_name(server_of(&parts[number]));
+                let server = || self.open.core().server_name(server_of(&parts[number]));
                 results[number] = Some(result.map_err(|errno| ServerError::from_errno(server(), action, errno)));
             });
             if is_begun {
@@ -271,7 +271,7 @@ impl StripedFile {
         }
         for number in plain {
             let part = &parts[*number];
-            let Ok(server) = self.core.server(server_of(part)) else { continue };
+            let Ok(server) = self.open.core().server(server_of(part)) else { continue };
             let mut batch = [transfer(part)];
             server.submit(&mut batch, &mut || ());
             let [done] = batch;

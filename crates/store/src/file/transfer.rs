@@ -17,7 +17,7 @@ use super::together::PutOff;
 use super::{FileError, IoMode, StripedFile};
 use crate::client::objects::{ObjectKey, Opened, Pin};
 use crate::client::servers::Medium;
-use crate::client::{ClientError, Core, now};
+use crate::client::{ClientError, now};
 use crate::descriptors::{Descriptor, with_raised_limit};
 use crate::protocol::{Refusal, Request};
 use crate::server::pace;
@@ -154,7 +154,7 @@ impl StripedFile {
             }
             let limit_bytes = self.limit_bytes();
             if at.0 >= limit_bytes {
-                return Err(FileError::TooLarge { file: self.file, offset: at, limit_bytes });
+                return Err(FileError::TooLarge { file: self.open.id(), offset: at, limit_bytes });
             }
             wanted = wanted.min(limit_bytes - at.0);
             let lane = self.enter(self.in_flight(Direction::Write, at, wanted))?;
@@ -199,7 +199,7 @@ impl StripedFile {
     #[cold]
     fn resolve_counted(&self, reason: RetryReason, rescues: &mut usize) -> Result<(), FileError> {
         match reason {
-            RetryReason::Full { error, .. } if *rescues >= self.core.server_count() => Err(error),
+            RetryReason::Full { error, .. } if *rescues >= self.open.core().server_count() => Err(error),
             RetryReason::Full { .. } => {
                 *rescues += 1;
                 self.resolve(reason)
@@ -213,7 +213,7 @@ impl StripedFile {
     fn tidy_behind(&self, end: u64) {
         if end > self.size_bytes() {
             // The write's own fault is what the program is told; what stays is cut before the next extension by truncation.
-            let _ = self.core.done(&Request::Tidy { file: self.file }, &[]);
+            let _ = self.open.core().done(&Request::Tidy { file: self.open.id() }, &[]);
         }
     }
 
@@ -232,7 +232,7 @@ impl StripedFile {
     /// The part of a request's way home that needs no lane: the time of emulated devices.
     #[inline]
     fn finish(&self, total: &Total) -> usize {
-        if let (Some(due), Some(stations)) = (total.due, &self.core.stations) {
+        if let (Some(due), Some(stations)) = (total.due, &self.open.core().stations) {
             pace::wait(stations, due);
         }
         total.bytes as usize
@@ -278,8 +278,8 @@ impl StripedFile {
         buffers: &Buffers<'_>,
         mode: IoMode,
     ) -> Result<Done, RetryReason> {
-        let extent = &self.shared.extent;
-        if offset.0 > extent.size_bytes() && self.shared.control.has_leftovers() {
+        let extent = self.open.extent();
+        if offset.0 > extent.size_bytes() && self.open.control().has_leftovers() {
             return Err(RetryReason::Leftovers);
         }
         let mut done = Done { bytes, due: None, reason: None };
@@ -323,11 +323,11 @@ impl StripedFile {
         buffers: &Buffers<'_>,
     ) -> Result<Option<(*mut u8, Target<'_>)>, RetryReason> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
-        if self.core.stations.is_some() || self.shared.control.fragments() != FragmentMode::Off {
+        if self.open.core().stations.is_some() || self.open.control().fragments() != FragmentMode::Off {
             return Ok(None);
         }
         let (region, within) = self.geometry.locate(offset);
-        let RegionState::Placed { generation, view, motion } = self.shared.control.region(region) else {
+        let RegionState::Placed { generation, view, motion } = self.open.control().region(region) else {
             return Ok(None);
         };
         let place = view.locate(within);
@@ -336,7 +336,7 @@ impl StripedFile {
             return Ok(None);
         }
         let key = self.key(region, generation, place.server);
-        let server = self.core.server(place.server).map_err(|error| self.fault(error))?;
+        let server = self.open.core().server(place.server).map_err(|error| self.fault(error))?;
         Ok(Some((start, Target { key, server, offset: place.offset, motion })))
     }
 
@@ -345,7 +345,7 @@ impl StripedFile {
     fn find_retry_reason(&self, offset: FileOffset, bytes: u64) -> Result<(), RetryReason> {
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(offset.0 + bytes - 1)).0);
         for region in (first.0..=last.0).map(RegionIndex) {
-            match self.shared.control.region(region) {
+            match self.open.control().region(region) {
                 RegionState::Absent => return Err(RetryReason::Place { first: region, last }),
                 RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(RetryReason::Sealed(region)),
                 RegionState::Placed { motion: Motion::Replicated, .. } => {
@@ -387,12 +387,12 @@ impl StripedFile {
     ) -> Result<Done, RetryReason> {
         let mut chosen = Vec::new();
         let mut beside = self.beside(offset, length)?;
-        let reserves = self.core.stations.is_some() && beside.is_none();
+        let reserves = self.open.core().stations.is_some() && beside.is_none();
         let mut due = if reserves { self.reserve(direction, offset, length, &mut chosen) } else { None };
         let mut put_off: PutOff<'a> = PutOff::new(direction, mode, length);
         let mut stopped: Option<Stopped> = None;
         for piece in self.geometry.pieces(offset, length) {
-            let result = match self.shared.control.region(piece.region) {
+            let result = match self.open.control().region(piece.region) {
                 RegionState::Absent if direction == Direction::Read => {
                     buffers.zero(piece.buffer_offset, piece.length);
                     Ok(())
@@ -416,7 +416,7 @@ impl StripedFile {
                         Motion::Moving(slot) if direction == Direction::Write => {
                             let chunks = chunks_of(self.geometry.region_bytes(), piece.offset.0, piece.length);
                             // Whatever becomes of the write: a part of it may have reached the object. Nothing of it is put off beyond the marking.
-                            self.shared.extent.marks(slot).write(chunks, || {
+                            self.open.extent().marks(slot).write(chunks, || {
                                 let mut own = PutOff::new(direction, mode, length);
                                 let moved =
                                     self.move_piece(direction, &part, generation, buffers, &mut own, beside.as_mut());
@@ -458,7 +458,7 @@ impl StripedFile {
     ) -> Result<(), Stopped> {
         let (piece, view) = (&part.piece, part.view);
         if direction == Direction::Write {
-            self.shared.extent.begin_write(piece.region);
+            self.open.extent().begin_write(piece.region);
         }
         let before = put_off.count();
         let mut stopped: Option<Stopped> = None;
@@ -486,7 +486,7 @@ impl StripedFile {
         }
         if direction == Direction::Write {
             if put_off.count() == before {
-                self.shared.extent.end_write(piece.region);
+                self.open.extent().end_write(piece.region);
             } else {
                 put_off.regions.push(piece.region);
             }
@@ -504,21 +504,21 @@ impl StripedFile {
     ) -> Result<bool, RetryReason> {
         let (server, bytes) = (moving.sub.server, moving.sub.length);
         let has_others = put_off.has_others(bytes);
-        if (has_others || put_off.mode.direct) && self.core.medium(server) == Medium::InTurn {
+        if (has_others || put_off.mode.direct) && self.open.core().medium(server) == Medium::InTurn {
             // What it lies on is known when it is open.
             drop(self.pin(&moving.key)?);
         }
         if self.is_put_off(server, bytes, put_off) {
             return Ok(false);
         }
-        let waits = has_others && self.core.may_wait(server);
+        let waits = has_others && self.open.core().may_wait(server);
         if direction == Direction::Read && waits {
             return self.read_from_cache(moving, buffers);
         }
         let begun = waits.then(now);
         self.move_sub_request(direction, moving, buffers, put_off.how())?;
         if let Some(begun) = begun {
-            put_off.has_waited |= self.core.note_write(server, now() - begun, bytes);
+            put_off.has_waited |= self.open.core().note_write(server, now() - begun, bytes);
         }
         Ok(true)
     }
@@ -531,7 +531,7 @@ impl StripedFile {
         buffers: &Buffers<'_>,
         how: How,
     ) -> Result<(), RetryReason> {
-        let server = self.core.server(moving.sub.server).map_err(|error| self.fault(error))?;
+        let server = self.open.core().server(moving.sub.server).map_err(|error| self.fault(error))?;
         let pin = self.pin(&moving.key)?;
         let sub = moving.sub;
         let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), Batch::new());
@@ -564,13 +564,13 @@ impl StripedFile {
         generation: Generation,
         server: stripewise_layout::ServerId,
     ) -> ObjectKey {
-        let object = ObjectName { file: self.file, region, generation };
-        ObjectKey { object, server, writable: self.writable, direct: false }
+        let object = ObjectName { file: self.open.id(), region, generation };
+        ObjectKey { object, server, writable: self.open.is_writable(), direct: false }
     }
 
     #[inline]
     pub(super) fn pin(&self, key: &ObjectKey) -> Result<Pin<'_>, RetryReason> {
-        match self.core.objects.find(key) {
+        match self.open.core().objects.find(key) {
             Some(pin) => Ok(pin),
             None => self.open_object(key),
         }
@@ -578,7 +578,7 @@ impl StripedFile {
 
     #[cold]
     fn open_object(&self, key: &ObjectKey) -> Result<Pin<'_>, RetryReason> {
-        let core: &Core = &self.core;
+        let core = self.open.core();
         let server = core.server(key.server).map_err(|error| self.fault(error))?;
         let mode = OpenMode { writable: key.writable, direct: key.direct };
         let open = || server.open_as(key.object, mode);
@@ -602,7 +602,7 @@ impl StripedFile {
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
                 let is_log = region.0 >= MAX_REGIONS;
-                if !is_log && !self.shared.control.shows(region, generation) {
+                if !is_log && !self.open.control().shows(region, generation) {
                     return Err(RetryReason::Again);
                 }
                 Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))

@@ -2,20 +2,9 @@
 
 use super::retry::RetryReason;
 use super::{FileError, StripedFile};
-use crate::protocol::Request;
+use crate::protocol::{FileStatus, Request};
 use crate::shared::control::RegionState;
 use stripewise_layout::{FileOffset, RegionIndex};
-
-/// What `stat` tells of the data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileStatus {
-    /// Logical size.
-    pub size_bytes: u64,
-    /// Blocks of 512 bytes in the placed regions up to the size: what the file occupies, if these have no holes.
-    pub blocks_512: u64,
-    /// ns since 1970; `None`: the stub's own time holds.
-    pub modified_ns: Option<u64>,
-}
 
 impl StripedFile {
     /// Cuts or extends to `size_bytes`. Waits until the I/O in flight is done.
@@ -28,12 +17,12 @@ impl StripedFile {
         self.check_writable()?;
         self.check_not_replaced()?;
         if size_bytes > self.limit_bytes() {
-            let (file, limit_bytes) = (self.file, self.limit_bytes());
+            let (file, limit_bytes) = (self.open.id(), self.limit_bytes());
             return Err(FileError::TooLarge { file, offset: FileOffset(size_bytes), limit_bytes });
         }
-        self.core.truncate(self.file, size_bytes).map_err(|source| self.broker(source))?;
+        self.open.core().truncate(self.open.id(), size_bytes).map_err(|source| self.broker(source))?;
         // Objects that were cut off are gone only when nobody has them open.
-        self.core.objects.close_file(self.file);
+        self.open.core().objects.close_file(self.open.id());
         self.touch();
         Ok(())
     }
@@ -50,21 +39,24 @@ impl StripedFile {
         self.check_writable()?;
         let end = offset.0.saturating_add(length);
         if end > self.limit_bytes() {
-            let (file, limit_bytes) = (self.file, self.limit_bytes());
+            let (file, limit_bytes) = (self.open.id(), self.limit_bytes());
             return Err(FileError::TooLarge { file, offset: FileOffset(end), limit_bytes });
         }
         if length == 0 {
             return Ok(());
         }
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(end - 1)).0);
-        let absent = |region: u32| self.shared.control.region(RegionIndex(region)) == RegionState::Absent;
+        let absent = |region: u32| self.open.control().region(RegionIndex(region)) == RegionState::Absent;
         if (first.0..=last.0).any(absent) {
             self.resolve(RetryReason::Place { first, last })?;
         }
         if !keep_size && end > self.size_bytes() {
             // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.
-            self.core.done(&Request::Tidy { file: self.file }, &[]).map_err(|source| self.broker(source))?;
-            self.shared.extent.extend_to(end);
+            self.open
+                .core()
+                .done(&Request::Tidy { file: self.open.id() }, &[])
+                .map_err(|source| self.broker(source))?;
+            self.open.extent().extend_to(end);
             self.touch();
         }
         Ok(())
@@ -73,13 +65,13 @@ impl StripedFile {
     fn touch(&self) {
         use rustix::time::{ClockId, clock_gettime};
         let now = clock_gettime(ClockId::RealtimeCoarse);
-        self.shared.extent.set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
+        self.open.extent().set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
     }
 
     /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing.
     #[must_use]
     pub fn status(&self) -> FileStatus {
-        let (extent, control) = (&self.shared.extent, &self.shared.control);
+        let (extent, control) = (self.open.extent(), self.open.control());
         let size_bytes = self.size_bytes();
         let blocks_512 = control.placed_bytes(size_bytes).div_ceil(512);
         FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() }
@@ -108,7 +100,7 @@ impl StripedFile {
         let first = self.geometry.locate(offset).0;
         (first.0..self.geometry.count_for(size))
             .map(RegionIndex)
-            .find(|region| matches(self.shared.control.region(*region)))
+            .find(|region| matches(self.open.control().region(*region)))
             .map(|region| self.geometry.start_of(region).max(offset))
     }
 }
