@@ -2,14 +2,11 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rustix::fs::{Access, access};
-use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use stripewise::calibrate::{Calibration, Options, SERVER_LINES, calibrate, name_of};
+use std::path::PathBuf;
+use std::time::Duration;
+use stripewise::calibrate::{Options, SERVER_LINES, calibrate, name_of};
 use stripewise::table::Table;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{NetworkSource, Profile};
@@ -50,21 +47,14 @@ pub(crate) struct CalibrateArgs {
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
     let cluster = context.session.cluster()?;
     let output = arguments.output.clone().unwrap_or_else(|| context.session.profile_path());
-    // Before minutes of measuring.
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    access(parent, Access::WRITE_OK)
-        .with_context(|| format!("cannot write into {}; name another place with -o", parent.display()))?;
-    let bar = LateBar::new();
-    let Calibration { profile, notes } = calibrate(&cluster, &arguments.options(&cluster), &|share| bar.show(share))?;
-    bar.clear();
-    profile.save(&output)?;
-    for note in &notes {
+    let calibrated = calibrate(&cluster, &arguments.options(&cluster), &output, context.voice())?;
+    for note in &calibrated.notes {
         context.say(note);
     }
     if context.json {
-        context.object(&Printed { path: &output, notes: &notes, profile: &profile })?;
+        context.object(&calibrated)?;
     } else {
-        print(context, &profile)?;
+        print(context, &calibrated.profile)?;
     }
     context.say(format!("wrote {}", output.display()));
     Ok(Verdict::Done)
@@ -73,24 +63,14 @@ pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict
 impl CalibrateArgs {
     fn options(&self, cluster: &Cluster) -> Options {
         let mut options = if self.quick { Options::quick() } else { Options::thorough() };
-        let directories = cluster.servers.iter().filter(|server| !server.url.is_emulated()).count() as u32;
         if let Some(seconds) = self.seconds {
-            let seconds = Duration::from_secs(seconds.into());
-            options.directory_budget = seconds / directories.max(1);
-            options.emulated_budget = seconds;
+            options = options.within(Duration::from_secs(seconds.into()), cluster);
         }
         options.file_bytes = self.file_size.map_or(options.file_bytes, |size| size.0);
         options.network_e_s = self.network_e;
         options.network_t_s_per_byte = self.network_t;
         options
     }
-}
-
-#[derive(Serialize)]
-struct Printed<'a> {
-    path: &'a Path,
-    notes: &'a [String],
-    profile: &'a Profile,
 }
 
 fn print(context: &Context, profile: &Profile) -> Result<()> {
@@ -137,36 +117,6 @@ fn parse_time_s(text: &str) -> Result<f64, String> {
     value
         .filter(|value| value.is_finite() && *value >= 0.0)
         .ok_or_else(|| "not a time; write a number and a unit, as in 300us, 0.3ms, 8.3ns, 2s".to_owned())
-}
-
-/// A progress bar on standard error that appears once the work has taken two seconds.
-struct LateBar {
-    begin: Instant,
-    bar: ProgressBar,
-}
-
-impl LateBar {
-    const STEPS: u64 = 1000;
-
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(Self::STEPS), ProgressDrawTarget::hidden());
-        bar.set_style(
-            ProgressStyle::with_template("calibrating {bar:40} {percent:>3} %  {elapsed} of about {duration}")
-                .expect("a valid template"),
-        );
-        Self { begin: Instant::now(), bar }
-    }
-
-    fn show(&self, share: f64) {
-        if self.bar.is_hidden() && self.begin.elapsed() > Duration::from_secs(2) {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_position((share * Self::STEPS as f64) as u64);
-    }
-
-    fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 #[cfg(test)]

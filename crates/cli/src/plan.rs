@@ -1,20 +1,20 @@
 //! `stripewise plan`: from a trace and a profile to a plan, or a table of what every policy is predicted to bring.
 
-pub(crate) use crate::context::Context;
+use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use stripewise::inputs::{Inputs, Selection};
-use stripewise::session::PROFILE_FILE;
+use stripewise::inputs::Selection;
+use stripewise::plan::{PlanningOptions, PolicyRow, plan, rows, save_all};
 use stripewise::shell::quoted_path;
-use stripewise_layout::ByteCount;
+use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::StripePair;
 use stripewise_planner::{
-    Comparison, Gains, Online, Plan, PlanOptions, PolicyName, UnknownPolicy, compare, comparison_text, plan_text,
+    Comparison, Online, Plan, PlanOptions, PolicyName, UnknownPolicy, comparison_text, plan_text,
 };
 
 /// Plan where the files of a traced program go
@@ -59,7 +59,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     least_size: ByteCount,
 
-    /// Room on each SSD server [default: the cluster file's capacities]
+    /// Capacity of each SSD server [default: the cluster file's]
     #[arg(long, value_name = "SIZE")]
     ssd_room: Option<ByteCount>,
 
@@ -111,7 +111,7 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     exact: bool,
 
-    /// H2DP: rank regions by benefit per byte of SSD room
+    /// H2DP: rank regions by benefit per byte on SSD
     #[arg(long)]
     benefit_per_ssd_byte: bool,
 
@@ -150,26 +150,20 @@ fn stripe_pair(text: &str) -> Result<StripePair, String> {
 }
 
 pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
-    let cluster_path = context.session.cluster_path();
-    let cluster = context.session.cluster()?;
-    let profile_path = arguments.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
-    let waiting = context.waiting("reading the trace");
-    let selection =
-        Selection { prefixes: arguments.files.clone(), least: arguments.least_size, window_s: arguments.window };
-    let inputs = Inputs::read(&cluster, &cluster_path, &profile_path, &arguments.traces, &selection, arguments.strict)?;
-    let request = inputs.request(&cluster, options(&arguments));
-    let policies = match arguments.policy {
+    let options = options(&arguments);
+    let PlanArgs { traces, profile, strict, policy, output, .. } = arguments;
+    let selection = Selection { prefixes: arguments.files, least: arguments.least_size, window_s: arguments.window };
+    let policies = match &policy {
         Policies::All => PolicyName::ALL.to_vec(),
-        Policies::One(policy) => vec![policy],
+        Policies::One(policy) => vec![*policy],
     };
-    let comparison = compare(&request, &policies)?;
-    drop(waiting);
-    for remark in &inputs.remarks {
+    let planned = plan(&context.session, &PlanningOptions { traces, profile, selection, strict, policies, options })?;
+    for remark in &planned.remarks {
         context.say(remark);
     }
-    match arguments.policy {
-        Policies::All => all(context, &comparison, arguments.output.as_deref())?,
-        Policies::One(_) => one(context, &comparison.plans[0], &cluster, arguments.output.as_deref())?,
+    match policy {
+        Policies::All => all(context, &planned.comparison, output.as_deref())?,
+        Policies::One(_) => one(context, &planned.comparison.plans[0], &planned.cluster, output.as_deref())?,
     }
     Ok(Verdict::Done)
 }
@@ -199,7 +193,7 @@ struct One<'a> {
     output: Option<&'a Path>,
 }
 
-fn one(context: &Context, plan: &Plan, cluster: &stripewise_layout::Cluster, output: Option<&Path>) -> Result<()> {
+fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>) -> Result<()> {
     if let Some(path) = output {
         plan.save(path)?;
     }
@@ -217,42 +211,16 @@ fn one(context: &Context, plan: &Plan, cluster: &stripewise_layout::Cluster, out
 }
 
 #[derive(Serialize)]
-struct Row {
-    policy: PolicyName,
-    read_mb_per_s: Option<f64>,
-    write_mb_per_s: Option<f64>,
-    time_s: f64,
-    gain: Gains,
-    ssd_bytes: u64,
-    verdict: stripewise_planner::Verdict,
-}
-
-#[derive(Serialize)]
 struct All {
-    policies: Vec<Row>,
+    policies: Vec<PolicyRow>,
 }
 
 fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Result<()> {
     if let Some(directory) = output {
-        if directory.is_file() {
-            bail!("{} is a file; with --policy all, -o names a directory", directory.display());
-        }
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        for plan in &comparison.plans {
-            plan.save(&directory.join(format!("{}.json", plan.policy)))?;
-        }
+        save_all(comparison, directory)?;
     }
     if context.json {
-        let row = |row: stripewise_planner::ComparisonRow| Row {
-            policy: row.policy,
-            read_mb_per_s: row.read_mb_per_s,
-            write_mb_per_s: row.write_mb_per_s,
-            time_s: row.time_s,
-            gain: row.gain,
-            ssd_bytes: row.ssd_bytes,
-            verdict: row.verdict,
-        };
-        return context.object(&All { policies: comparison.rows().into_iter().map(row).collect() });
+        return context.object(&All { policies: rows(comparison) });
     }
     context.line(comparison_text(comparison).trim_end())?;
     if let Some(directory) = output {

@@ -26,6 +26,10 @@ impl Progress for Terminal {
                 let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
                 Box::new(Bar::new(total, style, what))
             }
+            Amount::Share => {
+                let style = "{msg} {bar:40} {percent:>3} %  {elapsed} of about {duration}";
+                Box::new(Bar::new(1000, style, what))
+            }
             Amount::Cases => Box::new(Bar::new(0, "{msg} {bar:30} {pos} of {len} cases, {elapsed}", what)),
         }
     }

@@ -11,13 +11,15 @@ mod measure;
 pub use error::CalibrationError;
 pub use measure::SERVER_LINES;
 
+use crate::progress::Voice;
 use directory::{DirectorySubject, Method};
 use emulated::EmulatedSubject;
 use error::Result;
 use measure::{Effort, LINK_LINES, LineSamples, measure};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -66,6 +68,14 @@ impl Options {
         }
     }
 
+    /// The same within `total` for all servers. Real directories are measured one after the other and
+    /// share it; emulated servers are measured side by side.
+    #[must_use]
+    pub fn within(self, total: Duration, cluster: &Cluster) -> Self {
+        let directories = cluster.servers.iter().filter(|server| !server.url.is_emulated()).count() as u32;
+        Self { directory_budget: total / directories.max(1), emulated_budget: total, ..self }
+    }
+
     /// Enough to see the kind of each server.
     pub fn quick() -> Self {
         Self { directory_budget: Duration::from_secs(4), file_bytes: 64 << 20, emulated_rounds: 1, ..Self::thorough() }
@@ -73,9 +83,40 @@ impl Options {
 }
 
 /// A profile, and what a person should know of how it came about.
+#[derive(Debug)]
 pub struct Calibration {
+    /// Startup and transfer times of every server, and of the network.
     pub profile: Profile,
+    /// One sentence each, with the servers that it is about.
     pub notes: Vec<String>,
+}
+
+/// A profile that was written.
+#[derive(Debug, Serialize)]
+pub struct Calibrated {
+    /// Its file.
+    pub path: PathBuf,
+    /// What a person should know of how it came about.
+    pub notes: Vec<String>,
+    /// The profile.
+    pub profile: Profile,
+}
+
+/// Measures every server of `cluster` and writes the profile to `output`.
+///
+/// # Errors
+///
+/// [`CalibrationError::Output`] before anything is measured, those of [`measure_servers`], and
+/// [`CalibrationError::Profile`] if the file cannot be written.
+pub fn calibrate(cluster: &Cluster, options: &Options, output: &Path, voice: &Voice) -> Result<Calibrated> {
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let writable = access(parent, Access::WRITE_OK);
+    writable.map_err(|source| CalibrationError::Output { directory: parent.to_owned(), source })?;
+    let bar = voice.share("calibrating");
+    let Calibration { profile, notes } = measure_servers(cluster, options, &|share| bar.set((share * 1000.0) as u64))?;
+    drop(bar);
+    profile.save(output)?;
+    Ok(Calibrated { path: output.to_owned(), notes, profile })
 }
 
 /// What one server's measurement gave.
@@ -90,7 +131,7 @@ struct Measured {
 ///
 /// # Errors
 /// When a server cannot be written or read, or its times make no line.
-pub fn calibrate(cluster: &Cluster, options: &Options, progress: &(dyn Fn(f64) + Sync)) -> Result<Calibration> {
+pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(f64) + Sync)) -> Result<Calibration> {
     for server in &cluster.servers {
         DirectoryServer::new(&cluster.id, &server.name, server.url.directory()).probe()?;
     }

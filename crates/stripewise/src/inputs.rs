@@ -47,6 +47,7 @@ pub enum InputError {
 type Result<T> = std::result::Result<T, InputError>;
 
 /// Which files are planned, and for which windows.
+#[derive(Clone, Debug)]
 pub struct Selection {
     /// None: all files of data but small ones.
     pub prefixes: Vec<PathBuf>,

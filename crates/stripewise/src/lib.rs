@@ -15,6 +15,7 @@ pub mod calibrate;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod capture;
 pub mod check;
+pub mod copy;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod daemon;
 pub mod data_files;
@@ -23,7 +24,9 @@ pub mod doctor;
 pub mod emulated;
 pub mod envelope;
 pub mod evacuate;
+pub mod explain;
 pub mod fragments;
+pub mod init;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod inputs;
 pub mod interrupt;
@@ -39,6 +42,7 @@ pub mod moves;
 pub mod owner;
 pub mod paths;
 pub mod phase;
+pub mod plan;
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod preload;
 pub mod progress;
@@ -60,7 +64,9 @@ pub mod simulate;
 pub mod stat;
 pub mod store;
 pub mod table;
+pub mod trace_export;
 pub mod trace_faults;
+pub mod trace_summary;
 pub mod transfer;
 pub mod variables;
 pub mod workload;

@@ -12,6 +12,8 @@ pub enum Amount {
     Bytes(u64),
     /// Cases, which [`Task::expect`] counts.
     Cases,
+    /// The whole; [`Task::set`] gets thousandths of it.
+    Share,
 }
 
 /// Work under way, which is over when this is dropped.
@@ -60,6 +62,11 @@ impl Voice {
     /// Work on cases begins.
     pub fn cases(&self, what: &str) -> Box<dyn Task> {
         self.0.begin(what, Amount::Cases)
+    }
+
+    /// Work begins of which the share that is done is known.
+    pub fn share(&self, what: &str) -> Box<dyn Task> {
+        self.0.begin(what, Amount::Share)
     }
 
     /// Something begins of which nobody knows how long it takes.

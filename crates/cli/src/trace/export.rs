@@ -3,13 +3,12 @@
 use crate::context::Context;
 use crate::output::Out;
 use crate::output::Verdict;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use stripewise_layout::output;
+use stripewise::trace_export::{check_parquet, to_csv, to_parquet};
 use stripewise_trace::{Trace, write_csv};
 
 /// Write a trace as CSV or Parquet
@@ -48,30 +47,23 @@ struct Exported<'a> {
 pub(super) fn run(context: &Context, arguments: ExportArgs) -> Result<Verdict> {
     let to_output = arguments.target.csv.as_deref() == Some(Path::new("-"));
     ensure!(!(to_output && context.json), "--csv - and --json both want standard output; name a file for one");
-    ensure!(
-        arguments.target.parquet.is_none() || cfg!(feature = "columnar"),
-        "--parquet needs the feature `columnar`, without which this stripewise was built: use --csv, or build with default features"
-    );
+    let Target { csv, parquet } = &arguments.target;
+    if parquet.is_some() {
+        check_parquet()?;
+    }
     let trace = Trace::open(&arguments.trace)?;
     let _waiting = context.waiting("exporting");
-    if let Some(path) = &arguments.target.csv {
-        if to_output {
-            write_csv(&trace, BufWriter::new(Out::new()))?;
-        } else {
-            whole(path, |file| Ok(write_csv(&trace, BufWriter::new(file))?))?;
-        }
+    match csv {
+        Some(_) if to_output => write_csv(&trace, BufWriter::new(Out::new()))?,
+        Some(path) => to_csv(&trace, path)?,
+        None => {}
     }
-    #[cfg(feature = "columnar")]
-    if let Some(path) = &arguments.target.parquet {
-        whole(path, |file| Ok(stripewise_columnar::write_parquet(&trace, BufWriter::new(file))?))?;
+    if let Some(path) = parquet {
+        to_parquet(&trace, path)?;
     }
     if context.json {
-        let (csv, parquet) = (arguments.target.csv.as_deref(), arguments.target.parquet.as_deref());
+        let (csv, parquet) = (csv.as_deref(), parquet.as_deref());
         context.object(&Exported { trace: &arguments.trace, csv, parquet })?;
     }
     Ok(Verdict::Done)
-}
-
-fn whole(path: &Path, write: impl FnOnce(&File) -> Result<()>) -> Result<()> {
-    output::write_with(path, write).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -3,19 +3,16 @@
 use crate::context::Context;
 use crate::output::Verdict;
 use crate::seconds;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise::data_files::is_data;
 use stripewise::shell::command_line;
 use stripewise::table::Table;
-use stripewise::trace_faults::{impossible_requests, refuse_incomplete};
-use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
+use stripewise::trace_summary::{AlignmentSummary, HotRegion, SummaryOptions, TraceFile, TraceSummary, summarize};
 use stripewise_layout::figures::{bytes, counted, duration, grouped, number};
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_trace::statistics::{AccessPattern, SIZES_APART};
-use stripewise_trace::{Alignment, CountOptions, FileStatistics, SMALL_REQUEST, Trace, alignment, statistics};
+use stripewise_trace::statistics::SIZES_APART;
 
 /// Show the files, request sizes, patterns and hot regions of a trace
 #[derive(Args, Debug)]
@@ -32,7 +29,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Also tell how requests lie to stripes of this size, as iBridge's Table 1
+    /// Also report how requests lie to stripes of this size, as iBridge's Table 1
     #[arg(long, value_name = "SIZE")]
     stripe: Option<ByteCount>,
 
@@ -57,203 +54,20 @@ pub(super) struct ShowArgs {
     all: bool,
 }
 
-#[derive(Serialize)]
-struct Shown {
-    trace: PathBuf,
-    host: Option<String>,
-    traced_command: Vec<String>,
-    processes: u32,
-    mpi_size: u32,
-    nodes: u32,
-    records: u64,
-    lost: u64,
-    unfinished: u32,
-    duration_s: f64,
-    warnings: Vec<String>,
-    files: Vec<ShownFile>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    alignment: Option<ShownAlignment>,
-}
-
-#[derive(Serialize)]
-struct ShownFile {
-    path: String,
-    read_requests: u64,
-    write_requests: u64,
-    read_bytes: u64,
-    write_bytes: u64,
-    bandwidth_mb_s: f64,
-    processes: u32,
-    nodes: u32,
-    distinct_sizes: u64,
-    are_sizes_rounded: bool,
-    sizes: Vec<ShownSize>,
-    patterns: Vec<ShownPattern>,
-    windows: Vec<ShownWindow>,
-}
-
-#[derive(Serialize)]
-struct ShownSize {
-    operation: Direction,
-    request_bytes: u64,
-    requests: u64,
-}
-
-#[derive(Serialize)]
-struct ShownPattern {
-    pattern: String,
-    processes: u32,
-}
-
-#[derive(Serialize)]
-struct ShownWindow {
-    start_s: f64,
-    end_s: f64,
-    requests: u64,
-    regions: u64,
-    hottest: Vec<HotRegion>,
-}
-
-#[derive(Serialize)]
-struct HotRegion {
-    region: u32,
-    requests: u64,
-}
-
-#[derive(Serialize)]
-struct ShownAlignment {
-    stripe: ByteCount,
-    random_below: ByteCount,
-    rows: Vec<AlignmentRow>,
-}
-
-#[derive(Serialize)]
-struct AlignmentRow {
-    path: String,
-    requests: u64,
-    unaligned_percent: f64,
-    random_percent: f64,
-    total_percent: f64,
-}
-
 pub(super) fn run(context: &Context, arguments: ShowArgs) -> Result<Verdict> {
-    let waiting = context.waiting("reading the trace");
-    let trace = Trace::open(&arguments.trace)?;
-    if arguments.strict {
-        refuse_incomplete(&arguments.trace, &trace)?;
-    }
-    let region_size = match arguments.region {
-        Some(size) => size,
-        None if context.session.cluster_path().exists() => context.session.cluster()?.region_size,
-        None => ByteCount(DEFAULT_REGION_BYTES),
-    };
-    let options = CountOptions { window_s: arguments.window, region_size, ..CountOptions::default() };
-    let found = statistics(&trace, &options, arguments.top)?;
-    let most = if arguments.all { usize::MAX } else { arguments.files };
-    let with_data: Vec<&FileStatistics> = found.files.iter().filter(|file| file.requests() > 0).collect();
-    let is_shown = |path: &str| arguments.all || is_data(Path::new(path));
-    let alignment = match arguments.stripe {
-        Some(stripe) => {
-            let named: Vec<_> = with_data.iter().copied().filter(|file| is_shown(&file.path)).take(most).collect();
-            Some(alignment_of(&trace, &named, stripe)?)
-        }
-        None => None,
-    };
-    drop(waiting);
-    let manifest = trace.manifest.as_ref();
-    let shown = Shown {
-        host: manifest.map(|manifest| manifest.host.clone()),
-        traced_command: manifest.map_or_else(Vec::new, |manifest| manifest.command.clone()),
-        processes: found.processes,
-        mpi_size: trace.mpi_size(),
-        nodes: found.nodes,
-        records: found.events,
-        lost: found.lost,
-        unfinished: found.unfinished,
-        duration_s: found.duration_s,
-        warnings: warnings(&trace, found.impossible),
-        trace: arguments.trace,
-        files: with_data.into_iter().map(shown_file).collect(),
-        alignment,
-    };
+    let ShowArgs { trace, strict, stripe, window: window_s, region, top, files, all } = arguments;
+    let files = if all { usize::MAX } else { files };
+    let options = SummaryOptions { trace, strict, stripe, window_s, region, top, files, all };
+    let summary = summarize(&context.session, options)?;
     if context.json {
-        context.object(&shown)?;
+        context.object(&summary)?;
     } else {
-        print(context, &shown, most, is_shown)?;
+        print(context, &summary, files, |path| all || is_data(Path::new(path)))?;
     }
     Ok(Verdict::Done)
 }
 
-fn warnings(trace: &Trace, impossible: u64) -> Vec<String> {
-    let mut warnings: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
-    if impossible > 0 {
-        warnings.push(impossible_requests(impossible));
-    }
-    if trace.processes.is_empty() {
-        warnings.push("no process left a record".to_owned());
-    }
-    warnings
-}
-
-fn shown_file(file: &FileStatistics) -> ShownFile {
-    let sizes = file.sizes.iter().map(|size| ShownSize {
-        operation: size.direction,
-        request_bytes: size.request_bytes,
-        requests: size.requests,
-    });
-    let patterns = file.patterns.iter().map(|(pattern, processes)| ShownPattern {
-        pattern: match pattern {
-            AccessPattern::Single => "single request".to_owned(),
-            AccessPattern::Sequential => "sequential".to_owned(),
-            AccessPattern::Strided { stride_bytes } => format!("strided by {stride_bytes} B"),
-            AccessPattern::Random => "random".to_owned(),
-        },
-        processes: *processes,
-    });
-    let windows = file.hot.iter().map(|window| ShownWindow {
-        start_s: window.start_s,
-        end_s: window.end_s,
-        requests: window.requests,
-        regions: window.regions,
-        hottest: window
-            .hottest
-            .iter()
-            .map(|(region, requests)| HotRegion { region: region.0, requests: *requests })
-            .collect(),
-    });
-    ShownFile {
-        path: file.path.clone(),
-        read_requests: file.read_requests,
-        write_requests: file.write_requests,
-        read_bytes: file.read_bytes,
-        write_bytes: file.write_bytes,
-        bandwidth_mb_s: file.bandwidth_mb_s(),
-        processes: file.processes,
-        nodes: file.nodes,
-        distinct_sizes: file.distinct_sizes,
-        are_sizes_rounded: file.are_sizes_rounded,
-        sizes: sizes.collect(),
-        patterns: patterns.collect(),
-        windows: windows.collect(),
-    }
-}
-
-fn alignment_of(trace: &Trace, files: &[&FileStatistics], stripe: ByteCount) -> Result<ShownAlignment> {
-    ensure!(stripe.0 > 0, "--stripe 0: a stripe has at least one byte; 64KiB is usual");
-    let row = |path: &str, found: Alignment| AlignmentRow {
-        path: path.to_owned(),
-        requests: found.requests,
-        unaligned_percent: found.unaligned_per_cent(),
-        random_percent: found.random_per_cent(),
-        total_percent: found.total_per_cent(),
-    };
-    let of_files = files.iter().map(|file| row(&file.path, alignment(trace, Some(file.file), stripe, SMALL_REQUEST)));
-    let mut rows: Vec<AlignmentRow> = of_files.collect();
-    rows.push(row("all files", alignment(trace, None, stripe, SMALL_REQUEST)));
-    Ok(ShownAlignment { stripe, random_below: SMALL_REQUEST, rows })
-}
-
-fn print(context: &Context, shown: &Shown, most: usize, is_shown: impl Fn(&str) -> bool) -> Result<()> {
+fn print(context: &Context, shown: &TraceSummary, most: usize, is_shown: impl Fn(&str) -> bool) -> Result<()> {
     if !shown.traced_command.is_empty() {
         context.line(format_args!("command    {}", command_line(&shown.traced_command)))?;
     }
@@ -289,7 +103,7 @@ fn count(number: u64) -> String {
     grouped(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
+fn print_file(context: &Context, file: &TraceFile) -> Result<()> {
     context.line(&file.path)?;
     for (name, requests, moved) in
         [("read", file.read_requests, file.read_bytes), ("write", file.write_requests, file.write_bytes)]
@@ -339,7 +153,7 @@ fn print_file(context: &Context, file: &ShownFile) -> Result<()> {
     context.line(table)
 }
 
-fn print_alignment(context: &Context, alignment: &ShownAlignment) -> Result<()> {
+fn print_alignment(context: &Context, alignment: &AlignmentSummary) -> Result<()> {
     context.line(format_args!(
         "stripe {}: unaligned is larger than a stripe with an end off it, random is below {}",
         alignment.stripe, alignment.random_below

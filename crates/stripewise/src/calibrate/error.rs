@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use stripewise_device::UnknownName;
 use stripewise_layout::ByteCount;
+use stripewise_model::ProfileError;
 use stripewise_model::fit::FitError;
 use stripewise_store::server::ServerError;
 use stripewise_store::server::stations::StationsError;
@@ -30,6 +31,17 @@ pub enum CalibrationError {
     /// The times make no line.
     #[error(transparent)]
     Fit(#[from] FitError),
+    /// The profile cannot be written.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The profile could not be written after the measurement.
+    #[error("cannot write into {}; name another place with -o", directory.display())]
+    Output {
+        /// Where the profile is to go.
+        directory: PathBuf,
+        /// What the system says.
+        source: rustix::io::Errno,
+    },
     /// The system refused an access.
     #[error(transparent)]
     Access(#[from] rustix::io::Errno),

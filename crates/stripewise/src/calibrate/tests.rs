@@ -30,7 +30,7 @@ fn the_parameters_of_emulated_servers_are_recovered() {
         .map(|device| (format!("?device={}&link=gigabit&time_scale={SCALE}", device.name), class(&device.spec)))
         .collect();
     let cluster = cluster(directory.path(), &urls);
-    let Calibration { profile, notes } = calibrate(&cluster, &Options::thorough(), &|_| {}).unwrap();
+    let Calibration { profile, notes } = measure_servers(&cluster, &Options::thorough(), &|_| {}).unwrap();
     profile.check(&cluster, Path::new("profile.json")).unwrap();
     assert!(profile.emulated);
     for (device, measured) in DEVICES.iter().zip(&profile.servers) {
@@ -63,7 +63,7 @@ fn real_directories_have_no_network_unless_it_is_given() {
     let cluster = cluster(directory.path(), &[(String::new(), "hdd"), (String::new(), "ssd")]);
     let options = Options { directory_budget: Duration::from_millis(1), file_bytes: 16 << 20, ..Options::quick() };
     let told = Mutex::new(Vec::new());
-    let calibration = calibrate(&cluster, &options, &|share| told.lock().unwrap().push(share)).unwrap();
+    let calibration = measure_servers(&cluster, &options, &|share| told.lock().unwrap().push(share)).unwrap();
     let profile = calibration.profile;
     assert!(!profile.emulated);
     assert_eq!(profile.network, NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local });
@@ -74,7 +74,7 @@ fn real_directories_have_no_network_unless_it_is_given() {
     assert_eq!(told.lock().unwrap().last(), Some(&1.0));
 
     let given = Options { network_e_s: Some(3e-4), ..options };
-    let network = calibrate(&cluster, &given, &|_| {}).unwrap().profile.network;
+    let network = measure_servers(&cluster, &given, &|_| {}).unwrap().profile.network;
     assert_eq!(network, NetworkProfile { e_s: 3e-4, t_s_per_byte: 0.0, source: NetworkSource::Given });
 }
 
@@ -83,7 +83,7 @@ fn a_server_that_is_not_there_stops_calibration_before_it_begins() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = cluster(directory.path(), &[(String::new(), "hdd"), ("?device=nvme".to_owned(), "ssd")]);
     std::fs::remove_dir_all(directory.path().join("s1")).unwrap();
-    let error = calibrate(&cluster, &Options::quick(), &|_| {}).err().unwrap();
+    let error = measure_servers(&cluster, &Options::quick(), &|_| {}).err().unwrap();
     assert!(format!("{error:#}").contains("s1"), "{error:#}");
     assert!(!directory.path().join("state").exists(), "nothing was made");
 }

@@ -1,6 +1,11 @@
 //! Where a copy goes: a nameless or temporary file that takes its name when it is complete.
 
-use anyhow::{Context as _, Result, bail};
+use super::{CopyError, CopyKind, Result};
+use crate::layouts;
+use crate::moves::layout_of;
+use crate::paths::OnPath as _;
+use crate::store::Store;
+use crate::transfer::{Attributes, write_all};
 use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens};
 use rustix::io::Errno;
 use std::fs::{File, Permissions};
@@ -8,24 +13,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stripewise::Store;
-use stripewise::layouts;
-use stripewise::messages::shown;
-use stripewise::transfer::{Attributes, write_all};
-use stripewise_layout::{FileId, Layout, Placement, ServerId};
+use stripewise_layout::{FileId, Layout, LayoutError, Placement};
 use stripewise_store::client::{ClientError, Standing};
 use stripewise_store::entry::DirectoryEntry;
-use stripewise_store::file::StripedFile;
+use stripewise_store::file::{FileError, StripedFile};
 use stripewise_store::protocol::{Admin, Refusal};
 
 /// How often a name that others take meanwhile is tried.
 const MAX_ROUNDS: u32 = 100;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Managed,
-    Ordinary,
-}
 
 /// A copy under way; dropped unfinished, nothing of it stays.
 pub(super) struct Target<'a> {
@@ -45,7 +40,7 @@ impl<'a> Target<'a> {
     pub(super) fn new(
         store: &'a Store,
         path: &Path,
-        wish: Option<Kind>,
+        wish: Option<CopyKind>,
         attributes: Attributes,
         source: (u64, u64),
     ) -> Result<Self> {
@@ -53,27 +48,26 @@ impl<'a> Target<'a> {
         let replaced = standing(store, &path, Some(source))?.and_then(|(_, managed)| managed);
         let kind = match wish {
             Some(kind) => kind,
-            None if replaced.is_some() || expects(store, &path)? => Kind::Managed,
-            None => Kind::Ordinary,
+            None if replaced.is_some() || expects(store, &path)? => CopyKind::Managed,
+            None => CopyKind::Ordinary,
         };
-        if kind == Kind::Managed {
+        if kind == CopyKind::Managed {
             expect(store, &path, replaced)?;
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".stripewise-{}", std::process::id()));
-        let cannot = || format!("cannot create {}", path.display());
-        let temporary = DirectoryEntry::at(&path).with_context(cannot)?.sibling(&name);
-        let (file, is_named) = match temporary.create_nameless().with_context(cannot)? {
+        let temporary = DirectoryEntry::at(&path).on("create", &path)?.sibling(&name);
+        let (file, is_named) = match temporary.create_nameless().on("create", &path)? {
             Some(file) => (file, false),
-            None => (temporary.create().with_context(cannot)?, true),
+            None => (temporary.create().on("create", &path)?, true),
         };
         let file = File::from(file);
         let mut target = Self { store, path, temporary, is_named, file, attributes, striped: None, finished: false };
         // Before any data: nobody gets more access to the copy than to its source.
-        target.file.set_permissions(Permissions::from_mode(attributes.mode & 0o777))?;
-        if kind == Kind::Managed {
+        target.file.set_permissions(Permissions::from_mode(attributes.mode & 0o777)).on("create", &target.path)?;
+        if kind == CopyKind::Managed {
             let striped = store.client.create(&target.path, target.file.as_fd());
-            target.striped = Some(striped.with_context(|| format!("cannot create {}", target.path.display()))?);
+            target.striped = Some(striped.map_err(|source| target.client_error("create", source))?);
         }
         Ok(target)
     }
@@ -85,43 +79,50 @@ impl<'a> Target<'a> {
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         match &self.striped {
             Some(striped) => Ok(write_all(striped, &self.path, offset, bytes)?),
-            None => {
-                self.file.write_all_at(bytes, offset).with_context(|| format!("cannot write {}", self.path.display()))
-            }
+            None => Ok(self.file.write_all_at(bytes, offset).on("write", &self.path)?),
         }
     }
 
     /// Extends the copy over a hole at its end to `size_bytes`, makes it durable and gives it its name.
     pub(super) fn finish(mut self, size_bytes: u64) -> Result<()> {
-        let cannot = |path: &Path| format!("cannot finish {}", path.display());
         match &self.striped {
             Some(striped) if striped.size_bytes() == size_bytes => {}
-            Some(striped) => striped.truncate(size_bytes).with_context(|| cannot(&self.path))?,
-            None => self.file.set_len(size_bytes).with_context(|| cannot(&self.path))?,
+            Some(striped) => striped.truncate(size_bytes).map_err(|source| self.file_error(source))?,
+            None => self.file.set_len(size_bytes).on("finish", &self.path)?,
         }
         if let Some(striped) = &self.striped {
-            striped.sync(false).with_context(|| cannot(&self.path))?;
-            striped.set_modified_ns(None).with_context(|| cannot(&self.path))?;
+            striped.sync(false).map_err(|source| self.file_error(source))?;
+            striped.set_modified_ns(None).map_err(|source| self.file_error(source))?;
         }
         let time = |ns: i128| Timespec {
             tv_sec: ns.div_euclid(1_000_000_000) as i64,
             tv_nsec: ns.rem_euclid(1_000_000_000) as _,
         };
         let (last_access, last_modification) = (time(self.attributes.accessed_ns), time(self.attributes.modified_ns));
-        futimens(&self.file, &Timestamps { last_access, last_modification }).with_context(|| cannot(&self.path))?;
-        self.file.sync_all().with_context(|| cannot(&self.path))?;
-        self.take_name().with_context(|| cannot(&self.path))?;
+        futimens(&self.file, &Timestamps { last_access, last_modification }).on("finish", &self.path)?;
+        self.file.sync_all().on("finish", &self.path)?;
+        self.take_name()?;
         self.finished = true;
         if let Some(striped) = self.striped.take() {
-            self.store.client.linked(striped.id()).with_context(|| cannot(&self.path))?;
-            striped.close().with_context(|| cannot(&self.path))?;
+            let linked = self.store.client.linked(striped.id());
+            linked.map_err(|source| self.client_error("finish", source))?;
+            striped.close().map_err(|source| self.file_error(source))?;
         }
         Ok(())
     }
 
-    /// Takes the name, over what stands there then: somebody else may have made a file of that name meanwhile, which is replaced like one of before.
+    fn client_error(&self, what: &'static str, source: ClientError) -> CopyError {
+        CopyError::Client { what, path: self.path.clone(), source }
+    }
+
+    fn file_error(&self, source: FileError) -> CopyError {
+        CopyError::File { path: self.path.clone(), source }
+    }
+
+    /// Takes the name, over what stands there then: somebody else may have made a file of that name
+    /// meanwhile, which is replaced like one of before.
     fn take_name(&mut self) -> Result<()> {
-        let destination = DirectoryEntry::at(&self.path)?;
+        let destination = DirectoryEntry::at(&self.path).on("finish", &self.path)?;
         let mover = Standing { file: self.file.as_fd(), managed: self.striped.as_ref().map(|striped| striped.id()) };
         for _ in 0..MAX_ROUNDS {
             let replaced = standing(self.store, &self.path, None)?;
@@ -132,7 +133,7 @@ impl<'a> Target<'a> {
                     Ok(()) => return Ok(()),
                     // Made meanwhile by another.
                     Err(Errno::EXIST) => continue,
-                    Err(errno) => return Err(errno.into()),
+                    Err(errno) => return Ok(Err(errno).on("finish", &self.path)?),
                 },
                 (false, true) => client.replace_by_nameless(&self.temporary, &destination, mover, victim),
                 (true, _) => {
@@ -144,10 +145,10 @@ impl<'a> Target<'a> {
                 Err(
                     ClientError::Refused(Refusal::NameChanged { .. }) | ClientError::Os { source: Errno::EXIST, .. },
                 ) => {}
-                renamed => return Ok(renamed?),
+                renamed => return renamed.map_err(|source| self.client_error("finish", source)),
             }
         }
-        bail!("other programs replace it again and again; end them and repeat")
+        Err(CopyError::Contended { path: self.path.clone() })
     }
 }
 
@@ -174,9 +175,9 @@ fn resolved(path: &Path) -> Result<PathBuf> {
         return Ok(real);
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        bail!("{} names no file", path.display());
+        return Err(CopyError::NoName { path: path.to_owned() });
     };
-    let parent = std::fs::canonicalize(parent).with_context(|| format!("cannot find {}", parent.display()))?;
+    let parent = std::fs::canonicalize(parent).on("find", parent)?;
     Ok(parent.join(name))
 }
 
@@ -184,15 +185,15 @@ fn resolved(path: &Path) -> Result<PathBuf> {
 fn standing(store: &Store, path: &Path, source: Option<(u64, u64)>) -> Result<Option<(File, Option<FileId>)>> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
-        bail!("{} is no regular file; name another destination", path.display());
+        return Err(CopyError::Destination { path: path.to_owned() });
     }
     if Some((metadata.dev(), metadata.ino())) == source {
-        bail!("{} is the source itself", path.display());
+        return Err(CopyError::Itself { path: path.to_owned() });
     }
     let file = match File::open(path) {
         // Gone by now.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        file => file.with_context(|| format!("cannot open {}", path.display()))?,
+        file => file.on("open", path)?,
     };
     let managed = store.file_of(&file, path)?;
     Ok(Some((file, managed)))
@@ -201,8 +202,8 @@ fn standing(store: &Store, path: &Path, source: Option<(u64, u64)>) -> Result<Op
 /// Whether a new file of that name would become managed if a redirected program made it.
 fn expects(store: &Store, path: &Path) -> Result<bool> {
     let below_managed = store.client.managed_directories().iter().any(|directory| path.starts_with(directory));
-    let named = |path| store.client.expects(path).with_context(|| format!("cannot ask whether a plan expects {path}"));
-    Ok(below_managed || path.to_str().map(named).transpose()?.unwrap_or(false))
+    let Some(name) = path.to_str().filter(|_| !below_managed) else { return Ok(below_managed) };
+    store.client.expects(name).map_err(|source| CopyError::Expected { path: path.to_owned(), source })
 }
 
 /// Sees to it that the new file has a placement: that of the file it replaces, else the one its name or directory has, else the default.
@@ -214,7 +215,7 @@ fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
     };
     let Some(placement) = placement else { return Ok(()) };
     let Some(path) = path.to_str() else {
-        bail!("{} is not UTF-8; managed files have names in UTF-8", shown(path));
+        return Err(CopyError::NotUtf8 { path: path.to_owned() });
     };
     Ok(store.done(Admin::Expect { path: path.to_owned(), placement })?)
 }
@@ -222,10 +223,7 @@ fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
 /// The placement that a file's regions have now; none if it has none.
 fn placement_of(store: &Store, file: FileId) -> Result<Option<Placement>> {
     let regions = store.regions(file)?;
-    let layouts = regions
-        .iter()
-        .map(|region| Layout::new(region.stripes.iter().map(|(server, size)| (ServerId(*server), *size))))
-        .collect::<Result<Vec<Layout>, _>>()?;
+    let layouts = regions.iter().map(layout_of).collect::<std::result::Result<Vec<Layout>, LayoutError>>()?;
     let Some(last) = layouts.last().cloned() else { return Ok(None) };
     let default = layouts::default_placement(&store.cluster)?;
     // Regions between two placed ones that were never written take the layout of the one before them.

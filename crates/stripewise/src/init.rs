@@ -1,0 +1,244 @@
+//! Making a cluster: its file, and the directories that it names.
+//!
+//! Everything is checked first; then the state directory and the servers' markers are made, and the
+//! cluster file appears last and whole, so that an interrupted [`init`] leaves no cluster that looks
+//! complete.
+
+mod server;
+
+pub use server::{NamedServer, ParseServerError};
+
+use crate::emulated::{self, EmulatedServers, RootTaken};
+use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::session::Session;
+use serde::Serialize;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use stripewise_device::UnknownName;
+use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
+use stripewise_layout::{ByteCount, Cluster, Server, output};
+use stripewise_store::server::{ServerError, directory};
+use stripewise_store::state::{StateDirectory, StateError};
+use thiserror::Error;
+
+/// Where the state directory is by default, beside the cluster file.
+pub const DEFAULT_STATE: &str = "stripewise-state";
+
+/// Why no cluster was made.
+#[derive(Debug, Error)]
+pub enum InitError {
+    /// A path could not be made absolute.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The system refused to make or write something.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// No device or link has that name.
+    #[error(transparent)]
+    Device(#[from] UnknownName),
+    /// The place of emulated servers is taken.
+    #[error(transparent)]
+    Root(#[from] RootTaken),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The directory of a server cannot be prepared.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A cluster file is there.
+    #[error(
+        "{} exists already and is the way to its cluster's files; name another with -C for another cluster",
+        path.display()
+    )]
+    Exists {
+        /// The cluster file.
+        path: PathBuf,
+    },
+    /// The cluster file would have no directory.
+    #[error("there is no directory {}; make it first", path.display())]
+    NoDirectory {
+        /// Directory of the cluster file.
+        path: PathBuf,
+    },
+    /// A cluster has at least one server.
+    #[error("no servers; name at least one with --server or --emulated")]
+    NoServers,
+    /// Servers, sizes or names make no cluster.
+    #[error("{what}")]
+    Cluster {
+        /// Name, value and remedy.
+        what: String,
+    },
+    /// The directory of a server is missing.
+    #[error("server `{server}`: there is no directory {}; mount or make it first", directory.display())]
+    NoServerDirectory {
+        /// Name of the server.
+        server: String,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// The directory of a server takes nothing.
+    #[error("server `{server}`: {} is not writable ({source}); change its mode or owner", directory.display())]
+    NotWritable {
+        /// Name of the server.
+        server: String,
+        /// Its directory.
+        directory: PathBuf,
+        /// What the system says.
+        source: rustix::io::Errno,
+    },
+    /// The state directory is another cluster's.
+    #[error(
+        "the state directory {} is not empty: it belongs to another cluster; choose another with --state",
+        state.display()
+    )]
+    StateTaken {
+        /// The state directory.
+        state: PathBuf,
+    },
+    /// The system has no random bits for the cluster's id.
+    #[error("cannot get random bits")]
+    Random(#[source] rustix::io::Errno),
+}
+
+type Result<T> = std::result::Result<T, InitError>;
+
+/// What a new cluster consists of.
+#[derive(Clone, Debug)]
+pub struct InitOptions {
+    /// Directories on mounts of this host.
+    pub servers: Vec<NamedServer>,
+    /// Emulated servers: real bytes in directories, the time of named devices.
+    pub emulated: Vec<EmulatedServers>,
+    /// Name of the link in front of each emulated server.
+    pub link: Option<String>,
+    /// Where the directories of emulated servers go. `None`: in `/dev/shm` where they fit, else
+    /// beside the cluster file.
+    pub emulated_directory: Option<PathBuf>,
+    /// Size of a region, the unit of placement.
+    pub region: ByteCount,
+    /// The state directory, on a local file system; a relative path starts beside the cluster file.
+    pub state: PathBuf,
+}
+
+impl Default for InitOptions {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            emulated: Vec::new(),
+            link: None,
+            emulated_directory: None,
+            region: ByteCount(DEFAULT_REGION_BYTES),
+            state: PathBuf::from(DEFAULT_STATE),
+        }
+    }
+}
+
+/// A cluster that was made.
+#[derive(Debug, Serialize)]
+pub struct Initialized {
+    /// Absolute path of the cluster file.
+    pub path: PathBuf,
+    /// As in the file.
+    pub cluster: Cluster,
+}
+
+/// Writes the cluster file that `session` means and prepares the directories of its servers.
+///
+/// # Errors
+///
+/// [`InitError`]; nothing is left behind then.
+pub fn init(session: &Session, options: &InitOptions) -> Result<Initialized> {
+    let path = absolute(&session.cluster_path())?;
+    let base = path.parent().unwrap_or(Path::new("/"));
+    if path.symlink_metadata().is_ok() {
+        return Err(InitError::Exists { path });
+    }
+    if !base.is_dir() {
+        return Err(InitError::NoDirectory { path: base.to_owned() });
+    }
+    if options.servers.is_empty() && options.emulated.is_empty() {
+        return Err(InitError::NoServers);
+    }
+    let id = new_id()?;
+    let mut servers =
+        options.servers.iter().map(NamedServer::to_server).collect::<std::result::Result<Vec<Server>, _>>()?;
+    let emulated = emulated::servers(&options.emulated, options.link.as_deref(), servers.len())?;
+    if !emulated.is_empty() {
+        let root = match &options.emulated_directory {
+            Some(directory) => absolute(directory)?,
+            None => emulated::choose_root(base, &id, &emulated)?,
+        };
+        servers.extend(emulated.iter().map(|server| server.at(&root)));
+    }
+    let cluster = Cluster::new(id, base.join(&options.state), options.region, servers);
+    cluster.check().map_err(|what| InitError::Cluster { what })?;
+    let mut made = Made::default();
+    prepare(&cluster, &mut made)?;
+    output::create(&path, cluster.to_toml()).on("write", &path)?;
+    made.keep();
+    Ok(Initialized { path, cluster })
+}
+
+/// 64 random bits as 16 hexadecimal digits.
+fn new_id() -> Result<String> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(InitError::Random)?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Directories made so far; removed again, with what was put into them, unless all went well.
+#[derive(Default)]
+struct Made {
+    directories: Vec<PathBuf>,
+}
+
+impl Made {
+    /// Makes the directory and those above it; none of them if it is there.
+    fn directory(&mut self, path: &Path, mode: u32) -> std::result::Result<(), PathError> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.directory(parent, 0o777)?;
+        }
+        std::fs::DirBuilder::new().mode(mode).create(path).on("create", path)?;
+        self.directories.push(path.to_owned());
+        Ok(())
+    }
+
+    fn keep(mut self) {
+        self.directories.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for directory in self.directories.iter().rev() {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
+    let (emulated, real): (Vec<&Server>, Vec<&Server>) =
+        cluster.servers.iter().partition(|server| server.url.is_emulated());
+    for server in real {
+        server::check_directory(server)?;
+    }
+    if std::fs::read_dir(&cluster.state).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(InitError::StateTaken { state: cluster.state.clone() });
+    }
+    // Only this user may pass through it.
+    made.directory(&cluster.state, 0o700)?;
+    StateDirectory::open(&cluster.state)?;
+    for server in emulated {
+        made.directory(server.url.directory(), 0o777)?;
+        server::check_writable(server)?;
+    }
+    // Markers come last: only they show that a directory belongs to this cluster.
+    for server in &cluster.servers {
+        directory::prepare(&cluster.id, &server.name, server.url.directory())?;
+    }
+    Ok(())
+}

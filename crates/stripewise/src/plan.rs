@@ -1,0 +1,138 @@
+//! From traces and a profile to plans.
+
+use crate::inputs::{InputError, Inputs, Selection};
+use crate::paths::{OnPath as _, PathError};
+use crate::session::{PROFILE_FILE, Session, SessionError};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use stripewise_layout::Cluster;
+use stripewise_planner::{
+    Comparison, ComparisonRow, Gains, PlanError, PlanOptions, PolicyName, RequestError, Verdict, compare,
+};
+use thiserror::Error;
+
+/// Why no plan was made, or written.
+#[derive(Debug, Error)]
+pub enum PlanningError {
+    /// Which cluster is meant is not known.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Traces or profile cannot be read, or there is nothing to plan for.
+    #[error(transparent)]
+    Inputs(#[from] InputError),
+    /// The options do not fit the cluster.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A plan cannot be written.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The directory for plans cannot be made.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Plans of several policies need a directory.
+    #[error("{} is a file; with --policy all, -o names a directory", path.display())]
+    NotDirectory {
+        /// As it was named.
+        path: PathBuf,
+    },
+}
+
+/// What is planned from what, and how.
+#[derive(Clone, Debug)]
+pub struct PlanningOptions {
+    /// Traces of any form that Stripewise reads. Several are taken to run at the same time, all from
+    /// their starts on.
+    pub traces: Vec<PathBuf>,
+    /// The profile; `None`: the one beside the cluster file.
+    pub profile: Option<PathBuf>,
+    /// Which files are planned, and for which windows.
+    pub selection: Selection,
+    /// Refuse a trace of which records are missing or damaged.
+    pub strict: bool,
+    /// Policies, each of which makes a plan.
+    pub policies: Vec<PolicyName>,
+    /// For all policies.
+    pub options: PlanOptions,
+}
+
+/// Plans, and what they are for.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plans in the order of the policies, with predictions.
+    pub comparison: Comparison,
+    /// What a person should know of the traces and the choice of files, one sentence each.
+    pub remarks: Vec<String>,
+    /// The cluster that was planned for.
+    pub cluster: Cluster,
+}
+
+/// Plans for the cluster that `session` means. Nothing is written.
+///
+/// # Errors
+///
+/// [`PlanningError::Session`], [`PlanningError::Inputs`] or [`PlanningError::Request`].
+pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, PlanningError> {
+    let cluster_path = session.cluster_path();
+    let cluster = session.cluster()?;
+    let profile = options.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
+    let _waiting = session.voice().waiting("reading the trace");
+    let PlanningOptions { traces, selection, strict, .. } = options;
+    let inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
+    let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
+    Ok(Planned { comparison, remarks: inputs.remarks, cluster })
+}
+
+/// What one policy's plan is predicted to bring.
+#[derive(Debug, Serialize)]
+pub struct PolicyRow {
+    /// The policy.
+    pub policy: PolicyName,
+    /// Million bytes read per second; `None` without reads.
+    pub read_mb_per_s: Option<f64>,
+    /// Million bytes written per second; `None` without writes.
+    pub write_mb_per_s: Option<f64>,
+    /// Seconds that all requests take.
+    pub time_s: f64,
+    /// Against the plan of `def`.
+    pub gain: Gains,
+    /// Bytes on all SSD servers together.
+    pub ssd_bytes: u64,
+    /// Whether the plan is worth its move.
+    pub verdict: Verdict,
+}
+
+impl From<ComparisonRow> for PolicyRow {
+    fn from(row: ComparisonRow) -> Self {
+        Self {
+            policy: row.policy,
+            read_mb_per_s: row.read_mb_per_s,
+            write_mb_per_s: row.write_mb_per_s,
+            time_s: row.time_s,
+            gain: row.gain,
+            ssd_bytes: row.ssd_bytes,
+            verdict: row.verdict,
+        }
+    }
+}
+
+/// One row for each plan, in their order.
+pub fn rows(comparison: &Comparison) -> Vec<PolicyRow> {
+    comparison.rows().into_iter().map(PolicyRow::from).collect()
+}
+
+/// Writes `POLICY.json` for each plan into `directory`, which is made if it is not there.
+///
+/// # Errors
+///
+/// [`PlanningError::NotDirectory`], [`PlanningError::Path`] or [`PlanningError::Plan`]; plans before
+/// the one that failed are written.
+pub fn save_all(comparison: &Comparison, directory: &Path) -> Result<(), PlanningError> {
+    if directory.is_file() {
+        return Err(PlanningError::NotDirectory { path: directory.to_owned() });
+    }
+    std::fs::create_dir_all(directory).on("create", directory)?;
+    for plan in &comparison.plans {
+        plan.save(&directory.join(format!("{}.json", plan.policy)))?;
+    }
+    Ok(())
+}
