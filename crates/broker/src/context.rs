@@ -9,7 +9,7 @@ use stripewise_layout::{Cluster, FileId, Server, ServerId};
 use stripewise_store::protocol::{ReadCost, Refusal};
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::watched::WatchedServer;
-use stripewise_store::server::{self, ObjectStore};
+use stripewise_store::server::{self, ObjectStore, Operation, Outcome, ServerError};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
@@ -123,6 +123,19 @@ impl Context {
         })
     }
 
+    /// See [`server_name`].
+    pub(crate) fn server_name(&self, server: ServerId) -> String {
+        server_name(&self.servers, server)
+    }
+
+    /// See [`perform_together`].
+    pub(crate) fn perform_together<'a>(
+        &'a self,
+        calls: impl IntoIterator<Item = (ServerId, Operation<'a>)>,
+    ) -> Vec<Result<Outcome, ServerError>> {
+        perform_together(&self.servers, calls)
+    }
+
     /// Whether a cut of the file, of which somebody was told that it failed, may yet happen.
     pub(crate) fn is_changing(&self, file: FileId) -> bool {
         self.servers.iter().any(|server| server.is_changing(file))
@@ -131,6 +144,38 @@ impl Context {
     pub(crate) fn is_alive(&self, slot: ProcessSlot, incarnation: Incarnation) -> bool {
         self.processes.is_alive(slot, incarnation)
     }
+}
+
+/// One of the cluster's servers by its number.
+pub(crate) fn server_in(servers: &[Box<dyn ObjectStore>], server: ServerId) -> Result<&dyn ObjectStore, ServerError> {
+    servers.get(usize::from(server.0)).map(AsRef::as_ref).ok_or_else(|| ServerError::Unusable {
+        server: format!("number {server}"),
+        what: format!("cluster.toml names {} servers only; restore it", servers.len()),
+    })
+}
+
+/// Its name in cluster.toml, or its number where that does not list it.
+pub(crate) fn server_name(servers: &[Box<dyn ObjectStore>], server: ServerId) -> String {
+    servers.get(usize::from(server.0)).map_or_else(|| format!("number {server}"), |store| store.name().to_owned())
+}
+
+/// Has these calls under way together and returns what became of each, in their order.
+pub(crate) fn perform_together<'a>(
+    servers: &'a [Box<dyn ObjectStore>],
+    calls: impl IntoIterator<Item = (ServerId, Operation<'a>)>,
+) -> Vec<Result<Outcome, ServerError>> {
+    let (mut results, mut known) = (Vec::new(), Vec::new());
+    for (server, operation) in calls {
+        match server_in(servers, server) {
+            Ok(store) => {
+                known.push((store, operation));
+                results.push(None);
+            }
+            Err(error) => results.push(Some(Err(error))),
+        }
+    }
+    let mut performed = server::perform_together(known).into_iter();
+    results.into_iter().filter_map(|result| result.or_else(|| performed.next())).collect()
 }
 
 /// The cluster's servers, none of them opened yet: a mount that does not answer is met by those who need it.

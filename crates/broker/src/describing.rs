@@ -9,12 +9,13 @@ use crate::description::{Head, Line, Place, Sequence, line};
 use crate::drained::Drained;
 use crate::guard;
 use crate::managed::{Inner, Managed};
+use crate::objects::stripe_servers;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, Layout, ObjectOffset, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::ObjectName;
+use stripewise_store::server::{ObjectName, Operation, Outcome, ServerError};
 
 /// A text longer than this, and than this many times what is live of it, is written again.
 const LONG_BYTES: u64 = 64 << 10;
@@ -64,25 +65,54 @@ impl Describing {
         Line::Place { region, place: Place { generation: record.generation, stripes: stripes.collect() }, size_bytes }
     }
 
-    /// Appends to the description on one server.
-    fn append(&self, managed: &Managed, inner: &Inner, server: ServerId, lines: &str) -> Result<(), Refusal> {
-        let head = self.head(managed.file, &inner.record)?;
-        let length = self.context.server(server)?.describe(managed.file, &head, lines)?;
-        let live = LINE_BYTES * (1 + inner.regions.len() as u64);
-        if length > LONG_BYTES && length > MAX_DEAD * live {
-            self.describe_again(managed, inner, server)?;
-        }
-        Ok(())
+    fn text(&self, lines: &[Line]) -> Result<String, Refusal> {
+        lines.iter().map(|of| Ok(line(self.sequence()?, of))).collect()
     }
 
-    /// All that there is to say of the file, in place of what one server holds.
-    fn describe_again(&self, managed: &Managed, inner: &Inner, server: ServerId) -> Result<(), Refusal> {
+    /// Appends to the descriptions on these servers, all of them together. One result for each.
+    fn append<'a>(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        lines: impl IntoIterator<Item = (ServerId, &'a [Line])>,
+    ) -> Result<Vec<(ServerId, Result<(), Refusal>)>, Refusal> {
+        let file = managed.file;
+        let (mut servers, mut calls) = (Vec::new(), Vec::new());
+        for (server, lines) in lines {
+            let (head, text) = (self.head(file, &inner.record)?, self.text(lines)?);
+            servers.push((server, lines));
+            calls.push((server, Operation::Describe { file, head: head.into(), lines: text.into() }));
+        }
+        let live = LINE_BYTES * (1 + inner.regions.len() as u64);
+        let result = |((server, lines), outcome): ((ServerId, &[Line]), Result<Outcome, ServerError>)| {
+            let length = outcome.and_then(|outcome| outcome.into_bytes(&self.context.server_name(server)));
+            let result = match length {
+                Ok(length) if length > LONG_BYTES && length > MAX_DEAD * live => {
+                    self.describe_again(managed, inner, server, lines)
+                }
+                length => length.map(drop).map_err(Refusal::from),
+            };
+            (server, result)
+        };
+        Ok(servers.into_iter().zip(self.context.perform_together(calls)).map(result).collect())
+    }
+
+    /// All that there is to say of the file, in place of what one server holds. `lines` say what is about to change: they come last, with later
+    /// sequences than what is so far.
+    fn describe_again(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        server: ServerId,
+        lines: &[Line],
+    ) -> Result<(), Refusal> {
         let mut text = self.head(managed.file, &inner.record)?;
         let size_bytes = managed.extent.size_bytes();
         for (region, record) in &inner.regions {
             text += &line(self.sequence()?, &self.place_line(*region, record, size_bytes));
         }
         text += &line(self.sequence()?, &Line::Size { size_bytes, is_exact: inner.record.has_leftovers });
+        text += &self.text(lines)?;
         Ok(self.context.server(server)?.describe_again(managed.file, &text)?)
     }
 
@@ -94,14 +124,14 @@ impl Describing {
         placed: &[(RegionIndex, RegionRecord)],
     ) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
-        let mut texts = std::collections::BTreeMap::<ServerId, String>::new();
+        let mut lines = BTreeMap::<ServerId, Vec<Line>>::new();
         for (region, record) in placed {
-            let text = line(self.sequence()?, &self.place_line(*region, record, size_bytes));
             for server in servers_of([&record.layout]) {
-                *texts.entry(server).or_default() += &text;
+                lines.entry(server).or_default().push(self.place_line(*region, record, size_bytes));
             }
         }
-        texts.iter().try_for_each(|(server, text)| self.append(managed, inner, *server, text))
+        let lines = lines.iter().map(|(server, lines)| (*server, lines.as_slice()));
+        self.append(managed, inner, lines)?.into_iter().try_for_each(|(_, result)| result)
     }
 
     /// Where the region lies from now on, durably, on the servers of its place and, where they can be reached, on those `also` names.
@@ -112,29 +142,41 @@ impl Describing {
         (region, record): (RegionIndex, &RegionRecord),
         also: &Servers,
     ) -> Result<(), Refusal> {
-        let text = line(self.sequence()?, &self.place_line(region, record, managed.extent.size_bytes()));
+        let place = self.place_line(region, record, managed.extent.size_bytes());
         let own = servers_of([&record.layout]);
-        for server in own.union(also) {
-            if let Err(refusal) = self.append_durably(managed, inner, *server, &text) {
-                if own.contains(server) {
-                    return Err(refusal);
-                }
-                self.context.note(&format!("{}: not described: {refusal}", inner.record.path));
+        for (server, result) in self.append_durably(managed, inner, own.union(also), &place)? {
+            match result {
+                Err(refusal) if own.contains(&server) => return Err(refusal),
+                Err(refusal) => self.context.note(&format!("{}: not described: {refusal}", inner.record.path)),
+                Ok(()) => {}
             }
         }
         Ok(())
     }
 
-    fn append_durably(&self, managed: &Managed, inner: &Inner, server: ServerId, text: &str) -> Result<(), Refusal> {
-        self.append(managed, inner, server, text)?;
-        Ok(self.context.server(server)?.sync_description(managed.file)?)
+    fn append_durably<'s>(
+        &self,
+        managed: &Managed,
+        inner: &Inner,
+        servers: impl IntoIterator<Item = &'s ServerId>,
+        line: &Line,
+    ) -> Result<Vec<(ServerId, Result<(), Refusal>)>, Refusal> {
+        let lines = std::slice::from_ref(line);
+        let mut results = self.append(managed, inner, servers.into_iter().map(|server| (*server, lines)))?;
+        let appended = || results.iter().filter(|(_, result)| result.is_ok()).map(|(server, _)| *server);
+        let sync = |server| (server, Operation::SyncDescription(managed.file));
+        let synced = self.context.perform_together(appended().map(sync));
+        for ((_, result), outcome) in results.iter_mut().filter(|(_, result)| result.is_ok()).zip(synced) {
+            *result = outcome.map(drop).map_err(Refusal::from);
+        }
+        Ok(results)
     }
 
     /// That the file is cut, durably, before anything of it goes. A server that cannot be told is noted: what it holds is then told by others, or missed.
     pub(crate) fn describe_truncation(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let text = line(self.sequence()?, &Line::Truncated { size_bytes });
-        for server in self.describing(inner) {
-            if let Err(refusal) = self.append_durably(managed, inner, server, &text) {
+        let truncated = Line::Truncated { size_bytes };
+        for (_, result) in self.append_durably(managed, inner, &self.describing(inner), &truncated)? {
+            if let Err(refusal) = result {
                 self.context.note(&format!("{}: its truncation is not described: {refusal}", inner.record.path));
             }
         }
@@ -143,16 +185,22 @@ impl Describing {
 
     /// The file's size, durable with the next `fsync`.
     pub(crate) fn describe_size(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64, is_exact: bool) {
-        let described = self.sequence().map(|sequence| line(sequence, &Line::Size { size_bytes, is_exact }));
-        for server in self.describing(inner) {
-            let told =
-                described.as_ref().map_err(Clone::clone).and_then(|text| self.append(managed, inner, server, text));
-            match told {
-                Ok(()) => drop(inner.unsynced.insert(server)),
-                Err(refusal) => {
-                    self.context.note(&format!("{}: its size is not described: {refusal}", inner.record.path))
+        let servers = self.describing(inner);
+        let lines = [Line::Size { size_bytes, is_exact }];
+        let appended = self.append(managed, inner, servers.into_iter().map(|server| (server, &lines[..])));
+        let note = |refusal| self.context.note(&format!("{}: its size is not described: {refusal}", inner.record.path));
+        match appended {
+            Ok(results) => {
+                let mut described = Vec::new();
+                for (server, result) in results {
+                    match result {
+                        Ok(()) => described.push(server),
+                        Err(refusal) => note(refusal),
+                    }
                 }
+                inner.unsynced.extend(described);
             }
+            Err(refusal) => note(refusal),
         }
     }
 
@@ -168,12 +216,9 @@ impl Describing {
             return Ok(());
         }
         self.describe_size(managed, inner, size_bytes, is_exact);
-        for server in self.describing(inner) {
-            if inner.unsynced.contains(&server) {
-                self.context.server(server)?.sync_description(managed.file)?;
-            }
-        }
-        Ok(())
+        let unsynced = self.describing(inner).into_iter().filter(|server| inner.unsynced.contains(server));
+        let sync = |server| (server, Operation::SyncDescription(managed.file));
+        Ok(self.context.perform_together(unsynced.map(sync)).into_iter().try_for_each(|outcome| outcome.map(drop))?)
     }
 
     /// Servers that hold anything of the file, or will hold its first region.
@@ -190,9 +235,10 @@ impl Describing {
         let of_region = |(region, record): (&RegionIndex, &RegionRecord)| {
             let object = ObjectName { file, region: *region, generation: record.generation };
             let view = record.layout.view();
-            let ends = record.layout.stripes().iter().enumerate().filter_map(|(turn, stripe)| {
-                let end = self.context.server(stripe.server).ok()?.size(object).ok()?.end_bytes;
-                let last = end.checked_sub(1)?;
+            let sizes = stripe_servers(&record.layout).map(|server| (server, Operation::Size(object)));
+            let sizes = self.context.perform_together(sizes);
+            let ends = sizes.into_iter().enumerate().filter_map(|(turn, outcome)| {
+                let last = outcome.ok()?.into_size("").ok()?.end_bytes.checked_sub(1)?;
                 Some(inner.geometry().start_of(*region).0 + view.region_offset(turn, ObjectOffset(last)).0 + 1)
             });
             ends.max()
@@ -205,7 +251,7 @@ impl Describing {
         if !inner.record.is_described {
             for server in servers_of(inner.layouts()) {
                 // A server that is away: at the next load.
-                if let Err(refusal) = self.describe_again(managed, inner, server) {
+                if let Err(refusal) = self.describe_again(managed, inner, server, &[]) {
                     self.context.note(&format!("{}: not described yet: {refusal}", inner.record.path));
                     return Ok(());
                 }

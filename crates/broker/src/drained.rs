@@ -99,8 +99,7 @@ impl Drained {
         left_out.extend(avoided);
         let mut first_fault = None;
         while let Some(layout) = self.context.cluster().layout_without(planned, &left_out) {
-            let unusable = layout.stripes().iter().map(|stripe| stripe.server).find(|id| standings.look(*id).is_err());
-            let Some(unusable) = unusable else { return Ok(layout) };
+            let Some(unusable) = standings.first_unusable(&layout) else { return Ok(layout) };
             first_fault.get_or_insert_with(|| standings.refusal(unusable));
             left_out.insert(unusable);
         }

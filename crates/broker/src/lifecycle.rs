@@ -26,6 +26,7 @@ use crate::identities::Identities;
 use crate::inodes::StubInodes;
 use crate::managed::{Inner, Managed, unknown};
 use crate::name_notes::NameNotes;
+use crate::objects::stripe_servers;
 use crate::observing::Observers;
 use crate::proof::{Granted, Proof};
 use crate::quiescing::Quiescing;
@@ -37,9 +38,9 @@ use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use stripewise_layout::FileId;
+use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
-use stripewise_store::server::{ObjectName, Ownership};
+use stripewise_store::server::{ObjectName, Operation, Ownership};
 use stripewise_store::shared::control::Life;
 
 /// What becomes of files.
@@ -197,12 +198,12 @@ impl Lifecycle {
         wanted: Ownership,
     ) -> Result<(), Refusal> {
         let Ownership { mode, uid, gid } = self.applicable(wanted, &inner.record.path)?;
-        for (region, placed) in &inner.regions {
-            for stripe in placed.layout.stripes() {
-                let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
-                self.context.server(stripe.server)?.set_ownership(object, Ownership { mode, uid, gid })?;
-            }
-        }
+        let own = inner.regions.iter().flat_map(|(region, placed)| {
+            let object = ObjectName { file: managed.file, region: *region, generation: placed.generation };
+            let own = Operation::SetOwnership(object, Ownership { mode, uid, gid });
+            stripe_servers(&placed.layout).map(move |server| (server, own.clone()))
+        });
+        self.context.perform_together(own).into_iter().try_for_each(|outcome| outcome.map(drop))?;
         self.logs.own_logs(managed.file, inner, Ownership { mode, uid, gid })?;
         self.replicas.own_replicas(managed, inner, Ownership { mode, uid, gid })?;
         let record = FileRecord { mode, uid, gid, ..inner.record.clone() };
@@ -252,9 +253,18 @@ impl Lifecycle {
         if inner.freed {
             return Err(unknown(managed.file));
         }
-        while let Some(server) = inner.unsynced.first().copied() {
-            self.context.server(server)?.sync_names(managed.file)?;
-            inner.unsynced.remove(&server);
+        let unsynced = std::mem::take(&mut inner.unsynced);
+        let sync = |server: &ServerId| (*server, Operation::SyncNames(managed.file));
+        let synced = self.context.perform_together(unsynced.iter().map(sync));
+        let mut first_fault = None;
+        for (server, outcome) in unsynced.into_iter().zip(synced) {
+            if let Err(error) = outcome {
+                inner.unsynced.insert(server);
+                first_fault.get_or_insert(error);
+            }
+        }
+        if let Some(error) = first_fault {
+            return Err(error.into());
         }
         if inner.generation > inner.record.generations_synced {
             let size_bytes = managed.extent.size_bytes();

@@ -11,15 +11,16 @@ use crate::files::Load;
 use crate::fragments::FragmentLogs;
 use crate::guard;
 use crate::managed::{Inner, Managed, memory_fault, unknown};
+use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileState, RegionRecord};
 use crate::truncation::Truncation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stripewise_layout::FileId;
+use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectName, ServerError, is_moved};
+use stripewise_store::server::{ObjectName, Operation, ServerError, is_moved};
 use stripewise_store::shared::control::{Life, RegionState};
 use stripewise_store::shared::marking::Motion;
 
@@ -151,17 +152,22 @@ impl Loader {
         let unsynced = |placed: &RegionRecord| {
             !is_moved(placed.generation) && placed.generation.0 > inner.record.generations_synced
         };
-        for (region, placed) in inner.regions.iter().filter(|(_, placed)| unsynced(placed)) {
-            let object = ObjectName { file, region: *region, generation: placed.generation };
-            for stripe in placed.layout.stripes() {
-                let Ok(server) = self.context.server(stripe.server) else { continue };
-                // One that cannot be looked at or made now is an error to those who read it.
-                if matches!(server.size(object), Err(ServerError::Missing { .. }))
-                    && let Err(error) = server.create(object, inner.ownership())
-                {
-                    self.context.note(&format!("{}: {error}", inner.record.path));
-                }
-            }
+        let regions = inner.regions.iter().filter(|(_, placed)| unsynced(placed));
+        let objects: Vec<(ServerId, ObjectName)> = regions
+            .flat_map(|(region, placed)| {
+                let object = ObjectName { file, region: *region, generation: placed.generation };
+                stripe_servers(&placed.layout).map(move |server| (server, object))
+            })
+            .collect();
+        let sizes =
+            self.context.perform_together(objects.iter().map(|(server, object)| (*server, Operation::Size(*object))));
+        let missing = objects.iter().zip(sizes).filter(|(_, size)| matches!(size, Err(ServerError::Missing { .. })));
+        let create = |((server, object), _): (&(ServerId, ObjectName), _)| {
+            (*server, Operation::Create(*object, inner.ownership()))
+        };
+        // One that cannot be looked at or made now is an error to those who read it.
+        for error in self.context.perform_together(missing.map(create)).into_iter().filter_map(Result::err) {
+            self.context.note(&format!("{}: {error}", inner.record.path));
         }
     }
 

@@ -11,6 +11,7 @@ mod beginning;
 mod copying;
 mod moving;
 mod rescue;
+mod side;
 
 use crate::capacity::Capacity;
 use crate::context::Context;

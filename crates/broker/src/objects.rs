@@ -1,12 +1,14 @@
 //! Objects as the broker itself uses them: as their owner, who may have to change their mode for the moment.
 
-use crate::context::Context;
+use crate::context::{Context, server_in};
 use crate::guard;
 use crate::managed::Managed;
 use std::sync::Arc;
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectHandle, ObjectName, ObjectStore, Ownership, ServerError};
+use stripewise_store::server::{
+    ObjectHandle, ObjectName, ObjectStore, OpenMode, Operation, Outcome, Ownership, ServerError,
+};
 
 /// Objects on servers.
 pub(crate) struct Objects {
@@ -40,57 +42,116 @@ impl Objects {
         }
     }
 
-    /// Of all servers, whatever one of them says; the first fault is returned.
+    /// The same for the objects of all stripes of a layout, all opened together; in the layout's order.
+    pub(crate) fn open_all_as_owner(
+        &self,
+        managed: &Managed,
+        object: ObjectName,
+        layout: &Layout,
+        writable: bool,
+    ) -> Result<Vec<ObjectHandle>, ServerError> {
+        let open = Operation::Open(object, OpenMode { writable, direct: false });
+        let opened = self.context.perform_together(stripe_servers(layout).map(|server| (server, open.clone())));
+        let handle = |(server, outcome): (ServerId, Result<Outcome, ServerError>)| match outcome {
+            Err(ServerError::Denied { .. }) => self.open_as_owner(managed, object, server, writable),
+            outcome => outcome?.into_handle(&self.context.server_name(server)),
+        };
+        stripe_servers(layout).zip(opened).map(handle).collect()
+    }
+
+    /// Removes a region's objects; the first fault is returned when all that can be removed are.
     pub(crate) fn remove_objects(&self, object: ObjectName, layout: &Layout) -> Result<(), Refusal> {
-        let mut first_fault = None;
-        for stripe in layout.stripes() {
-            let removed = self.context.server(stripe.server).and_then(|server| {
-                match server.truncate(object, 0) {
-                    // Where the mode forbids the cut, the room comes back when the last descriptor is closed.
-                    Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
-                    Err(error) => return Err(error.into()),
+        let objects: Vec<(ServerId, ObjectName)> = stripe_servers(layout).map(|server| (server, object)).collect();
+        Ok(self.context.remove_objects(&objects).into_iter().collect::<Result<(), ServerError>>()?)
+    }
+}
+
+/// The servers of a layout, in its order.
+pub(crate) fn stripe_servers(layout: &Layout) -> impl Iterator<Item = ServerId> {
+    layout.stripes().iter().map(|stripe| stripe.server)
+}
+
+/// Objects that one batch of [`Context`] opens at most, so that not too many descriptors are held at a time.
+const MAX_OPEN: usize = 256;
+
+impl Context {
+    /// Removes these objects, all of them together, each truncated first. One result for each.
+    pub(crate) fn remove_objects(&self, objects: &[(ServerId, ObjectName)]) -> Vec<Result<(), ServerError>> {
+        let truncate = |(server, object): &(ServerId, ObjectName)| (*server, Operation::Truncate(*object, 0));
+        let truncated = self.perform_together(objects.iter().map(truncate)).into_iter().map(|outcome| match outcome {
+            // Where the mode forbids the truncation, the space comes back when the last descriptor is closed.
+            Ok(_) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => Ok(()),
+            Err(error) => Err(error),
+        });
+        let truncated: Vec<Result<(), ServerError>> = truncated.collect();
+        let removable = objects.iter().zip(&truncated).filter(|(_, truncated)| truncated.is_ok());
+        let remove = |((server, object), _): (&(ServerId, ObjectName), _)| (*server, Operation::Remove(*object));
+        let mut removed = self.perform_together(removable.map(remove)).into_iter();
+        let result = |truncated: Result<(), ServerError>| {
+            truncated.and_then(|()| removed.next().map_or(Ok(()), |outcome| outcome.map(drop)))
+        };
+        truncated.into_iter().map(result).collect()
+    }
+
+    /// Makes durable what was written to these objects, of one owner.
+    pub(crate) fn sync_as_owner(
+        &self,
+        objects: &[(ServerId, ObjectName)],
+        ownership: Ownership,
+    ) -> Result<(), Refusal> {
+        let read_only = OpenMode { writable: false, direct: false };
+        for some in objects.chunks(MAX_OPEN) {
+            let opened = self
+                .perform_together(some.iter().map(|(server, object)| (*server, Operation::Open(*object, read_only))));
+            let mut handles = Vec::with_capacity(some.len());
+            for ((server, object), outcome) in some.iter().zip(opened) {
+                match outcome {
+                    Err(ServerError::Denied { .. }) => sync_denied(self.server(*server)?, *object, ownership)?,
+                    outcome => handles.push((*server, outcome?.into_handle(&self.server_name(*server))?)),
                 }
-                Ok(server.remove(object)?)
-            });
-            if let Err(refusal) = removed {
-                first_fault.get_or_insert(refusal);
             }
+            let syncs = handles.iter().map(|(server, handle)| (*server, Operation::Sync(handle.as_handle())));
+            self.perform_together(syncs).into_iter().try_for_each(|outcome| outcome.map(drop))?;
         }
-        first_fault.map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// Truncates these objects of one owner, who may truncate what the mode does not let the owner write. One result for each.
+    pub(crate) fn truncate_as_owner(
+        &self,
+        objects: &[(ServerId, ObjectName, u64)],
+        ownership: Ownership,
+    ) -> Vec<Result<(), ServerError>> {
+        let truncate =
+            |(server, object, length): &(ServerId, ObjectName, u64)| (*server, Operation::Truncate(*object, *length));
+        let outcomes = self.perform_together(objects.iter().map(truncate));
+        let result = |((server, object, length), outcome): (&(ServerId, ObjectName, u64), _)| match outcome {
+            Err(ServerError::Denied { .. }) => {
+                truncate_denied(server_in(self.servers(), *server)?, *object, *length, ownership)
+            }
+            outcome => outcome.map(drop),
+        };
+        objects.iter().zip(outcomes).map(result).collect()
     }
 }
 
-pub(crate) fn sync_as_owner(
-    server: &dyn ObjectStore,
-    object: ObjectName,
-    ownership: Ownership,
-) -> Result<(), ServerError> {
-    let sync = || server.sync(server.open(object, false)?.as_handle());
-    match sync() {
-        Err(ServerError::Denied { .. }) => {
-            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-            let synced = sync();
-            server.set_ownership(object, ownership)?;
-            synced
-        }
-        result => result,
-    }
+/// Of an object whose mode keeps its owner out, which is changed for the moment.
+fn sync_denied(server: &dyn ObjectStore, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+    server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+    let synced = server.open(object, false).and_then(|handle| server.sync(handle.as_handle()));
+    server.set_ownership(object, ownership)?;
+    synced
 }
 
-/// The owner may cut what the mode does not let the owner write.
-pub(crate) fn truncate_as_owner(
+/// The same for a truncation.
+fn truncate_denied(
     server: &dyn ObjectStore,
     object: ObjectName,
     length: u64,
     ownership: Ownership,
 ) -> Result<(), ServerError> {
-    match server.truncate(object, length) {
-        Err(ServerError::Denied { .. }) => {
-            server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
-            let cut = server.truncate(object, length);
-            server.set_ownership(object, ownership)?;
-            cut
-        }
-        result => result,
-    }
+    server.set_ownership(object, Ownership { mode: ownership.mode | 0o600, ..ownership })?;
+    let truncated = server.truncate(object, length);
+    server.set_ownership(object, ownership)?;
+    truncated
 }

@@ -14,6 +14,7 @@ use crate::drained::Drained;
 use crate::files::Files;
 use crate::guard;
 use crate::managed::{Inner, Managed, memory_fault};
+use crate::objects::stripe_servers;
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::standing::Standings;
@@ -21,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stripewise_layout::{ByteCount, FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{MAX_ORDINAL, ObjectName, ServerError};
+use stripewise_store::server::{MAX_ORDINAL, ObjectName, Operation, ServerError};
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
 
 /// Servers, one after the other, that replicas may have to leave for one request.
@@ -91,9 +92,16 @@ impl Placer {
                     (*region, RegionRecord { generation: Generation(generation), layout, fell_back })
                 })
                 .collect();
-            let made = self.make_objects(managed, &inner, &placed).or_else(|unmade| {
-                let is_new = standings.leave_out(unmade.server, unmade.error);
-                if is_strict(&inner) || !is_new { Err(standings.refusal(unmade.server)) } else { Ok(false) }
+            let made = self.make_objects(managed, &inner, &placed).or_else(|Unmade(faults)| {
+                let (mut servers, mut is_new) = (BTreeSet::new(), true);
+                for (server, error) in faults {
+                    // Of several faults of one server the first counts.
+                    is_new &= !servers.insert(server) || standings.leave_out(server, error);
+                }
+                match servers.first() {
+                    Some(first) if is_strict(&inner) || !is_new => Err(standings.refusal(*first)),
+                    _ => Ok(false),
+                }
             });
             let recorded = match made {
                 Ok(true) => self.record(managed, &mut inner, &placed).map(|()| true),
@@ -242,18 +250,21 @@ impl Placer {
         let objects = || {
             placed.iter().flat_map(|(region, record)| {
                 let name = ObjectName { file: managed.file, region: *region, generation: record.generation };
-                record.layout.stripes().iter().map(move |stripe| (stripe.server, name))
+                stripe_servers(&record.layout).map(move |server| (server, name))
             })
         };
-        let backend = |server: ServerId| self.context.servers()[usize::from(server.0)].as_ref();
-        for (count, (server, object)) in objects().enumerate() {
-            if let Err(error) = backend(server).create(object, inner.ownership()) {
-                for (server, object) in objects().take(count) {
-                    // One that stays is an orphan, which `check` finds; its name is not used again.
-                    let _ = backend(server).remove(object);
-                }
-                return Err(Unmade { server, error });
+        let create = |(server, object)| (server, Operation::Create(object, inner.ownership()));
+        let (mut made, mut unmade) = (Vec::new(), Unmade::default());
+        for ((server, object), outcome) in objects().zip(self.context.perform_together(objects().map(create))) {
+            match outcome {
+                Ok(_) => made.push((server, Operation::Remove(object))),
+                Err(error) => unmade.0.push((server, error)),
             }
+        }
+        if !unmade.0.is_empty() {
+            // One that stays is an orphan, which `check` finds; its name is not used again.
+            self.context.perform_together(made);
+            return Err(unmade);
         }
         self.context.step("place: objects made");
         Ok(true)
@@ -300,10 +311,16 @@ impl Placer {
     }
 }
 
-/// Objects that were not made because of one server.
-pub(crate) struct Unmade {
-    pub(crate) server: ServerId,
-    pub(crate) error: ServerError,
+/// Objects that were not made because of these servers: in the order of the objects, at least one.
+#[derive(Default)]
+pub(crate) struct Unmade(Vec<(ServerId, ServerError)>);
+
+impl Unmade {
+    /// Says the first fault.
+    pub(crate) fn into_refusal(self) -> Refusal {
+        let first = self.0.into_iter().next();
+        first.map_or_else(|| Refusal::Invalid { what: "no object was made".to_owned() }, |(_, error)| error.into())
+    }
 }
 
 /// Whether regions go where they were planned or nowhere: `apply` tells of a server that is away instead of leaving it out.

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::ServerError;
+use stripewise_store::server::{Operation, ServerError};
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS, RegionState};
 use stripewise_store::shared::marking::{Motion, chunks_of};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
@@ -194,18 +194,16 @@ impl Quiescing {
 
     /// Whether the servers of this I/O answer; those that cannot be used for other reasons fail it themselves.
     fn ask_servers_of(&self, managed: &Managed, uses: &[Use]) -> Result<(), Refusal> {
-        let mut asked = BTreeSet::new();
+        let mut servers = BTreeSet::new();
         for region in uses.iter().flat_map(|lane| (lane.what.first.0..=lane.what.last.0).map(RegionIndex)) {
-            let RegionState::Placed { view, .. } = managed.control.region(region) else { continue };
-            for stripe in view.stripes() {
-                if asked.insert(stripe.server)
-                    && let Err(error @ ServerError::NotAnswering { .. }) = self.context.server(stripe.server)?.probe()
-                {
-                    return Err(error.into());
-                }
+            if let RegionState::Placed { view, .. } = managed.control.region(region) {
+                servers.extend(view.stripes().iter().map(|stripe| stripe.server));
             }
         }
-        Ok(())
+        let probed = self.context.perform_together(servers.into_iter().map(|server| (server, Operation::Probe)));
+        let silent =
+            probed.into_iter().filter_map(Result::err).find(|error| matches!(error, ServerError::NotAnswering { .. }));
+        silent.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Shuts the file's gate until the result is dropped. Refused while the file stays shut because of an earlier cut.

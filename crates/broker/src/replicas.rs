@@ -26,6 +26,7 @@ use crate::guard;
 use crate::idleness::Idle;
 use crate::managed::{Inner, Managed};
 use crate::move_queue::{Class, Entry, MoveQueue, pairs};
+use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
 use crate::rmt::{Changes, RegionRecord};
 use crate::standing::Standings;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stripewise_layout::{Direction, FileId, Generation, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Refusal, ReplicaInfo, Reply, WantedReplicas};
-use stripewise_store::server::{ObjectName, Ownership};
+use stripewise_store::server::{ObjectName, Operation, Ownership};
 use stripewise_store::shared::control::{MAX_REGIONS, MAX_REPLICAS};
 
 /// How long readers of replicas are waited for by who needs the room.
@@ -281,12 +282,9 @@ impl Replicas {
     /// Whether every object of a copy is there.
     fn reach(&self, file: FileId, region: RegionIndex, generation: Generation, layout: &Layout) -> Result<(), Refusal> {
         let object = ObjectName { file, region, generation };
-        layout.stripes().iter().try_for_each(|stripe| {
-            let server = self.context.server(stripe.server)?;
-            server.probe()?;
-            server.size(object)?;
-            Ok(())
-        })
+        let calls =
+            stripe_servers(layout).flat_map(|server| [(server, Operation::Probe), (server, Operation::Size(object))]);
+        Ok(self.context.perform_together(calls).into_iter().try_for_each(|outcome| outcome.map(drop))?)
     }
 
     /// Replicas take over mode and owner; those that cannot are forgotten.
@@ -296,18 +294,18 @@ impl Replicas {
         inner: &mut Inner,
         ownership: Ownership,
     ) -> Result<(), Refusal> {
-        let mut failed = BTreeSet::new();
-        for region in inner.replicas.keys() {
-            for replica in inner.replicas_of(*region) {
-                let object = ObjectName { file: managed.file, region: *region, generation: replica.generation };
-                let owned = replica.layout.stripes().iter().try_for_each(|stripe| {
-                    Ok::<_, Refusal>(self.context.server(stripe.server)?.set_ownership(object, ownership)?)
-                });
-                if owned.is_err() {
-                    failed.insert(*region);
-                }
-            }
-        }
+        let replicas =
+            inner.replicas.keys().flat_map(|region| inner.replicas_of(*region).map(|replica| (*region, replica)));
+        let objects: Vec<(ServerId, ObjectName)> = replicas
+            .flat_map(|(region, replica)| {
+                let object = ObjectName { file: managed.file, region, generation: replica.generation };
+                stripe_servers(&replica.layout).map(move |server| (server, object))
+            })
+            .collect();
+        let own = |(server, object): &(ServerId, ObjectName)| (*server, Operation::SetOwnership(*object, ownership));
+        let owned = self.context.perform_together(objects.iter().map(own));
+        let failed = objects.iter().zip(owned).filter(|(_, outcome)| outcome.is_err());
+        let failed: BTreeSet<RegionIndex> = failed.map(|((_, object), _)| object.region).collect();
         let failed: Vec<RegionIndex> = failed.into_iter().collect();
         self.forget_replicas(managed, inner, &failed)
     }

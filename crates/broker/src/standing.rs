@@ -3,10 +3,11 @@
 //! They are asked once for each request, and before capacity is reserved, so that one that does not answer holds up this request alone. A server that
 //! cannot be used is left out of layouts: first the others of the layout take its part, then those of its class, then any.
 
-use std::collections::BTreeMap;
+use crate::context::{perform_together, server_name};
+use std::collections::{BTreeMap, BTreeSet};
 use stripewise_layout::{Layout, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::{ObjectStore, ServerError, Standing};
+use stripewise_store::server::{ObjectStore, Operation, ServerError, Standing};
 
 /// What servers said of themselves.
 pub(crate) struct Standings<'a> {
@@ -19,25 +20,21 @@ impl<'a> Standings<'a> {
         Self { servers, known: BTreeMap::new() }
     }
 
-    /// Asks the server unless it was asked before.
-    pub(crate) fn look(&mut self, server: ServerId) -> Result<(), &ServerError> {
-        let servers = self.servers;
-        let ask = || match servers.get(usize::from(server.0)) {
-            Some(server) => server.standing(),
-            None => Err(ServerError::Unusable {
-                server: format!("number {server}"),
-                what: format!("cluster.toml names {} servers only; restore it", servers.len()),
-            }),
-        };
-        self.known.entry(server).or_insert_with(ask).as_ref().map(drop)
+    /// Asks the layout's servers, those that were not asked before and all of them together, and returns the first that cannot be used.
+    pub(crate) fn first_unusable(&mut self, layout: &Layout) -> Option<ServerId> {
+        let servers = || layout.stripes().iter().map(|stripe| stripe.server);
+        let unasked: BTreeSet<ServerId> = servers().filter(|server| !self.known.contains_key(server)).collect();
+        let asked = perform_together(self.servers, unasked.iter().map(|server| (*server, Operation::Standing)));
+        for (server, outcome) in unasked.into_iter().zip(asked) {
+            let standing = outcome.and_then(|outcome| outcome.into_standing(&server_name(self.servers, server)));
+            self.known.insert(server, standing);
+        }
+        servers().find(|server| matches!(self.known.get(server), Some(Err(_))))
     }
 
-    /// Asks all servers of the layout; the first that cannot be used.
+    /// That all servers of the layout can be used; otherwise what is wrong with the first that cannot.
     pub(crate) fn check(&mut self, layout: &Layout) -> Result<(), Refusal> {
-        match layout.stripes().iter().find(|stripe| self.look(stripe.server).is_err()) {
-            Some(stripe) => Err(self.refusal(stripe.server)),
-            None => Ok(()),
-        }
+        self.first_unusable(layout).map_or(Ok(()), |server| Err(self.refusal(server)))
     }
 
     /// The server counts as one that cannot be used, because of `error`. False: it did before.

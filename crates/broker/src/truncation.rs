@@ -16,16 +16,16 @@ use crate::describing::Describing;
 use crate::fragments::WriteBack;
 use crate::guard;
 use crate::managed::{Inner, Managed, Work};
-use crate::objects::{sync_as_owner, truncate_as_owner};
+use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, RegionRecord, ReplicaRecord};
 use repeated::UnderWay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex};
+use stripewise_layout::{FileId, FileOffset, Generation, Layout, RegionGeometry, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::ObjectName;
+use stripewise_store::server::{ObjectName, Operation, ServerError};
 use stripewise_store::shared::control::RegionState;
 
 /// Sets sizes, and cuts what lies beyond.
@@ -135,15 +135,10 @@ impl Truncation {
     }
 
     fn probe_cut(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let mut probed = BTreeSet::new();
-        for (_, placed) in affected(inner, size_bytes) {
-            for stripe in placed.layout.stripes() {
-                if probed.insert(stripe.server) {
-                    self.context.server(stripe.server)?.probe()?;
-                }
-            }
-        }
-        Ok(())
+        let servers: BTreeSet<ServerId> =
+            affected(inner, size_bytes).flat_map(|(_, placed)| stripe_servers(&placed.layout)).collect();
+        let probed = self.context.perform_together(servers.into_iter().map(|server| (server, Operation::Probe)));
+        Ok(probed.into_iter().try_for_each(|outcome| outcome.map(drop))?)
     }
 
     fn begin_truncation(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64) -> Result<(), Refusal> {
@@ -178,17 +173,13 @@ impl Truncation {
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
-        let removed = gone.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
-        let removed = removed.chain(copies(&replicas));
-        for (region, generation, layout) in removed {
-            managed.control.retract(region);
-            for stripe in layout.stripes() {
-                let object = ObjectName { file: managed.file, region, generation };
-                let removed = self.context.server(stripe.server).and_then(|s| s.remove(object).map_err(Refusal::from));
-                if let Err(refusal) = removed {
-                    self.context.note(&format!("an object beyond the new size stays behind for `check`: {refusal}"));
-                }
-            }
+        gone.keys().chain(replicas.keys()).for_each(|region| managed.control.retract(*region));
+        let places = gone.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
+        let objects = objects_of(managed.file, places.chain(copies(&replicas)));
+        let removal =
+            |(server, object, ..): (ServerId, ObjectName, usize, &Layout)| (server, Operation::Remove(object));
+        for error in self.context.perform_together(objects.map(removal)).into_iter().filter_map(Result::err) {
+            self.context.note(&format!("an object beyond the new size stays behind for `check`: {error}"));
         }
         self.context.step("truncate: regions removed");
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
@@ -277,37 +268,23 @@ impl Truncation {
 
     /// Counts as a write of every region that is cut: the next `fsync` syncs it, or after a power failure what was cut off might show in a hole.
     fn truncate_leftovers_to(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
-        let (file, geometry) = (managed.file, inner.geometry());
-        let mut first_fault = None;
+        let geometry = inner.geometry();
+        let length = |(server, object, turn, layout): (ServerId, ObjectName, usize, &Layout)| {
+            (server, object, layout.view().object_bytes(turn, geometry.used_bytes(object.region, size_bytes)))
+        };
+        let objects: Vec<_> = objects_of(managed.file, beyond(inner, size_bytes)).map(length).collect();
         affected(inner, size_bytes).for_each(|(region, _)| managed.extent.begin_write(*region));
-        for (region, generation, layout) in beyond(inner, size_bytes) {
-            let view = layout.view();
-            let used = geometry.used_bytes(region, size_bytes);
-            for (turn, stripe) in layout.stripes().iter().enumerate() {
-                let object = ObjectName { file, region, generation };
-                let length = view.object_bytes(turn, used);
-                let cut = self.context.server(stripe.server).and_then(|server| {
-                    truncate_as_owner(server, object, length, inner.ownership()).map_err(Refusal::from)
-                });
-                if let Err(refusal) = cut {
-                    first_fault.get_or_insert(refusal);
-                }
-            }
-        }
+        let truncated = self.context.truncate_as_owner(&objects, inner.ownership());
         affected(inner, size_bytes).for_each(|(region, _)| managed.extent.end_write(*region));
-        first_fault.map_or(Ok(()), Err)
+        Ok(truncated.into_iter().collect::<Result<(), ServerError>>()?)
     }
 
     /// Makes the cut durable that follows another boot: what is found to be gone then stays gone, even if the size grows and the power goes again
     /// before the next `fsync`.
     pub(crate) fn sync_truncated(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
-        for (region, generation, layout) in beyond(inner, managed.extent.size_bytes()) {
-            let object = ObjectName { file: managed.file, region, generation };
-            for stripe in layout.stripes() {
-                sync_as_owner(self.context.server(stripe.server)?, object, inner.ownership())?;
-            }
-        }
-        Ok(())
+        let objects = objects_of(managed.file, beyond(inner, managed.extent.size_bytes()));
+        let objects: Vec<_> = objects.map(|(server, object, ..)| (server, object)).collect();
+        self.context.sync_as_owner(&objects, inner.ownership())
     }
 }
 
@@ -325,6 +302,17 @@ fn remove_records(changes: &mut Changes, file: FileId, replicas: &ReplicaRecords
     for (region, numbered) in replicas {
         numbered.keys().for_each(|number| changes.remove_replica(file, *region, *number));
     }
+}
+
+/// The objects of regions' places and replicas: each with its server, its turn in the layout, and the layout.
+fn objects_of<'a>(
+    file: FileId,
+    regions: impl Iterator<Item = (RegionIndex, Generation, &'a Layout)>,
+) -> impl Iterator<Item = (ServerId, ObjectName, usize, &'a Layout)> {
+    regions.flat_map(move |(region, generation, layout)| {
+        let object = ObjectName { file, region, generation };
+        stripe_servers(layout).enumerate().map(move |(turn, server)| (server, object, turn, layout))
+    })
 }
 
 /// Placed regions that reach beyond `size_bytes`.

@@ -1,5 +1,7 @@
 //! The data path end to end: client, broker and servers, in one process and in many.
 
+#[path = "striped/broker_together.rs"]
+mod broker_together;
 #[path = "striped/damaged.rs"]
 mod damaged;
 #[path = "striped/devices.rs"]

@@ -13,7 +13,7 @@ use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::process_slot::ProcessSlot;
 pub use crate::shared::recent::Noted;
-use crate::shared::slots::{LANES, Slots};
+use crate::shared::slots::{RINGS, Slots};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, HashMap};
 use stripewise_layout::FileId;
@@ -27,7 +27,8 @@ pub struct Stream<'a> {
     pub region_bytes: u64,
     /// One for each living process; a later process may get the number of a dead one.
     pub process: ProcessSlot,
-    /// Below [`LANES`]. A thread keeps to one lane as long as no other is in it.
+    /// The ring that they were noted in, below [`RINGS`]. A thread keeps to one as long as no other is in it; threads beyond the number of a process's own
+    /// rings share the last ones.
     pub lane: usize,
     /// Those that are known, in the order in which they ended.
     pub requests: &'a [Noted],
@@ -75,7 +76,7 @@ impl Memory {
         let users: std::collections::HashSet<ProcessSlot> = self.slots.users().map(|(process, _)| process).collect();
         let mut processes = std::mem::take(&mut self.processes);
         processes.clear();
-        let has_news = |process: &ProcessSlot| (0..LANES).any(|lane| self.next_of(*process, lane).is_some());
+        let has_news = |process: &ProcessSlot| (0..RINGS).any(|lane| self.next_of(*process, lane).is_some());
         processes.extend(self.slots.ever_used().filter(|process| users.contains(process) || has_news(process)));
         self.processes = processes;
     }
@@ -209,7 +210,7 @@ impl Observer {
             memory.quiet = memory.quiet.saturating_add(1);
             for number in 0..memory.processes.len() {
                 let process = memory.processes[number];
-                for lane in 0..LANES {
+                for lane in 0..RINGS {
                     let Some(next) = memory.next_of(process, lane) else { continue };
                     requests.clear();
                     let Some(recent) = memory.slots.recent(process, lane) else { continue };

@@ -4,6 +4,7 @@
 //! one module below this one and one row of [`KINDS`]. An object is created before its first data; a missing object is an error, never zeros; an object
 //! shorter than a read is zeros beyond its end, which the caller fills in.
 
+pub mod calls;
 pub mod clock;
 pub mod decorator;
 pub mod directory;
@@ -16,6 +17,7 @@ pub mod submission;
 pub mod transfer;
 pub mod watched;
 
+pub use calls::{Call, perform_together};
 pub use decorator::{Decorator, Operation, Outcome};
 pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, OpenMode, Predicted, Standing, Syncing};
 pub use submission::{Submission, submit_all};

@@ -15,11 +15,11 @@ use crate::rmt::{Changes, LogRecord};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stripewise_layout::{FileId, Generation, ServerId};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::ServerError;
+use stripewise_store::server::{ObjectName, Operation, ServerError};
 use stripewise_store::shared::control::FragmentMode;
 use stripewise_store::shared::fragments::hints::Hints;
 use stripewise_store::shared::fragments::table::{FragmentTable, NewLog};
@@ -107,11 +107,14 @@ impl FragmentLogs {
     }
 
     fn make_logs(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
-        for (disk, record) in &inner.logs {
-            let server = self.context.server(record.on)?;
-            server.probe()?;
-            server.create(log_object(file, *disk, *record), inner.ownership())?;
-        }
+        let servers: BTreeSet<ServerId> = inner.logs.values().map(|record| record.on).collect();
+        let probe = servers.into_iter().map(|server| (server, Operation::Probe));
+        self.context.perform_together(probe).into_iter().try_for_each(|outcome| outcome.map(drop))?;
+        let create = |(disk, record): (&ServerId, &LogRecord)| {
+            (record.on, Operation::Create(log_object(file, *disk, *record), inner.ownership()))
+        };
+        let created = self.context.perform_together(inner.logs.iter().map(create));
+        created.into_iter().try_for_each(|outcome| outcome.map(drop))?;
         self.context.step("fragments: objects made");
         Ok(())
     }
@@ -231,30 +234,25 @@ impl FragmentLogs {
     pub(crate) fn remove_logs(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
         self.remove_log_memory(file);
         let (mut changes, mut first_fault) = (Changes::default(), None);
-        inner.logs.retain(|disk, record| match self.remove_log_object(file, *disk, *record) {
-            Ok(()) => {
+        let objects: Vec<(ServerId, ObjectName)> =
+            inner.logs.iter().map(|(disk, record)| (record.on, log_object(file, *disk, *record))).collect();
+        // Processes may keep descriptors of them, which keep the space of what is not truncated.
+        let mut removed = self.context.remove_objects(&objects).into_iter();
+        inner.logs.retain(|disk, _| match removed.next() {
+            Some(Ok(())) => {
                 changes.remove_log(file, *disk);
                 false
             }
-            Err(refusal) => {
-                first_fault.get_or_insert(refusal);
+            Some(Err(error)) => {
+                first_fault.get_or_insert(Refusal::from(error));
                 true
             }
+            None => true,
         });
         self.context.step("fragments: objects removed");
         self.context.table().commit(&changes)?;
         self.log_capacity.forget(file);
         first_fault.map_or(Ok(()), Err)
-    }
-
-    fn remove_log_object(&self, file: FileId, disk: ServerId, record: LogRecord) -> Result<(), Refusal> {
-        let (server, object) = (self.context.server(record.on)?, log_object(file, disk, record));
-        match server.truncate(object, 0) {
-            // Processes may keep descriptors of it, which keep the room.
-            Ok(()) | Err(ServerError::Missing { .. } | ServerError::Denied { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(server.remove(object)?)
     }
 
     pub(crate) fn remove_log_memory(&self, file: FileId) {
@@ -295,13 +293,13 @@ impl FragmentLogs {
         inner: &Inner,
         ownership: stripewise_store::server::Ownership,
     ) -> Result<(), Refusal> {
-        for (disk, record) in &inner.logs {
-            match self.context.server(record.on)?.set_ownership(log_object(file, *disk, *record), ownership) {
-                Ok(()) | Err(ServerError::Missing { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        let own = |(disk, record): (&ServerId, &LogRecord)| {
+            (record.on, Operation::SetOwnership(log_object(file, *disk, *record), ownership))
+        };
+        let owned = self.context.perform_together(inner.logs.iter().map(own));
+        let fault =
+            owned.into_iter().filter_map(Result::err).find(|error| !matches!(error, ServerError::Missing { .. }));
+        fault.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// After the file's objects and records are gone.
@@ -316,7 +314,8 @@ impl FragmentLogs {
         let (mut said, mut seen) = (Vec::new(), None);
         for (file, disk, record) in self.context.table().logs(None)? {
             if self.context.table().file(file)?.is_none() {
-                if self.remove_log_object(file, disk, record).is_ok() {
+                let removed = self.context.remove_objects(&[(record.on, log_object(file, disk, record))]);
+                if removed.iter().all(Result::is_ok) {
                     let mut changes = Changes::default();
                     changes.remove_log(file, disk);
                     self.context.table().commit(&changes)?;

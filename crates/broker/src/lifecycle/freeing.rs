@@ -6,6 +6,7 @@ use crate::rmt::{Changes, FileState};
 use std::collections::BTreeSet;
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::Refusal;
+use stripewise_store::server::Operation;
 use stripewise_store::shared::control::Life;
 
 impl Lifecycle {
@@ -59,16 +60,11 @@ impl Lifecycle {
     fn free_objects(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
         let regions = inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
         let servers: BTreeSet<ServerId> = regions.chain(inner.logs.values().map(|log| log.on)).collect();
-        let mut first_fault = None;
-        for server in servers.iter().copied() {
-            if let Err(refusal) = self.context.server(server).and_then(|s| s.remove_file(file).map_err(Refusal::from)) {
-                first_fault.get_or_insert(refusal);
-            }
-        }
-        // Others may have been told where its regions went.
-        for server in (0..).map(ServerId).zip(self.context.servers()).filter(|(number, _)| !servers.contains(number)) {
-            let _ = server.1.remove_file(file);
-        }
-        first_fault.map_or(Ok(()), Err)
+        // Others may have been told where its regions went; what they say is nobody's concern.
+        let others = (0..).map(ServerId).zip(self.context.servers()).map(|(number, _)| number);
+        let others = others.filter(|number| !servers.contains(number));
+        let removal = |server: ServerId| (server, Operation::RemoveFile(file));
+        let removed = self.context.perform_together(servers.iter().copied().chain(others).map(removal));
+        removed.into_iter().take(servers.len()).find_map(Result::err).map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -1,32 +1,30 @@
 //! Bytes of a region from its old objects to its new ones; of a sync, to those of several replicas at once.
 //!
-//! A few threads share a round's units, each reading one while another writes the one before, so that the slower side is never idle. Devices'
-//! time is reserved in the order of the units, reads as well as writes: a disk sees one stream of each.
+//! A few threads share a round's units, each reading one while another writes the one before, so that the slower side is never idle. Of a unit all
+//! servers are asked together ([`super::side`]). Devices' time is reserved in the order of the units, reads as well as writes: a disk sees one stream of each.
 //!
 //! The first copy of a region skips what is beyond the old objects' ends, and what is zeros: new objects read as zeros where nothing was written. Later
 //! copies write zeros too, where something was cut from the old objects.
 
 use super::Moves;
+use super::side::{Side, sync_all, write_to_all};
 use crate::guard;
 use crate::managed::{ActiveMove, Managed};
+use crate::rmt::RegionRecord;
 use crate::throttle::Ended;
-use rustix::io::Errno;
-use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Direction, Layout, ObjectOffset, RegionOffset, ServerId};
+use stripewise_layout::{Direction, Layout, ServerId};
 use stripewise_store::server::clock::wait_in_background;
-use stripewise_store::server::{Due, How, ObjectHandle, ObjectName, ServerError};
+use stripewise_store::server::{Due, ServerError};
 use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 
 /// Units of one round under way together.
 const COPIERS: usize = 8;
 /// Bytes of a unit at most.
 const MAX_UNIT_BYTES: u64 = 4 << 20;
-/// Pieces of memory in one system call.
-const MAX_PIECES: usize = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speed {
@@ -52,14 +50,6 @@ impl From<Ended> for Fault {
     }
 }
 
-/// One place of the region, open.
-struct Side<'a> {
-    layout: &'a Layout,
-    object: ObjectName,
-    /// By turn.
-    handles: Vec<ObjectHandle>,
-}
-
 pub(super) struct Copier<'a> {
     core: &'a Moves,
     managed: &'a Managed,
@@ -83,21 +73,17 @@ impl<'a> Copier<'a> {
         active: &'a ActiveMove,
         copied_bytes: &'a AtomicU64,
     ) -> Result<Self, Fault> {
-        let side = |layout: &'a Layout, generation, writable| -> Result<Side<'a>, ServerError> {
-            let object = ObjectName { file: managed.file, region: active.region, generation };
-            let open = |stripe: &stripewise_layout::Stripe| {
-                core.objects.open_as_owner(managed, object, stripe.server, writable)
-            };
-            let handles = layout.stripes().iter().map(open).collect::<Result<_, _>>()?;
-            Ok(Side { layout, object, handles })
+        let region = active.region;
+        let open = |place: &'a RegionRecord, writable| {
+            Side::open(core, managed, (region, place.generation, &place.layout), writable)
         };
         Ok(Self {
             core,
             managed,
             active,
             region_bytes: managed.control.region_bytes(),
-            old: side(&active.old.layout, active.old.generation, false)?,
-            new: active.new.iter().map(|new| side(&new.layout, new.generation, true)).collect::<Result<_, _>>()?,
+            old: open(&active.old, false)?,
+            new: active.new.iter().map(|new| open(new, true)).collect::<Result<_, _>>()?,
             reached: AtomicU64::new(0),
             has_copied: AtomicBool::new(false),
             has_synced_names: AtomicBool::new(false),
@@ -121,15 +107,8 @@ impl<'a> Copier<'a> {
     /// Makes the new objects durable, their names too; beside replicas also those of the place.
     pub(super) fn sync(&self) -> Result<(), Fault> {
         let place = self.active.is_sync.then_some(&self.old);
-        for side in self.new.iter().chain(place) {
-            for (stripe, handle) in side.layout.stripes().iter().zip(&side.handles) {
-                let server = self.core.context.servers()[usize::from(stripe.server.0)].as_ref();
-                server.sync(handle.as_handle())?;
-                if !self.has_synced_names.load(Relaxed) {
-                    server.sync_names(self.managed.file)?;
-                }
-            }
-        }
+        let names_of = (!self.has_synced_names.load(Relaxed)).then_some(self.managed.file);
+        sync_all(self.new.iter().chain(place), &self.core.context, names_of)?;
         self.has_synced_names.store(true, Relaxed);
         Ok(())
     }
@@ -137,7 +116,7 @@ impl<'a> Copier<'a> {
     /// Copies the chunks whose bits are set.
     pub(super) fn copy(&self, taken: &[u64; MARK_WORDS], speed: Speed) -> Result<(), Fault> {
         // After the marks were taken: what is written beyond it later is marked again.
-        let limit = self.old_end()?.max(self.reached.load(SeqCst)).min(self.region_bytes);
+        let limit = self.old.end(&self.core.context)?.max(self.reached.load(SeqCst)).min(self.region_bytes);
         let units = self.units(taken, limit);
         if units.is_empty() {
             self.has_copied.store(true, SeqCst);
@@ -178,19 +157,6 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Up to where the old objects hold anything of the region.
-    fn old_end(&self) -> Result<u64, ServerError> {
-        let view = self.old.layout.view();
-        let mut end = 0;
-        for (turn, stripe) in self.old.layout.stripes().iter().enumerate() {
-            let held = self.core.context.servers()[usize::from(stripe.server.0)].size(self.old.object)?.end_bytes;
-            if let Some(last) = held.checked_sub(1) {
-                end = end.max(view.region_offset(turn, ObjectOffset(last)).0 + 1);
-            }
-        }
-        Ok(end)
-    }
-
     /// The marked ranges below `limit`, in order, cut to what is copied at once.
     fn units(&self, taken: &[u64; MARK_WORDS], limit: u64) -> Vec<(u64, u64)> {
         let chunk = chunk_bytes(self.region_bytes);
@@ -219,73 +185,6 @@ impl<'a> Copier<'a> {
     /// Whether a program is inside the file.
     fn is_inside(&self) -> bool {
         self.managed.slots.users().any(|(slot, _)| self.managed.slots.in_flight(slot).next().is_some())
-    }
-}
-
-impl Side<'_> {
-    /// Takes the emulated devices' time for a range.
-    fn reserve(&self, core: &Moves, direction: Direction, (start, length): (u64, u64)) -> Due {
-        let throttle = &core.throttle;
-        let subs = self.layout.view().split(RegionOffset(start), length);
-        subs.filter_map(|sub| throttle.reserve(sub.server, direction, self.object, sub.offset, sub.length)).max()
-    }
-
-    /// Fills `buffer` from `start` on; what objects do not hold is zeros.
-    fn read(&self, core: &Moves, start: u64, buffer: &mut [u8]) -> Result<(), ServerError> {
-        let length = buffer.len() as u64;
-        for sub in self.layout.view().split(RegionOffset(start), length) {
-            let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
-            let handle = self.handles[sub.turn].as_handle();
-            let mut rest: &mut [u8] = buffer;
-            let (mut cut, mut batch_at) = (0, sub.offset.0);
-            let mut pieces = sub.pieces().peekable();
-            while pieces.peek().is_some() {
-                let mut slices = Vec::new();
-                let mut at = batch_at;
-                for (from, piece) in pieces.by_ref().take(MAX_PIECES) {
-                    let (_, after) = std::mem::take(&mut rest).split_at_mut((from - cut) as usize);
-                    let (slice, after) = after.split_at_mut(piece as usize);
-                    slices.push(IoSliceMut::new(slice));
-                    (rest, cut) = (after, from + piece);
-                    batch_at += piece;
-                }
-                let mut left = slices.as_mut_slice();
-                while !left.is_empty() {
-                    let read = server.read_at(handle, ObjectOffset(at), left)?;
-                    if read == 0 {
-                        left.iter_mut().for_each(|slice| slice.fill(0));
-                        break;
-                    }
-                    at += read as u64;
-                    IoSliceMut::advance_slices(&mut left, read);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, core: &Moves, start: u64, buffer: &[u8]) -> Result<(), ServerError> {
-        for sub in self.layout.view().split(RegionOffset(start), buffer.len() as u64) {
-            let server = core.context.servers()[usize::from(sub.server.0)].as_ref();
-            let handle = self.handles[sub.turn].as_handle();
-            let mut at = sub.offset.0;
-            let mut pieces = sub.pieces().peekable();
-            while pieces.peek().is_some() {
-                let slice = |(from, length): (u64, u64)| IoSlice::new(&buffer[from as usize..(from + length) as usize]);
-                let mut slices: Vec<IoSlice<'_>> = pieces.by_ref().take(MAX_PIECES).map(slice).collect();
-                let mut left = slices.as_mut_slice();
-                while !left.is_empty() {
-                    let written = server.write_at(handle, ObjectOffset(at), left, How::default())?;
-                    if written == 0 {
-                        let (server, action) = (server.name().to_owned(), "writing nothing");
-                        return Err(ServerError::Os { server, action, source: Errno::IO });
-                    }
-                    at += written as u64;
-                    IoSlice::advance_slices(&mut left, written);
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -355,15 +254,15 @@ impl Round<'_> {
     fn copy_unit(&self, number: usize, due: Due, buffer: &mut [u8]) -> Result<(), Fault> {
         let (core, copier) = (self.copier.core, self.copier);
         let unit = self.units[number];
-        copier.old.read(core, unit.0, buffer)?;
+        copier.old.read(&core.context, unit.0, buffer)?;
         due.inspect(|due| wait_in_background(*due));
         let is_needed = !self.is_first || buffer.iter().any(|byte| *byte != 0);
         let mut written = guard(&self.written);
         while *written != number && !self.stopped.load(SeqCst) {
             written = self.turn.wait(written).unwrap_or_else(PoisonError::into_inner);
         }
-        let sides = || copier.new.iter().filter(|_| is_needed);
-        let due = sides().filter_map(|side| side.reserve(core, Direction::Write, unit)).max();
+        let sides = if is_needed { copier.new.as_slice() } else { &[] };
+        let due = sides.iter().filter_map(|side| side.reserve(core, Direction::Write, unit)).max();
         *written = number + 1;
         drop(written);
         self.turn.notify_all();
@@ -371,7 +270,7 @@ impl Round<'_> {
             return Ok(());
         }
         if is_needed {
-            sides().try_for_each(|side| side.write(core, unit.0, buffer))?;
+            write_to_all(sides, &core.context, unit.0, buffer)?;
             copier.reached.fetch_max(unit.0 + unit.1, SeqCst);
             due.inspect(|due| wait_in_background(*due));
         }

@@ -24,14 +24,16 @@ use crate::discards::Discard;
 use crate::guard;
 use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
 use crate::move_queue::{Outcome, Task};
+use crate::objects::stripe_servers;
 use crate::placements::with_layout;
 use crate::quiescing::{Patience, STOPPED_PATIENCE};
 use crate::rmt::{Changes, RegionRecord, ReplicaRecord};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use stripewise_layout::ServerId;
 use stripewise_store::protocol::{MoveNumber, MoveState, Refusal};
-use stripewise_store::server::ObjectName;
+use stripewise_store::server::{ObjectName, Operation, ServerError};
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 
 /// How long those who were writing when the move began are waited for.
@@ -366,17 +368,23 @@ impl Move<'_> {
     fn finish_objects(&self, inner: &Inner) -> Result<(), Stop> {
         let (core, active) = (self.core, self.active);
         let used = inner.geometry().used_bytes(active.region, self.managed.extent.size_bytes());
-        for new in &active.new {
-            let object = ObjectName { file: self.managed.file, region: active.region, generation: new.generation };
-            let view = new.layout.view();
-            for (turn, stripe) in new.layout.stripes().iter().enumerate() {
-                let server = core.context.server(stripe.server)?;
-                crate::objects::truncate_as_owner(server, object, view.object_bytes(turn, used), active.ownership)
-                    .map_err(Refusal::from)?;
-                if inner.ownership() != active.ownership {
-                    server.set_ownership(object, inner.ownership()).map_err(Refusal::from)?;
-                }
-            }
+        let objects: Vec<(ServerId, ObjectName, u64)> = active
+            .new
+            .iter()
+            .flat_map(|new| {
+                let object = ObjectName { file: self.managed.file, region: active.region, generation: new.generation };
+                let length = move |turn| new.layout.view().object_bytes(turn, used);
+                stripe_servers(&new.layout).enumerate().map(move |(turn, server)| (server, object, length(turn)))
+            })
+            .collect();
+        let truncated = core.context.truncate_as_owner(&objects, active.ownership);
+        truncated.into_iter().collect::<Result<(), ServerError>>().map_err(Refusal::from)?;
+        if inner.ownership() != active.ownership {
+            let own = |(server, object, _): &(ServerId, ObjectName, u64)| {
+                (*server, Operation::SetOwnership(*object, inner.ownership()))
+            };
+            let owned = core.context.perform_together(objects.iter().map(own));
+            owned.into_iter().try_for_each(|outcome| outcome.map(drop)).map_err(Refusal::from)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::{
     Admin, ExpectedFile, FileInfo, MAX_PACKET_BYTES, Refusal, RegionInfo, Reply, ServerUsage,
 };
-use stripewise_store::server::ServerError;
+use stripewise_store::server::{Operation, ServerError};
 
 /// Files in one answer; a path has at most 4,096 bytes.
 const FILES_AT_ONCE: usize = 24;
@@ -281,8 +281,9 @@ impl Parts {
 
     /// The number of objects and promises per server, and what is wrong with it now.
     fn usage(&self) -> Vec<ServerUsage> {
-        let faults: Vec<Option<ServerError>> =
-            self.context.servers().iter().map(|server| server.probe().err()).collect();
+        let servers = (0..self.context.servers().len()).map(|number| ServerId(number as u16));
+        let probed = self.context.perform_together(servers.map(|server| (server, Operation::Probe)));
+        let faults: Vec<Option<ServerError>> = probed.into_iter().map(Result::err).collect();
         let (promised, drained) = (self.capacity.promised(), self.drained.servers());
         (0..)
             .map(ServerId)

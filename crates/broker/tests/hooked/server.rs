@@ -1,12 +1,13 @@
 //! A server whose calls a test sees before they are made and after, and can have fail: the one wrapper of all tests.
 
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use stripewise_broker::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_broker::{WrapServer, WrapTable};
 use stripewise_layout::{Direction, FileId};
@@ -243,57 +244,20 @@ pub fn wrap_in_memory(root: &Path) -> WrapServer {
     Arc::new(move |inner| Box::new(in_memory(&root, inner.name())))
 }
 
-/// What blocks each transfer of a [`Held`] server.
-pub type Hold = Arc<dyn Fn() + Send + Sync>;
+/// Called when a transfer or a call of a [`Held`] server begins; it ends when what this returns has returned.
+pub type Hold = Arc<dyn Fn() -> Held + Send + Sync>;
+/// What waits for the end.
+pub type Held = Box<dyn FnOnce() + Send>;
 
-/// A server that has all its transfers under way at once: each blocks a thread until `hold` returns.
-pub struct Held {
+/// A server that has all its transfers under way at once, and with those of other servers of its kind.
+pub struct HeldServer {
     pub inner: Box<dyn ObjectStore>,
     pub hold: Hold,
     /// False: bytes stay where they are, for measurements of nothing but the waiting.
     pub moves_bytes: bool,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
-
-#[derive(Default)]
-struct Workers {
-    /// Transfers to be held, and threads without one.
-    state: Mutex<(VecDeque<Job>, usize)>,
-    changed: Condvar,
-}
-
-/// Of all held servers of the process.
-static WORKERS: LazyLock<Workers> = LazyLock::new(Workers::default);
-
-impl Workers {
-    fn begin(&'static self, job: Job) {
-        let mut state = self.state.lock().unwrap();
-        state.0.push_back(job);
-        if state.1 < state.0.len() {
-            std::thread::spawn(|| self.work());
-        }
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    fn work(&self) {
-        let mut state = self.state.lock().unwrap();
-        loop {
-            if let Some(job) = state.0.pop_front() {
-                drop(state);
-                job();
-                state = self.state.lock().unwrap();
-            } else {
-                state.1 += 1;
-                state = self.changed.wait(state).unwrap();
-                state.1 -= 1;
-            }
-        }
-    }
-}
-
-impl Decorator for Held {
+impl Decorator for HeldServer {
     fn inner(&self) -> Result<&dyn ObjectStore, ServerError> {
         Ok(self.inner.as_ref())
     }
@@ -307,17 +271,9 @@ impl Decorator for Held {
     }
 
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {
-        let left = Arc::new((Mutex::new(batch.len()), Condvar::new()));
-        for _ in 0..batch.len() {
-            let (left, hold) = (Arc::clone(&left), Arc::clone(&self.hold));
-            WORKERS.begin(Box::new(move || {
-                hold();
-                *left.0.lock().unwrap() -= 1;
-                left.1.notify_one();
-            }));
-        }
+        let held: Vec<Held> = batch.iter().map(|_| (self.hold)()).collect();
         others();
-        drop(left.1.wait_while(left.0.lock().unwrap(), |left| *left > 0).unwrap());
+        held.into_iter().for_each(|held| held());
         if self.moves_bytes {
             return self.inner.submit(batch, &mut || ());
         }
@@ -327,10 +283,36 @@ impl Decorator for Held {
     }
 }
 
+/// Holds each call until `count` of them have begun, and the next `count` until these have: calls made one after the other would never end.
+#[derive(Clone, Default)]
+pub struct AllIn(Arc<(Mutex<usize>, Condvar)>);
+
+impl AllIn {
+    /// How many have begun.
+    pub fn begun(&self) -> usize {
+        *self.0.0.lock().unwrap()
+    }
+
+    /// Counts one in and returns what waits for the others of its `count`.
+    pub fn enter(&self, count: usize) -> Held {
+        let shared = Arc::clone(&self.0);
+        let mut begun = shared.0.lock().unwrap();
+        *begun += 1;
+        let awaited = begun.next_multiple_of(count);
+        shared.1.notify_all();
+        drop(begun);
+        Box::new(move || {
+            let begun = shared.0.lock().unwrap();
+            let waited = shared.1.wait_timeout_while(begun, Duration::from_secs(60), |begun| *begun < awaited).unwrap();
+            assert!(!waited.1.timed_out(), "a call waited for the others in vain");
+        })
+    }
+}
+
 /// By directory, as [`REGISTERED`].
 static HELD: Mutex<BTreeMap<PathBuf, (Hold, bool)>> = Mutex::new(BTreeMap::new());
 
-/// Makes clients' servers of the cluster in `root` [`Held`], where they are opened by [`OPEN_HELD`].
+/// Makes clients' servers of the cluster in `root` [`HeldServer`]s, where they are opened by [`OPEN_HELD`].
 pub fn hold(root: &Path, hold: Hold, moves_bytes: bool) {
     HELD.lock().unwrap().insert(root.to_owned(), (hold, moves_bytes));
 }
@@ -338,7 +320,7 @@ pub fn hold(root: &Path, hold: Hold, moves_bytes: bool) {
 pub const OPEN_HELD: OpenServer = |cluster, number, name, url, stations| {
     let inner = stripewise_store::server::open(cluster, number, name, url, stations)?;
     let (hold, moves_bytes) = HELD.lock().unwrap()[url.directory().parent().unwrap()].clone();
-    Ok(Box::new(Held { inner, hold, moves_bytes }))
+    Ok(Box::new(HeldServer { inner, hold, moves_bytes }))
 };
 
 /// Fails one call, with EIO; and is full after so many bytes.

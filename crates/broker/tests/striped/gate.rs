@@ -88,7 +88,7 @@ fn threads_that_truncate_and_write_meet_no_error() {
     let (_stub, file) = world.create(&client, "busy", uniform(4096, &[(0, 100), (1, 300), (2, 200)]));
     let writes = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        // More threads than lanes.
+        // More threads than the process has lanes of its first kind.
         for thread in 0..20u64 {
             let (file, writes) = (&file, &writes);
             scope.spawn(move || {

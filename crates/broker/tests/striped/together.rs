@@ -1,16 +1,16 @@
 //! Sub-requests of one request that are under way together, and requests past the page cache.
 
-use crate::hooked::{OPEN_HELD, hold};
+use crate::hooked::{AllIn, OPEN_HELD, hold};
 use crate::mounts::{Kind, Mounts};
 use crate::world::{Dice, World, read, uniform, write};
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 use stripewise_layout::FileOffset;
 use stripewise_store::client::ClientOptions;
 use stripewise_store::file::IoMode;
+use stripewise_store::shared::slots::LANES;
 
 const MODES: [IoMode; 4] = [
     IoMode { direct: false, durable: false },
@@ -25,28 +25,62 @@ fn all_sub_requests_of_a_read_and_of_a_write_are_under_way_together() {
     const SERVERS: usize = 8;
     let world = World::new(SERVERS);
     let _broker = world.broker();
-    let at_work = Arc::new((Mutex::new((0, 0)), Condvar::new()));
-    let holding = Arc::clone(&at_work);
-    let wait = move || {
-        let (state, changed) = &*holding;
-        let mut state = state.lock().unwrap();
-        state.0 += 1;
-        let round = (state.0 - 1) / SERVERS;
-        if state.0 % SERVERS == 0 {
-            state.1 += 1;
-        }
-        changed.notify_all();
-        let waited = changed.wait_timeout_while(state, Duration::from_secs(60), |state| state.1 <= round).unwrap();
-        assert!(!waited.1.timed_out(), "a sub-request waited for the others in vain");
-    };
-    hold(&world.root, Arc::new(wait), true);
+    let all_in = AllIn::default();
+    let holding = all_in.clone();
+    hold(&world.root, Arc::new(move || holding.enter(SERVERS)), true);
     let client = world.client_with(ClientOptions { open_server: OPEN_HELD, ..ClientOptions::default() });
     let stripes: Vec<(u16, u32)> = (0..SERVERS as u16).map(|server| (server, 4096)).collect();
     let (_stub, file) = world.create_unnamed(&client, uniform(1 << 20, &stripes));
     let bytes: Vec<u8> = (0..SERVERS * 4096).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
     assert_eq!(write(&file, 0, &bytes), bytes.len());
     assert!(read(&file, 0, bytes.len()) == bytes);
-    assert_eq!(*at_work.0.lock().unwrap(), (2 * SERVERS, 2));
+    assert_eq!(all_in.begun(), 2 * SERVERS);
+}
+
+/// The same of requests: each waits inside its server for those of all other threads.
+#[test]
+fn requests_of_many_threads_are_under_way_together() {
+    const THREADS: usize = 100;
+    let world = World::new(2);
+    let _broker = world.broker();
+    let all_in = AllIn::default();
+    let holding = all_in.clone();
+    hold(&world.root, Arc::new(move || holding.enter(2 * THREADS)), true);
+    let client = world.client_with(ClientOptions { open_server: OPEN_HELD, ..ClientOptions::default() });
+    let (_stub, file) = world.create_unnamed(&client, uniform(4 << 20, &[(0, 4096), (1, 4096)]));
+    let bytes = |thread: usize| -> Vec<u8> { (0..8192).map(|at| (at / 4096 * 7 + at % 251 + thread) as u8).collect() };
+    let of_each = |act: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| (0..THREADS).for_each(|thread| drop(scope.spawn(move || act(thread)))));
+    };
+    of_each(&|thread| assert_eq!(write(&file, thread as u64 * 8192, &bytes(thread)), 8192));
+    of_each(&|thread| assert!(read(&file, thread as u64 * 8192, 8192) == bytes(thread)));
+    assert_eq!(all_in.begun(), 4 * THREADS);
+}
+
+/// More than have a lane: those without wait for one.
+#[test]
+fn more_threads_than_lanes_all_write() {
+    const THREADS: usize = LANES + 40;
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create_unnamed(&client, uniform(4 << 20, &[(0, 4096), (1, 4096)]));
+    let together = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (file, together) = (&file, &together);
+            scope.spawn(move || {
+                let bytes = [thread as u8; 8192];
+                for _ in 0..5 {
+                    together.wait();
+                    assert_eq!(write(file, thread as u64 * 8192, &bytes), bytes.len());
+                }
+            });
+        }
+    });
+    for thread in 0..THREADS {
+        assert!(read(&file, thread as u64 * 8192, 8192) == [thread as u8; 8192]);
+    }
 }
 
 /// Memory that begins `shift` bytes behind a page's border.

@@ -47,9 +47,8 @@ impl StripedFile {
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
         if let Some(observation) = self.open.control().observation()
             && bytes > 0
-            && let Some(recent) = lane.0.recent()
         {
-            recent.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
+            lane.0.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
         }
     }
 

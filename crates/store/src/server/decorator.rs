@@ -3,6 +3,7 @@
 //! A decorator names its inner store and overrides what it is for; the rest is the inner store's. [`Operation`] is a call as a value: it can be looked at,
 //! kept, and run on a store by another thread.
 
+use super::calls::Call;
 use super::store::{Capabilities, DeviceTime, ObjectStore, OpenMode, Standing};
 use super::transfer::{Handle, ObjectHandle, Transfer};
 use super::{ObjectName, ObjectSize, Ownership, ServerError};
@@ -164,7 +165,7 @@ pub trait Decorator: Send + Sync {
         self.inner().map_or(Capabilities::UNKNOWN, ObjectStore::capabilities)
     }
 
-    /// Every call but [`Self::submit`].
+    /// Every call that is made alone, but [`Self::submit`].
     ///
     /// # Errors
     /// The inner store's, or this one's own.
@@ -180,6 +181,14 @@ pub trait Decorator: Send + Sync {
         }
     }
 
+    /// [`ObjectStore::perform_batch`].
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        for call in batch {
+            call.completion = Some(self.perform(call.operation.clone()));
+        }
+        others();
+    }
+
     /// [`ObjectStore::is_changing`].
     fn is_changing(&self, file: FileId) -> bool {
         self.inner().is_ok_and(|inner| inner.is_changing(file))
@@ -191,22 +200,71 @@ pub trait Decorator: Send + Sync {
     }
 }
 
-/// A decorator gave another kind of answer than the call has.
+/// A store gave another kind of answer than the call has.
 fn misfit<T>(server: &str, outcome: &Outcome) -> Result<T, ServerError> {
     Err(ServerError::Unusable { server: server.to_owned(), what: format!("it answered another question: {outcome:?}") })
 }
 
-fn done(server: &str, outcome: Outcome) -> Result<(), ServerError> {
-    match outcome {
-        Outcome::Done => Ok(()),
-        other => misfit(server, &other),
+/// What a call of the store `server` gave, as the kind of answer that this call has.
+///
+/// # Errors
+/// [`ServerError::Unusable`] if it is an answer to another question.
+#[allow(clippy::missing_errors_doc, reason = "said of all methods together")]
+impl Outcome {
+    /// Of calls that return nothing.
+    pub fn into_done(self, server: &str) -> Result<(), ServerError> {
+        match self {
+            Outcome::Done => Ok(()),
+            other => misfit(server, &other),
+        }
     }
-}
 
-fn bytes(server: &str, outcome: Outcome) -> Result<u64, ServerError> {
-    match outcome {
-        Outcome::Bytes(bytes) => Ok(bytes),
-        other => misfit(server, &other),
+    /// Of [`Operation::Open`].
+    pub fn into_handle(self, server: &str) -> Result<ObjectHandle, ServerError> {
+        match self {
+            Outcome::Handle(handle) => Ok(handle),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::Size`].
+    pub fn into_size(self, server: &str) -> Result<ObjectSize, ServerError> {
+        match self {
+            Outcome::Size(size) => Ok(size),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::Standing`].
+    pub fn into_standing(self, server: &str) -> Result<Standing, ServerError> {
+        match self {
+            Outcome::Standing(standing) => Ok(standing),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::Describe`] and [`Operation::FreeBytes`].
+    pub fn into_bytes(self, server: &str) -> Result<u64, ServerError> {
+        match self {
+            Outcome::Bytes(bytes) => Ok(bytes),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::Descriptions`].
+    pub fn into_descriptions(self, server: &str) -> Result<Vec<(FileId, String)>, ServerError> {
+        match self {
+            Outcome::Descriptions(found) => Ok(found),
+            other => misfit(server, &other),
+        }
+    }
+
+    /// Of [`Operation::Objects`].
+    pub fn into_objects(self, server: &str) -> Result<Vec<ObjectName>, ServerError> {
+        match self {
+            Outcome::Objects(found) => Ok(found),
+            other => misfit(server, &other),
+        }
     }
 }
 
@@ -224,90 +282,77 @@ impl<D: Decorator> ObjectStore for D {
         Decorator::submit(self, batch, others);
     }
 
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        Decorator::perform_batch(self, batch, others);
+    }
+
     fn probe(&self) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::Probe)?)
+        self.perform(Operation::Probe)?.into_done(Decorator::name(self))
     }
 
     fn standing(&self) -> Result<Standing, ServerError> {
-        match self.perform(Operation::Standing)? {
-            Outcome::Standing(standing) => Ok(standing),
-            other => misfit(Decorator::name(self), &other),
-        }
+        self.perform(Operation::Standing)?.into_standing(Decorator::name(self))
     }
 
     fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::Create(object, ownership))?)
+        self.perform(Operation::Create(object, ownership))?.into_done(Decorator::name(self))
     }
 
     fn open_as(&self, object: ObjectName, mode: OpenMode) -> Result<ObjectHandle, ServerError> {
-        match self.perform(Operation::Open(object, mode))? {
-            Outcome::Handle(handle) => Ok(handle),
-            other => misfit(Decorator::name(self), &other),
-        }
+        self.perform(Operation::Open(object, mode))?.into_handle(Decorator::name(self))
     }
 
     fn size(&self, object: ObjectName) -> Result<ObjectSize, ServerError> {
-        match self.perform(Operation::Size(object))? {
-            Outcome::Size(size) => Ok(size),
-            other => misfit(Decorator::name(self), &other),
-        }
+        self.perform(Operation::Size(object))?.into_size(Decorator::name(self))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::Truncate(object, length))?)
+        self.perform(Operation::Truncate(object, length))?.into_done(Decorator::name(self))
     }
 
     fn sync(&self, handle: Handle<'_>) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::Sync(handle))?)
+        self.perform(Operation::Sync(handle))?.into_done(Decorator::name(self))
     }
 
     fn sync_names(&self, file: FileId) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::SyncNames(file))?)
+        self.perform(Operation::SyncNames(file))?.into_done(Decorator::name(self))
     }
 
     fn set_ownership(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::SetOwnership(object, ownership))?)
+        self.perform(Operation::SetOwnership(object, ownership))?.into_done(Decorator::name(self))
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::Remove(object))?)
+        self.perform(Operation::Remove(object))?.into_done(Decorator::name(self))
     }
 
     fn remove_file(&self, file: FileId) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::RemoveFile(file))?)
+        self.perform(Operation::RemoveFile(file))?.into_done(Decorator::name(self))
     }
 
     fn describe(&self, file: FileId, head: &str, lines: &str) -> Result<u64, ServerError> {
-        bytes(
-            Decorator::name(self),
-            self.perform(Operation::Describe { file, head: head.into(), lines: lines.into() })?,
-        )
+        let operation = Operation::Describe { file, head: head.into(), lines: lines.into() };
+        self.perform(operation)?.into_bytes(Decorator::name(self))
     }
 
     fn describe_again(&self, file: FileId, text: &str) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::DescribeAgain { file, text: text.into() })?)
+        self.perform(Operation::DescribeAgain { file, text: text.into() })?.into_done(Decorator::name(self))
     }
 
     fn sync_description(&self, file: FileId) -> Result<(), ServerError> {
-        done(Decorator::name(self), self.perform(Operation::SyncDescription(file))?)
+        self.perform(Operation::SyncDescription(file))?.into_done(Decorator::name(self))
     }
 
     fn descriptions(&self) -> Result<Vec<(FileId, String)>, ServerError> {
-        match self.perform(Operation::Descriptions)? {
-            Outcome::Descriptions(found) => Ok(found),
-            other => misfit(Decorator::name(self), &other),
-        }
+        self.perform(Operation::Descriptions)?.into_descriptions(Decorator::name(self))
     }
 
     fn objects(&self) -> Result<Vec<ObjectName>, ServerError> {
-        match self.perform(Operation::Objects)? {
-            Outcome::Objects(found) => Ok(found),
-            other => misfit(Decorator::name(self), &other),
-        }
+        self.perform(Operation::Objects)?.into_objects(Decorator::name(self))
     }
 
     fn free_bytes(&self) -> Result<u64, ServerError> {
-        bytes(Decorator::name(self), self.perform(Operation::FreeBytes)?)
+        self.perform(Operation::FreeBytes)?.into_bytes(Decorator::name(self))
     }
 
     fn is_changing(&self, file: FileId) -> bool {

@@ -13,6 +13,7 @@
 
 mod descriptions;
 
+use super::calls::{Call, perform_in_turn};
 use super::{
     Capabilities, Handle, Kind, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership, ServerError,
     Standing, Transfer,
@@ -338,6 +339,10 @@ impl ObjectStore for DirectoryServer {
             transfer.completion = Some(done);
         }
         others();
+    }
+
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        perform_in_turn(self, batch, others);
     }
 
     fn probe(&self) -> Result<(), ServerError> {

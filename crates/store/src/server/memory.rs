@@ -2,6 +2,7 @@
 //!
 //! It keeps the seam honest: what works here depends on nothing but [`ObjectStore`]. Every call takes effect at once and is as durable as the process.
 
+use super::calls::{Call, perform_in_turn};
 use super::{
     Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize, ObjectStore,
     OpenMode, Ownership, ServerError, Standing, Syncing, Transfer,
@@ -104,6 +105,10 @@ impl ObjectStore for MemoryServer {
             transfer.completion = Some(self.transfer(transfer));
         }
         others();
+    }
+
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        perform_in_turn(self, batch, others);
     }
 
     fn probe(&self) -> Result<(), ServerError> {

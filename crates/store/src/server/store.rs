@@ -1,5 +1,6 @@
 //! What every kind of server does: the trait of object stores, and what a store says of itself.
 
+use super::calls::Call;
 use super::transfer::{Handle, How, Memory, ObjectHandle, Transfer};
 use super::{Due, ObjectName, ObjectSize, Ownership, ServerError};
 use std::io::{IoSlice, IoSliceMut};
@@ -48,7 +49,8 @@ pub enum FreeSpace {
 pub struct Capabilities {
     /// Handles are plain descriptors, whose reads, writes and syncs a client may also ask of the kernel itself, several at once.
     pub plain_descriptors: bool,
-    /// Transfers of one [`ObjectStore::submit`] are under way together with those of other stores, though handles are no plain descriptors.
+    /// Transfers of one [`ObjectStore::submit`] are under way together with those of other stores, though handles are no plain descriptors. So are calls of
+    /// one [`ObjectStore::perform_batch`].
     pub overlaps: bool,
     /// Objects have an owner and a mode, which the store enforces.
     pub ownership: bool,
@@ -112,6 +114,9 @@ pub trait ObjectStore: Send + Sync {
     /// Begins every transfer of the batch, calls `others` once, in which other stores begin theirs, and returns when all transfers of the batch are
     /// over: each has its completion then, and nobody uses its memory any more. A store that answers from memory does them in turn.
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut());
+
+    /// The same for calls other than transfers. They may be done in any order.
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut());
 
     /// That the server is there and is the one the cluster means (its marker), before anything is placed on it.
     fn probe(&self) -> Result<(), ServerError>;

@@ -11,6 +11,7 @@
 //!   other broker takes over;
 //! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
 
+use super::calls::Call;
 use super::transfer::{How, Memory, ObjectHandle, Transfer};
 use super::{Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
@@ -22,6 +23,8 @@ use stripewise_layout::{Direction, FileId, ObjectOffset};
 
 /// Calls of one server under way together; others wait for their turn.
 const MAX_THREADS: usize = 16;
+/// Calls of one batch under way together, so that other callers find a thread as well.
+const MAX_OF_BATCH: usize = MAX_THREADS / 2;
 /// For one call of a server each.
 const STACK_BYTES: usize = 512 << 10;
 /// A thread without work ends after this time.
@@ -208,6 +211,28 @@ impl WatchedServer {
         Ok(Begun { number, at, ticket, cuts })
     }
 
+    fn patience_for(&self, operation: &Operation<'_>) -> Duration {
+        match operation {
+            Operation::Sync(_)
+            | Operation::SyncNames(_)
+            | Operation::RemoveFile(_)
+            | Operation::SyncDescription(_)
+            | Operation::Descriptions
+            | Operation::Objects => self.patience.bulk,
+            _ => self.patience.call,
+        }
+    }
+
+    fn begin_operation(&self, operation: Operation<'_>) -> Result<Begun<Outcome>, ServerError> {
+        let cuts = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
+        let kept = operation.into_kept().map_err(|source| ServerError::Os {
+            server: self.name.clone(),
+            action: "duplicating an object's descriptor",
+            source,
+        })?;
+        self.begin(cuts, move |server| kept.run_on(server))
+    }
+
     /// Waits for a call, and gives it up when it takes longer than `patience`.
     fn finish<T>(&self, begun: &Begun<T>, patience: Duration) -> Result<T, ServerError> {
         let Begun { number, at, ticket, cuts } = begun;
@@ -362,23 +387,22 @@ impl Decorator for WatchedServer {
     }
 
     fn perform(&self, operation: Operation<'_>) -> Result<Outcome, ServerError> {
-        let patience = match &operation {
-            Operation::Sync(_)
-            | Operation::SyncNames(_)
-            | Operation::RemoveFile(_)
-            | Operation::SyncDescription(_)
-            | Operation::Descriptions
-            | Operation::Objects => self.patience.bulk,
-            _ => self.patience.call,
-        };
-        let cuts = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
-        let kept = operation.into_kept().map_err(|source| ServerError::Os {
-            server: self.name.clone(),
-            action: "duplicating an object's descriptor",
-            source,
-        })?;
-        let begun = self.begin(cuts, move |server| kept.run_on(server))?;
+        let patience = self.patience_for(&operation);
+        let begun = self.begin_operation(operation)?;
         self.finish(&begun, patience)
+    }
+
+    /// At most [`MAX_OF_BATCH`] at a time: the next begins when the oldest is over, and patience counts from its beginning.
+    fn perform_batch(&self, batch: &mut [Call<'_>], others: &mut dyn FnMut()) {
+        let begin =
+            |call: &Call<'_>| (self.patience_for(&call.operation), self.begin_operation(call.operation.clone()));
+        let mut under_way: VecDeque<_> = batch.iter().take(MAX_OF_BATCH).map(begin).collect();
+        others();
+        for number in 0..batch.len() {
+            let Some((patience, begun)) = under_way.pop_front() else { break };
+            batch[number].completion = Some(begun.and_then(|begun| self.finish(&begun, patience)));
+            under_way.extend(batch.get(number + MAX_OF_BATCH).map(begin));
+        }
     }
 
     fn submit(&self, batch: &mut [Transfer<'_>], others: &mut dyn FnMut()) {

@@ -49,7 +49,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, Stripe, StripeView};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x06");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;

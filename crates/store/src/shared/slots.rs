@@ -8,17 +8,29 @@
 //! | 8 | 8 | opens of the file by that process |
 //! | 16 | 14 x 8 | lanes, one for each I/O in flight: bits 62 and 63 direction (0 free, 1 read, 2 write), bits 40 to 61 number of the lane's uses, bits 20 to 39 first region, bits 0 to 19 last region |
 //!
-//! A thread takes a free lane for the time of one read or write. Whoever shuts the gate waits until every lane of every living
+//! A thread takes a free lane for the time of one read or write, a *further lane* (below) if all 14 are taken. Whoever shuts the gate waits until every lane of every living
 //! process is free; entries of dead incarnations count as free. A free lane keeps the number of its uses, so that no two uses of a
 //! lane look alike to a process that waits for the first of them to end.
 //!
-//! Two words of 8 bytes follow the table. The first counts the *forgotten* write lanes: a dead process left them, and the next
+//! Two words of 8 bytes and 64 words follow the table. The first counts the *forgotten* write lanes: a dead process left them, and the next
 //! process with its slot cleared them. The count is raised before they are cleared; movers need it (`super::marking`). The second
 //! word is the number of entries that were ever used, counted from the first entry. Processes take the lowest numbers, so only few
-//! pages of the table are allocated.
+//! pages of the table are allocated. The 64 words have one bit for each process slot: set before a further lane of that slot is occupied for the first
+//! time, and for ever.
 //!
 //! From the next page on follow 14 rings of 1 KiB for each process slot, one for each lane, with its most recent requests
 //! (`super::recent`). They are written only while the control block says that requests are observed.
+//!
+//! Then follow 1 KiB for each process slot with its further lanes, for threads beyond the 14th inside the file at once:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 2 x 8 | locks of the further rings: 0 free, 1 taken |
+//! | 16 | 48 | 0 |
+//! | 64 | 120 x 8 | lanes, as above |
+//!
+//! and at last two further rings of 1 KiB for each process slot. The further lanes share them: who notes a request holds the ring's lock. These pages are
+//! allocated only for processes that use them.
 //!
 //! The order that makes this safe: the I/O stores its lane, then reads the gate; the other side shuts the gate, then reads the
 //! lanes; both with sequentially consistent operations, so at least one sees the other.
@@ -27,7 +39,7 @@ use super::control::MAX_REGIONS;
 use super::map::{self, SharedMap};
 use super::marking::{self, LANE_USES};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
-use super::recent::{RING_WORDS, Recent};
+use super::recent::{Noted, RING_WORDS, Recent};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -35,12 +47,25 @@ use stripewise_layout::{Direction, RegionIndex};
 
 const ENTRY_BYTES: usize = 128;
 const LANES_AT: usize = 16;
+const FIRST_LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
+const FURTHER_BYTES: usize = 1024;
+const FURTHER_LANES_AT: usize = 64;
+const FURTHER_LANES: usize = (FURTHER_BYTES - FURTHER_LANES_AT) / 8;
+const FURTHER_RINGS: usize = 2;
+/// Looks for a further ring that nobody holds before a request is left out.
+const MAX_RING_LOOKS: usize = 256;
 /// I/O in flight per process and file; a thread beyond waits for a free lane.
-pub const LANES: usize = (ENTRY_BYTES - LANES_AT) / 8;
+pub const LANES: usize = FIRST_LANES + FURTHER_LANES;
+/// Rings with recent requests per process and file.
+pub const RINGS: usize = FIRST_LANES + FURTHER_RINGS;
 const FORGOTTEN_AT: usize = MAX_PROCESSES as usize * ENTRY_BYTES;
 const USED_AT: usize = FORGOTTEN_AT + 8;
+const HAS_FURTHER_AT: usize = FORGOTTEN_AT + 16;
 const RECENT_AT: usize = FORGOTTEN_AT + 4096;
-const LENGTH: usize = RECENT_AT + MAX_PROCESSES as usize * LANES * RING_WORDS * 8;
+const RING_BYTES: usize = RING_WORDS * 8;
+const FURTHER_AT: usize = RECENT_AT + MAX_PROCESSES as usize * FIRST_LANES * RING_BYTES;
+const FURTHER_RINGS_AT: usize = FURTHER_AT + MAX_PROCESSES as usize * FURTHER_BYTES;
+const LENGTH: usize = FURTHER_RINGS_AT + MAX_PROCESSES as usize * FURTHER_RINGS * RING_BYTES;
 const _: () = assert!(MAX_REGIONS <= 1 << 20);
 
 /// The mapped table of who has the file open and what is in flight.
@@ -98,10 +123,14 @@ impl Occupied<'_> {
         self.lane.store(self.free, Release);
     }
 
-    /// Where to note what the lane is used for, if there is space for it.
-    #[must_use]
-    pub fn recent(&self) -> Option<Recent<'_>> {
-        self.slots.recent(self.slot, self.number)
+    /// Notes what the lane was used for, if there is space for it, while requests are observed by that number.
+    #[inline]
+    pub fn note(&self, observation: u16, request: Noted) {
+        if self.number >= FIRST_LANES {
+            self.slots.note_further(self.slot, self.number, observation, request);
+        } else if let Some(recent) = self.slots.recent(self.slot, self.number) {
+            recent.note(observation, request);
+        }
     }
 }
 
@@ -148,11 +177,33 @@ impl Slots {
         Ok(Self { map: SharedMap::new(descriptor, LENGTH, false)? })
     }
 
-    /// The most recent requests of a lane below [`LANES`]; `None` if there is no space for them.
+    /// The most recent requests in a ring below [`RINGS`]; `None` if there is no space for them.
     #[must_use]
-    pub fn recent(&self, slot: ProcessSlot, lane: usize) -> Option<Recent<'_>> {
-        let at = RECENT_AT + (usize::from(slot.0) * LANES + lane) * RING_WORDS * 8;
-        self.map.is_reached(at, RING_WORDS * 8).then(|| Recent::new(self.map.words(at, RING_WORDS)))
+    pub fn recent(&self, slot: ProcessSlot, ring: usize) -> Option<Recent<'_>> {
+        let slot = usize::from(slot.0);
+        let at = match ring.checked_sub(FIRST_LANES) {
+            None => RECENT_AT + (slot * FIRST_LANES + ring) * RING_BYTES,
+            Some(further) => FURTHER_RINGS_AT + (slot * FURTHER_RINGS + further) * RING_BYTES,
+        };
+        self.map.is_reached(at, RING_BYTES).then(|| Recent::new(self.map.words(at, RING_WORDS)))
+    }
+
+    /// Into a further ring that nobody else holds. Where all are held for long (by threads that lost the processor, or by the one that a signal
+    /// interrupted), the request is left out.
+    #[cold]
+    fn note_further(&self, slot: ProcessSlot, number: usize, observation: u16, request: Noted) {
+        for look in 0..MAX_RING_LOOKS {
+            let ring = (number + look) % FURTHER_RINGS;
+            let lock = self.map.word(Self::further(slot) + ring * 8);
+            if lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                if let Some(recent) = self.recent(slot, FIRST_LANES + ring) {
+                    recent.note(observation, request);
+                }
+                lock.store(0, Release);
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Slots that ever had the file open since the table was made, whether or not they have now.
@@ -168,6 +219,30 @@ impl Slots {
         usize::from(slot.0) * ENTRY_BYTES
     }
 
+    fn further(slot: ProcessSlot) -> usize {
+        FURTHER_AT + usize::from(slot.0) * FURTHER_BYTES
+    }
+
+    /// The word and the bit that say whether a further lane of the process was ever occupied.
+    fn has_further(&self, slot: ProcessSlot) -> (&AtomicU64, u64) {
+        (self.map.word(HAS_FURTHER_AT + usize::from(slot.0) / 64 * 8), 1 << (slot.0 % 64))
+    }
+
+    fn lane(&self, slot: ProcessSlot, number: usize) -> &AtomicU64 {
+        match number.checked_sub(FIRST_LANES) {
+            None => self.map.word(Self::entry(slot) + LANES_AT + number * 8),
+            Some(further) => self.map.word(Self::further(slot) + FURTHER_LANES_AT + further * 8),
+        }
+    }
+
+    /// Numbers of the lanes that may be in use. The bit is set before a further lane is occupied, and that before the gate is read: who shuts the gate and
+    /// then does not find the bit meets nobody in a further lane.
+    fn lanes(&self, slot: ProcessSlot) -> std::ops::Range<usize> {
+        let (word, bit) = self.has_further(slot);
+        let has_further = word.load(SeqCst) & bit != 0 && self.map.is_reached(Self::further(slot), FURTHER_BYTES);
+        0..if has_further { LANES } else { FIRST_LANES }
+    }
+
     /// Counts one more open by this process, clearing what an earlier holder of the slot left. Then check the life state again. `NOSPC`: the process
     /// cannot be counted, since the state directory is full.
     ///
@@ -179,11 +254,14 @@ impl Slots {
         self.map.reach(entry, ENTRY_BYTES)?;
         self.map.word(USED_AT).fetch_max(u64::from(slot.0) + 1, SeqCst);
         if self.map.word(entry).load(Relaxed) != incarnation.0 {
-            let lanes = (0..LANES).map(|lane| self.map.word(entry + LANES_AT + lane * 8));
+            let lanes = self.lanes(slot).map(|number| self.lane(slot, number));
             let is_write = |lane: &&AtomicU64| lane.load(SeqCst) >> 62 == 2;
             let written = lanes.clone().filter(is_write).count() as u64;
             self.map.word(FORGOTTEN_AT).fetch_add(written, SeqCst);
             lanes.for_each(|lane| lane.store(lane.load(Relaxed) & LANE_USES, SeqCst));
+            if self.lanes(slot).len() > FIRST_LANES {
+                (0..FURTHER_RINGS).for_each(|ring| self.map.word(Self::further(slot) + ring * 8).store(0, SeqCst));
+            }
             self.map.word(entry + 8).store(0, Relaxed);
             self.map.word(entry).store(incarnation.0, SeqCst);
         }
@@ -200,14 +278,27 @@ impl Slots {
     #[inline]
     pub fn occupy(&self, slot: ProcessSlot, hint: usize, what: InFlight) -> Option<Occupied<'_>> {
         let entry = Self::entry(slot) + LANES_AT;
-        for i in 0..LANES {
-            let number = (hint + i) % LANES;
+        for i in 0..FIRST_LANES {
+            let number = (hint + i) % FIRST_LANES;
             let lane = self.map.word(entry + number * 8);
             if let Some(free) = marking::occupy(lane, what.to_word()) {
                 return Some(Occupied { slots: self, slot, number, lane, free });
             }
         }
-        None
+        self.occupy_further(slot, hint, what)
+    }
+
+    #[cold]
+    fn occupy_further(&self, slot: ProcessSlot, hint: usize, what: InFlight) -> Option<Occupied<'_>> {
+        self.map.reach(Self::further(slot), FURTHER_BYTES).ok()?;
+        let (word, bit) = self.has_further(slot);
+        word.fetch_or(bit, SeqCst);
+        (0..FURTHER_LANES).find_map(|i| {
+            let number = FIRST_LANES + (hint + i) % FURTHER_LANES;
+            let lane = self.lane(slot, number);
+            let free = marking::occupy(lane, what.to_word())?;
+            Some(Occupied { slots: self, slot, number, lane, free })
+        })
     }
 
     /// Slots that have the file open, with their incarnation, dead or alive: the caller asks [`super::processes::Processes`].
@@ -221,10 +312,10 @@ impl Slots {
 
     /// What the process has in flight.
     pub fn in_flight(&self, slot: ProcessSlot) -> impl Iterator<Item = InFlight> {
-        let entry = Self::entry(slot) + LANES_AT;
-        let lanes = if u64::from(slot.0) < self.map.word(USED_AT).load(SeqCst) { 0..LANES } else { 0..0 };
-        let lanes = lanes.filter(move |_| self.map.is_reached(entry, ENTRY_BYTES - LANES_AT));
-        lanes.filter_map(move |lane| InFlight::from_word(self.map.word(entry + lane * 8).load(SeqCst)))
+        let is_used = u64::from(slot.0) < self.map.word(USED_AT).load(SeqCst)
+            && self.map.is_reached(Self::entry(slot), ENTRY_BYTES);
+        let lanes = if is_used { self.lanes(slot) } else { 0..0 };
+        lanes.filter_map(move |number| InFlight::from_word(self.lane(slot, number).load(SeqCst)))
     }
 
     /// Every use of a lane, by the living and the dead, that overlaps `regions`.
@@ -232,9 +323,8 @@ impl Slots {
     pub fn uses(&self, first: RegionIndex, last: RegionIndex) -> Vec<Use> {
         let mut uses = Vec::new();
         for (slot, incarnation) in self.users() {
-            let entry = Self::entry(slot) + LANES_AT;
-            for lane in 0..LANES {
-                let word = self.map.word(entry + lane * 8).load(SeqCst);
+            for lane in self.lanes(slot) {
+                let word = self.lane(slot, lane).load(SeqCst);
                 match InFlight::from_word(word) {
                     Some(what) if what.first <= last && what.last >= first => {
                         uses.push(Use { slot, incarnation, lane, word, what });
@@ -250,8 +340,7 @@ impl Slots {
     #[must_use]
     pub fn uses_mark(&self) -> u64 {
         self.users().fold(0, |mark, (slot, _)| {
-            let entry = Self::entry(slot);
-            let lanes = (0..LANES).map(|lane| self.map.word(entry + LANES_AT + lane * 8).load(SeqCst));
+            let lanes = self.lanes(slot).map(|number| self.lane(slot, number).load(SeqCst));
             lanes.fold(mark ^ u64::from(slot.0), |mark, word| mark.rotate_left(5).wrapping_add(word))
         })
     }
@@ -259,9 +348,8 @@ impl Slots {
     /// Whether the use goes on: its lane has not been freed since, nor cleared by a later process.
     #[must_use]
     pub fn goes_on(&self, lane: &Use) -> bool {
-        let entry = Self::entry(lane.slot);
-        self.map.word(entry + LANES_AT + lane.lane * 8).load(SeqCst) == lane.word
-            && self.map.word(entry).load(SeqCst) == lane.incarnation.0
+        self.lane(lane.slot, lane.lane).load(SeqCst) == lane.word
+            && self.map.word(Self::entry(lane.slot)).load(SeqCst) == lane.incarnation.0
     }
 
     /// Write lanes of dead processes that others have cleared, counted up for ever.
@@ -318,6 +406,66 @@ mod tests {
         assert!(!slots.goes_on(&seen[0]));
         again.free();
         assert!(![inside, outside].contains(&slots.uses_mark()), "in and out again");
+    }
+
+    #[test]
+    fn threads_beyond_the_first_lanes_take_further_ones_that_everybody_sees() {
+        let file = tempfile::tempfile().unwrap();
+        let slots = Slots::build(&file.try_clone().unwrap().into()).unwrap();
+        let (slot, other) = (ProcessSlot(70), ProcessSlot(71));
+        slots.add_user(slot, Incarnation(7)).unwrap();
+        slots.add_user(other, Incarnation(7)).unwrap();
+        let allocated = || rustix::fs::fstat(&file).unwrap().st_blocks;
+        let before = allocated();
+        let taken: Vec<Occupied<'_>> =
+            (0..LANES).map(|number| slots.occupy(slot, 3, write_of(number as u32)).unwrap()).collect();
+        assert!(slots.occupy(slot, 3, write_of(0)).is_none(), "all lanes are taken");
+        // Another's view, as the broker's is.
+        let watching = Slots::open_to_watch(&file).unwrap();
+        let regions: std::collections::BTreeSet<u32> = watching.in_flight(slot).map(|what| what.first.0).collect();
+        assert!(regions.into_iter().eq(0..LANES as u32));
+        let seen = watching.uses(RegionIndex(0), RegionIndex(MAX_REGIONS - 1));
+        assert!(seen.len() == LANES && seen.iter().all(|lane| watching.goes_on(lane)));
+        assert_eq!(watching.in_flight(other).count(), 0);
+        let inside = slots.uses_mark();
+        taken.last().unwrap().free();
+        assert!(slots.uses_mark() != inside && seen.iter().filter(|lane| watching.goes_on(lane)).count() == LANES - 1);
+        assert!(allocated() > before || before == 0, "the further lanes got their pages by being used");
+        slots.add_user(slot, Incarnation(8)).unwrap();
+        assert_eq!(slots.forgotten(), LANES as u64 - 1);
+        assert!(!seen.iter().any(|lane| watching.goes_on(lane)) && watching.in_flight(slot).count() == 0);
+    }
+
+    /// Requests of many threads in few rings: each is noted once.
+    #[test]
+    fn what_further_lanes_are_used_for_is_noted_in_rings_that_they_share() {
+        const THREADS: u64 = 24;
+        let slots = Slots::build(&tempfile::tempfile().unwrap().into()).unwrap();
+        let slot = ProcessSlot(5);
+        slots.add_user(slot, Incarnation(7)).unwrap();
+        let inside = std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (slots, inside) = (&slots, &inside);
+                scope.spawn(move || {
+                    let lane = slots.occupy(slot, thread as usize, write_of(thread as u32)).unwrap();
+                    inside.wait();
+                    let offset = stripewise_layout::FileOffset(thread);
+                    lane.note(1, Noted { direction: Direction::Read, offset, bytes: 1, time_ms: 0 });
+                    inside.wait();
+                    lane.free();
+                });
+            }
+        });
+        let mut noted = Vec::new();
+        for ring in 0..RINGS {
+            let (_, missed) = slots.recent(slot, ring).unwrap().read(0, |request| noted.push(request.offset.0));
+            assert_eq!(missed, 0);
+        }
+        noted.sort_unstable();
+        noted.dedup();
+        // One that found both rings held for long is left out.
+        assert!(noted.len() >= FIRST_LANES && noted.iter().all(|thread| *thread < THREADS), "{noted:?}");
     }
 
     #[test]
