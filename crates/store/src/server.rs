@@ -10,6 +10,7 @@ pub mod decorator;
 pub mod directory;
 pub mod emulated;
 pub mod memory;
+pub mod operation;
 pub mod pace;
 pub mod stations;
 pub mod store;
@@ -17,9 +18,10 @@ pub mod submission;
 pub mod transfer;
 pub mod watched;
 
-pub use calls::{Call, perform_together};
-pub use decorator::{Decorator, Operation, Outcome};
-pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, OpenMode, Predicted, Standing, Syncing};
+pub use calls::perform_together;
+pub use decorator::Decorator;
+pub use operation::{Call, OpenMode, Operation, Outcome, Standing};
+pub use store::{Capabilities, DeviceTime, FreeSpace, ObjectStore, Predicted, Syncing};
 pub use submission::{Submission, submit_all};
 pub use transfer::{Handle, How, Memory, ObjectHandle, Transfer};
 

@@ -4,22 +4,79 @@
 //! of them and not as long as all one after the other.
 
 use super::ServerError;
-use super::decorator::{Operation, Outcome};
+use super::operation::{Call, Operation, Outcome};
 use super::store::ObjectStore;
+use super::transfer::ObjectHandle;
+use std::borrow::Cow;
 
-/// A call on its way.
-pub struct Call<'a> {
-    /// What is asked of the store.
-    pub operation: Operation<'a>,
-    /// What it gave, once it is over.
-    pub completion: Option<Result<Outcome, ServerError>>,
+impl Operation<'_> {
+    /// Makes the call.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn run_on(&self, store: &dyn ObjectStore) -> Result<Outcome, ServerError> {
+        let done = |()| Outcome::Done;
+        match self {
+            Operation::Probe => store.probe().map(done),
+            Operation::Standing => store.standing().map(Outcome::Standing),
+            Operation::Create(object, ownership) => store.create(*object, *ownership).map(done),
+            Operation::Open(object, mode) => store.open_as(*object, *mode).map(Outcome::Handle),
+            Operation::Size(object) => store.size(*object).map(Outcome::Size),
+            Operation::Truncate(object, length) => store.truncate(*object, *length).map(done),
+            Operation::Sync(handle) => store.sync(*handle).map(done),
+            Operation::SyncNames(file) => store.sync_names(*file).map(done),
+            Operation::SetOwnership(object, ownership) => store.set_ownership(*object, *ownership).map(done),
+            Operation::Remove(object) => store.remove(*object).map(done),
+            Operation::RemoveFile(file) => store.remove_file(*file).map(done),
+            Operation::Describe { file, head, lines } => store.describe(*file, head, lines).map(Outcome::Bytes),
+            Operation::DescribeAgain { file, text } => store.describe_again(*file, text).map(done),
+            Operation::SyncDescription(file) => store.sync_description(*file).map(done),
+            Operation::Descriptions => store.descriptions().map(Outcome::Descriptions),
+            Operation::Objects => store.objects().map(Outcome::Objects),
+            Operation::FreeBytes => store.free_bytes().map(Outcome::Bytes),
+        }
+    }
+
+    /// The same with memory and handle of its own, to be run by another thread.
+    pub(super) fn into_kept(self) -> Result<KeptOperation, rustix::io::Errno> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let operation = match self {
+            Operation::Sync(handle) => return Ok(KeptOperation::Sync(handle.to_owned_handle()?)),
+            Operation::Probe => Operation::Probe,
+            Operation::Standing => Operation::Standing,
+            Operation::Create(object, ownership) => Operation::Create(object, ownership),
+            Operation::Open(object, mode) => Operation::Open(object, mode),
+            Operation::Size(object) => Operation::Size(object),
+            Operation::Truncate(object, length) => Operation::Truncate(object, length),
+            Operation::SyncNames(file) => Operation::SyncNames(file),
+            Operation::SetOwnership(object, ownership) => Operation::SetOwnership(object, ownership),
+            Operation::Remove(object) => Operation::Remove(object),
+            Operation::RemoveFile(file) => Operation::RemoveFile(file),
+            Operation::Describe { file, head, lines } => {
+                Operation::Describe { file, head: own(head), lines: own(lines) }
+            }
+            Operation::DescribeAgain { file, text } => Operation::DescribeAgain { file, text: own(text) },
+            Operation::SyncDescription(file) => Operation::SyncDescription(file),
+            Operation::Descriptions => Operation::Descriptions,
+            Operation::Objects => Operation::Objects,
+            Operation::FreeBytes => Operation::FreeBytes,
+        };
+        Ok(KeptOperation::Other(operation))
+    }
 }
 
-impl<'a> Call<'a> {
-    /// A call that has not begun.
-    #[must_use]
-    pub fn new(operation: Operation<'a>) -> Self {
-        Self { operation, completion: None }
+/// An [`Operation`] that borrows nothing.
+pub(super) enum KeptOperation {
+    Sync(ObjectHandle),
+    Other(Operation<'static>),
+}
+
+impl KeptOperation {
+    pub(super) fn run_on(&self, store: &dyn ObjectStore) -> Result<Outcome, ServerError> {
+        match self {
+            KeptOperation::Sync(handle) => Operation::Sync(handle.as_handle()).run_on(store),
+            KeptOperation::Other(operation) => operation.run_on(store),
+        }
     }
 }
 

@@ -13,10 +13,10 @@
 
 mod descriptions;
 
-use super::calls::{Call, perform_in_turn};
+use super::calls::perform_in_turn;
 use super::{
-    Capabilities, Handle, Kind, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership, ServerError,
-    Standing, Transfer,
+    Call, Capabilities, Handle, Kind, ObjectHandle, ObjectName, ObjectSize, ObjectStore, OpenMode, Ownership,
+    ServerError, Standing, Transfer,
 };
 use crate::descriptors::{Descriptor, default_base};
 use crate::entry::{create_own_at, open_regular_at};

@@ -2,10 +2,10 @@
 //!
 //! It keeps the seam honest: what works here depends on nothing but [`ObjectStore`]. Every call takes effect at once and is as durable as the process.
 
-use super::calls::{Call, perform_in_turn};
+use super::calls::perform_in_turn;
 use super::{
-    Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize, ObjectStore,
-    OpenMode, Ownership, ServerError, Standing, Syncing, Transfer,
+    Call, Capabilities, FIRST_LINE_OF_DESCRIPTIONS, FreeSpace, Handle, ObjectHandle, ObjectName, ObjectSize,
+    ObjectStore, OpenMode, Ownership, ServerError, Standing, Syncing, Transfer,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

@@ -1,19 +1,10 @@
 //! What every kind of server does: the trait of object stores, and what a store says of itself.
 
-use super::calls::Call;
+use super::operation::{Call, OpenMode, Standing};
 use super::transfer::{Handle, How, Memory, ObjectHandle, Transfer};
 use super::{Due, ObjectName, ObjectSize, Ownership, ServerError};
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::{Direction, FileId, ObjectOffset};
-
-/// A server on which objects can be placed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
-    /// Bytes that new objects may take.
-    pub free_bytes: u64,
-    /// Servers of one number share their free space; `None`: with nobody.
-    pub file_system: Option<u64>,
-}
 
 /// What a sub-request is expected to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,15 +69,6 @@ impl Capabilities {
         coherent_between_hosts: false,
         free_space: FreeSpace::OfFileSystem,
     };
-}
-
-/// How an object is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct OpenMode {
-    /// For reads and writes; otherwise for reads alone.
-    pub writable: bool,
-    /// Past the page cache, where the store has one and can: memory, offsets and lengths are then aligned to [`super::transfer::DIRECT_BYTES`].
-    pub direct: bool,
 }
 
 /// The time that an emulated device takes.

@@ -11,9 +11,8 @@
 //!   other broker takes over;
 //! - what is written to objects that programs use ([`How::in_place`]) is waited for without limit.
 
-use super::calls::Call;
 use super::transfer::{How, Memory, ObjectHandle, Transfer};
-use super::{Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
+use super::{Call, Capabilities, Decorator, DeviceTime, ObjectStore, Operation, Outcome, ServerError};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
