@@ -67,6 +67,7 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
         measured_at: "2024-02-29T12:00:00Z".into(),
         servers: servers.collect(),
         network: NetworkProfile { e_s: 3e-4, t_s_per_byte: 1.0 / 120e6, source: NetworkSource::Measured },
+        caveats: Vec::new(),
     }
 }
 

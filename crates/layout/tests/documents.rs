@@ -249,9 +249,10 @@ fn version_constants() -> BTreeSet<String> {
             }
         }
     }
-    // The version of LMDB's own pages, and the oldest version of a plan that is read.
+    // The version of LMDB's own pages, and the oldest versions of plans and profiles that are read.
     found.remove("crates/broker/src/rmt/pages.rs DATA_VERSION");
     found.remove("crates/planner/src/plan.rs OLDEST_PLAN_VERSION");
+    found.remove("crates/model/src/profile.rs OLDEST_PROFILE_VERSION");
     found
 }
 

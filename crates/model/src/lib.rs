@@ -8,6 +8,7 @@
 #![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
+mod caveat;
 pub mod cost_intelligent;
 pub mod fit;
 pub mod h2dp;
@@ -20,6 +21,7 @@ pub mod queueing;
 pub mod segment;
 pub mod striped;
 
+pub use caveat::Caveat;
 pub use parameters::{
     ClassParameters, Coefficients, Concurrency, Picoseconds, RequestCost, StripePair, UniformParameters,
     most_bytes_on_one_server,

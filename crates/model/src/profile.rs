@@ -3,12 +3,16 @@
 //! A request of v bytes costs a server `alpha + v beta`; both depend on direction and order. The network costs `e` for each
 //! connection and `t` for each byte (H2DP table 1). A profile names the cluster it was measured on and is refused for another.
 
+use crate::caveat::Caveat;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use stripewise_layout::{Cluster, Direction, Order, ServerClass, input, output};
 
-/// The version written to and accepted from profile files.
-pub const PROFILE_VERSION: u32 = 1;
+/// The version written to profile files. Version 1, which has no caveats, is read too.
+pub const PROFILE_VERSION: u32 = 2;
+
+/// The oldest version that is read.
+const OLDEST_PROFILE_VERSION: u32 = 1;
 
 /// A fitted line: time = alpha + bytes x beta.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -93,7 +97,7 @@ pub struct NetworkProfile {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// [`PROFILE_VERSION`]; files of any other version are refused.
+    /// [`PROFILE_VERSION`], whichever version was read.
     pub version: u32,
     /// Id of the cluster that was measured.
     pub cluster: String,
@@ -105,6 +109,9 @@ pub struct Profile {
     pub servers: Vec<ServerProfile>,
     /// Both figures are 0 where all servers are directories of this host.
     pub network: NetworkProfile,
+    /// Why figures may be wrong (from version 2 on).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caveats: Vec<Caveat>,
 }
 
 /// Why a profile is not used.
@@ -135,7 +142,7 @@ pub enum ProfileError {
         message: String,
     },
     /// The file was written for another version of the format.
-    #[error("{}: profile version {found} is not supported; this stripewise reads version {PROFILE_VERSION} (run `stripewise calibrate` again)", path.display())]
+    #[error("{}: profile version {found} is not supported; this stripewise reads versions {OLDEST_PROFILE_VERSION} to {PROFILE_VERSION} (run `stripewise calibrate` again)", path.display())]
     Version {
         /// The file as the caller named it.
         path: PathBuf,
@@ -184,10 +191,11 @@ impl Profile {
             |error: serde_json::Error| ProfileError::Syntax { path: path.to_owned(), message: error.to_string() };
         // The version is looked at before the rest, so that a newer file is refused by its version and not by a key.
         let version: VersionOnly = serde_json::from_str(text).map_err(syntax)?;
-        if version.version != u64::from(PROFILE_VERSION) {
+        if !(u64::from(OLDEST_PROFILE_VERSION)..=u64::from(PROFILE_VERSION)).contains(&version.version) {
             return Err(ProfileError::Version { path: path.to_owned(), found: version.version });
         }
-        let profile: Profile = serde_json::from_str(text).map_err(syntax)?;
+        let mut profile: Profile = serde_json::from_str(text).map_err(syntax)?;
+        profile.version = PROFILE_VERSION;
         profile.check_values().map_err(|message| ProfileError::Value { path: path.to_owned(), message })?;
         Ok(profile)
     }
@@ -273,6 +281,11 @@ impl Profile {
                 return Err(format!("network: {field} = {value} is not a time"));
             }
         }
+        for (number, caveat) in self.caveats.iter().enumerate() {
+            if let Some((field, value)) = caveat.numbers().into_iter().find(|(_, value)| bad(*value)) {
+                return Err(format!("caveats[{number}]: {field} = {value} is not a rate or ratio"));
+            }
+        }
         Ok(())
     }
 }
@@ -309,6 +322,7 @@ mod tests {
             measured_at: "2024-01-01T00:00:00Z".to_owned(),
             servers: vec![server("hdd0", ServerClass::Hdd), server("ssd0", ServerClass::Ssd)],
             network: NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local },
+            caveats: vec![Caveat::NoSeeks { server: "hdd0".to_owned(), ratio: 1.1 }],
         }
     }
 
@@ -324,10 +338,22 @@ mod tests {
     }
 
     #[test]
+    fn version_1_is_read_and_has_no_caveats() {
+        let text = include_str!("../tests/fixtures/profile-version-1.json");
+        assert!(text.contains("\"version\": 1"));
+        let profile = Profile::parse(text, Path::new("p.json")).unwrap();
+        assert_eq!((profile.version, profile.caveats.len(), profile.servers.len()), (PROFILE_VERSION, 0, 2));
+        assert_eq!(profile.servers[0].read_random.alpha_s, 0.004);
+    }
+
+    #[test]
     fn faults_in_the_file_are_named_with_their_remedy() {
         let good = profile().to_json();
         for (from, to, expected) in [
-            ("\"version\": 1", "\"version\": 9, \"colour\": 3", "version 9 is not supported"),
+            ("\"version\": 2", "\"version\": 9, \"colour\": 3", "version 9 is not supported"),
+            ("\"version\": 2", "\"version\": 0", "version 0 is not supported"),
+            ("\"ratio\": 1.1", "\"ratio\": -1.1", "caveats[0]: ratio = -1.1"),
+            ("\"no-seeks\"", "\"no-idea\"", "unknown variant `no-idea`"),
             ("\"emulated\"", "\"emulatde\"", "unknown field `emulatde`"),
             ("\"alpha_s\": 0.001", "\"alpha_s\": -1", "`hdd0`, read_sequential: alpha_s = -1"),
             ("\"e_s\": 0.0", "\"e_s\": -2.5", "network: e_s = -2.5"),

@@ -34,6 +34,7 @@ fn profile(m: usize, n: usize, hdd: FourLines, ssd: FourLines, e_s: f64, t_s_per
         measured_at: String::new(),
         servers: hdd.chain(ssd).collect(),
         network: NetworkProfile { e_s, t_s_per_byte, source: NetworkSource::Given },
+        caveats: Vec::new(),
     }
 }
 

@@ -31,6 +31,7 @@ fn profile(lines: &[(f64, f64)], e_s: f64, t_s_per_byte: f64) -> Profile {
         measured_at: "2024-01-01T00:00:00Z".to_owned(),
         servers: servers.collect(),
         network: NetworkProfile { e_s, t_s_per_byte, source: NetworkSource::Given },
+        caveats: Vec::new(),
     }
 }
 

@@ -315,5 +315,6 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     if task.request.profile.emulated {
         notes.push("servers are emulated: all figures are those of device models".to_owned());
     }
+    notes.extend(task.request.profile.caveats.iter().map(ToString::to_string));
     notes
 }

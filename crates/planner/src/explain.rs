@@ -19,6 +19,7 @@ use crate::verdict::layouts_by_region;
 use alternatives::layouts_of;
 use serde::Serialize;
 use stripewise_layout::{ByteCount, Layout, Placement, RegionIndex, ServerClass, ServerId};
+use stripewise_model::Caveat;
 use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
 
 /// Regions that an overview names.
@@ -137,6 +138,8 @@ pub struct Overview {
     pub regions: Vec<HeavyRegion>,
     /// `None` where no server of the kind has a known room.
     pub ssd_price: Option<CapacityPrice>,
+    /// Why figures of the profile may be wrong.
+    pub caveats: Vec<Caveat>,
 }
 
 /// The requests of one class.
@@ -204,6 +207,8 @@ pub struct RegionExplanation {
     pub ssd_worth_s_per_gib: Option<f64>,
     /// One sentence.
     pub reason: String,
+    /// Why figures of the profile may be wrong.
+    pub caveats: Vec<Caveat>,
 }
 
 impl<'a> Explainer<'a> {
@@ -246,6 +251,7 @@ impl<'a> Explainer<'a> {
             full: full.map(|server| server.name.clone()).collect(),
             regions: self.heavy_regions(),
             ssd_price: self.ssd_price()?,
+            caveats: self.request.profile.caveats.clone(),
         })
     }
 
@@ -289,6 +295,7 @@ impl<'a> Explainer<'a> {
             reason: reason(self.plan.policy, own.is_some(), &alternatives),
             alternatives,
             window,
+            caveats: self.request.profile.caveats.clone(),
         })
     }
 

@@ -137,6 +137,7 @@ mod tests {
             measured_at: String::new(),
             servers: vec![server],
             network,
+            caveats: Vec::new(),
         };
         assert_eq!(decades(&profile), (-4, -1));
         let chart = chart(&profile);

@@ -1,12 +1,17 @@
 //! Calibration: measure every server and the network, fit lines, write the profile.
 //!
-//! Emulated servers share nothing and are measured side by side; real directories may share a disk and are measured one after the other. What
-//! is measured and how to read the result is told in `docs/profile.md`.
+//! Emulated servers share nothing and are measured side by side; real directories may share a disk and are measured one after the other. Every
+//! directory is also loaded with streams, whose sustained rates correct its lines (`sustained.rs`), and all are loaded at once, which shows what
+//! they share (`shared.rs`). What is measured and how to read the result is told in `docs/profile.md`.
 
+mod caveats;
 mod directory;
 mod emulated;
 mod error;
+mod host;
 mod measure;
+mod shared;
+mod sustained;
 
 pub use error::CalibrationError;
 pub use measure::SERVER_LINES;
@@ -15,6 +20,7 @@ use crate::progress::Voice;
 use directory::{DirectorySubject, Method};
 use emulated::EmulatedSubject;
 use error::Result;
+use host::HostLoad;
 use measure::{Effort, LINK_LINES, LineSamples, measure};
 use rustix::fs::{Access, access};
 use serde::Serialize;
@@ -25,16 +31,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, Order, Server, ServerId, ServerUrl};
 use stripewise_model::fit::{Fit, Sample, fit};
-use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_model::{Caveat, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_store::server::ObjectStore;
 use stripewise_store::server::directory::DirectoryServer;
 use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
 use stripewise_store::server::stations::{Parts, Stations};
 use stripewise_store::state::StateDirectory;
+use sustained::{STREAMS, Stream, correct};
 
-/// A fit worse than this is pointed out.
-const POOR_R2: f64 = 0.95;
-const POOR_SPREAD: f64 = 0.25;
+/// Share of a directory's time that goes to streams, after the scratch file was filled.
+const STREAMS_SHARE: f64 = 0.2;
 
 /// Emulated servers measured side by side: they sleep most of the time, but each holds some memory.
 const MAX_AT_ONCE: usize = 32;
@@ -125,6 +131,9 @@ struct Measured {
     /// The fit of the server's own emulated link.
     link: Option<Fit>,
     notes: Vec<String>,
+    caveats: Vec<Caveat>,
+    /// A directory's scratch file, kept until all servers were loaded at once.
+    subject: Option<DirectorySubject>,
 }
 
 /// Measures every server of `cluster`. `progress` gets the share done, 0 to 1, from any thread.
@@ -135,6 +144,7 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
     for server in &cluster.servers {
         DirectoryServer::new(&cluster.id, &server.name, server.url.directory()).probe()?;
     }
+    let load = HostLoad::begin();
     let is_emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
     let stations = if is_emulated { Some(Arc::new(open_stations(cluster)?)) } else { None };
     let shares = Mutex::new(vec![0.0_f64; cluster.servers.len()]);
@@ -146,7 +156,7 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
     let run = |number: usize, server: &Server| -> Result<Measured> {
         let tell = |share| tell(number, share);
         let measured = match &server.url {
-            ServerUrl::File { directory } => measure_directory(directory, options, &tell),
+            ServerUrl::File { directory } => measure_directory(&server.name, directory, options, &tell),
             ServerUrl::Emulated { .. } => {
                 let stations = stations.as_ref().expect("made for the first emulated server");
                 measure_emulated(cluster, ServerId(number as u16), stations, options, &tell)
@@ -170,11 +180,44 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
         // Emulated servers beside it take nothing from a directory but some of this machine's processors.
         real.into_iter().for_each(finish);
     });
-    let measured = results
+    let mut measured = results
         .into_iter()
         .map(|result| result.into_inner().expect("every server was run"))
         .collect::<Result<Vec<_>>>()?;
-    Ok(profile(cluster, options, &measured))
+    let mut of_all = shared_servers(cluster, &mut measured)?;
+    // Emulated servers are timed on their own clock.
+    let has_directories = cluster.servers.iter().any(|server| !server.url.is_emulated());
+    let overload = load.share().filter(|_| has_directories && load.is_busy());
+    of_all.extend(overload.map(|share| Caveat::BusyHost { share }));
+    Ok(profile(cluster, options, &measured, of_all))
+}
+
+/// Directories that share a device, or what lies before their devices.
+fn shared_servers(cluster: &Cluster, measured: &mut [Measured]) -> Result<Vec<Caveat>> {
+    let (mut names, mut devices, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
+    for (server, measured) in cluster.servers.iter().zip(measured) {
+        if let Some(subject) = measured.subject.take() {
+            names.push(server.name.as_str());
+            devices.push(shared::devices(server.url.directory()));
+            subjects.push(subject);
+        }
+    }
+    let mut caveats = shared::on_one_device(&names, &devices);
+    // Servers on one device slow each other down for certain: the first of each device stands for the others.
+    let is_first = |number: &usize| devices[..*number].iter().all(|earlier| earlier.is_disjoint(&devices[*number]));
+    let first: Vec<usize> = (0..names.len()).filter(is_first).collect();
+    let names: Vec<&str> = first.iter().map(|&number| names[number]).collect();
+    let mut subjects: Vec<DirectorySubject> = subjects
+        .into_iter()
+        .enumerate()
+        .filter(|(number, _)| first.contains(number))
+        .map(|(_, subject)| subject)
+        .collect();
+    caveats.extend(shared::under_load(&names, |numbers| {
+        let chosen = subjects.iter_mut().enumerate().filter(|(number, _)| numbers.contains(number));
+        shared::rates(&mut chosen.map(|(_, subject)| subject).collect::<Vec<_>>())
+    })?);
+    Ok(caveats)
 }
 
 /// The emulated servers' clocks: those of the running broker, or new ones that the next broker will take over.
@@ -184,20 +227,31 @@ fn open_stations(cluster: &Cluster) -> Result<Stations> {
     Ok(Stations::open(file, cluster.servers.len())?)
 }
 
-fn measure_directory(directory: &Path, options: &Options, progress: &dyn Fn(f64)) -> Result<Measured> {
-    let begin = Instant::now();
+fn measure_directory(name: &str, directory: &Path, options: &Options, progress: &dyn Fn(f64)) -> Result<Measured> {
+    let (begin, load) = (Instant::now(), HostLoad::begin());
     let seed = fresh_seed();
     let mut subject = DirectorySubject::prepare(directory, options.file_bytes, options.directory_budget / 4, seed)?;
     let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let effort = Effort { most_rounds: options.most_rounds, budget };
-    let lines = fits(measure(&mut subject, &SERVER_LINES, effort, seed, progress)?)?;
+    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE) };
+    let samples = measure(&mut subject, &SERVER_LINES, effort, seed, &|share| progress(share * (1.0 - STREAMS_SHARE)))?;
+    let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
+    let mut streams = Vec::new();
+    for direction in [Direction::Write, Direction::Read] {
+        for bytes in STREAMS {
+            streams.push(Stream::run(&mut subject, direction, bytes, stream_s)?);
+            progress(1.0 - STREAMS_SHARE * (1.0 - streams.len() as f64 / (2 * STREAMS.len()) as f64));
+        }
+    }
+    let mut lines = fits(&samples)?;
+    let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
+    caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
     let note = match subject.method() {
         Method::Direct => "measured with direct I/O",
         Method::Synchronous => {
             "the file system takes no direct I/O: measured with synchronous writes, and reads after dropping the page cache"
         }
     };
-    Ok(Measured { lines, link: None, notes: vec![note.to_owned()] })
+    Ok(Measured { lines, link: None, notes: vec![note.to_owned()], caveats, subject: Some(subject) })
 }
 
 fn measure_emulated(
@@ -221,7 +275,9 @@ fn measure_emulated(
         measure(&mut subject, lines, effort, seed, progress)
     };
     let device_share = if link.is_some() { 0.8 } else { 1.0 };
-    let lines = fits(measure_parts(Parts::Device, &SERVER_LINES, &|share| progress(share * device_share))?)?;
+    let samples = measure_parts(Parts::Device, &SERVER_LINES, &|share| progress(share * device_share))?;
+    let lines = fits(&samples)?;
+    let caveats = caveats::of_lines(&server.name, &lines, &samples, &[]);
     let mut link_fit = None;
     if link.is_some() {
         let told = |share: f64| progress(device_share + share * (1.0 - device_share));
@@ -234,7 +290,7 @@ fn measure_emulated(
         scale => format!(", all times multiplied by {scale}"),
     };
     let notes = vec![format!("emulated {device}{dilated}")];
-    Ok(Measured { lines, link: link_fit, notes })
+    Ok(Measured { lines, link: link_fit, notes, caveats, subject: None })
 }
 
 /// Another number each time, so that no two calibrations touch the same places.
@@ -242,11 +298,11 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn fits(measured: Vec<LineSamples>) -> Result<Vec<(Direction, Order, Fit)>> {
-    measured.into_iter().map(|line| Ok((line.direction, line.order, fit(&line.samples)?))).collect()
+fn fits(measured: &[LineSamples]) -> Result<Vec<(Direction, Order, Fit)>> {
+    measured.iter().map(|line| Ok((line.direction, line.order, fit(&line.samples)?))).collect()
 }
 
-fn profile(cluster: &Cluster, options: &Options, measured: &[Measured]) -> Calibration {
+fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: Vec<Caveat>) -> Calibration {
     let mut notes = Notes::default();
     let mut servers = Vec::new();
     for (server, measured) in cluster.servers.iter().zip(measured) {
@@ -257,21 +313,6 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured]) -> Calib
             let found = measured.lines.iter().find(|line| (line.0, line.1) == (direction, order));
             found.expect("all four lines are measured").2.line
         };
-        for (direction, order, found) in &measured.lines {
-            let Line { r2, spread, .. } = found.line;
-            if r2 < POOR_R2 || spread > POOR_SPREAD {
-                notes.add(
-                    &server.name,
-                    &format!(
-                        "{} {} times do not lie on a line (R2 {r2:.3}, spread {:.0} %): is the server in use? \
-                         calibrate again when it is idle, or with more --seconds",
-                        name_of(*order),
-                        name_of(*direction),
-                        spread * 100.0
-                    ),
-                );
-            }
-        }
         servers.push(ServerProfile {
             name: server.name.clone(),
             class: server.class,
@@ -283,8 +324,12 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured]) -> Calib
     }
     let links: Vec<Line> = measured.iter().filter_map(|server| server.link.map(|fit| fit.line)).collect();
     let (network, note) = network(options, &links);
+    let mut found: Vec<Caveat> = measured.iter().flat_map(|server| server.caveats.iter().cloned()).collect();
+    found.extend(caveats::of_classes(&servers));
+    found.extend(shared);
     let mut notes = notes.lines();
     notes.extend(note);
+    notes.extend(found.iter().map(Caveat::to_string));
     let profile = Profile {
         version: PROFILE_VERSION,
         cluster: cluster.id.clone(),
@@ -292,6 +337,7 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured]) -> Calib
         measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         servers,
         network,
+        caveats: found,
     };
     Calibration { profile, notes }
 }

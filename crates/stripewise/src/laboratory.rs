@@ -78,6 +78,7 @@ impl Lab {
             measured_at: "1970-01-01T00:00:00Z".to_owned(),
             servers: named.iter().map(|(name, machine)| server_profile(name, machine)).collect(),
             network: network(machines),
+            caveats: Vec::new(),
         };
         Self { cluster, profile, system }
     }

@@ -4,6 +4,7 @@ use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
 use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
 use stripewise_layout::{ByteCount, Direction, Order};
+use stripewise_model::Caveat;
 
 /// Windows that an overview lists before it sums up the rest.
 const WINDOWS_SHOWN: usize = 12;
@@ -74,7 +75,7 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
             region.layout
         )?;
     }
-    write_emulated(text, overview.emulated)
+    write_notes(text, overview.emulated, &overview.caveats)
 }
 
 fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt::Result {
@@ -110,14 +111,17 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
         writeln!(text, "SSD space  {bytes} of it {verb} {saved} here, against the fastest layout without")?;
     }
     writeln!(text, "why        {}", explanation.reason)?;
-    write_emulated(text, explanation.emulated)
+    write_notes(text, explanation.emulated, &explanation.caveats)
 }
 
-fn write_emulated(text: &mut String, emulated: bool) -> std::fmt::Result {
-    match emulated {
-        true => writeln!(text, "note       servers are emulated: all figures are those of device models"),
-        false => Ok(()),
+fn write_notes(text: &mut String, emulated: bool, caveats: &[Caveat]) -> std::fmt::Result {
+    if emulated {
+        writeln!(text, "note       servers are emulated: all figures are those of device models")?;
     }
+    for caveat in caveats {
+        writeln!(text, "note       {caveat}")?;
+    }
+    Ok(())
 }
 
 fn window_text(number: usize, window: &WindowPace) -> String {

@@ -56,6 +56,7 @@ mod tests {
             measured_at: String::new(),
             servers: cluster.servers.iter().map(server).collect(),
             network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8e-9, source: NetworkSource::Given },
+            caveats: Vec::new(),
         }
     }
 

@@ -52,6 +52,7 @@ pub(crate) fn profile(cluster: &Cluster, hdd: ClassLines, ssd: ClassLines, e_s: 
         measured_at: "2024-01-01T00:00:00Z".to_owned(),
         servers: servers.collect(),
         network: NetworkProfile { e_s, t_s_per_byte, source: NetworkSource::Given },
+        caveats: Vec::new(),
     }
 }
 

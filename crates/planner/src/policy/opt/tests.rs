@@ -37,6 +37,7 @@ fn profile(alphas_s: &[f64]) -> Profile {
         measured_at: String::new(),
         servers: alphas_s.iter().enumerate().map(server).collect(),
         network: NetworkProfile { e_s: 1e-4, t_s_per_byte: 8e-9, source: NetworkSource::Given },
+        caveats: Vec::new(),
     }
 }
 

@@ -1,0 +1,239 @@
+//! What a server sustains: streams of requests, each after the other, against the lines of single requests.
+//!
+//! The lines come from requests of many sizes in turn, between which a token bucket fills again and a cache writes back.
+//! So every direction is also loaded with one stream of the largest and one of the smallest requests. Where the end of a
+//! stream is slower than the line by [`TOLERANCE`], the server has a limit that single requests do not show, and its
+//! lines are raised to what the stream sustained: a limit on bytes raises the transfer time, one on requests the startup
+//! time.
+
+use super::error::Result;
+use super::measure::{LARGEST_BYTES, SMALLEST_BYTES, Subject};
+use stripewise_layout::{Direction, Order};
+use stripewise_model::fit::Fit;
+use stripewise_model::{Caveat, Line};
+
+/// A stream may be so much slower than its line before the line is corrected.
+const TOLERANCE: f64 = 1.5;
+
+/// Parts of a stream's end that are compared.
+const BLOCKS: usize = 5;
+
+/// Requests of a stream at least, so that its end is more than one of them.
+const MIN_REQUESTS: usize = 8;
+
+/// And at most: what a bucket or cache of memory speed lets pass is told by fewer.
+const MAX_REQUESTS: usize = 200_000;
+
+/// Streams that [`sustain`] runs in each direction.
+pub(super) const STREAMS: [u64; 2] = [LARGEST_BYTES, SMALLEST_BYTES];
+
+/// Requests of one size, each where the last one ended.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    pub(super) direction: Direction,
+    pub(super) bytes: u64,
+    /// Time of each request, in order.
+    pub(super) seconds: Vec<f64>,
+}
+
+impl Stream {
+    /// Runs requests of `bytes` for `budget_s` measured seconds.
+    pub(super) fn run(subject: &mut dyn Subject, direction: Direction, bytes: u64, budget_s: f64) -> Result<Self> {
+        let span = subject.span_bytes() / bytes * bytes;
+        let (mut seconds, mut total, mut offset) = (Vec::new(), 0.0, 0);
+        while seconds.len() < MIN_REQUESTS || (total < budget_s && seconds.len() < MAX_REQUESTS) {
+            let time = subject.time(direction, offset, bytes)?;
+            seconds.push(time);
+            total += time;
+            offset = (offset + bytes) % span;
+        }
+        Ok(Self { direction, bytes, seconds })
+    }
+
+    /// Time of a request at the end of the stream: of the second half of its time, the mean of the fastest of
+    /// [`BLOCKS`] blocks. A limit slows all of them; another program that uses the server or the processors, some.
+    pub(super) fn sustained_s(&self) -> f64 {
+        let half = self.seconds.iter().sum::<f64>() / 2.0;
+        let mut sum = 0.0;
+        let begin = self.seconds.iter().position(|time| {
+            sum += time;
+            sum > half
+        });
+        let end = &self.seconds[begin.unwrap_or(0)..];
+        let blocks = end.chunks(end.len().div_ceil(BLOCKS));
+        blocks.map(|block| block.iter().sum::<f64>() / block.len() as f64).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Bytes moved before the stream slowed down: those of its leading part whose mean time stays nearer to `single_s`
+    /// than to `sustained_s`.
+    fn burst_bytes(&self, single_s: f64, sustained_s: f64) -> u64 {
+        let border = (single_s * sustained_s).sqrt();
+        let (mut sum, mut leading) = (0.0, 0);
+        for (number, time) in self.seconds.iter().enumerate() {
+            sum += time;
+            if sum / (number + 1) as f64 <= border {
+                leading = number + 1;
+            }
+        }
+        leading as u64 * self.bytes
+    }
+}
+
+/// Raises the lines of `server` to what `streams` sustained and gives the caveats for it. On a busy host the streams of
+/// small requests show how long tasks wait for a processor, and do not count.
+pub(super) fn correct(
+    server: &str,
+    lines: &mut [(Direction, Order, Fit)],
+    streams: &[Stream],
+    is_busy: bool,
+) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
+    for stream in streams.iter().filter(|stream| !is_busy || stream.bytes == LARGEST_BYTES) {
+        let of_direction = |line: &&mut (Direction, Order, Fit)| line.0 == stream.direction;
+        let Some(sequential) = lines.iter().find(|line| (line.0, line.1) == (stream.direction, Order::Sequential))
+        else {
+            continue;
+        };
+        let (single_s, sustained_s) = (sequential.2.line.seconds(stream.bytes as f64), stream.sustained_s());
+        if sustained_s <= TOLERANCE * single_s {
+            continue;
+        }
+        for (_, _, fit) in lines.iter_mut().filter(of_direction) {
+            raise(&mut fit.line, stream.bytes, sustained_s);
+        }
+        caveats.push(if stream.bytes == LARGEST_BYTES {
+            Caveat::LimitedRate {
+                server: server.to_owned(),
+                direction: stream.direction,
+                single_bytes_per_s: stream.bytes as f64 / single_s,
+                sustained_bytes_per_s: stream.bytes as f64 / sustained_s,
+                burst_bytes: stream.burst_bytes(single_s, sustained_s),
+            }
+        } else {
+            Caveat::LimitedRequests {
+                server: server.to_owned(),
+                direction: stream.direction,
+                single_per_s: 1.0 / single_s,
+                sustained_per_s: 1.0 / sustained_s,
+            }
+        });
+    }
+    caveats
+}
+
+/// Lets `line` give at least `sustained_s` for `bytes`: by its slope for large requests, by its startup for small ones.
+fn raise(line: &mut Line, bytes: u64, sustained_s: f64) {
+    if bytes == LARGEST_BYTES {
+        line.beta_s_per_byte = line.beta_s_per_byte.max((sustained_s - line.alpha_s).max(0.0) / bytes as f64);
+    } else {
+        line.alpha_s = line.alpha_s.max(sustained_s - line.beta_s_per_byte * bytes as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::{Effort, MIN_SPAN_BYTES, SERVER_LINES, measure};
+    use super::*;
+    use std::time::Duration;
+    use stripewise_model::fit::fit;
+
+    /// A device of 2.4 GB/s and 50 us behind a bucket that fills with `rate` and holds `burst`, of bytes or of requests.
+    struct Bucket {
+        now_s: f64,
+        tokens: f64,
+        rate: f64,
+        burst: f64,
+        counts_requests: bool,
+    }
+
+    impl Bucket {
+        fn new(rate: f64, burst: f64, counts_requests: bool) -> Self {
+            Self { now_s: 0.0, tokens: burst, rate, burst, counts_requests }
+        }
+    }
+
+    impl Subject for Bucket {
+        fn span_bytes(&self) -> u64 {
+            MIN_SPAN_BYTES
+        }
+
+        fn time(&mut self, _: Direction, _: u64, bytes: u64) -> Result<f64> {
+            let cost = if self.counts_requests { 1.0 } else { bytes as f64 };
+            self.tokens -= cost;
+            let waits = (-self.tokens / self.rate).max(0.0);
+            let seconds = waits + 50e-6 + bytes as f64 / 2.4e9;
+            self.now_s += seconds;
+            self.tokens = (self.tokens + seconds * self.rate).min(self.burst);
+            Ok(seconds)
+        }
+    }
+
+    type Lines = Vec<(Direction, Order, Fit)>;
+
+    fn calibrated(subject: &mut Bucket) -> (Lines, Vec<Caveat>) {
+        let effort = Effort { most_rounds: 6, budget: Duration::from_secs(3600) };
+        let measured = measure(subject, &SERVER_LINES, effort, 7, &|_| {}).unwrap();
+        let mut lines: Lines =
+            measured.iter().map(|line| (line.direction, line.order, fit(&line.samples).unwrap())).collect();
+        let mut streams = Vec::new();
+        for direction in [Direction::Write, Direction::Read] {
+            for bytes in STREAMS {
+                streams.push(Stream::run(subject, direction, bytes, 1.0).unwrap());
+            }
+        }
+        let caveats = correct("s0", &mut lines, &streams, false);
+        (lines, caveats)
+    }
+
+    #[test]
+    fn a_bucket_of_bytes_lowers_the_rate_to_what_it_sustains() {
+        let (lines, caveats) = calibrated(&mut Bucket::new(98e6, 64e6, false));
+        for (direction, order, fit) in &lines {
+            let rate = 4194304.0 / fit.line.seconds(4194304.0);
+            assert!((rate / 98e6 - 1.0).abs() < 0.05, "{direction:?} {order:?}: {rate}");
+        }
+        assert!(caveats.iter().any(|caveat| matches!(
+            caveat,
+            Caveat::LimitedRate { direction: Direction::Write, sustained_bytes_per_s, .. }
+                if (sustained_bytes_per_s / 98e6 - 1.0).abs() < 0.05
+        )));
+        assert!(caveats[0].to_string().contains("98 MB/s"), "{}", caveats[0]);
+    }
+
+    #[test]
+    fn a_bucket_of_requests_raises_the_startup_time() {
+        let (lines, caveats) = calibrated(&mut Bucket::new(500.0, 200.0, true));
+        for (direction, order, fit) in &lines {
+            let seconds = fit.line.seconds(4096.0);
+            assert!((seconds / 2e-3 - 1.0).abs() < 0.05, "{direction:?} {order:?}: {seconds}");
+        }
+        assert!(caveats.iter().any(|caveat| matches!(caveat, Caveat::LimitedRequests { .. })), "{caveats:?}");
+    }
+
+    #[test]
+    fn a_device_without_a_limit_keeps_its_lines() {
+        let (lines, caveats) = calibrated(&mut Bucket::new(1e12, 1e12, false));
+        assert_eq!(caveats, []);
+        for (_, _, fit) in &lines {
+            assert!(
+                (fit.line.alpha_s / 50e-6 - 1.0).abs() < 0.01 && (fit.line.beta_s_per_byte * 2.4e9 - 1.0).abs() < 0.01
+            );
+        }
+    }
+
+    /// Every tenth request waits for the processor, in most of the stream.
+    #[test]
+    fn a_busy_machine_is_no_limit() {
+        let seconds = (0..1000).map(|number| if number % 10 == 0 && number < 880 { 1e-2 } else { 1e-4 }).collect();
+        let stream = Stream { direction: Direction::Read, bytes: 4096, seconds };
+        assert!((stream.sustained_s() / 1e-4 - 1.0).abs() < 1e-6, "{}", stream.sustained_s());
+    }
+
+    #[test]
+    fn the_burst_before_a_limit_is_told() {
+        let mut bucket = Bucket::new(100e6, 512e6, false);
+        let stream = Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, 3.0).unwrap();
+        let burst = stream.burst_bytes(50e-6 + LARGEST_BYTES as f64 / 2.4e9, stream.sustained_s());
+        assert!((512e6..900e6).contains(&(burst as f64)), "{burst}");
+    }
+}
