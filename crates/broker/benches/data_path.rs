@@ -63,10 +63,10 @@ fn status() {
     let control = ControlBlock::build(&tempfile::tempfile().unwrap().into(), file, [1; 16], 64 << 20).unwrap();
     let layout = Layout::new((0..8).map(|server| (ServerId(server), 1 << 20))).unwrap();
     for region in (0..regions).map(RegionIndex) {
-        control.publish(file, region, Generation(1), &layout).unwrap();
+        control.regions().publish(file, region, Generation(1), &layout).unwrap();
     }
     let size_bytes = u64::from(regions) * (64 << 20);
-    let of_all = || assert_eq!(std::hint::black_box(control.placed_bytes(size_bytes)), size_bytes);
+    let of_all = || assert_eq!(std::hint::black_box(control.regions().placed_bytes(size_bytes)), size_bytes);
     println!("{:<28} {:>12} {:>12.0}", "status", "", median((0..ROUNDS).map(|_| time(10, |_| of_all())).collect()));
 }
 

@@ -38,14 +38,14 @@ fn main() {
     let slots = Slots::build(&memory()).expect("slots");
     let layout = Layout::new((0..8).map(|server| (ServerId(server), 64 << 10))).expect("a layout");
     for region in 0..64 {
-        control.publish(FileId(1), RegionIndex(region), Generation(1), &layout).expect("a region");
+        control.regions().publish(FileId(1), RegionIndex(region), Generation(1), &layout).expect("a region");
     }
     let slot = ProcessSlot(5);
     slots.add_user(slot, Incarnation(1)).unwrap();
     let request = |direction, number: u32| {
         let region = RegionIndex(black_box(number) % 64);
         let lane = slots.occupy(slot, 0, InFlight { direction, first: region, last: region }).expect("a lane");
-        black_box((control.gate_is_shut(), control.region(region), control.fragments()));
+        black_box((control.gate().is_shut(), control.regions().get(region), control.notices().fragments()));
         if direction == Direction::Write {
             extent.begin_write(region);
             extent.end_write(region);
@@ -54,7 +54,7 @@ fn main() {
         lane.free();
     };
     let lookup_ns = median_ns(|number| {
-        black_box(control.region(RegionIndex(black_box(number) % 64)));
+        black_box(control.regions().get(RegionIndex(black_box(number) % 64)));
     });
     let word = AtomicU64::new(0);
     let floor = median_ns(|number| {

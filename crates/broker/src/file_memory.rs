@@ -44,10 +44,10 @@ impl FileMemory {
         let control = ControlBlock::open(&block, file, false).ok();
         let size_bytes = match record.truncating_to_bytes {
             // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
-            Some(cut_to_bytes) if control.as_ref().is_none_or(ControlBlock::gate_is_shut) => cut_to_bytes,
+            Some(cut_to_bytes) if control.as_ref().is_none_or(|control| control.gate().is_shut()) => cut_to_bytes,
             _ => size_bytes,
         };
-        let blocks_512 = control.map_or(size_bytes, |control| control.placed_bytes(size_bytes)).div_ceil(512);
+        let blocks_512 = control.map_or(size_bytes, |control| control.regions().placed_bytes(size_bytes)).div_ceil(512);
         let modified_ns = Extent::open(&memory, false).ok().and_then(|extent| extent.modified_ns());
         Ok(FileStatus { size_bytes, blocks_512, modified_ns })
     }
@@ -100,13 +100,13 @@ impl FileMemory {
         let count = last.max(RegionGeometry::new(record.region_bytes).count_for(size_bytes));
         let recorded = regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
         let damage = match control.region_bytes() == record.region_bytes {
-            true => control.find_damage(recorded, count),
+            true => control.regions().find_damage(recorded, count),
             false => Some(format!("regions of {} bytes", control.region_bytes())),
         };
         if let Some(damage) = damage {
             return self.rebuild(&memory, record, file, &format!("damaged shared memory ({damage})"));
         }
-        let cleared = control.clear_from(&memory.control, count).map_err(&fault)?;
+        let cleared = control.regions().clear_from(&memory.control, count).map_err(&fault)?;
         if cleared > 0 {
             self.context
                 .note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));

@@ -92,14 +92,14 @@ impl Fragments {
         if inner.freed {
             return Err(unknown(managed.file));
         }
-        if managed.control.fragments() == FragmentMode::Wanted
+        if managed.control.notices().fragments() == FragmentMode::Wanted
             && let Err(refusal) = self.logs.set_up_logs(managed, &mut inner)
         {
             // The file is as good without, so that a server that is away fails nobody's write.
             self.context.note(&format!("{}: its fragments go to the disks: {refusal}", inner.record.path));
             self.logs.show_mode(managed, FragmentMode::Off);
         }
-        if managed.control.fragments() == FragmentMode::Off {
+        if managed.control.notices().fragments() == FragmentMode::Off {
             return Ok((Reply::Done, Vec::new()));
         }
         let file = managed.file;

@@ -102,7 +102,7 @@ impl Loader {
         let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
         // The gate stays shut until a cut is done.
-        if let Some(size) = inner.record.truncating_to_bytes.filter(|_| !is_new && !managed.control.gate_is_shut()) {
+        if let Some(size) = inner.record.truncating_to_bytes.filter(|_| !is_new && !managed.control.gate().is_shut()) {
             self.truncation.note_cut(managed, &mut inner, size)?;
         }
         self.describing.describe_loaded(managed, &mut inner)?;
@@ -132,7 +132,7 @@ impl Loader {
             }
             self.context.note(&format!("{}: {refusal}", inner.record.path));
         }
-        managed.control.set_leftovers(inner.record.has_leftovers);
+        managed.control.notices().set_leftovers(inner.record.has_leftovers);
         managed.control.set_durable_size_bytes(inner.record.size_bytes);
         self.quiescing.open_or_keep_shut(managed);
         managed.control.set_life(match inner.record.state {
@@ -174,7 +174,7 @@ impl Loader {
     fn publish_all(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
         let mut has_moved = false;
         for (region, record) in &inner.regions {
-            let published = match managed.control.region(*region) {
+            let published = match managed.control.regions().get(*region) {
                 RegionState::Placed { generation, motion, .. } => {
                     // A predecessor's move ends here, on one side or the other.
                     let is_still = matches!(motion, Motion::Still | Motion::Replicated);
@@ -185,12 +185,12 @@ impl Loader {
             };
             if !published {
                 managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
-                managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
+                managed.control.regions().publish(managed.file, *region, record.generation, &record.layout)?;
             }
             managed.show_replicas(inner, *region)?;
         }
         if has_moved {
-            managed.control.let_writers_go_on();
+            managed.control.regions().let_writers_go_on();
         }
         Ok(())
     }

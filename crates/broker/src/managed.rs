@@ -43,7 +43,7 @@ impl Managed {
     /// By shared memory alone.
     pub(crate) fn status(&self) -> FileStatus {
         let size_bytes = self.extent.size_bytes();
-        let blocks_512 = self.control.placed_bytes(size_bytes).div_ceil(512);
+        let blocks_512 = self.control.regions().placed_bytes(size_bytes).div_ceil(512);
         FileStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
     }
 
@@ -51,7 +51,7 @@ impl Managed {
     pub(crate) fn show_replicas(&self, inner: &Inner, region: RegionIndex) -> Result<(), ControlError> {
         let numbered = inner.replicas.get(&region).into_iter().flatten();
         let shown = numbered.map(|(number, replica)| (*number, replica.generation, &replica.layout));
-        self.control.show_replicas(self.file, region, shown)
+        self.control.regions().show_replicas(self.file, region, shown)
     }
 }
 

@@ -37,8 +37,8 @@ impl Observing {
     fn see(&mut self, managed: &Managed) {
         if !self.numbers.contains_key(&managed.file) {
             // One that was watched already, by a predecessor's leave, goes on being so.
-            if self.anew || managed.control.observation().is_none() {
-                managed.control.begin_observation();
+            if self.anew || managed.control.notices().observation().is_none() {
+                managed.control.notices().begin_observation();
             }
             self.last += 1;
             self.numbers.insert(managed.file, self.last);
@@ -145,9 +145,9 @@ impl Observers {
         let mut observing = guard(&self.observing);
         if !observing.by.is_empty() {
             observing.see(managed);
-        } else if managed.control.observation().is_some() {
+        } else if managed.control.notices().observation().is_some() {
             // By one that has ended, perhaps together with the broker of its time.
-            managed.control.end_observation();
+            managed.control.notices().end_observation();
         }
     }
 

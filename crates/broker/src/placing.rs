@@ -179,7 +179,7 @@ impl Placer {
             if chosen.len() == missing.len() {
                 // Now, since what is published cannot be taken back: whoever sees it may write there at once.
                 for (region, (layout, _)) in missing.iter().zip(&chosen) {
-                    managed.control.learn(managed.file, *region, layout)?;
+                    managed.control.regions().learn(managed.file, *region, layout)?;
                     managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
                 }
                 reservation.promise();
@@ -285,7 +285,7 @@ impl Placer {
         self.context.table().commit(&changes)?;
         self.context.step("place: recorded");
         for (region, record) in placed {
-            managed.control.publish(managed.file, *region, record.generation, &record.layout)?;
+            managed.control.regions().publish(managed.file, *region, record.generation, &record.layout)?;
             inner.unsynced.extend(record.layout.stripes().iter().map(|stripe| stripe.server));
             inner.regions.insert(*region, record.clone());
         }

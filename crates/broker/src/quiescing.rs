@@ -73,21 +73,21 @@ impl Quiescing {
     pub(crate) fn begin(&self, managed: &Managed, region: RegionIndex, slot: u8) {
         let region_bytes = managed.control.region_bytes();
         let chunks = chunks_of(region_bytes, 0, region_bytes).end() + 1;
-        managed.control.begin_move(region, slot, managed.extent.marks(slot), chunks);
+        managed.control.regions().begin_move(region, slot, managed.extent.marks(slot), chunks);
     }
 
     /// New writers wait from here on. False: the region's move was put back.
     pub(crate) fn seal(&self, managed: &Managed, region: RegionIndex, slot: u8) -> bool {
-        managed.control.seal(region, slot)
+        managed.control.regions().seal(region, slot)
     }
 
     /// Writers go on, and mark. False: the region's move was put back.
     pub(crate) fn unseal(&self, managed: &Managed, region: RegionIndex, slot: u8) -> bool {
-        managed.control.unseal(region, slot)
+        managed.control.regions().unseal(region, slot)
     }
 
     pub(crate) fn is_sealed(&self, managed: &Managed, region: RegionIndex, slot: u8) -> bool {
-        let state = managed.control.region(region);
+        let state = managed.control.regions().get(region);
         matches!(state, RegionState::Placed { motion: Motion::Sealed(sealed), .. } if sealed == slot)
     }
 
@@ -98,8 +98,8 @@ impl Quiescing {
         region: RegionIndex,
         (generation, layout): (Generation, &Layout),
     ) -> Result<Vec<Use>, ControlError> {
-        managed.control.publish(managed.file, region, generation, layout)?;
-        managed.control.let_writers_go_on();
+        managed.control.regions().publish(managed.file, region, generation, layout)?;
+        managed.control.regions().let_writers_go_on();
         Ok(self.inside(managed, region, region))
     }
 
@@ -110,14 +110,14 @@ impl Quiescing {
         region: RegionIndex,
         replicas: impl Iterator<Item = (u8, Generation, &'l Layout)>,
     ) -> Result<(), ControlError> {
-        managed.control.show_replicas(managed.file, region, replicas)?;
-        managed.control.let_writers_go_on();
+        managed.control.regions().show_replicas(managed.file, region, replicas)?;
+        managed.control.regions().let_writers_go_on();
         Ok(())
     }
 
     /// The region's move is given up: it lies where it did, and writers go on.
     pub(crate) fn put_back(&self, managed: &Managed, region: RegionIndex, slot: u8) {
-        managed.control.give_up_move(region, slot);
+        managed.control.regions().give_up_move(region, slot);
     }
 
     /// Ends every move of the file: regions stay where they are. To be called before anything takes their objects away.
@@ -196,7 +196,7 @@ impl Quiescing {
     fn ask_servers_of(&self, managed: &Managed, uses: &[Use]) -> Result<(), Refusal> {
         let mut servers = BTreeSet::new();
         for region in uses.iter().flat_map(|lane| (lane.what.first.0..=lane.what.last.0).map(RegionIndex)) {
-            if let RegionState::Placed { view, .. } = managed.control.region(region) {
+            if let RegionState::Placed { view, .. } = managed.control.regions().get(region) {
                 servers.extend(view.stripes().iter().map(|stripe| stripe.server));
             }
         }
@@ -226,7 +226,7 @@ impl Quiescing {
             return Err(Refusal::Server { server, what });
         }
         if managed.stays_shut.swap(false, SeqCst) {
-            managed.control.open_gate();
+            managed.control.gate().open();
         }
         Ok(())
     }
@@ -236,8 +236,8 @@ impl Quiescing {
         if self.is_changing(managed.file) {
             managed.stays_shut.store(true, SeqCst);
             self.rechecks.recheck(managed.file);
-        } else if managed.control.gate_is_shut() {
-            managed.control.open_gate();
+        } else if managed.control.gate().is_shut() {
+            managed.control.gate().open();
         }
     }
 

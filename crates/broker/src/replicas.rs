@@ -264,7 +264,7 @@ impl Replicas {
         self.context.step("replicas: marked stale");
         for (region, record) in promoted {
             self.context.note(&format!("{}: region {region} now lies where its replica did", inner.record.path));
-            managed.control.publish(file, region, record.generation, &record.layout)?;
+            managed.control.regions().publish(file, region, record.generation, &record.layout)?;
             inner.regions.insert(region, record);
         }
         for region in regions {

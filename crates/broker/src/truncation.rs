@@ -173,7 +173,7 @@ impl Truncation {
         let count = geometry.count_for(size_bytes);
         let gone = inner.regions.split_off(&RegionIndex(count));
         let replicas = inner.replicas.split_off(&RegionIndex(count));
-        gone.keys().chain(replicas.keys()).for_each(|region| managed.control.retract(*region));
+        gone.keys().chain(replicas.keys()).for_each(|region| managed.control.regions().retract(*region));
         let places = gone.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
         let objects = objects_of(managed.file, places.chain(copies(&replicas)));
         let removal =
@@ -191,7 +191,7 @@ impl Truncation {
         managed.control.set_durable_size_bytes(size_bytes);
         self.context.step("truncate: size set");
         let has_leftovers = cut.is_err();
-        managed.control.set_leftovers(has_leftovers);
+        managed.control.notices().set_leftovers(has_leftovers);
         let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
         for region in gone.keys() {
@@ -217,7 +217,7 @@ impl Truncation {
         let mut changes = Changes::default();
         let mut gone = Vec::new();
         for (region, _) in self.context.table().regions(managed.file)? {
-            if region.0 >= count && managed.control.region(region) == RegionState::Absent {
+            if region.0 >= count && managed.control.regions().get(region) == RegionState::Absent {
                 changes.remove_region(managed.file, region);
                 gone.push(region);
             }
@@ -254,7 +254,7 @@ impl Truncation {
         let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
         self.quiescing.mark_truncated(managed, inner, size_bytes);
-        managed.control.set_leftovers(cut.is_err());
+        managed.control.notices().set_leftovers(cut.is_err());
         if cut.is_err() != inner.record.has_leftovers {
             let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
             let mut changes = Changes::default();

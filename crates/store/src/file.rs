@@ -180,7 +180,7 @@ impl StripedFile {
     /// The layout of a region as (server, stripe bytes), for hints and reports; `None`: not placed.
     #[must_use]
     pub fn region_layout(&self, region: RegionIndex) -> Option<Vec<(stripewise_layout::ServerId, u32)>> {
-        match self.open.control().region(region) {
+        match self.open.control().regions().get(region) {
             crate::shared::control::RegionState::Absent => None,
             crate::shared::control::RegionState::Placed { view, .. } => {
                 Some(view.stripes().iter().map(|stripe| (stripe.server, stripe.size_bytes)).collect())

@@ -86,7 +86,7 @@ impl Memory {
         let recent = self.slots.recent(process, lane)?;
         match self.next.get(&(process.0, lane)) {
             Some(next) => (recent.count() != *next).then_some(*next),
-            None => self.control.observation().and_then(|number| recent.first_of(number)),
+            None => self.control.notices().observation().and_then(|number| recent.first_of(number)),
         }
     }
 }

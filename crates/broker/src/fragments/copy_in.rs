@@ -96,7 +96,8 @@ impl Fragments {
     fn sensible<'a>(&self, picked: &Picked<'a>, suggestion: &Suggestion) -> Option<(Log<'a>, ObjectName)> {
         let (managed, Suggestion { disk, range, .. }) = (picked.managed, suggestion);
         let log = picked.logs.table.log(*disk)?;
-        let RegionState::Placed { view, motion: Motion::Still, .. } = managed.control.region(range.region) else {
+        let RegionState::Placed { view, motion: Motion::Still, .. } = managed.control.regions().get(range.region)
+        else {
             return None;
         };
         let object = self.write_back.object_of(managed, *disk, range)?;
@@ -104,7 +105,7 @@ impl Fragments {
         let geometry = RegionGeometry::new(managed.control.region_bytes());
         let used = geometry.used_bytes(range.region, managed.extent.size_bytes());
         let is_whole = range.length <= log.sets.slot_bytes() && range.end() <= view.object_bytes(turn, used);
-        let is_wanted = managed.control.fragments() == FragmentMode::On && !self.drained.is_drained(log.on);
+        let is_wanted = managed.control.notices().fragments() == FragmentMode::On && !self.drained.is_drained(log.on);
         (is_whole && is_wanted).then_some((log, object))
     }
 

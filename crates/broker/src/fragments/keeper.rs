@@ -220,7 +220,7 @@ impl Fragments {
         drop(work);
         is_busy |= self.top_up(managed, &logs);
         let is_settled = has_nothing_waiting && !logs.table.is_dirtied();
-        match (has_users, managed.control.fragments()) {
+        match (has_users, managed.control.notices().fragments()) {
             (false, FragmentMode::Leaving) if is_settled && self.retire(managed) => Looked::Gone,
             (false, FragmentMode::On) if is_settled => Looked::Parked,
             _ if is_busy => Looked::Busy,

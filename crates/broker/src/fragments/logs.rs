@@ -182,7 +182,7 @@ impl FragmentLogs {
             self.keeping.watch(file);
             return Ok(());
         }
-        let had_logs = matches!(managed.control.fragments(), FragmentMode::On | FragmentMode::Leaving);
+        let had_logs = matches!(managed.control.notices().fragments(), FragmentMode::On | FragmentMode::Leaving);
         if let Some((slot, _)) = self.quiescing.users(managed).first().filter(|_| had_logs) {
             return Err(Refusal::Table {
                 what: format!(
@@ -333,7 +333,7 @@ impl FragmentLogs {
     }
 
     pub(crate) fn show_mode(&self, managed: &Managed, mode: FragmentMode) {
-        managed.control.set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
+        managed.control.notices().set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
     }
 
     /// LogMemory on the server are looked at, since it is to be emptied.

@@ -77,7 +77,7 @@ impl Fragments {
         let Some(inner) = try_guard(&managed.inner) else { return };
         // A gate that is found shut beside the intent of a cut has the next broker cut the file again.
         let is_truncating = inner.record.truncating_to_bytes.is_some();
-        if inner.freed || is_truncating || managed.control.gate_is_shut() {
+        if inner.freed || is_truncating || managed.control.gate().is_shut() {
             return;
         }
         let Ok(_gate) = self.quiescing.shut(managed) else { return };

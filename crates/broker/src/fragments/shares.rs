@@ -43,7 +43,7 @@ fn over_its_share(used: [u32; 2], mean_returns: [f64; 2]) -> Option<Class> {
 impl Fragments {
     /// Grants slots where few are free, or makes some free. Returns whether anything was done.
     pub(super) fn top_up(&self, managed: &Arc<Managed>, logs: &Arc<LogMemory>) -> bool {
-        if managed.control.fragments() != FragmentMode::On {
+        if managed.control.notices().fragments() != FragmentMode::On {
             return false;
         }
         let mut has_acted = false;

@@ -34,7 +34,7 @@ impl Fragments {
             self.context.table().commit(&changes)?;
             self.show_switched(&managed, on);
         }
-        if managed.control.fragments() == FragmentMode::Leaving {
+        if managed.control.notices().fragments() == FragmentMode::Leaving {
             self.write_back.flush(&managed)?;
             self.keeping.watch(file);
         }
@@ -47,7 +47,7 @@ impl Fragments {
             (Some(_), true) => FragmentMode::On,
             (Some(_), false) => FragmentMode::Leaving,
         };
-        managed.control.set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
+        managed.control.notices().set_fragments(mode, self.context.cluster().fragment_threshold().0 as u32);
     }
 
     /// See [`Reply::FileFragments`].

@@ -224,7 +224,9 @@ impl WriteBack {
 
     /// The region's object on the disk, if the range can be one of it.
     pub(super) fn object_of(&self, managed: &Managed, disk: ServerId, range: &DiskRange) -> Option<ObjectName> {
-        let RegionState::Placed { generation, view, .. } = managed.control.region(range.region) else { return None };
+        let RegionState::Placed { generation, view, .. } = managed.control.regions().get(range.region) else {
+            return None;
+        };
         let turn = view.stripes().iter().position(|stripe| stripe.server == disk)?;
         let is_inside = range.length > 0 && range.end() <= view.object_bytes(turn, managed.control.region_bytes());
         is_inside.then_some(ObjectName { file: managed.file, region: range.region, generation })

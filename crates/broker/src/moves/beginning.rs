@@ -99,7 +99,7 @@ impl Moves {
         layout: &Layout,
     ) -> Result<RegionRecord, BeginError> {
         // Now, since what is committed cannot be taken back.
-        managed.control.learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
+        managed.control.regions().learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
         self.promise_space(inner, region, layout)?;
         let give_back = |refusal: Refusal| {
             self.capacity.give_back([layout], managed.control.region_bytes());
@@ -139,7 +139,7 @@ impl Moves {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        managed.control.reserve_replicas(region).map_err(|error| failed(error.into()))?;
+        managed.control.regions().reserve_replicas(region).map_err(|error| failed(error.into()))?;
         let mut made = Vec::with_capacity(wanted.len());
         if inner.replicas.contains_key(&region) {
             // Those there are stay if they are all that there is space for.

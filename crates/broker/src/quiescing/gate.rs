@@ -11,7 +11,7 @@ pub(crate) struct ShutGate<'a> {
 
 impl<'a> ShutGate<'a> {
     pub(super) fn new(quiescing: &'a Quiescing, managed: &'a Managed) -> Self {
-        managed.control.shut_gate();
+        managed.control.gate().shut();
         Self { quiescing, managed }
     }
 }

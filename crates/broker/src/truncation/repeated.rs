@@ -78,7 +78,7 @@ impl Truncation {
             // Nobody was kept out: whether it took effect is not known, and that it does now harms nobody.
             managed.extent.extend_to(size_bytes);
             self.context.processes().note_truncation_done(slot, incarnation, number);
-        } else if is_done && managed.control.gate_is_shut() {
+        } else if is_done && managed.control.gate().is_shut() {
             if managed.extent.size_bytes() > size_bytes {
                 managed.extent.truncate_to(size_bytes);
             } else {

@@ -38,14 +38,14 @@ fn a_truncation_of_a_client_that_died_takes_nothing_that_others_were_told_is_wri
         cutter.open(opened.file, &stub).unwrap();
         let lane = opened.slots.occupy(slot, 0, write).unwrap();
         packet::send(&cutter.socket, &Request::Truncate { file: opened.file, size_bytes: 0 }, &[]).unwrap();
-        wait_until("the truncation waits for the writer", || opened.control.gate_is_shut());
+        wait_until("the truncation waits for the writer", || opened.control.gate().is_shut());
         (cutter, lane)
     };
     let (cutter, lane) = ask_while_written();
     drop(cutter);
     // The write ends, and its program is told so.
     lane.free();
-    wait_until("the gate opens", || !opened.control.gate_is_shut());
+    wait_until("the gate opens", || !opened.control.gate().is_shut());
     assert_eq!((opened.extent.size_bytes(), testbed.object_count(opened.file)), (3 * REGION, 12));
     // One that is still there is served.
     let (cutter, lane) = ask_while_written();

@@ -248,7 +248,7 @@ impl Drop for Client {
 
 impl Opened {
     pub fn generation(&self, region: u32) -> Option<u32> {
-        match self.control.region(RegionIndex(region)) {
+        match self.control.regions().get(RegionIndex(region)) {
             RegionState::Placed { generation, .. } => Some(generation.0),
             RegionState::Absent => None,
         }

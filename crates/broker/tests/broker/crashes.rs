@@ -164,7 +164,7 @@ fn check_after(testbed: &Testbed, before: &HashSet<(u32, u32)>) -> Option<u64> {
     }
     let Reply::Usage { servers } = client.ask(Request::Admin(Admin::Usage)).unwrap() else { panic!("no usage") };
     assert!(servers.iter().all(|server| (server.promised_bytes, server.objects) == (121 * REGION / 4, 121)));
-    assert_eq!(opened.control.region(RegionIndex(121)), stripewise_store::shared::control::RegionState::Absent);
+    assert_eq!(opened.control.regions().get(RegionIndex(121)), stripewise_store::shared::control::RegionState::Absent);
     Some(size)
 }
 

@@ -28,7 +28,7 @@ fn insist(client: &Client, request: &Request, along: &[BorrowedFd<'_>]) -> usize
 
 fn fill(testbed: &Testbed, opened: &Opened, regions: u32) {
     for region in 0..regions {
-        let RegionState::Placed { generation, view, .. } = opened.control.region(RegionIndex(region)) else {
+        let RegionState::Placed { generation, view, .. } = opened.control.regions().get(RegionIndex(region)) else {
             panic!("region {region} is not placed")
         };
         // A server that failed while the region was placed was left out.

@@ -252,7 +252,7 @@ fn a_server_that_vanished_is_named_and_others_go_on() {
     assert_eq!(fell_back(&client, opened.file), [false, true]);
     named(client.ask(Request::Truncate { file: opened.file, size_bytes: 5 }));
     assert_eq!(opened.extent.size_bytes(), REGION, "refused with no effect");
-    assert!(!opened.control.gate_is_shut());
+    assert!(!opened.control.gate().is_shut());
     let fault = usage(&client)[2].fault.clone().unwrap();
     assert!(fault.contains("not mounted or was emptied"), "{fault}");
     assert!(usage(&client).iter().filter(|server| server.fault.is_some()).count() == 1);
@@ -299,7 +299,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
     std::thread::scope(|scope| {
         let cutting =
             scope.spawn(|| client.ask(Request::Truncate { file: opened.file, size_bytes: u64::from(STRIPE) }));
-        while !opened.control.gate_is_shut() {
+        while !opened.control.gate().is_shut() {
             std::thread::yield_now();
         }
         assert_eq!(opened.extent.size_bytes(), 2 * REGION, "waits for the lane");
@@ -307,7 +307,7 @@ fn truncation_waits_for_lanes_and_frees_them_from_the_dead() {
         let other = testbed.client();
         let (free, _stub) = other.create(&testbed.data("b")).unwrap();
         other.place(free.file, 0, 0).unwrap();
-        assert!(opened.control.gate_is_shut());
+        assert!(opened.control.gate().is_shut());
         lane.free();
         cutting.join().unwrap().unwrap();
     });

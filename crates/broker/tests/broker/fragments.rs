@@ -138,7 +138,7 @@ fn a_successor_takes_logs_over_while_programs_go_on() {
     user.write_small(1, &range(3, 200, 50), 3);
     let broker = testbed.start();
     user.connect_again();
-    assert_eq!(user.opened.control.fragments(), FragmentMode::On);
+    assert_eq!(user.opened.control.notices().fragments(), FragmentMode::On);
     user.write_small(1, &range(3, 1200, 50), 4);
     user.flush().unwrap();
     user.check_disks();
@@ -167,7 +167,7 @@ fn after_another_boot_logs_are_void() {
     user.check_disks();
     let client = testbed.client();
     let opened = client.open(file, &user.stub).unwrap();
-    assert_eq!(opened.control.fragments(), FragmentMode::Wanted);
+    assert_eq!(opened.control.notices().fragments(), FragmentMode::Wanted);
     let (table, _) = ask_for_fragments(&client, &opened);
     assert_eq!(table.log(ServerId(0)).unwrap().sets.all().count(), 0);
     assert_ne!(table.log(ServerId(0)).unwrap().generation, user.log(0).generation);
@@ -366,7 +366,7 @@ fn a_file_without_a_server_for_its_logs_is_used_without() {
     let away = testbed.server_directory(3).with_extension("away");
     std::fs::rename(testbed.server_directory(3), &away).unwrap();
     assert_eq!(client.ask(Request::Fragments { file: opened.file }), Ok(Reply::Done));
-    assert_eq!(opened.control.fragments(), FragmentMode::Off);
+    assert_eq!(opened.control.notices().fragments(), FragmentMode::Off);
     std::fs::rename(&away, testbed.server_directory(3)).unwrap();
     // Switched on again, it has them.
     client.ask(Request::Admin(Admin::SetFragments { file: opened.file, on: Some(true) })).unwrap();
@@ -382,16 +382,16 @@ fn a_file_that_is_switched_off_loses_its_logs_with_its_last_user() {
     user.write_small(0, &range(0, 100, 300), 1);
     let switch = |on| user.client.ask(Request::Admin(Admin::SetFragments { file: user.file(), on })).unwrap();
     switch(Some(false));
-    assert_eq!((user.opened.control.fragments(), user.newer()), (FragmentMode::Leaving, 0));
+    assert_eq!((user.opened.control.notices().fragments(), user.newer()), (FragmentMode::Leaving, 0));
     user.check_read(0, &range(0, 0, 500));
     switch(None);
-    assert_eq!(user.opened.control.fragments(), FragmentMode::On);
+    assert_eq!(user.opened.control.notices().fragments(), FragmentMode::On);
     switch(Some(false));
     user.check_disks();
     user.opened.slots.drop_user(user.client.claim.unwrap().0);
     user.client.ask(Request::Close { file: user.file() }).unwrap();
     until("the logs are gone", || !user.has_log_object(0) && !user.has_log_object(1));
-    until("the control block says so", || user.opened.control.fragments() == FragmentMode::Off);
+    until("the control block says so", || user.opened.control.notices().fragments() == FragmentMode::Off);
     user.check_disks();
     assert_eq!(findings(&user), 0);
 }
@@ -562,14 +562,14 @@ fn logs_go_when_the_cluster_wants_none_any_more() {
     (without.cluster.fragments, without.cluster.fragment_room) = (false, None);
     let _broker = without.start();
     user.connect_again();
-    assert_eq!(user.opened.control.fragments(), FragmentMode::Leaving);
+    assert_eq!(user.opened.control.notices().fragments(), FragmentMode::Leaving);
     user.check_read(0, &range(0, 0, 500));
     user.flush().unwrap();
     user.check_disks();
     user.opened.slots.drop_user(user.client.claim.unwrap().0);
     user.client.ask(Request::Close { file: user.file() }).unwrap();
     until("the logs are gone", || !user.has_log_object(0) && !user.has_log_object(1));
-    until("the control block says so", || user.opened.control.fragments() == FragmentMode::Off);
+    until("the control block says so", || user.opened.control.notices().fragments() == FragmentMode::Off);
     let switched = user.client.ask(Request::Admin(Admin::SetFragments { file: user.file(), on: Some(true) }));
     assert!(matches!(&switched, Err(Refusal::Invalid { what }) if what.contains("fragment_room")), "{switched:?}");
 }

@@ -169,7 +169,7 @@ fn a_file_stays_shut_as_long_as_a_server_may_yet_cut_it() {
     hang.hold("hdd0", |call| matches!(call, Call::Cut(_)));
     let refused = client.ask(Request::Truncate { file: file.file, size_bytes: 5000 }).unwrap_err();
     assert!(refused.to_string().contains("hdd0 has not answered for"), "{refused}");
-    assert!(file.control.gate_is_shut() && std::fs::metadata(&object).unwrap().len() == 9000);
+    assert!(file.control.gate().is_shut() && std::fs::metadata(&object).unwrap().len() == 9000);
     let begun = Instant::now();
     let refused = client.ask(Request::Tidy { file: file.file }).unwrap_err();
     assert!(matches!(&refused, Refusal::Server { server, .. } if server == "hdd0"), "{refused}");
@@ -185,7 +185,7 @@ fn a_file_stays_shut_as_long_as_a_server_may_yet_cut_it() {
     let client = testbed.client();
     let file = client.open(file.file, &file_stub).unwrap();
     client.ask(Request::Truncate { file: file.file, size_bytes: 6000 }).unwrap();
-    assert!(!file.control.gate_is_shut());
+    assert!(!file.control.gate().is_shut());
     assert_eq!((std::fs::metadata(&object).unwrap().len(), file.extent.size_bytes()), (5000, 6000));
 }
 

@@ -150,7 +150,7 @@ impl World {
 
     fn compare(&self, model: &Model) {
         assert_eq!(self.opened.extent.size_bytes(), model.size_bytes);
-        assert!(!self.opened.control.gate_is_shut());
+        assert!(!self.opened.control.gate().is_shut());
         for region in 0..12 {
             assert_eq!(self.opened.generation(region), model.regions.get(&region).map(|(generation, _)| *generation));
         }

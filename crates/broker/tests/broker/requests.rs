@@ -152,7 +152,7 @@ fn truncation_cuts_objects_and_frees_whole_regions() {
         ]
     );
     assert_eq!((opened.generation(1), opened.generation(2)), (Some(2), None));
-    assert!(!opened.control.gate_is_shut());
+    assert!(!opened.control.gate().is_shut());
     client.ask(Request::Truncate { file: opened.file, size_bytes: 9 * REGION }).unwrap();
     assert_eq!(opened.extent.size_bytes(), 9 * REGION);
     client.place(opened.file, 2, 2).unwrap();

@@ -55,9 +55,9 @@ impl<'a> User<'a> {
         opened.slots.add_user(slot, incarnation).unwrap();
         client.place(opened.file, 0, REGIONS - 1).unwrap();
         opened.extent.extend_to(u64::from(REGIONS) * REGION);
-        assert_eq!(opened.control.fragments(), FragmentMode::Wanted);
+        assert_eq!(opened.control.notices().fragments(), FragmentMode::Wanted);
         let (table, hints) = ask_for_fragments(&client, &opened);
-        assert_eq!(opened.control.fragments(), FragmentMode::On);
+        assert_eq!(opened.control.notices().fragments(), FragmentMode::On);
         let model = [0, 1].into_iter().flat_map(|disk| (0..REGIONS).map(move |region| (ServerId(disk), region)));
         let model = model.map(|key| (key, vec![0; OBJECT])).collect();
         Self { testbed, client, opened, stub, table, hints, model }
@@ -77,7 +77,7 @@ impl<'a> User<'a> {
 
     /// The server that has turn `turn` in a region; `None`: the region has no place.
     pub fn server_of(&self, turn: u16, region: u32) -> Option<u16> {
-        match self.opened.control.region(RegionIndex(region)) {
+        match self.opened.control.regions().get(RegionIndex(region)) {
             RegionState::Placed { view, .. } => Some(view.stripes()[usize::from(turn)].server.0),
             RegionState::Absent => None,
         }
@@ -140,8 +140,9 @@ impl<'a> User<'a> {
         let what = InFlight { direction, first: RegionIndex(region), last: RegionIndex(region) };
         loop {
             let lane = self.opened.slots.occupy(slot, 0, what).unwrap();
-            if !self.opened.control.gate_is_shut()
-                && let RegionState::Placed { generation, motion, .. } = self.opened.control.region(RegionIndex(region))
+            if !self.opened.control.gate().is_shut()
+                && let RegionState::Placed { generation, motion, .. } =
+                    self.opened.control.regions().get(RegionIndex(region))
                 && !(direction == Direction::Write && matches!(motion, Motion::Sealed(_)))
             {
                 let result = act(generation, motion);
@@ -269,7 +270,7 @@ impl<'a> User<'a> {
 
     /// What the disk itself holds of a region's object.
     pub fn on_disk(&self, disk: u16, region: u32) -> Vec<u8> {
-        let RegionState::Placed { generation, .. } = self.opened.control.region(RegionIndex(region)) else {
+        let RegionState::Placed { generation, .. } = self.opened.control.regions().get(RegionIndex(region)) else {
             panic!("region {region} has no place")
         };
         let mut bytes = vec![0; OBJECT];

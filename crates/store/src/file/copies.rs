@@ -105,7 +105,8 @@ impl StripedFile {
     ) -> Due {
         let mut due = None;
         for piece in self.geometry.pieces(offset, length) {
-            let RegionState::Placed { generation, view, motion } = self.open.control().region(piece.region) else {
+            let RegionState::Placed { generation, view, motion } = self.open.control().regions().get(piece.region)
+            else {
                 continue;
             };
             let mut copy = (generation, view);
@@ -138,7 +139,8 @@ impl StripedFile {
 
     /// The copies of a region that was seen to have replicas, in the order in which they are to be tried for `piece`.
     pub(super) fn choose<'a>(&'a self, piece: &RegionPiece, place: (Generation, StripeView<'a>)) -> Choice<'a> {
-        let copies: Vec<_> = std::iter::once(place).chain(self.open.control().replicas(piece.region)).collect();
+        let copies: Vec<_> =
+            std::iter::once(place).chain(self.open.control().regions().replicas(piece.region)).collect();
         let readings: Vec<Option<Reading>> = copies.iter().map(|copy| self.predict(piece, *copy)).collect();
         let mut costly: Vec<_> = costs_ns(&readings).into_iter().zip(copies).collect();
         costly.sort_by(|(one, _), (other, _)| one.total_cmp(other));

@@ -88,8 +88,8 @@ impl StripedFile {
         request_bytes: u64,
     ) -> Result<Option<FragmentContext<'_>>, RetryReason> {
         let control = self.open.control();
-        let mode = control.fragments();
-        let threshold_bytes = control.fragment_threshold_bytes();
+        let mode = control.notices().fragments();
+        let threshold_bytes = control.notices().fragment_threshold_bytes();
         let is_needed = match mode {
             FragmentMode::Off => return Ok(None),
             FragmentMode::Wanted => {
@@ -113,7 +113,7 @@ impl StripedFile {
 
     fn has_small_part(&self, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
         self.geometry.pieces(offset, length).any(|piece| {
-            let RegionState::Placed { view, motion, .. } = self.open.control().region(piece.region) else {
+            let RegionState::Placed { view, motion, .. } = self.open.control().regions().get(piece.region) else {
                 return false;
             };
             let part = Part { piece, view, motion };
@@ -126,7 +126,7 @@ impl StripedFile {
     #[cold]
     pub(super) fn look_for_fragments(&self) -> Result<(), super::FileError> {
         let mapped = self.map_fragments();
-        if mapped.is_err() && self.open.control().fragments() == FragmentMode::Wanted {
+        if mapped.is_err() && self.open.control().notices().fragments() == FragmentMode::Wanted {
             self.does_without_fragments.store(true, Relaxed);
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl StripedFile {
 
     /// The logs that there are, whoever has them made.
     fn fragments(&self) -> Result<Option<&FragmentMemory>, super::FileError> {
-        let mode = self.open.control().fragments();
+        let mode = self.open.control().notices().fragments();
         if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.fragment_memory.get().is_none() {
             self.map_fragments()?;
         }
@@ -290,7 +290,7 @@ impl StripedFile {
     /// Whether the region has not moved since its word was loaded. Readers are not waited for when entries of its new place are added: one that finds an entry has
     /// to know that it is one of the place that it reads.
     fn lies_still_at(&self, object: &ObjectName) -> bool {
-        let state = self.open.control().region(object.region);
+        let state = self.open.control().regions().get(object.region);
         matches!(state, RegionState::Placed { generation, .. } if generation == object.generation)
     }
 

@@ -45,7 +45,7 @@ impl StripedFile {
     /// Notes a request that is about to end, if anybody watches.
     #[inline]
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
-        if let Some(observation) = self.open.control().observation()
+        if let Some(observation) = self.open.control().notices().observation()
             && bytes > 0
         {
             lane.0.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
@@ -58,7 +58,7 @@ impl StripedFile {
         let (slot, _) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
         if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
             let lane = Lane(word);
-            if !self.open.control().gate_is_shut() {
+            if !self.open.control().gate().is_shut() {
                 return Ok(lane);
             }
         }
@@ -73,7 +73,7 @@ impl StripedFile {
             self.wait_for_gate()?;
             if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
                 let lane = Lane(word);
-                if !self.open.control().gate_is_shut() {
+                if !self.open.control().gate().is_shut() {
                     return Ok(lane);
                 }
             } else {
@@ -86,7 +86,7 @@ impl StripedFile {
 
     /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it.
     fn wait_for_gate(&self) -> Result<(), FileError> {
-        let gate = self.open.control().gate_word();
+        let gate = self.open.control().gate().word();
         self.wait_for_broker(gate, |seen| seen & 1 == 0)
     }
 
@@ -95,8 +95,8 @@ impl StripedFile {
     pub(super) fn wait_while_sealed(&self, region: RegionIndex) -> Result<(), FileError> {
         let control = self.open.control();
         // The count is read before the word, so that no change in between is slept through.
-        self.wait_for_broker(control.moves_word(), |_| {
-            !matches!(control.region(region), RegionState::Placed { motion: Motion::Sealed(_), .. })
+        self.wait_for_broker(control.regions().moves_word(), |_| {
+            !matches!(control.regions().get(region), RegionState::Placed { motion: Motion::Sealed(_), .. })
         })
     }
 

@@ -59,7 +59,7 @@ pub(super) struct DurableBefore {
 impl StripedFile {
     /// The regions of `[offset, offset + bytes)` of which everything is durable now.
     pub(super) fn durable_regions(&self, offset: FileOffset, bytes: u64) -> Vec<DurableBefore> {
-        let durable = |piece: RegionPiece| match self.open.control().region(piece.region) {
+        let durable = |piece: RegionPiece| match self.open.control().regions().get(piece.region) {
             RegionState::Placed { generation, motion: Motion::Still, .. } => {
                 let written = self.open.extent().synced(piece.region)?;
                 let has_names = self.durable_names.has(piece.region, generation);
@@ -68,14 +68,14 @@ impl StripedFile {
             _ => None,
         };
         // What lies in logs of fragments is durable after it was written back only.
-        let is_known = self.open.control().fragments() == FragmentMode::Off;
+        let is_known = self.open.control().notices().fragments() == FragmentMode::Off;
         self.geometry.pieces(offset, bytes).filter(|_| is_known).filter_map(durable).collect()
     }
 
     /// After one durable write over them: they are durable still, unless others wrote meanwhile or a region moves.
     pub(super) fn note_durable_write(&self, before: &[DurableBefore]) {
         for DurableBefore { region, generation, written } in before {
-            let state = self.open.control().region(*region);
+            let state = self.open.control().regions().get(*region);
             // A write counts when it begins and when it ends.
             let after = written.wrapping_add(2);
             if matches!(state, RegionState::Placed { generation: now, motion: Motion::Still, .. } if now == *generation)
@@ -107,7 +107,7 @@ impl StripedFile {
         let regions = (0..self.geometry.count_for(size)).map(RegionIndex);
         let (synced, writes): (Vec<_>, Vec<_>) =
             regions.filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
-        let placed = |region: &RegionIndex| match self.open.control().region(*region) {
+        let placed = |region: &RegionIndex| match self.open.control().regions().get(*region) {
             RegionState::Placed { generation, .. } => Some((*region, generation)),
             RegionState::Absent => None,
         };
@@ -160,7 +160,7 @@ impl StripedFile {
         let mut objects = Vec::new();
         let (mut done, mut next) = (0, Begun::default());
         'regions: for region in regions {
-            let RegionState::Placed { generation, view, .. } = self.open.control().region(*region) else {
+            let RegionState::Placed { generation, view, .. } = self.open.control().regions().get(*region) else {
                 done += 1;
                 continue;
             };
@@ -201,7 +201,7 @@ impl StripedFile {
             return Ok(());
         }
         let ObjectName { file, region, generation } = key.object;
-        match self.open.control().region(region) {
+        match self.open.control().regions().get(region) {
             RegionState::Placed { generation: present, .. } if present == generation => {
                 // What is opened from now on is looked for by name.
                 self.open.core().objects.close_file(file);

@@ -279,7 +279,7 @@ impl StripedFile {
         mode: IoMode,
     ) -> Result<Done, RetryReason> {
         let extent = self.open.extent();
-        if offset.0 > extent.size_bytes() && self.open.control().has_leftovers() {
+        if offset.0 > extent.size_bytes() && self.open.control().notices().has_leftovers() {
             return Err(RetryReason::Leftovers);
         }
         let mut done = Done { bytes, due: None, reason: None };
@@ -323,11 +323,11 @@ impl StripedFile {
         buffers: &Buffers<'_>,
     ) -> Result<Option<(*mut u8, Target<'_>)>, RetryReason> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
-        if self.open.core().stations.is_some() || self.open.control().fragments() != FragmentMode::Off {
+        if self.open.core().stations.is_some() || self.open.control().notices().fragments() != FragmentMode::Off {
             return Ok(None);
         }
         let (region, within) = self.geometry.locate(offset);
-        let RegionState::Placed { generation, view, motion } = self.open.control().region(region) else {
+        let RegionState::Placed { generation, view, motion } = self.open.control().regions().get(region) else {
             return Ok(None);
         };
         let place = view.locate(within);
@@ -345,7 +345,7 @@ impl StripedFile {
     fn find_retry_reason(&self, offset: FileOffset, bytes: u64) -> Result<(), RetryReason> {
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(offset.0 + bytes - 1)).0);
         for region in (first.0..=last.0).map(RegionIndex) {
-            match self.open.control().region(region) {
+            match self.open.control().regions().get(region) {
                 RegionState::Absent => return Err(RetryReason::Place { first: region, last }),
                 RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(RetryReason::Sealed(region)),
                 RegionState::Placed { motion: Motion::Replicated, .. } => {
@@ -392,7 +392,7 @@ impl StripedFile {
         let mut put_off: PutOff<'a> = PutOff::new(direction, mode, length);
         let mut stopped: Option<Stopped> = None;
         for piece in self.geometry.pieces(offset, length) {
-            let result = match self.open.control().region(piece.region) {
+            let result = match self.open.control().regions().get(piece.region) {
                 RegionState::Absent if direction == Direction::Read => {
                     buffers.zero(piece.buffer_offset, piece.length);
                     Ok(())
@@ -602,7 +602,7 @@ impl StripedFile {
             Err(ServerError::Missing { server, .. }) => {
                 let ObjectName { file, region, generation } = key.object;
                 let is_log = region.0 >= MAX_REGIONS;
-                if !is_log && !self.open.control().shows(region, generation) {
+                if !is_log && !self.open.control().regions().shows(region, generation) {
                     return Err(RetryReason::Again);
                 }
                 Err(RetryReason::Fault(FileError::ObjectMissing { file, region, generation, server }))

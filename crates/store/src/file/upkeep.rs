@@ -46,7 +46,7 @@ impl StripedFile {
             return Ok(());
         }
         let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(end - 1)).0);
-        let absent = |region: u32| self.open.control().region(RegionIndex(region)) == RegionState::Absent;
+        let absent = |region: u32| self.open.control().regions().get(RegionIndex(region)) == RegionState::Absent;
         if (first.0..=last.0).any(absent) {
             self.resolve(RetryReason::Place { first, last })?;
         }
@@ -73,7 +73,7 @@ impl StripedFile {
     pub fn status(&self) -> FileStatus {
         let (extent, control) = (self.open.extent(), self.open.control());
         let size_bytes = self.size_bytes();
-        let blocks_512 = control.placed_bytes(size_bytes).div_ceil(512);
+        let blocks_512 = control.regions().placed_bytes(size_bytes).div_ceil(512);
         FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() }
     }
 
@@ -100,7 +100,7 @@ impl StripedFile {
         let first = self.geometry.locate(offset).0;
         (first.0..self.geometry.count_for(size))
             .map(RegionIndex)
-            .find(|region| matches(self.open.control().region(*region)))
+            .find(|region| matches(self.open.control().regions().get(*region)))
             .map(|region| self.geometry.start_of(region).max(offset))
     }
 }

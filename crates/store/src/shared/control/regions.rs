@@ -1,0 +1,323 @@
+//! The words of a file's regions: where each one is, its replicas, and whether it moves.
+
+use super::super::map::SharedMap;
+use super::super::marking::{self, Marks, Motion};
+use super::layouts::Layouts;
+use super::{ControlError, MAX_REGIONS, MAX_REPLICAS, REGION_BYTES_AT, REGIONS_AT, REPLICAS_AT};
+use rustix::fd::AsFd;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use stripewise_layout::{FileId, Generation, Layout, RegionGeometry, RegionIndex, StripeView};
+
+const MOVES_AT: usize = 64;
+
+/// What the control block says of one region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionState<'a> {
+    /// Never placed: no object exists, all zeros.
+    Absent,
+    /// While it moves, this is where it lies until the move is published.
+    Placed {
+        /// Of the objects at the place; replicas have generations of their own.
+        generation: Generation,
+        /// Layout of the place, borrowed from the mapping.
+        view: StripeView<'a>,
+        /// Whether it moves, and whether there are replicas.
+        motion: Motion,
+    },
+}
+
+/// One word for each region, and for each of its replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct Regions<'a> {
+    map: &'a SharedMap,
+}
+
+impl<'a> Regions<'a> {
+    #[inline]
+    pub(super) fn new(map: &'a SharedMap) -> Self {
+        Self { map }
+    }
+
+    /// The region's present state. One load; the view borrows the mapping.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, region: RegionIndex) -> RegionState<'a> {
+        if region.0 >= MAX_REGIONS {
+            return RegionState::Absent;
+        }
+        // Ordered after the caller's lane: see `crate::shared::marking`.
+        let word = self.load_word(region);
+        if word & 0xff == 0 {
+            return RegionState::Absent;
+        }
+        let (generation, view) = self.place_in(word);
+        RegionState::Placed { generation, view, motion: Motion::of(word) }
+    }
+
+    /// Bytes of a file of `size_bytes` that lie in placed regions. No server knows more cheaply what the file occupies: holes within regions and bytes
+    /// reserved beyond the size are not told apart.
+    #[must_use]
+    pub fn placed_bytes(&self, size_bytes: u64) -> u64 {
+        let geometry = RegionGeometry::new(self.map.word(REGION_BYTES_AT).load(Relaxed).max(1));
+        let count = geometry.count_for(size_bytes).min(MAX_REGIONS);
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        let words = self.map.words(REGIONS_AT, count as usize);
+        let is_placed = |word: &&AtomicU64| word.load(Relaxed) & 0xff != 0;
+        let whole = words[..last as usize].iter().filter(is_placed).count() as u64 * geometry.region_bytes();
+        let rest = words[last as usize..].iter().filter(is_placed).count() as u64;
+        whole + rest * geometry.used_bytes(RegionIndex(last), size_bytes)
+    }
+
+    /// The replicas of a region whose state is [`Motion::Replicated`], in the order of their numbers. To be called inside a lane.
+    pub fn replicas(&self, region: RegionIndex) -> impl Iterator<Item = (Generation, StripeView<'a>)> + use<'a> {
+        let regions = *self;
+        self.replica_words(region).iter().filter_map(move |word| match word.load(SeqCst) {
+            0 => None,
+            word => Some(regions.place_in(word)),
+        })
+    }
+
+    /// Whether objects of this generation belong to the region now, as its place or as a replica.
+    #[must_use]
+    pub fn shows(&self, region: RegionIndex, generation: Generation) -> bool {
+        match self.get(region) {
+            RegionState::Absent => false,
+            RegionState::Placed { generation: place, motion, .. } => {
+                let is_replica = || self.replicas(region).any(|(replica, _)| replica == generation);
+                place == generation || (motion == Motion::Replicated && is_replica())
+            }
+        }
+    }
+
+    fn replica_words(&self, region: RegionIndex) -> &'a [AtomicU64] {
+        let region = region.0.min(MAX_REGIONS - 1) as usize;
+        self.map.words(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS)
+    }
+
+    /// Broker only: a placed region has these replicas, by their numbers, and no others. Not while it moves, but from the seal on.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::LayoutsFull`], or [`ControlError::Os`] with `NOSPC`; never after
+    /// [`Self::learn`] and [`Self::reserve_replicas`].
+    pub fn show_replicas<'b>(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        replicas: impl IntoIterator<Item = (u8, Generation, &'b Layout)>,
+    ) -> Result<(), ControlError> {
+        let (mut words, mut has_any) = ([0; MAX_REPLICAS], false);
+        for (number, generation, layout) in replicas {
+            let at = self.layouts().find_or_add(file, layout)? as u64;
+            words[usize::from(number) % MAX_REPLICAS] = Motion::Still.in_word(u64::from(generation.0) << 32 | at << 8);
+            has_any = true;
+        }
+        let before = self.load_word(region);
+        let had_any = Motion::of(before) == Motion::Replicated;
+        if has_any {
+            self.reserve_replicas(region)?;
+        } else if had_any {
+            self.word(region).store(Motion::Still.in_word(before), SeqCst);
+        } else {
+            // Nobody looks at its replica words, which may have no space.
+            return Ok(());
+        }
+        for (shared, own) in self.replica_words(region).iter().zip(words) {
+            shared.store(own, SeqCst);
+        }
+        if has_any {
+            self.word(region).store(Motion::Replicated.in_word(before), SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Broker only: gives the replica words of a region room, so that [`Self::show_replicas`] with layouts that were learnt cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Os`]; `NOSPC` when the state directory is full.
+    pub fn reserve_replicas(&self, region: RegionIndex) -> Result<(), ControlError> {
+        let region = region.0.min(MAX_REGIONS - 1) as usize;
+        Ok(self.map.reach(REPLICAS_AT + region * MAX_REPLICAS * 8, MAX_REPLICAS * 8)?)
+    }
+
+    /// What a word that is not 0 says of a place.
+    #[inline]
+    fn place_in(&self, word: u64) -> (Generation, StripeView<'a>) {
+        (Generation((word >> 32) as u32), self.layouts().at((word >> 8 & 0xff_ffff) as usize))
+    }
+
+    #[inline]
+    fn layouts(&self) -> Layouts<'a> {
+        Layouts::new(self.map)
+    }
+
+    fn word_at(region: RegionIndex) -> usize {
+        REGIONS_AT + region.0 as usize * 8
+    }
+
+    #[inline]
+    fn word(&self, region: RegionIndex) -> &'a AtomicU64 {
+        self.map.word(Self::word_at(region))
+    }
+
+    /// The word of a region, which may have no space yet.
+    #[inline]
+    fn load_word(&self, region: RegionIndex) -> u64 {
+        if self.map.is_reached(Self::word_at(region), 8) { self.word(region).load(SeqCst) } else { 0 }
+    }
+
+    /// Broker only: a placed region begins to move in a move slot.
+    pub fn begin_move(&self, region: RegionIndex, slot: u8, marks: Marks<'_, AtomicU64>, chunks: usize) {
+        marking::begin(self.word(region), marks, chunks, slot);
+    }
+
+    /// Broker only, as [`Self::unseal`] and [`Self::give_up_move`]; see [`marking::seal`].
+    #[must_use]
+    pub fn seal(&self, region: RegionIndex, slot: u8) -> bool {
+        marking::seal(self.word(region), slot)
+    }
+
+    /// A sealed region moves again, and its writers go on; false if it was not sealed in this slot.
+    #[must_use]
+    pub fn unseal(&self, region: RegionIndex, slot: u8) -> bool {
+        let unsealed = marking::unseal(self.word(region), slot);
+        self.let_writers_go_on();
+        unsealed
+    }
+
+    /// The region stays where it is, unless it no longer moves in this slot.
+    pub fn give_up_move(&self, region: RegionIndex, slot: u8) -> bool {
+        let ended = marking::give_up(self.word(region), slot);
+        self.let_writers_go_on();
+        ended
+    }
+
+    /// Broker only: after the word of a sealed region was changed.
+    pub fn let_writers_go_on(&self) {
+        let moves = self.moves_word();
+        moves.fetch_add(1, SeqCst);
+        let _ = rustix::thread::futex::wake(moves, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// What writers of sealed regions wait on, as a futex.
+    #[must_use]
+    pub fn moves_word(&self) -> &'a AtomicU32 {
+        self.map.half(MOVES_AT)
+    }
+
+    /// Broker only: takes the layout in, so that [`Self::publish`] of the region with it cannot fail for want of space.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::TooManyRegions`], [`ControlError::LayoutsFull`], or [`ControlError::Os`]
+    /// with `NOSPC` when the state directory is full.
+    pub fn learn(&self, file: FileId, region: RegionIndex, layout: &Layout) -> Result<(), ControlError> {
+        if region.0 >= MAX_REGIONS {
+            return Err(ControlError::TooManyRegions { file, region });
+        }
+        self.map.reach(Self::word_at(region), 8)?;
+        self.layouts().find_or_add(file, layout).map(|_| ())
+    }
+
+    /// Broker only: publishes a placement whose objects exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::learn`]; none if that went well before.
+    pub fn publish(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        layout: &Layout,
+    ) -> Result<(), ControlError> {
+        self.learn(file, region, layout)?;
+        let number = self.layouts().find_or_add(file, layout)?;
+        let place = u64::from(generation.0) << 32 | (number as u64) << 8;
+        self.word(region).store(Motion::Still.in_word(place), SeqCst);
+        Ok(())
+    }
+
+    /// Broker only: the region has no objects any more.
+    pub fn retract(&self, region: RegionIndex) {
+        let before = self.load_word(region);
+        if before == 0 {
+            return;
+        }
+        self.word(region).store(0, SeqCst);
+        if Motion::of(before) == Motion::Replicated {
+            self.replica_words(region).iter().for_each(|word| word.store(0, SeqCst));
+        }
+    }
+
+    /// What is wrong with a block that is to be taken over: words that no broker writes, or regions that do not lie where the mapping table says they
+    /// do. `regions` are those of the table, in order; words are looked at up to `count` regions. `None`: nothing is.
+    #[must_use]
+    pub fn find_damage<'l>(
+        &self,
+        regions: impl Iterator<Item = (RegionIndex, Generation, &'l Layout)>,
+        count: u32,
+    ) -> Option<String> {
+        let starts = match self.layouts().numbers() {
+            Ok(starts) => starts,
+            Err(damage) => return Some(damage),
+        };
+        let mut regions = regions.peekable();
+        for region in (0..count.min(MAX_REGIONS)).map(RegionIndex) {
+            let recorded = regions.next_if(|(of, ..)| *of == region);
+            let word = self.load_word(region);
+            if word == 0 {
+                continue;
+            }
+            if !starts.contains(&(word >> 8 & 0xff_ffff)) || Motion::of(word).in_word(word) != word {
+                return Some(format!("region {region} has the word {word:#x}"));
+            }
+            let (generation, view) = self.place_in(word);
+            match recorded {
+                // Committed and not published: the one who takes over publishes it.
+                Some((_, other, _)) if generation != other => {}
+                Some((.., layout)) if layout.stripes() == view.stripes() => {}
+                Some(_) => return Some(format!("region {region} does not lie where the mapping table says")),
+                None => return Some(format!("region {region} is not in the mapping table")),
+            }
+        }
+        None
+    }
+
+    /// Broker only: clears the words of all regions from number `count` on, of which the mapping table knows none. What [`Self::find_damage`] has not
+    /// looked at must not be believed when the file grows. Returns how many there were; `descriptor` is the block's file.
+    ///
+    /// # Errors
+    ///
+    /// The error of searching or reading `descriptor`; words that were found before it are cleared.
+    pub fn clear_from(&self, descriptor: impl AsFd, count: u32) -> rustix::io::Result<u32> {
+        let (mut at, mut cleared) = (Self::word_at(RegionIndex(count.min(MAX_REGIONS))) as u64, 0);
+        let mut words = vec![0; 64 << 10];
+        while at < REPLICAS_AT as u64 {
+            // Read by the kernel: a page without room must not be touched, and gets none here.
+            at = match rustix::fs::seek(&descriptor, SeekFrom::Data(at)) {
+                Ok(data) => data & !7,
+                Err(Errno::NXIO) => break,
+                Err(Errno::INVAL) => at,
+                Err(errno) => return Err(errno),
+            };
+            let most = (REPLICAS_AT as u64).saturating_sub(at).min(words.len() as u64) as usize;
+            let read = rustix::io::pread(&descriptor, &mut words[..most], at)?;
+            for (number, word) in words[..read].chunks_exact(8).enumerate() {
+                if word.iter().any(|byte| *byte != 0) {
+                    self.map.word(at as usize + number * 8).store(0, SeqCst);
+                    cleared += 1;
+                }
+            }
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+        }
+        Ok(cleared)
+    }
+}
