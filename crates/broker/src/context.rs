@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::{Cluster, FileId, Server, ServerId};
 use stripewise_store::protocol::{ReadCost, Refusal};
+use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::stations::Stations;
 use stripewise_store::server::watched::WatchedServer;
 use stripewise_store::server::{self, ObjectStore, Operation, Outcome, ServerError};
@@ -42,7 +43,7 @@ impl Context {
         let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
         let processes = processes_of(&state)?;
         processes.forget_reads_of_the_dead();
-        let emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
+        let emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
         let stations =
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
         let lock = Arc::new(lock);

@@ -11,12 +11,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId, ServerUrl};
+use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId};
 use stripewise_store::protocol::MigrateBandwidth;
 use stripewise_store::server::directory::DirectoryServer;
-use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
+use stripewise_store::server::emulated::EmulatedServer;
 use stripewise_store::server::stations::{ServerLoad, Stations};
-use stripewise_store::server::{Due, ObjectName, ServerError};
+use stripewise_store::server::{Due, ObjectName, Opening, ServerError};
 
 /// Time over which a device's load is taken together.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -75,18 +75,19 @@ pub(crate) struct Ended;
 
 impl Throttle {
     pub(crate) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
-        let device = |(number, server): (u16, &stripewise_layout::Server)| match (&server.url, &stations) {
-            (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) => {
-                let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale).map_err(|unknown| {
-                    ServerError::Unusable { server: server.name.clone(), what: unknown.to_string() }
-                })?;
-                let inner = DirectoryServer::new(&cluster.id, &server.name, server.url.directory());
-                let server = EmulatedServer::new(inner, Arc::clone(stations), ServerId(number), spec);
-                let is_disk = matches!(spec.device, stripewise_device::DeviceSpec::Hdd(_));
-                let own_ns = [const { AtomicU64::new(0) }; 2];
-                Ok(Some(Device { server, is_disk, own_ns, startup_ratio: AtomicU64::new(1024) }))
-            }
-            _ => Ok(None),
+        let device = |(number, server): (u16, &stripewise_layout::Server)| {
+            let Some(stations) = &stations else { return Ok(None) };
+            let opening = Opening {
+                cluster: &cluster.id,
+                number: ServerId(number),
+                name: &server.name,
+                url: &server.url,
+                stations: Some(stations),
+            };
+            let Some(server) = EmulatedServer::of_directory(&opening, stations)? else { return Ok(None) };
+            let is_disk = matches!(server.spec().device, stripewise_device::DeviceSpec::Hdd(_));
+            let own_ns = [const { AtomicU64::new(0) }; 2];
+            Ok(Some(Device { server, is_disk, own_ns, startup_ratio: AtomicU64::new(1024) }))
         };
         let devices = (0..).zip(&cluster.servers).map(device).collect::<Result<Vec<_>, ServerError>>()?;
         let now = Instant::now();

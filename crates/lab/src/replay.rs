@@ -19,8 +19,8 @@ use stripewise::Session;
 use stripewise::paths::absolute;
 use stripewise::scratch;
 use stripewise::workload::Source;
-use stripewise_layout::ServerUrl;
 use stripewise_layout::figures::counted;
+use stripewise_store::server::emulated::is_emulated;
 use stripewise_trace::{FileShape, Pacing, Program, RecordedOptions};
 use target::Wishes;
 use tempfile::TempDir;
@@ -195,7 +195,7 @@ pub fn replay(session: &Session, options: &ReplayOptions) -> Result<Replayed> {
         options.scale_time
     );
     let emulated = match options.redirect {
-        true => session.cluster()?.servers.iter().any(|server| matches!(server.url, ServerUrl::Emulated { .. })),
+        true => session.cluster()?.servers.iter().any(|server| is_emulated(&server.url)),
         false => false,
     };
     let work = Work::make()?;

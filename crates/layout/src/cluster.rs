@@ -4,10 +4,12 @@
 //! names the line. Relative paths in it are relative to the directory of the file.
 
 mod fragments;
+mod url;
 
 pub use fragments::{
     DEFAULT_FRAGMENT_CAPACITY_BYTES, DEFAULT_FRAGMENT_THRESHOLD_BYTES, FragmentLog, MAX_FRAGMENT_THRESHOLD_BYTES,
 };
+pub use url::ServerUrl;
 
 use crate::{ByteCount, Layout, ServerId, input};
 use serde::{Deserialize, Serialize};
@@ -37,130 +39,6 @@ impl fmt::Display for ServerClass {
             ServerClass::Hdd => "hdd",
             ServerClass::Ssd => "ssd",
         })
-    }
-}
-
-/// Where a server keeps its objects, and what kind of server it is.
-#[derive(Clone, PartialEq, Debug)]
-pub enum ServerUrl {
-    /// `file:///dir`: a directory on any mount.
-    File {
-        /// Absolute once the cluster is loaded.
-        directory: PathBuf,
-    },
-    /// `emulated:///dir?device=NAME[&link=NAME][&time_scale=F]`: real bytes in a directory, the time of a named device and link.
-    Emulated {
-        /// Absolute once the cluster is loaded.
-        directory: PathBuf,
-        /// A name of `stripewise_device::DEVICES`; not checked here.
-        device: String,
-        /// A name of `stripewise_device::LINKS`; `None` for a server without a link of its own.
-        link: Option<String>,
-        /// Factor on every service time, more than 0; 1 for the device's own speed.
-        time_scale: f64,
-    },
-}
-
-impl ServerUrl {
-    /// The directory that holds the server's objects.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        match self {
-            ServerUrl::File { directory } | ServerUrl::Emulated { directory, .. } => directory,
-        }
-    }
-
-    fn directory_mut(&mut self) -> &mut PathBuf {
-        match self {
-            ServerUrl::File { directory } | ServerUrl::Emulated { directory, .. } => directory,
-        }
-    }
-
-    /// What the URL begins with, before `://`: the kind of server.
-    #[must_use]
-    pub fn scheme(&self) -> &'static str {
-        match self {
-            ServerUrl::File { .. } => "file",
-            ServerUrl::Emulated { .. } => "emulated",
-        }
-    }
-
-    /// Whether the server's times are those of a named device instead of the host's own.
-    #[must_use]
-    pub fn is_emulated(&self) -> bool {
-        matches!(self, ServerUrl::Emulated { .. })
-    }
-}
-
-impl std::str::FromStr for ServerUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            format!("`{text}` is not a server URL; write file:///dir or emulated:///dir?device=hdd-7200")
-        })?;
-        let (directory, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if directory.is_empty() {
-            return Err(format!("`{text}` names no directory"));
-        }
-        let directory = PathBuf::from(directory);
-        match scheme {
-            "file" if query.is_empty() => Ok(ServerUrl::File { directory }),
-            "file" => Err(format!("`{text}`: a file URL takes no parameters, found `{query}`")),
-            "emulated" => {
-                let (mut device, mut link, mut time_scale) = (None, None, 1.0);
-                for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-                    match pair.split_once('=') {
-                        Some(("device", name)) => device = Some(name.to_owned()),
-                        Some(("link", name)) => link = Some(name.to_owned()),
-                        Some(("time_scale", factor)) => {
-                            time_scale =
-                                factor.parse().ok().filter(|f: &f64| f.is_finite() && *f > 0.0).ok_or_else(|| {
-                                    format!("`{text}`: time_scale must be a positive number, found `{factor}`")
-                                })?;
-                        }
-                        _ => {
-                            return Err(format!(
-                                "`{text}`: unknown parameter `{pair}`; known: device, link, time_scale"
-                            ));
-                        }
-                    }
-                }
-                let device = device.ok_or_else(|| format!("`{text}`: an emulated server needs ?device=NAME"))?;
-                Ok(ServerUrl::Emulated { directory, device, link, time_scale })
-            }
-            other => Err(format!("`{text}`: unknown kind of server `{other}`; known: file, emulated")),
-        }
-    }
-}
-
-impl fmt::Display for ServerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerUrl::File { directory } => write!(f, "file://{}", directory.display()),
-            ServerUrl::Emulated { directory, device, link, time_scale } => {
-                write!(f, "emulated://{}?device={device}", directory.display())?;
-                if let Some(link) = link {
-                    write!(f, "&link={link}")?;
-                }
-                if *time_scale != 1.0 {
-                    write!(f, "&time_scale={time_scale}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Serialize for ServerUrl {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ServerUrl {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -328,27 +206,33 @@ impl Cluster {
         }
     }
 
-    /// Reads and checks `path`; relative directories become absolute, from the directory of `path`.
+    /// Reads and checks `path`; relative directories become absolute, from the directory of `path`. Servers may be of any kind: see
+    /// [`Self::load_from`].
     ///
     /// # Errors
     ///
     /// Every variant of [`ClusterError`]; the file must be a regular one.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
         let read = |source| ClusterError::Read { path: path.to_owned(), source };
-        Self::load_from(input::open_regular(path).map_err(read)?, path)
+        Self::load_from(input::open_regular(path).map_err(read)?, path, |_| Ok(()))
     }
 
-    /// As [`Self::load`], from the file that was opened at `path`.
+    /// As [`Self::load`], from the file that was opened at `path`. `check_url` says what is wrong with the URL of a server, which this
+    /// crate cannot know.
     ///
     /// # Errors
     ///
     /// Every variant of [`ClusterError`].
-    pub fn load_from(file: std::fs::File, path: &Path) -> Result<Self, ClusterError> {
+    pub fn load_from(
+        file: std::fs::File,
+        path: &Path,
+        check_url: fn(&ServerUrl) -> Result<(), String>,
+    ) -> Result<Self, ClusterError> {
         let bytes = input::read_from(file, input::MAX_CLUSTER_BYTES)
             .map_err(|source| ClusterError::Read { path: path.to_owned(), source })?;
         let text = String::from_utf8(bytes)
             .map_err(|_| ClusterError::Syntax { path: path.to_owned(), message: "it is not UTF-8".to_owned() })?;
-        Self::parse(&text, path)
+        Self::parse_with(&text, path, check_url)
     }
 
     /// As [`Self::load`], from text that stands at `path`.
@@ -358,20 +242,31 @@ impl Cluster {
     /// [`ClusterError::Syntax`], [`ClusterError::Version`] or [`ClusterError::Invalid`], which name
     /// `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ClusterError> {
+        Self::parse_with(text, path, |_| Ok(()))
+    }
+
+    fn parse_with(
+        text: &str,
+        path: &Path,
+        check_url: fn(&ServerUrl) -> Result<(), String>,
+    ) -> Result<Self, ClusterError> {
         let mut cluster: Cluster = toml::from_str(text)
             .map_err(|error| ClusterError::Syntax { path: path.to_owned(), message: error.to_string() })?;
         if cluster.version != CLUSTER_VERSION {
             return Err(ClusterError::Version { path: path.to_owned(), found: cluster.version });
         }
-        cluster
-            .find_fault()
+        let check_urls = || {
+            let mut urls = cluster.servers.iter().map(|server| &server.url).enumerate();
+            urls.try_for_each(|(index, url)| check_url(url).map_err(|message| Fault::of_server(index, "url", message)))
+        };
+        check_urls()
+            .and_then(|()| cluster.find_fault())
             .map_err(|fault| ClusterError::Invalid { path: path.to_owned(), message: fault.with_line(text) })?;
         let base = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let base = base.parent().unwrap_or(Path::new("/"));
         cluster.state = base.join(&cluster.state);
         for server in &mut cluster.servers {
-            let absolute = base.join(server.url.directory());
-            *server.url.directory_mut() = absolute;
+            server.url.make_absolute(base);
         }
         Ok(cluster)
     }
@@ -528,9 +423,23 @@ reserve = "1GiB"
     fn reading_and_writing_agree() {
         let cluster = Cluster::parse(GOOD, Path::new("/x/cluster.toml")).unwrap();
         assert_eq!(cluster.state, Path::new("/x/state"));
-        assert_eq!(cluster.servers[0].url, ServerUrl::File { directory: "/x/a".into() });
+        assert_eq!(cluster.servers[0].url, ServerUrl::new("file", "/x/a"));
         assert_eq!(cluster.room_bytes(ServerId(1)), Some(99 << 30));
         assert_eq!(Cluster::parse(&cluster.to_toml(), Path::new("/y/c.toml")).unwrap(), cluster);
+    }
+
+    /// What a kind of server says of its URLs is said with the file and the line.
+    #[test]
+    fn a_url_that_its_kind_refuses_is_named_with_its_line() {
+        let check: fn(&ServerUrl) -> Result<(), String> = |url| match url.scheme() {
+            "file" => Ok(()),
+            _ => Err(format!("`{url}`: no")),
+        };
+        let path = Path::new("/x/cluster.toml");
+        let error = Cluster::parse_with(GOOD, path, check).unwrap_err().to_string();
+        assert_eq!(error, "/x/cluster.toml: line 15: `emulated:///b?device=sata-ssd-2012&link=gigabit`: no");
+        let without = &GOOD[..GOOD.rfind("[[server]]").unwrap()];
+        assert_eq!(Cluster::parse_with(without, path, check).unwrap(), Cluster::parse(without, path).unwrap());
     }
 
     #[test]
@@ -561,9 +470,8 @@ reserve = "1GiB"
             ("reserve = \"1GiB\"", "reserve = \"200GiB\"", "reserve 200GiB is not smaller than capacity 100GiB"),
             ("\"100GiB\"", "\"-3\"", "is not a size"),
             ("\"4MiB\"", "\"1000\"", "multiple of 4KiB"),
-            ("file://a", "ftp://a", "unknown kind of server `ftp`"),
+            ("file://a", "/a", "`/a` is not a server URL; write KIND://DIRECTORY"),
             ("file://a", "file:///b", "share /b"),
-            ("?device=sata-ssd-2012&", "?", "needs ?device=NAME"),
             // Stubs and descriptions of such a cluster could not be read again: their lines are words.
             ("\"c0ffee\"", "\"my cluster\"", "line 3: id = \"my cluster\" must be one word"),
             ("\"c0ffee\"", "\"c0\\nffee\"", "must be one word"),

@@ -40,11 +40,7 @@ fn cluster() -> Cluster {
 fn cluster_for(regions: u64) -> Cluster {
     let server = |class: ServerClass, index: usize| Server {
         capacity: (class == ServerClass::Ssd).then_some(ByteCount((regions << 26) / 24)),
-        ..Server::new(
-            format!("{class}{index}"),
-            class,
-            ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
-        )
+        ..Server::new(format!("{class}{index}"), class, ServerUrl::new("file", format!("/servers/{class}{index}")))
     };
     let hdd = (0..12).map(|index| server(ServerClass::Hdd, index));
     let ssd = (0..4).map(|index| server(ServerClass::Ssd, index));

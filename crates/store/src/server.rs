@@ -48,6 +48,8 @@ pub struct Opening<'a> {
 pub struct Kind {
     /// What its URLs begin with, before `://`.
     pub scheme: &'static str,
+    /// Says what is wrong with a URL of this scheme, if anything is; asked when a cluster file is read, before any server is opened.
+    pub check: fn(&ServerUrl) -> Result<(), String>,
     /// Opens one. A server that is not there now opens all the same: [`ObjectStore::probe`] and every call say what is wrong.
     pub open: fn(&Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError>,
 }
@@ -55,19 +57,30 @@ pub struct Kind {
 /// Every kind of server.
 pub static KINDS: [Kind; 2] = [directory::KIND, emulated::KIND];
 
+/// The kind among `kinds` that has the scheme of `url`.
+fn kind_among<'a>(kinds: &'a [Kind], url: &ServerUrl) -> Result<&'a Kind, String> {
+    kinds.iter().find(|kind| kind.scheme == url.scheme()).ok_or_else(|| {
+        let known: Vec<&str> = kinds.iter().map(|kind| kind.scheme).collect();
+        format!("`{url}`: unknown kind of server `{}`; known: {}", url.scheme(), known.join(", "))
+    })
+}
+
+/// Says what is wrong with the URL of a server, if anything is: for [`stripewise_layout::Cluster::load_from`].
+///
+/// # Errors
+/// The URL, what is wrong with it, and what is known instead.
+pub fn check_url(url: &ServerUrl) -> Result<(), String> {
+    (kind_among(&KINDS, url)?.check)(url)
+}
+
 /// Opens a server of any kind in `kinds`, [`KINDS`] outside of tests.
 ///
 /// # Errors
 /// [`ServerError::Unusable`] if its scheme is none of these, or its URL names what its kind does not know.
 pub fn open_among(kinds: &[Kind], opening: &Opening<'_>) -> Result<Box<dyn ObjectStore>, ServerError> {
-    let scheme = opening.url.scheme();
-    match kinds.iter().find(|kind| kind.scheme == scheme) {
-        Some(kind) => (kind.open)(opening),
-        None => {
-            let known: Vec<&str> = kinds.iter().map(|kind| kind.scheme).collect();
-            let what = format!("{scheme}:// is no kind of server that this version knows ({})", known.join(", "));
-            Err(ServerError::Unusable { server: opening.name.to_owned(), what })
-        }
+    match kind_among(kinds, opening.url) {
+        Ok(kind) => (kind.open)(opening),
+        Err(what) => Err(ServerError::Unusable { server: opening.name.to_owned(), what }),
     }
 }
 
@@ -232,17 +245,40 @@ mod tests {
     /// A new kind of server is one row.
     #[test]
     fn a_server_is_opened_by_the_row_of_its_scheme() {
-        let kinds = [Kind { scheme: "file", open: |opening| Ok(Box::new(memory::MemoryServer::new(opening.name))) }];
+        let dummy = Kind {
+            scheme: "dummy",
+            check: |url| match url.parameters().next() {
+                Some(parameter) => Err(format!("`{url}`: {parameter}?")),
+                None => Ok(()),
+            },
+            open: |opening| Ok(Box::new(memory::MemoryServer::new(opening.name))),
+        };
+        let kinds = [directory::KIND, dummy];
         let opened = |kinds: &[Kind], url: &str| {
             let url: ServerUrl = url.parse().unwrap();
             let opening = Opening { cluster: "c", number: ServerId(0), name: "s", url: &url, stations: None };
             open_among(kinds, &opening).map(|store| (store.name().to_owned(), store.capabilities()))
         };
-        let (name, dummy) = opened(&kinds, "file:///nowhere").unwrap();
+        let (name, dummy) = opened(&kinds, "dummy:///nowhere").unwrap();
         assert!(name == "s" && !dummy.plain_descriptors && dummy.syncing == Syncing::Nothing);
         assert!(opened(&KINDS, "file:///nowhere").unwrap().1.plain_descriptors);
-        let error = opened(&kinds, "emulated:///nowhere?device=nvme").unwrap_err().to_string();
-        assert!(error.contains("emulated:// is no kind of server") && error.contains("(file)"), "{error}");
+        let error = opened(&kinds, "ftp:///nowhere").unwrap_err().to_string();
+        assert_eq!(error, "server s: `ftp:///nowhere`: unknown kind of server `ftp`; known: file, dummy");
+        let checked = |text: &str| {
+            let url: ServerUrl = text.parse().unwrap();
+            kind_among(&kinds, &url).and_then(|kind| (kind.check)(&url))
+        };
+        assert_eq!(checked("dummy:///nowhere"), Ok(()));
+        assert_eq!(checked("dummy:///nowhere?where"), Err("`dummy:///nowhere?where`: where?".to_owned()));
+        assert!(checked("ftp:///nowhere").unwrap_err().contains("known: file, dummy"));
+        for (url, expected) in [
+            ("ftp://a", "unknown kind of server `ftp`; known: file, emulated"),
+            ("file:///a?b=1", "a file URL takes no parameters, found `b=1`"),
+            ("emulated:///a", "needs ?device=NAME"),
+        ] {
+            let error = check_url(&url.parse().unwrap()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
         let schemes: std::collections::BTreeSet<&str> = KINDS.iter().map(|kind| kind.scheme).collect();
         assert_eq!(schemes.len(), KINDS.len(), "each scheme once");
     }

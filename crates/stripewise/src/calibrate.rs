@@ -29,12 +29,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use stripewise_layout::{Cluster, Direction, Order, Server, ServerId, ServerUrl};
+use stripewise_layout::{Cluster, Direction, Order, Server, ServerId};
 use stripewise_model::fit::{Fit, Sample, fit};
 use stripewise_model::{Caveat, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_store::server::ObjectStore;
 use stripewise_store::server::directory::DirectoryServer;
-use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec};
+use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec, EmulatedUrl, is_emulated};
 use stripewise_store::server::stations::{Parts, Stations};
 use stripewise_store::state::StateDirectory;
 use sustained::{STREAMS, Stream, correct};
@@ -78,7 +78,7 @@ impl Options {
     /// share it; emulated servers are measured side by side.
     #[must_use]
     pub fn within(self, total: Duration, cluster: &Cluster) -> Self {
-        let directories = cluster.servers.iter().filter(|server| !server.url.is_emulated()).count() as u32;
+        let directories = cluster.servers.iter().filter(|server| !is_emulated(&server.url)).count() as u32;
         Self { directory_budget: total / directories.max(1), emulated_budget: total, ..self }
     }
 
@@ -145,8 +145,8 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
         DirectoryServer::new(&cluster.id, &server.name, server.url.directory()).probe()?;
     }
     let load = HostLoad::begin();
-    let is_emulated = cluster.servers.iter().any(|server| server.url.is_emulated());
-    let stations = if is_emulated { Some(Arc::new(open_stations(cluster)?)) } else { None };
+    let any_emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
+    let stations = if any_emulated { Some(Arc::new(open_stations(cluster)?)) } else { None };
     let shares = Mutex::new(vec![0.0_f64; cluster.servers.len()]);
     let tell = |number: usize, share: f64| {
         let mut shares = shares.lock().expect("no thread panics while it holds the shares");
@@ -155,17 +155,16 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
     };
     let run = |number: usize, server: &Server| -> Result<Measured> {
         let tell = |share| tell(number, share);
-        let measured = match &server.url {
-            ServerUrl::File { directory } => measure_directory(&server.name, directory, options, &tell),
-            ServerUrl::Emulated { .. } => {
-                let stations = stations.as_ref().expect("made for the first emulated server");
+        let measured = match &stations {
+            Some(stations) if is_emulated(&server.url) => {
                 measure_emulated(cluster, ServerId(number as u16), stations, options, &tell)
             }
+            _ => measure_directory(&server.name, server.url.directory(), options, &tell),
         };
         measured.map_err(|source| CalibrationError::Server { name: server.name.clone(), source: Box::new(source) })
     };
     let (emulated, real): (Vec<usize>, Vec<usize>) =
-        (0..cluster.servers.len()).partition(|&number| cluster.servers[number].url.is_emulated());
+        (0..cluster.servers.len()).partition(|&number| is_emulated(&cluster.servers[number].url));
     let results: Vec<OnceLock<Result<Measured>>> = cluster.servers.iter().map(|_| OnceLock::new()).collect();
     let finish = |number: usize| drop(results[number].set(run(number, &cluster.servers[number])));
     let taken = AtomicUsize::new(0);
@@ -186,7 +185,7 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
         .collect::<Result<Vec<_>>>()?;
     let mut of_all = shared_servers(cluster, &mut measured)?;
     // Emulated servers are timed on their own clock.
-    let has_directories = cluster.servers.iter().any(|server| !server.url.is_emulated());
+    let has_directories = cluster.servers.iter().any(|server| !is_emulated(&server.url));
     let overload = load.share().filter(|_| has_directories && load.is_busy());
     of_all.extend(overload.map(|share| Caveat::BusyHost { share }));
     Ok(profile(cluster, options, &measured, of_all))
@@ -262,10 +261,12 @@ fn measure_emulated(
     progress: &dyn Fn(f64),
 ) -> Result<Measured> {
     let server = &cluster.servers[usize::from(number.0)];
-    let ServerUrl::Emulated { directory, device, link, time_scale } = &server.url else {
+    let url = EmulatedUrl::of(&server.url).map_err(|what| CalibrationError::Url { what })?;
+    let Some(EmulatedUrl { device, link, time_scale }) = url else {
         return Err(CalibrationError::NotEmulated { url: server.url.to_string() });
     };
-    let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale)?;
+    let spec = EmulatedSpec::named(&device, link.as_deref(), time_scale)?;
+    let directory = server.url.directory();
     let measure_parts = |parts, lines: &[_], progress: &dyn Fn(f64)| -> Result<Vec<LineSamples>> {
         let inner = DirectoryServer::new(&cluster.id, &server.name, directory);
         let emulated = EmulatedServer::new(inner, Arc::clone(stations), number, spec);
@@ -285,7 +286,7 @@ fn measure_emulated(
         let samples: Vec<Sample> = samples.into_iter().flat_map(|line| line.samples).collect();
         link_fit = Some(fit(&samples)?);
     }
-    let dilated = match *time_scale {
+    let dilated = match time_scale {
         1.0 => String::new(),
         scale => format!(", all times multiplied by {scale}"),
     };
@@ -333,7 +334,7 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
     let profile = Profile {
         version: PROFILE_VERSION,
         cluster: cluster.id.clone(),
-        emulated: cluster.servers.iter().any(|server| server.url.is_emulated()),
+        emulated: cluster.servers.iter().any(|server| is_emulated(&server.url)),
         measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         servers,
         network,

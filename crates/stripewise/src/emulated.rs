@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise_device::{DeviceSpec, UnknownName, lookup_device, lookup_link};
-use stripewise_layout::{ByteCount, Server, ServerClass, ServerUrl};
+use stripewise_layout::{ByteCount, Server, ServerClass};
+use stripewise_store::server::emulated::EmulatedUrl;
 use thiserror::Error;
 
 /// `[COUNTx]DEVICE[:CAPACITY]`.
@@ -51,13 +52,8 @@ pub struct Unplaced {
 impl Unplaced {
     /// The server with its objects in a directory of its name below `root`.
     pub fn at(&self, root: &Path) -> Server {
-        let url = ServerUrl::Emulated {
-            directory: root.join(&self.name),
-            device: self.device.clone(),
-            link: self.link.clone(),
-            time_scale: 1.0,
-        };
-        Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url) }
+        let url = EmulatedUrl { device: self.device.clone(), link: self.link.clone(), time_scale: 1.0 };
+        Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url.at(&root.join(&self.name))) }
     }
 }
 

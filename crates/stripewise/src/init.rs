@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use stripewise_device::UnknownName;
 use stripewise_layout::cluster::DEFAULT_REGION_BYTES;
 use stripewise_layout::{ByteCount, Cluster, Server, output};
+use stripewise_store::server::emulated::is_emulated;
 use stripewise_store::server::{ServerError, directory};
 use stripewise_store::state::{StateDirectory, StateError};
 use thiserror::Error;
@@ -222,7 +223,7 @@ impl Drop for Made {
 
 fn prepare(cluster: &Cluster, made: &mut Made) -> Result<()> {
     let (emulated, real): (Vec<&Server>, Vec<&Server>) =
-        cluster.servers.iter().partition(|server| server.url.is_emulated());
+        cluster.servers.iter().partition(|server| is_emulated(&server.url));
     for server in real {
         server::check_directory(server)?;
     }

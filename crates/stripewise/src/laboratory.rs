@@ -4,12 +4,13 @@
 //! device, e and t of its link. The simulator gets the devices themselves.
 
 use stripewise_device::{DeviceSpec, LinkSpec};
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerClass, ServerUrl};
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, Server, ServerClass};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{Plan, PlanKey, PlanOptions, PlanRequest, PolicyName, RequestError, Sources};
 use stripewise_sim::{
     Borders, FilePlacements, Migration, Outcome, PlacedWindow, Scenario, ServerModel, SimError, SimOptions, System,
 };
+use stripewise_store::server::directory;
 use stripewise_trace::{FileAccess, Program, ProgramCountOptions, count_program};
 use thiserror::Error;
 
@@ -62,7 +63,7 @@ impl Lab {
             .collect();
         let servers = named.iter().map(|(name, machine)| Server {
             capacity: machine.capacity,
-            ..Server::new(name, machine.class, ServerUrl::File { directory: format!("/simulated/{name}").into() })
+            ..Server::new(name, machine.class, directory::url(format!("/simulated/{name}")))
         });
         let cluster = Cluster::new(ID, "/simulated/state", region_size, servers.collect());
         let models = named.iter().map(|(name, machine)| ServerModel {

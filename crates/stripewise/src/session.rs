@@ -77,7 +77,7 @@ impl Session {
         }
         let file = input::open_regular(&path).on("read", &path)?;
         owner::check(&file, &path)?;
-        Ok(Cluster::load_from(file, &path)?)
+        Ok(Cluster::load_from(file, &path, stripewise_store::server::check_url)?)
     }
 
     /// The state directory of the cluster that is meant; for a program under `stripewise run` that names none, that of the run.

@@ -35,7 +35,7 @@ impl Testbed {
         let server = |name: &str, class| {
             let directory = root.path().join(name);
             std::fs::create_dir(&directory).unwrap();
-            let url = ServerUrl::File { directory };
+            let url = ServerUrl::new("file", directory);
             Server::new(name, class, url)
         };
         let servers = vec![

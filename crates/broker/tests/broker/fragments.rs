@@ -10,10 +10,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stripewise_broker::BrokerOptions;
-use stripewise_layout::{Direction, Layout, RegionIndex, ServerId, ServerUrl};
+use stripewise_layout::{Direction, Layout, RegionIndex, ServerId};
 use stripewise_store::protocol::{Admin, MoveOrder, Refusal, Reply, Request, WantedReplicas};
 use stripewise_store::server::ServerError;
-use stripewise_store::server::emulated::EmulatedSpec;
+use stripewise_store::server::emulated::{EmulatedSpec, EmulatedUrl};
 use stripewise_store::server::stations::Stations;
 use stripewise_store::shared::control::{FragmentMode, MAX_REGIONS};
 use stripewise_store::shared::fragments::hints::{Counter, Suggestion};
@@ -505,7 +505,7 @@ fn writing_back_takes_the_time_of_emulated_disks() {
     for (number, server) in testbed.cluster.servers.iter_mut().enumerate() {
         let directory = server.url.directory().to_owned();
         let device = if number < 2 { "hdd-7200" } else { "nvme" }.to_owned();
-        server.url = ServerUrl::Emulated { directory, device, link: None, time_scale: 0.01 };
+        server.url = EmulatedUrl { device, link: None, time_scale: 0.01 }.at(&directory);
     }
     let _broker = testbed.start();
     let mut user = User::create(&testbed, "f");

@@ -22,10 +22,11 @@ use stripewise::Store;
 use stripewise::laboratory::Lab;
 use stripewise::{Session, Voice};
 use stripewise_device::{DEVICES, LINKS, Named};
-use stripewise_layout::{ByteCount, Cluster, Direction, Placement, ServerUrl};
+use stripewise_layout::{ByteCount, Cluster, Direction, Placement};
 use stripewise_model::Profile;
 use stripewise_sim::{FilePlacements, ServerModel};
 use stripewise_store::protocol::Admin;
+use stripewise_store::server::emulated::EmulatedUrl;
 use stripewise_store::server::stations::Stations;
 use stripewise_trace::{FileShape, IoRequest, Program, Step};
 
@@ -148,8 +149,8 @@ impl EmulatedLab {
             cluster = Cluster { fragments, fragment_threshold, fragment_room, ..cluster };
         }
         for server in &mut cluster.servers {
-            if let ServerUrl::Emulated { time_scale, .. } = &mut server.url {
-                *time_scale = dilation;
+            if let Some(url) = EmulatedUrl::of(&server.url).map_err(anyhow::Error::msg)? {
+                server.url = EmulatedUrl { time_scale: dilation, ..url }.at(server.url.directory());
             }
         }
         std::fs::write(session.cluster_path(), cluster.to_toml()).context("writing the testbed's cluster file")?;

@@ -33,7 +33,7 @@ mod tests {
 
     fn cluster() -> Cluster {
         let server = |(class, name): (ServerClass, &str)| {
-            Server::new(name.to_owned(), class, ServerUrl::File { directory: format!("/{name}").into() })
+            Server::new(name.to_owned(), class, ServerUrl::new("file", format!("/{name}")))
         };
         let servers = [(ServerClass::Hdd, "disk"), (ServerClass::Ssd, "flash")].map(server);
         Cluster::new("two", "/state", ByteCount(MIB), servers.into())

@@ -14,11 +14,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) fn cluster(hservers: usize, sservers: usize, region_bytes: u64, ssd_room_bytes: Option<u64>) -> Cluster {
     let server = |class: ServerClass, index: usize, capacity: Option<u64>| Server {
         capacity: capacity.map(ByteCount),
-        ..Server::new(
-            format!("{class}{index}"),
-            class,
-            ServerUrl::File { directory: format!("/servers/{class}{index}").into() },
-        )
+        ..Server::new(format!("{class}{index}"), class, ServerUrl::new("file", format!("/servers/{class}{index}")))
     };
     let hdd = (0..hservers).map(|index| server(ServerClass::Hdd, index, None));
     let ssd = (0..sservers).map(|index| server(ServerClass::Ssd, index, ssd_room_bytes));

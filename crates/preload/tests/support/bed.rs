@@ -24,7 +24,7 @@ impl Bed {
             let path = root.join("servers").join(name);
             std::fs::create_dir_all(&path).unwrap();
             directory::prepare("c0ffee", name, &path).unwrap();
-            Server::new(name, class, ServerUrl::File { directory: path })
+            Server::new(name, class, ServerUrl::new("file", path))
         };
         let servers = vec![
             server("hdd0", ServerClass::Hdd),

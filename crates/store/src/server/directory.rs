@@ -25,7 +25,7 @@ use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Direction, FileId, Generation, RegionIndex};
+use stripewise_layout::{Direction, FileId, Generation, RegionIndex, ServerUrl};
 
 /// The file that says which server of which cluster a directory is.
 pub const MARKER: &str = "stripewise-server";
@@ -37,9 +37,15 @@ const ROOT: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEX
 /// Below the server's directory.
 const DIRECTORY: OFlags = ROOT.union(OFlags::NOFOLLOW);
 
+const SCHEME: &str = "file";
+
 /// `file://`
 pub(super) const KIND: Kind = Kind {
-    scheme: "file",
+    scheme: SCHEME,
+    check: |url| match url.parameters().next() {
+        Some(parameter) => Err(format!("`{url}`: a file URL takes no parameters, found `{parameter}`")),
+        None => Ok(()),
+    },
     open: |opening| Ok(Box::new(DirectoryServer::new(opening.cluster, opening.name, opening.url.directory()))),
 };
 
@@ -51,6 +57,12 @@ pub struct DirectoryServer {
     directory: PathBuf,
     /// `stripewise-objects`, unless it could not be opened at first; then every call tries again.
     objects: Option<Descriptor>,
+}
+
+/// The URL of the server that is `directory`.
+#[must_use]
+pub fn url(directory: impl Into<PathBuf>) -> ServerUrl {
+    ServerUrl::new(SCHEME, directory)
 }
 
 /// Makes `directory`, which must exist, the server `name` of cluster `cluster`: writes the marker and makes the directory of objects. Doing it

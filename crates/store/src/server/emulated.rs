@@ -5,33 +5,42 @@
 //! the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 
+mod url;
+
+pub use url::{EmulatedUrl, is_emulated};
+
 use super::clock::{Clock, Monotonic};
+use super::directory::DirectoryServer;
 use super::pace::with_thread;
 use super::stations::{Pace, Parts, Stations};
 use super::{
-    Capabilities, Decorator, DeviceTime, Due, Kind, ObjectName, ObjectStore, Predicted, ServerError, directory,
-    is_moved, ordinal,
+    Capabilities, Decorator, DeviceTime, Due, Kind, ObjectName, ObjectStore, Opening, Predicted, ServerError, is_moved,
+    ordinal,
 };
 use std::sync::Arc;
 use stripewise_device::{
     Access, DeviceSpec, DiskPlace, ExtentId, LinkSpec, Nanos, UnknownName, lookup_device, lookup_link,
 };
-use stripewise_layout::{Direction, ObjectOffset, ServerId, ServerUrl};
+use stripewise_layout::{Direction, ObjectOffset, ServerId};
+
+const SCHEME: &str = "emulated";
 
 /// `emulated://`: without stations, the directory alone.
 pub(super) const KIND: Kind = Kind {
-    scheme: "emulated",
-    open: |opening| {
-        let inner = directory::DirectoryServer::new(opening.cluster, opening.name, opening.url.directory());
-        let (ServerUrl::Emulated { device, link, time_scale, .. }, Some(stations)) = (opening.url, opening.stations)
-        else {
-            return Ok(Box::new(inner));
-        };
-        let spec = EmulatedSpec::named(device, link.as_deref(), *time_scale)
-            .map_err(|unknown| ServerError::Unusable { server: opening.name.to_owned(), what: unknown.to_string() })?;
-        Ok(Box::new(EmulatedServer::new(inner, Arc::clone(stations), opening.number, spec)))
+    scheme: SCHEME,
+    check: |url| EmulatedUrl::of(url).map(drop),
+    open: |opening| match opening.stations {
+        Some(stations) => match EmulatedServer::of_directory(opening, stations)? {
+            Some(server) => Ok(Box::new(server)),
+            None => Ok(Box::new(bytes_of(opening))),
+        },
+        None => Ok(Box::new(bytes_of(opening))),
     },
 };
+
+fn bytes_of(opening: &Opening<'_>) -> DirectoryServer {
+    DirectoryServer::new(opening.cluster, opening.name, opening.url.directory())
+}
 
 /// The device and link of an emulated server, with its time scale applied.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -71,6 +80,20 @@ pub struct EmulatedServer<S> {
     spec: EmulatedSpec,
 }
 
+impl EmulatedServer<DirectoryServer> {
+    /// The server that is opened, with its bytes in the directory of its URL; `None` if it is not emulated.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Unusable`] for a parameter that is missing or wrong, or names no device or link.
+    pub fn of_directory(opening: &Opening<'_>, stations: &Arc<Stations>) -> Result<Option<Self>, ServerError> {
+        let unusable = |what| ServerError::Unusable { server: opening.name.to_owned(), what };
+        let Some(url) = EmulatedUrl::of(opening.url).map_err(unusable)? else { return Ok(None) };
+        let spec = url.spec().map_err(|unknown| unusable(unknown.to_string()))?;
+        Ok(Some(Self::new(bytes_of(opening), Arc::clone(stations), opening.number, spec)))
+    }
+}
+
 impl<S: ObjectStore> EmulatedServer<S> {
     /// Server number `server` of the cluster whose stations these are.
     pub fn new(inner: S, stations: Arc<Stations>, server: ServerId, spec: EmulatedSpec) -> Self {
@@ -98,6 +121,11 @@ impl<S: ObjectStore> EmulatedServer<S> {
 }
 
 impl<S> EmulatedServer<S> {
+    /// Its device and link.
+    pub fn spec(&self) -> EmulatedSpec {
+        self.spec
+    }
+
     /// Time that an access takes at most at the busier of the device's serial stage and the link, ns.
     pub fn demand_ns(&self, direction: Direction, length: u64) -> u64 {
         let serial = self.spec.device.demand(direction, length, None).serial.0;

@@ -48,6 +48,9 @@ pub enum CalibrationError {
     /// A real server where an emulated one is measured.
     #[error("{url} is not an emulated server")]
     NotEmulated { url: String },
+    /// A parameter of a server's URL is missing or wrong.
+    #[error("{what}")]
+    Url { what: String },
     /// The file system does not say how full it is.
     #[error("cannot determine the free space")]
     FreeSpace { source: rustix::io::Errno },

@@ -6,7 +6,8 @@ use crate::paths::{PlaceError, absolute};
 use rustix::fs::{Access, access};
 use std::path::PathBuf;
 use std::str::FromStr;
-use stripewise_layout::{ByteCount, ParseSizeError, Server, ServerClass, ServerUrl};
+use stripewise_layout::{ByteCount, ParseSizeError, Server, ServerClass};
+use stripewise_store::server::directory;
 use thiserror::Error;
 
 /// A server with a name. As text `NAME=CLASS:DIR[:CAPACITY]`.
@@ -64,7 +65,7 @@ impl FromStr for NamedServer {
 
 impl NamedServer {
     pub(super) fn to_server(&self) -> Result<Server, PlaceError> {
-        let url = ServerUrl::File { directory: absolute(&self.directory)? };
+        let url = directory::url(absolute(&self.directory)?);
         Ok(Server { capacity: self.capacity, ..Server::new(&self.name, self.class, url) })
     }
 }

@@ -5,11 +5,10 @@ use crate::emulated;
 use crate::laboratory::{Lab, Machine};
 use crate::session::Session;
 use std::path::Path;
-use stripewise_device::{
-    DeviceModel, DeviceSpec, LinkSpec, PageCacheSpec, lookup_device, lookup_disk, lookup_flash, lookup_link,
-};
-use stripewise_layout::{ByteCount, Cluster, ServerClass, ServerUrl};
+use stripewise_device::{DeviceModel, DeviceSpec, PageCacheSpec, lookup_disk, lookup_flash, lookup_link};
+use stripewise_layout::{ByteCount, Cluster, ServerClass};
 use stripewise_sim::{ServerDetail, SimOptions};
+use stripewise_store::server::emulated::EmulatedUrl;
 
 /// A server as it was simulated.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,16 +60,15 @@ impl Machines {
     fn of_servers(cluster: &Cluster) -> Result<Self, SimulateError> {
         let (mut machines, mut devices, mut links) = (Vec::new(), Vec::new(), Vec::new());
         for (id, server) in cluster.ids().zip(&cluster.servers) {
-            let ServerUrl::Emulated { device, link, time_scale, .. } = &server.url else {
+            let url = EmulatedUrl::of(&server.url).map_err(|what| SimulateError::Cluster { what })?;
+            let Some(url) = url else {
                 return Err(SimulateError::RealServer { name: server.name.clone(), url: server.url.to_string() });
             };
-            let spec: DeviceSpec = lookup_device(device)?.dilated(*time_scale);
-            let link_spec = link.as_deref().map(lookup_link).transpose()?;
-            let link_spec = link_spec.map(|link: LinkSpec| link.dilated(*time_scale));
+            let spec = url.spec()?;
             let capacity = cluster.room_bytes(id).map(ByteCount);
-            machines.push(Machine { class: server.class, device: spec, link: link_spec, capacity });
-            devices.push((device.clone(), *time_scale));
-            links.push(link.clone());
+            machines.push(Machine { class: server.class, device: spec.device, link: spec.link, capacity });
+            devices.push((url.device, url.time_scale));
+            links.push(url.link);
         }
         Ok(Self { lab: Lab::new(&machines, cluster.region_size), devices, links })
     }

@@ -4,7 +4,7 @@ use super::*;
 use std::sync::{Mutex, PoisonError};
 use stripewise::laboratory::Machine;
 use stripewise_device::{lookup_device, lookup_link};
-use stripewise_layout::{FileOffset, Layout, RegionIndex, ServerClass, ServerId};
+use stripewise_layout::{FileOffset, Layout, RegionIndex, ServerClass, ServerId, ServerUrl};
 use stripewise_planner::{Plan, PlannedWindow, PolicyName};
 use stripewise_sim::PlacedWindow;
 use stripewise_store::protocol::MigrateBandwidth;
@@ -153,7 +153,7 @@ fn machines_are_asked_for_by_name() {
 fn replicas_are_made_are_kept_in_step_and_slower_servers_are_told_as_they_are() {
     let _alone = LABORATORY.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = EmulatedLab::build_with((&command(), &Voice::silent()), &lab(), FILE, (Ranks::Forked, 2.0)).unwrap();
-    let slow = |url: &ServerUrl| matches!(url, ServerUrl::Emulated { time_scale, .. } if *time_scale == 2.0);
+    let slow = |url: &ServerUrl| EmulatedUrl::of(url).unwrap().unwrap().time_scale == 2.0;
     assert!(lab.lab().cluster.servers.iter().all(|server| slow(&server.url)));
     let own = |direction, requests: u64| {
         let step = move |process, number| {
