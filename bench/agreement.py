@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, help="of a demo that was run before, with the same --size and --seed")
     parser.add_argument("--size", default="1GiB")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--policies", default="def,h2dp")
+    parser.add_argument("--policies", required=True, help="as of stripewise simulate --policy")
     parser.add_argument("--requests", default="64KiB,256KiB,1MiB,4MiB")
     parser.add_argument("--tolerance", type=float, default=0.10)
     options = parser.parse_args()

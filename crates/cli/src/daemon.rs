@@ -67,7 +67,7 @@ pub(crate) struct OnlineArgs {
     pub(crate) online: bool,
 
     /// Who says where regions should lie; as for `stripewise plan`
-    #[arg(long, value_name = "POLICY", default_value = "opt", requires = "online")]
+    #[arg(long, value_name = "POLICY", default_value = PolicyName::ONLINE.name(), requires = "online")]
     pub(crate) policy: PolicyName,
 
     /// Length of a window

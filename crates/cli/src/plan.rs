@@ -32,7 +32,7 @@ pub(crate) struct PlanArgs {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    #[arg(long, default_value = "h2dp", help = policy_help())]
+    #[arg(long, default_value = PolicyName::DEFAULT.name(), help = policy_help())]
     policy: Policies,
 
     /// The file to write; with --policy all a directory that gets POLICY.json for each

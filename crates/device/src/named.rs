@@ -126,6 +126,16 @@ pub const DEVICES: &[Named<DeviceSpec>] = &[
             channels: 6,
         }),
     },
+    #[cfg(test)]
+    Named {
+        name: "dummy",
+        what: "a device for the tests alone",
+        spec: DeviceSpec::Ssd(SsdSpec {
+            read: Service::new(10.0, 10.0, 1_000.0),
+            write: Service::new(10.0, 10.0, 1_000.0),
+            channels: 1,
+        }),
+    },
 ];
 
 const fn link(message_us: f64, megabytes_per_s: f64) -> LinkSpec {
@@ -289,12 +299,19 @@ mod tests {
         }
     }
 
+    /// Everything else finds devices by these: `devices` lists [`DEVICES`], and servers, simulations and experiments look their names up.
+    #[test]
+    fn a_row_makes_a_device_known() {
+        assert_eq!(DEVICES.last().map(|device| device.name), Some("dummy"));
+        assert!(matches!(lookup_device("dummy"), Ok(DeviceSpec::Ssd(SsdSpec { channels: 1, .. }))));
+    }
+
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = lookup_device("floppy").unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown device `floppy`; known: hdd-7200, sata-ssd-2012, nvme, paper-hdd, paper-hdd-5ms, paper-ssd, padp-hdd, padp-ssd"
+            "unknown device `floppy`; known: hdd-7200, sata-ssd-2012, nvme, paper-hdd, paper-hdd-5ms, paper-ssd, padp-hdd, padp-ssd, dummy"
         );
         assert_eq!(
             lookup_link("").unwrap_err().to_string(),

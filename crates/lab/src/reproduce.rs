@@ -7,6 +7,8 @@
 mod catalogue;
 mod cost_intelligent;
 mod document;
+#[cfg(test)]
+mod dummy;
 mod emulated;
 mod experiment;
 mod h2dp;

@@ -10,11 +10,14 @@
 //! names file, line and replacement. Text that moves from file to file is no error. After words were replaced,
 //! `STRIPEWISE_UPDATE_WORDS=1 cargo test --workspace --test words` writes the list again with what is left; reasons stay.
 
+mod sources;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use proc_macro2::{Group, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
+use sources::{files_below, for_each_word, relative, root, tokens};
 
 /// Words, and what stands in their place.
 struct Replaced {
@@ -86,25 +89,6 @@ type Place = (Kind, &'static str, String);
 /// Files and lines of each.
 type Found = BTreeMap<Place, Vec<String>>;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files_below(&path, extension, found);
-        } else if path.extension().is_some_and(|found| found == extension) && !is_of_tests(&path) {
-            found.push(path);
-        }
-    }
-}
-
-fn is_of_tests(path: &Path) -> bool {
-    path.to_string_lossy().ends_with("tests.rs")
-}
-
 /// The words of an identifier, as they are written: `SSD_ROOM` and `ssdRoom` have two each.
 fn words_of(identifier: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -161,40 +145,18 @@ fn without_placeholders(literal: &str) -> String {
     kept
 }
 
-/// Whether the group is that of a documentation comment.
-fn is_doc(group: &Group) -> bool {
-    group.stream().into_iter().next().is_some_and(|first| first.to_string() == "doc")
-}
-
-fn is_cfg_test(group: &Group) -> bool {
-    group.stream().to_string().replace(' ', "") == "cfg(test)"
-}
-
-/// Notes identifiers and string literals; passes over documentation, and over the item after `#[cfg(test)]`.
+/// Notes identifiers and string literals.
 fn note_tokens(tokens: TokenStream, note: &mut impl FnMut(Kind, &'static str, &str, usize)) {
-    let mut is_test = false;
-    for token in tokens {
+    for_each_word(tokens, &mut |token| {
+        let (line, text) = (token.span().start().line, token.to_string());
         match token {
-            TokenTree::Group(group) if is_cfg_test(&group) => is_test = true,
-            TokenTree::Group(group) if is_test => is_test = group.delimiter() != proc_macro2::Delimiter::Brace,
-            TokenTree::Group(group) if is_doc(&group) => {}
-            TokenTree::Group(group) => note_tokens(group.stream(), note),
-            TokenTree::Punct(punct) => is_test &= punct.as_char() != ';',
-            _ if is_test => {}
-            TokenTree::Ident(identifier) => {
-                let line = identifier.span().start().line;
-                let name = identifier.to_string();
-                note_identifier(&name, |old| note(Kind::Identifier, old, &name, line));
+            TokenTree::Ident(_) => note_identifier(&text, |old| note(Kind::Identifier, old, &text, line)),
+            _ if text.starts_with(['"', 'r']) => {
+                note_text(&without_placeholders(&text), |old, below| note(Kind::Message, old, &text, line + below));
             }
-            TokenTree::Literal(literal) => {
-                let line = literal.span().start().line;
-                let text = literal.to_string();
-                if text.starts_with(['"', 'r']) {
-                    note_text(&without_placeholders(&text), |old, below| note(Kind::Message, old, &text, line + below));
-                }
-            }
+            _ => {}
         }
-    }
+    });
 }
 
 fn find() -> Found {
@@ -204,12 +166,9 @@ fn find() -> Found {
     for package in std::fs::read_dir(root.join("crates")).unwrap() {
         files_below(&package.unwrap().path().join("src"), "rs", &mut sources);
     }
-    let relative = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
     for source in &sources {
-        let text = std::fs::read_to_string(source).unwrap();
-        let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{}: {error}", source.display()));
         let file = relative(source);
-        note_tokens(tokens, &mut |kind, old, name, line| {
+        note_tokens(tokens(source), &mut |kind, old, name, line| {
             let place = if kind == Kind::Identifier { name.to_owned() } else { file.clone() };
             found.entry((kind, old, place)).or_default().push(format!("{file}:{line}"));
         });

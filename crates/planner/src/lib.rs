@@ -28,7 +28,7 @@ pub use plan::{
     nearest,
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
-pub use policy::{Optimum, PolicyName, Replica, ServerPrices, UnknownPolicy};
+pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, UnknownPolicy, reference};
 pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};

@@ -3,6 +3,7 @@
 //! A policy is a module with a [`Policy`] and a row of the table below; names, help texts, plan files and comparisons follow from the row. The
 //! modules' texts have the same sections: paper, assumptions, algorithm, complexity; then the code.
 
+mod about;
 mod choice;
 mod cost;
 mod cost_table;
@@ -22,6 +23,7 @@ mod segment;
 mod selection;
 mod tiers;
 
+pub use about::{About, Source};
 pub(crate) use choice::{FileChoice, Replicas};
 pub use choice::{Optimum, Replica, ServerPrices};
 pub use opt::online;
@@ -93,12 +95,41 @@ policies! {
 
 impl PolicyName {
     /// Every plan is measured by what this policy would do.
-    pub(crate) const BASELINE: PolicyName = PolicyName::Def;
+    pub const BASELINE: PolicyName = PolicyName::Def;
+    /// Plans are made by this policy unless another one is named.
+    pub const DEFAULT: PolicyName = PolicyName::H2dp;
+    /// Plans are made by this policy while programs run, unless another one is named.
+    pub const ONLINE: PolicyName = PolicyName::Opt;
+
+    /// Its cells in the table of `docs/policies.md`.
+    #[must_use]
+    pub fn about(self) -> About {
+        self.policy().about()
+    }
+
+    /// Whether its plans state a bound that no placement by the layouts that it weighs exceeds.
+    #[must_use]
+    pub fn states_bound(self) -> bool {
+        self.policy().states_bound()
+    }
+
+    /// Its position in [`Self::ALL`].
+    #[must_use]
+    pub fn position(self) -> usize {
+        Self::ALL.iter().position(|policy| *policy == self).expect("it is one of all")
+    }
 
     /// Whether its plans are read segment by segment.
     pub(crate) fn makes_segments(self) -> bool {
         self.policy().makes_segments()
     }
+}
+
+/// The table of all policies for `docs/policies.md`.
+#[must_use]
+pub fn reference() -> String {
+    let rows = PolicyName::ALL.iter().map(|policy| policy.about().row(policy.name()));
+    std::iter::once(about::HEAD.to_owned()).chain(rows).collect()
 }
 
 impl fmt::Display for PolicyName {
@@ -128,6 +159,9 @@ impl std::str::FromStr for PolicyName {
 
 /// Chooses layouts.
 trait Policy: Sync {
+    /// What the table of policies says of it.
+    fn about(&self) -> About;
+
     /// One choice per file of the task, in order.
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice>;
 
@@ -149,6 +183,11 @@ trait Policy: Sync {
 
     /// Whether a plan's text lists the segments of its files.
     fn makes_segments(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Self::choose_with_optimum`] returns an optimum.
+    fn states_bound(&self) -> bool {
         false
     }
 }

@@ -18,29 +18,29 @@ pub enum Treatment {
     Harmless(&'static str),
 }
 
-/// Symbols of one kind, and the room they are wrapped in (none for harmless ones).
+/// Symbols of one kind, and the source file that wraps them (none for harmless ones).
 pub struct Group {
     pub kind: &'static str,
-    pub room: Option<&'static str>,
+    pub module: Option<&'static str>,
     pub treatment: Treatment,
     pub symbols: &'static [&'static str],
 }
 
-const fn served(kind: &'static str, room: &'static str, symbols: &'static [&'static str]) -> Group {
-    Group { kind, room: Some(room), treatment: Treatment::Served, symbols }
+const fn served(kind: &'static str, module: &'static str, symbols: &'static [&'static str]) -> Group {
+    Group { kind, module: Some(module), treatment: Treatment::Served, symbols }
 }
 
 const fn refused(
     kind: &'static str,
-    room: &'static str,
+    module: &'static str,
     errno: &'static str,
     symbols: &'static [&'static str],
 ) -> Group {
-    Group { kind, room: Some(room), treatment: Treatment::Refused(errno), symbols }
+    Group { kind, module: Some(module), treatment: Treatment::Refused(errno), symbols }
 }
 
 const fn harmless(kind: &'static str, reason: &'static str, symbols: &'static [&'static str]) -> Group {
-    Group { kind, room: None, treatment: Treatment::Harmless(reason), symbols }
+    Group { kind, module: None, treatment: Treatment::Harmless(reason), symbols }
 }
 
 #[rustfmt::skip]

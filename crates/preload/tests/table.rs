@@ -119,15 +119,15 @@ fn every_symbol_of_libc_is_classified() {
     assert!(missing.is_empty(), "not in src/table.rs nor in tests/libc-unconcerned.txt: {missing:?}");
 }
 
+fn wrapped_symbols(table: &[Group]) -> BTreeSet<&'static str> {
+    let is_wrapped = |group: &&Group| !matches!(group.treatment, Treatment::Harmless(_));
+    table.iter().filter(is_wrapped).flat_map(|group| group.symbols.iter().copied()).collect()
+}
+
 #[test]
 fn the_library_exports_what_the_table_says_it_wraps() {
     let exported = exported_functions(&support::library());
-    let is_wrapped = |treatment: &Treatment| !matches!(treatment, Treatment::Harmless(_));
-    let wrapped: BTreeSet<&str> = TABLE
-        .iter()
-        .filter(|group| is_wrapped(&group.treatment))
-        .flat_map(|group| group.symbols.iter().copied())
-        .collect();
+    let wrapped = wrapped_symbols(TABLE);
     let missing: Vec<_> = wrapped.iter().filter(|name| !exported.contains(**name)).collect();
     assert!(missing.is_empty(), "served or refused by the table, but not exported: {missing:?}");
     let extra: Vec<_> = exported
@@ -137,18 +137,42 @@ fn the_library_exports_what_the_table_says_it_wraps() {
     assert!(extra.is_empty(), "exported, but not in the table: {extra:?}");
 }
 
-#[test]
-fn the_sources_wrap_each_symbol_in_the_room_the_table_names() {
+/// Symbols that are not in the module that their row names, each with the module.
+fn symbols_without_wrapper(table: &[Group]) -> Vec<(&'static str, &'static str)> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut texts = BTreeMap::new();
-    for group in TABLE {
-        let Some(room) = group.room else { continue };
-        let text = texts.entry(room).or_insert_with(|| std::fs::read_to_string(sources.join(room)).unwrap());
+    let mut missing = Vec::new();
+    for group in table {
+        let Some(module) = group.module else { continue };
+        let text = texts.entry(module).or_insert_with(|| std::fs::read_to_string(sources.join(module)).unwrap());
         for symbol in group.symbols {
             let is_here = text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == *symbol);
-            assert!(is_here, "{symbol} is not in src/{room}");
+            missing.extend((!is_here).then_some((*symbol, module)));
         }
     }
+    missing
+}
+
+#[test]
+fn the_sources_wrap_each_symbol_in_the_module_that_the_table_names() {
+    assert_eq!(symbols_without_wrapper(TABLE), [], "not in that module");
+}
+
+/// A row without its function is reported by each test that holds the table to something else.
+#[test]
+fn a_row_makes_a_call_known_everywhere() {
+    let row = |kind, module, treatment| Group { kind, module, treatment, symbols: &["dummy_call"] };
+    let served = row("dummies", Some("posix/open.rs"), Treatment::Served);
+    assert_eq!(symbols_without_wrapper(&[served]), [("dummy_call", "posix/open.rs")]);
+    let served = [row("dummies", Some("posix/open.rs"), Treatment::Served)];
+    assert!(wrapped_symbols(&served).contains("dummy_call"));
+    assert!(!exported_functions(&support::library()).contains("dummy_call"), "it would be missed");
+    assert!(documentation(&served, &[]).contains("## Served\n\n**dummies** (in `src/posix/open.rs`):\n`dummy_call`"));
+    let refused = [row("dummies", Some("posix/open.rs"), Treatment::Refused("ENOSYS"))];
+    assert!(documentation(&refused, &[]).contains("(ENOSYS; in `src/posix/open.rs`):\n`dummy_call`"));
+    let harmless = [row("dummies", None, Treatment::Harmless("it does nothing"))];
+    assert!(wrapped_symbols(&harmless).is_empty());
+    assert!(documentation(&[], &harmless).contains("### Harmless\n\n**dummies** (it does nothing):\n`dummy_call`"));
 }
 
 /// Names of the kernel's calls in the header of this machine.
@@ -212,9 +236,9 @@ fn lists(text: &mut String, table: &[Group], heading: &str) {
     for (title, belongs) in parts {
         let _ = write!(text, "\n{heading} {title}\n");
         for group in table.iter().filter(|group| belongs(&group.treatment)) {
-            let remark = match (&group.treatment, group.room) {
-                (Treatment::Served, Some(room)) => format!("in `src/{room}`"),
-                (Treatment::Refused(errno), Some(room)) => format!("{errno}; in `src/{room}`"),
+            let remark = match (&group.treatment, group.module) {
+                (Treatment::Served, Some(module)) => format!("in `src/{module}`"),
+                (Treatment::Refused(errno), Some(module)) => format!("{errno}; in `src/{module}`"),
                 (Treatment::Harmless(reason), _) => (*reason).to_owned(),
                 _ => String::new(),
             };
@@ -242,16 +266,16 @@ reports that setting. (With Debian's MPICH that mode hangs, with or without Stri
 The library cannot intercept a system call instruction in the program's own code; [semantics.md](semantics.md#what-is-not-seen) describes the effects.
 ";
 
-fn documentation() -> String {
+fn documentation(table: &[Group], numbers: &[Group]) -> String {
     let mut text = String::from(
         "# Treatment of each call by the preload library\n\n\
          This page is generated from `crates/preload/src/table.rs`, and a test compares the two. A *served* call behaves on a managed file as on an\n\
          ordinary one. A *refused* call fails on a managed file with the given errno, as on a file system that does not support it.\n\
          A *harmless* call is not wrapped, for the given reason. Calls on unmanaged files always go to libc.\n",
     );
-    lists(&mut text, TABLE, "##");
+    lists(&mut text, table, "##");
     text.push_str(BY_NUMBER);
-    lists(&mut text, NUMBERS, "###");
+    lists(&mut text, numbers, "###");
     text.push_str(
         "\n## MPI\n\nAll reads and writes of MPI-IO with their large-count (`_c`) and OpenMPI's Fortran twins, and `MPI_File_open`, `close`, \
          `delete`,\n`set_size`, `preallocate`, `sync`, `set_view`, `seek`, `seek_shared`, `MPI_Init`, `MPI_Init_thread`: in `src/mpi/calls.rs`.\n",
@@ -262,7 +286,7 @@ fn documentation() -> String {
 #[test]
 fn the_documentation_is_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/interposer.md");
-    let wanted = documentation();
+    let wanted = documentation(TABLE, NUMBERS);
     if std::env::var_os("STRIPEWISE_WRITE_DOCS").is_some() {
         std::fs::write(&path, &wanted).unwrap();
     }

@@ -7,6 +7,7 @@ use super::svg::{Anchor, Svg};
 use crate::results::{Results, RunResult};
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, number};
+use stripewise_planner::PolicyName;
 
 /// What a bandwidth is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -100,22 +101,19 @@ const BOUND_FOOT: f64 = 16.0;
 /// A bound so many times above all bars is said rather than drawn: it would press the bars flat.
 const FAR: f64 = 2.5;
 
-/// The class that paints a policy.
+/// Classes that paint policies, by their positions in the table of policies.
+const POLICY_CLASSES: [&str; 14] =
+    ["p-0", "p-1", "p-2", "p-3", "p-4", "p-5", "p-6", "p-7", "p-8", "p-9", "p-10", "p-11", "p-12", "p-13"];
+
+/// The class that paints a policy. What is no policy's name, and policies beyond the colours that there are, share one.
 pub(super) fn policy_class(policy: &str) -> &'static str {
-    match policy {
-        "def" => "p-def",
-        "random" => "p-random",
-        "1-dh" => "p-1-dh",
-        "1-dv" => "p-1-dv",
-        "2-d" => "p-2-d",
-        "cost" => "p-cost",
-        "segment" => "p-segment",
-        "padp" => "p-padp",
-        "psa" => "p-psa",
-        "h2dp" => "p-h2dp",
-        "opt" => "p-opt",
-        _ => "p-other",
-    }
+    let position = policy.parse().ok().map(PolicyName::position);
+    position.and_then(|position| POLICY_CLASSES.get(position)).copied().unwrap_or("p-other")
+}
+
+/// Whether the policy states a bound, which others are compared with.
+fn states_bound(policy: &str) -> bool {
+    policy.parse().is_ok_and(PolicyName::states_bound)
 }
 
 /// The values in the order in which they first occur.
@@ -198,7 +196,7 @@ impl Panel<'_> {
         let floor = head + ROW * policies.len() as f64;
         svg.text((0.0, top + 16.0), Anchor::Start, "panel-title", format!("{}, MB/s", self.operation.name()));
         for (row, policy) in policies.iter().enumerate() {
-            let class = if *policy == "opt" { "name strong" } else { "name" };
+            let class = if states_bound(policy) { "name strong" } else { "name" };
             svg.text((LEFT - 10.0, head + ROW * row as f64 + 14.0), Anchor::End, class, policy);
         }
         let pitch = (WIDTH - LEFT + GAP) / sizes.len() as f64;
@@ -279,7 +277,6 @@ impl Panel<'_> {
 mod tests {
     use super::*;
     use crate::results::samples::run;
-    use stripewise_planner::PolicyName;
 
     fn bar(policy: &str, found_mb_s: Option<f64>, host_bound: bool) -> Bar {
         Bar {
@@ -311,7 +308,8 @@ mod tests {
             PolicyName::ALL.iter().map(|policy| policy_class(policy.name())).collect();
         assert!(classes.len() == PolicyName::ALL.len() && !classes.contains("p-other"), "{classes:?}");
         let style = include_str!("style.css");
-        assert!(classes.iter().all(|class| style.contains(&format!(".{class} {{"))));
+        assert!(POLICY_CLASSES.iter().chain(&["p-other"]).all(|class| style.contains(&format!(".{class} {{"))));
+        assert_eq!((policy_class("a plan"), policy_class("def")), ("p-other", "p-0"));
         let bars: Vec<Bar> = PolicyName::ALL.iter().map(|policy| bar(policy.name(), Some(40.0), false)).collect();
         let chart = chart(&bars, &[], "measured");
         for policy in PolicyName::ALL {

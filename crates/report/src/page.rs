@@ -15,11 +15,13 @@ use std::path::Path;
 use stripewise_layout::figures::{bytes, counted, duration, grouped, signed_percent};
 use stripewise_layout::{ByteCount, Direction};
 use stripewise_model::Profile;
+use stripewise_planner::PolicyName;
 use thiserror::Error;
 
 #[derive(Serialize)]
 struct Page<'a> {
     style: &'a str,
+    baseline: &'static str,
     version: &'a str,
     title: String,
     subtitle: Vec<String>,
@@ -89,6 +91,7 @@ fn page(material: &Material) -> Page<'_> {
     let profile = profile_of(material);
     Page {
         style: include_str!("style.css"),
+        baseline: PolicyName::BASELINE.name(),
         version: env!("CARGO_PKG_VERSION"),
         title: title(material),
         subtitle: subtitle(material),
@@ -169,7 +172,7 @@ fn tiles(material: &Material) -> Vec<Tile> {
     let best = material.plans.iter().max_by(|a, b| a.gain.total.expected.total_cmp(&b.gain.total.expected));
     if let Some((policy, gain)) = material.results.as_ref().and_then(Results::best) {
         tiles.push(tile(
-            "Measured gain over def",
+            &format!("Measured gain over {}", PolicyName::BASELINE),
             signed_percent(gain),
             format!("{policy}, geometric mean of all runs"),
         ));
@@ -178,7 +181,11 @@ fn tiles(material: &Material) -> Vec<Tile> {
         let gain = plan.gain.total;
         let (low, high) = (signed_percent(gain.low), signed_percent(gain.high));
         let range = if low == high { plan.policy.to_string() } else { format!("{}, {low} to {high}", plan.policy) };
-        tiles.push(tile("Predicted gain over def", signed_percent(gain.expected), range));
+        tiles.push(tile(
+            &format!("Predicted gain over {}", PolicyName::BASELINE),
+            signed_percent(gain.expected),
+            range,
+        ));
         tiles.push(tile(
             "On SSD servers",
             bytes(plan.ssd_bytes()),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use stripewise_layout::Direction;
+use stripewise_planner::PolicyName;
 
 /// What `stripewise demo` measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -155,7 +156,7 @@ impl LiveResult {
 }
 
 impl Results {
-    /// Mean gain of `policy` over `def`, as the geometric mean of the ratios of bandwidth over all sizes and operations that both have.
+    /// Mean gain of `policy` over the baseline, as the geometric mean of the ratios of bandwidth over all sizes and operations that both have.
     pub fn gain(&self, policy: &str) -> Option<f64> {
         let valid = |run: &&RunResult| !run.host_bound && run.bandwidth_mb_s > 0.0;
         let ratios: Vec<f64> = self
@@ -165,7 +166,8 @@ impl Results {
             .filter(valid)
             .filter_map(|run| {
                 let same = |other: &&RunResult| {
-                    other.policy == "def" && (other.op, other.request_bytes) == (run.op, run.request_bytes)
+                    other.policy == PolicyName::BASELINE.name()
+                        && (other.op, other.request_bytes) == (run.op, run.request_bytes)
                 };
                 let default = self.runs.iter().filter(same).find(valid)?;
                 Some(run.bandwidth_mb_s / default.bandwidth_mb_s)
@@ -175,14 +177,14 @@ impl Results {
         (!ratios.is_empty()).then(|| (logs / ratios.len() as f64).exp() - 1.0)
     }
 
-    /// The policy with the highest [`Self::gain`], and that gain; none when only `def` ran.
+    /// The policy with the highest [`Self::gain`], and that gain; none when only the baseline ran.
     pub fn best(&self) -> Option<(&str, f64)> {
         let mut policies: Vec<&str> = self.runs.iter().map(|run| run.policy.as_str()).collect();
         policies.sort_unstable();
         policies.dedup();
         policies
             .into_iter()
-            .filter(|policy| *policy != "def")
+            .filter(|policy| *policy != PolicyName::BASELINE.name())
             .filter_map(|policy| self.gain(policy).map(|gain| (policy, gain)))
             .max_by(|a, b| a.1.total_cmp(&b.1))
     }

@@ -132,7 +132,7 @@ fn plans(
         planned.push(Planned { name: stem, path: Some(path.clone()), plan });
     }
     let policies: &[PolicyName] = match (&arguments.policies[..], planned.is_empty()) {
-        ([], true) => &[PolicyName::Def],
+        ([], true) => &[PolicyName::BASELINE],
         (named, _) => named,
     };
     let options = PlanOptions { seed: arguments.seed, ssd_room: arguments.ssd_capacity, ..PlanOptions::default() };

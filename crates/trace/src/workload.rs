@@ -23,6 +23,8 @@ mod btio;
 mod checkpoint;
 mod chombo;
 mod collective;
+#[cfg(test)]
+mod dummy;
 mod hpio;
 mod ior;
 mod mpi_io_test;

@@ -15,7 +15,7 @@
 use super::process_costs::{candidates, cost_of, parameters_of};
 use super::process_oriented::choose_each;
 use super::replicas::plan_replicas;
-use super::{FileChoice, Policy, Replicas, Task, phases};
+use super::{About, FileChoice, Policy, Replicas, Source, Task, phases};
 use stripewise_layout::ServerId;
 use stripewise_model::cost_intelligent::ProcessLayout;
 use stripewise_trace::FileAccess;
@@ -23,6 +23,16 @@ use stripewise_trace::FileAccess;
 pub(crate) struct Cost;
 
 impl Policy for Cost {
+    fn about(&self) -> About {
+        About {
+            section: "cost",
+            source: Source::Paper("Cost-intelligent, sections 4 and 5"),
+            stripes_differ_by: "file",
+            ssd_regions: "drawn",
+            moves_data: "no, but has replicas",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         choose_each(task, |_, file, servers| best_layout(task, file, servers))
     }

@@ -10,7 +10,7 @@
 //! **Complexity.** O(regions).
 
 use super::fill::{FileLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task};
+use super::{About, FileChoice, Policy, Source, Task};
 use stripewise_model::StripePair;
 
 pub(crate) struct Def;
@@ -18,6 +18,16 @@ pub(crate) struct Def;
 const STRIPE_BYTES: u64 = 64 << 10;
 
 impl Policy for Def {
+    fn about(&self) -> About {
+        About {
+            section: "def",
+            source: Source::Baseline("default of OrangeFS"),
+            stripes_differ_by: "nothing",
+            ssd_regions: "drawn",
+            moves_data: "no",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|_| {

@@ -1,11 +1,21 @@
 //! A policy for the tests alone. It has what every policy has, a module and a row of the table, and is found wherever policies are.
 
-use super::{FileChoice, Policy, Task, region_count};
+use super::{About, FileChoice, Policy, Source, Task, region_count};
 use stripewise_layout::{Layout, ServerId};
 
 pub(crate) struct Dummy;
 
 impl Policy for Dummy {
+    fn about(&self) -> About {
+        About {
+            section: "dummy",
+            source: Source::Own,
+            stripes_differ_by: "nothing",
+            ssd_regions: "none",
+            moves_data: "no",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let layout = Layout::new([(ServerId(0), 64 << 10)]).expect("one server and a stripe size");
         let files = task.request.files.iter();
@@ -111,5 +121,6 @@ mod tests {
         assert!(plan_text(&plan, &cluster).contains("dummy"));
         let all = compare(&request, &PolicyName::ALL).unwrap();
         assert!(comparison_text(&all).contains("dummy"));
+        assert!(crate::reference().ends_with("| [`dummy`](#dummy) | none: our own | nothing | none | no |\n"));
     }
 }

@@ -18,7 +18,7 @@
 
 use super::cost_table::{CostTable, Row};
 use super::selection::{Candidate, FileCandidates, Tier, select_windows};
-use super::{FileChoice, Policy, Task, mean_request_bytes};
+use super::{About, FileChoice, Policy, Source, Task, mean_request_bytes};
 use crate::servers::ceil_to;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -28,6 +28,16 @@ use stripewise_trace::{FileAccess, RegionAccess};
 pub(crate) struct H2dp;
 
 impl Policy for H2dp {
+    fn about(&self) -> About {
+        About {
+            section: "h2dp",
+            source: Source::Paper("H2DP"),
+            stripes_differ_by: "region, window, class of server",
+            ssd_regions: "by benefit",
+            moves_data: "yes",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let tiers = task.tiers();
         let candidates: Vec<Tier<'_>> = tiers

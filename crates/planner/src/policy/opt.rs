@@ -38,7 +38,7 @@ mod shapes;
 mod tests;
 mod turning;
 
-use super::{FileChoice, Optimum, PolicyName, ServerPrices, Task};
+use super::{About, FileChoice, Optimum, PolicyName, ServerPrices, Source, Task};
 use block::Block;
 use budget::Budget;
 use paths::Prices;
@@ -54,6 +54,20 @@ const BLOCK_WINDOWS: usize = 6;
 const SEED: u64 = 1;
 
 impl super::Policy for Opt {
+    fn states_bound(&self) -> bool {
+        true
+    }
+
+    fn about(&self) -> About {
+        About {
+            section: "opt",
+            source: Source::Own,
+            stripes_differ_by: "region, window, class of server",
+            ssd_regions: "all regions together",
+            moves_data: "yes",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         optimize(task).0
     }

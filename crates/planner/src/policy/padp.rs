@@ -15,7 +15,7 @@
 //! **Complexity.** O(1) per file and O(regions).
 
 use super::fill::{FileLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task, file_request_bytes, mean_concurrency, phases};
+use super::{About, FileChoice, Policy, Source, Task, file_request_bytes, mean_concurrency, phases};
 use crate::servers::ceil_to;
 use stripewise_layout::ServerClass;
 use stripewise_model::padp::PadpPattern;
@@ -25,6 +25,16 @@ use stripewise_trace::FileAccess;
 pub(crate) struct Padp;
 
 impl Policy for Padp {
+    fn about(&self) -> About {
+        About {
+            section: "padp",
+            source: Source::Paper("PADP"),
+            stripes_differ_by: "file, class of server",
+            ssd_regions: "drawn",
+            moves_data: "no",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {

@@ -18,7 +18,7 @@
 //! **Complexity.** O(regions).
 
 use super::fill::{FileLayouts, RegionLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task, file_request_bytes, region_count};
+use super::{About, FileChoice, Policy, Source, Task, file_request_bytes, region_count};
 use crate::servers::ceil_to;
 use std::collections::HashMap;
 use stripewise_layout::{Layout, ServerId};
@@ -29,19 +29,39 @@ pub(crate) struct OneDh;
 pub(crate) struct OneDv;
 pub(crate) struct TwoD;
 
+const ABOUT: About = About {
+    section: "1-dh-1-dv-2-d",
+    source: Source::Paper("Cost-intelligent, section 3"),
+    stripes_differ_by: "file",
+    ssd_regions: "drawn",
+    moves_data: "no",
+};
+
 impl Policy for OneDh {
+    fn about(&self) -> About {
+        ABOUT
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         choose_same(task, |_| ProcessLayout::OneDh)
     }
 }
 
 impl Policy for OneDv {
+    fn about(&self) -> About {
+        ABOUT
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         choose_same(task, |_| ProcessLayout::OneDv)
     }
 }
 
 impl Policy for TwoD {
+    fn about(&self) -> About {
+        ABOUT
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         choose_same(task, |servers| ProcessLayout::TwoD { groups: groups_of(task, servers) })
     }

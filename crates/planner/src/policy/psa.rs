@@ -13,7 +13,7 @@
 //! **Complexity.** O(r / step x classes) per file and O(regions).
 
 use super::fill::{FileLayouts, fill_at_random};
-use super::{FileChoice, Policy, Task, file_request_bytes, phases};
+use super::{About, FileChoice, Policy, Source, Task, file_request_bytes, phases};
 use crate::servers::ceil_to;
 use stripewise_model::psa::PsaExtent;
 use stripewise_model::{Concurrency, Picoseconds, StripePair, h2dp};
@@ -26,6 +26,16 @@ pub(crate) struct Psa;
 const TIE_SHARE: u128 = 1_000_000_000;
 
 impl Policy for Psa {
+    fn about(&self) -> About {
+        About {
+            section: "psa",
+            source: Source::Paper("PSA"),
+            stripes_differ_by: "file, class of server",
+            ssd_regions: "drawn",
+            moves_data: "no",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {

@@ -11,7 +11,7 @@
 //! **Complexity.** O(regions).
 
 use super::fill::{FileLayouts, SplitMix, fill_at_random};
-use super::{FileChoice, Policy, Task, file_request_bytes};
+use super::{About, FileChoice, Policy, Source, Task, file_request_bytes};
 use stripewise_model::StripePair;
 
 pub(crate) struct Random;
@@ -20,6 +20,16 @@ pub(crate) struct Random;
 const PAIR_DRAWS: u64 = 0x7061_6972;
 
 impl Policy for Random {
+    fn about(&self) -> About {
+        About {
+            section: "random",
+            source: Source::Baseline("baseline of H2DP, PADP"),
+            stripes_differ_by: "file",
+            ssd_regions: "drawn",
+            moves_data: "no",
+        }
+    }
+
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
         let mut generator = SplitMix(task.request.options.seed ^ PAIR_DRAWS);
         let tiers = task.tiers();

@@ -20,7 +20,7 @@
 
 use super::fill::{FileLayouts, RegionLayouts, fill_at_random};
 use super::process_oriented::pure_servers;
-use super::{FileChoice, Policy, Task, region_bytes, region_count};
+use super::{About, FileChoice, Policy, Source, Task, region_bytes, region_count};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use stripewise_layout::{Layout, RegionIndex, ServerId};
@@ -37,6 +37,16 @@ const TIE_SHARE: f64 = 1e-9;
 const EXPONENTS: std::ops::RangeInclusive<u32> = 12..=22;
 
 impl Policy for Segment {
+    fn about(&self) -> About {
+        About {
+            section: "segment",
+            source: Source::Paper("Segment-level (poster)"),
+            stripes_differ_by: "segment",
+            ssd_regions: "drawn",
+            moves_data: "no",
+        }
+    }
+
     fn makes_segments(&self) -> bool {
         true
     }

@@ -2,6 +2,7 @@
 
 mod brute_force;
 mod damaged_files;
+mod document;
 mod explain;
 mod fixed_layouts;
 mod invariants;

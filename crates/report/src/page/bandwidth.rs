@@ -6,7 +6,7 @@ use crate::results::Results;
 use serde::Serialize;
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, number, signed_percent};
-use stripewise_planner::{Plan, Prediction};
+use stripewise_planner::{Plan, PolicyName, Prediction};
 
 #[derive(Serialize)]
 pub(super) struct Bandwidth {
@@ -133,7 +133,7 @@ fn bound(plan: &Plan) -> Option<Bound> {
     Some(Bound { operation, request_bytes: None, mb_s: plan.predicted.total.bytes as f64 / bound_s / 1e6 })
 }
 
-/// Without measured runs: one bar for each plan and operation, `def` first.
+/// Without measured runs: one bar for each plan and operation, the baseline first.
 fn predicted_bars(plans: &[Plan], has_both: bool) -> Vec<Bar> {
     let mut operations = vec![Operation::Only(Direction::Read), Operation::Only(Direction::Write)];
     operations.extend(has_both.then_some(Operation::Both));
@@ -144,9 +144,9 @@ fn predicted_bars(plans: &[Plan], has_both: bool) -> Vec<Bar> {
             Operation::Only(Direction::Write) => prediction.write.map(|write| write.mb_per_s),
             Operation::Both => Some(prediction.total.mb_per_s),
         };
-        let default = plans.iter().filter(|_| plans.iter().all(|plan| plan.policy.name() != "def")).take(1);
+        let default = plans.iter().filter(|_| plans.iter().all(|plan| plan.policy != PolicyName::BASELINE)).take(1);
         let named = default
-            .map(|plan| ("def", &plan.default))
+            .map(|plan| (PolicyName::BASELINE.name(), &plan.default))
             .chain(plans.iter().map(|plan| (plan.policy.name(), &plan.predicted)));
         for (policy, prediction) in named {
             if let Some(predicted) = rate(prediction) {
@@ -169,8 +169,10 @@ fn cell(bars: &[Bar], policy: &str, key: (Operation, Option<u64>)) -> Cell {
     let rate = |bar: &Bar| if bar.host_bound { None } else { bar.found_mb_s.or(bar.predicted_mb_s) };
     let Some(bar) = of(policy) else { return Cell { rate: "\u{2013}".to_owned(), ..Cell::default() } };
     let shown = rate(bar);
-    let gain = match (shown, of("def").and_then(rate)) {
-        (Some(shown), Some(default)) if policy != "def" && default > 0.0 => signed_percent(shown / default - 1.0),
+    let gain = match (shown, of(PolicyName::BASELINE.name()).and_then(rate)) {
+        (Some(shown), Some(default)) if policy != PolicyName::BASELINE.name() && default > 0.0 => {
+            signed_percent(shown / default - 1.0)
+        }
         _ => String::new(),
     };
     let predicted = bar.found_mb_s.and(bar.predicted_mb_s);

@@ -1,5 +1,6 @@
 //! The section on what limits the optimum: bound, gap, dual prices.
 
+use crate::bars::policy_class;
 use crate::prices;
 use serde::Serialize;
 use stripewise_layout::ServerClass;
@@ -9,6 +10,7 @@ use stripewise_planner::{Optimum, Plan};
 #[derive(Serialize)]
 pub(super) struct OptimumSection {
     policy: String,
+    class: &'static str,
     facts: Vec<(String, String)>,
     chart: String,
     sentences: Vec<String>,
@@ -53,7 +55,13 @@ fn section(plan: &Plan, optimum: &Optimum) -> OptimumSection {
     sentences.extend(
         [ServerClass::Ssd, ServerClass::Hdd].into_iter().filter_map(|class| capacity_words(&rows, class, unit)),
     );
-    OptimumSection { policy: plan.policy.to_string(), facts, chart: prices::chart(&rows, unit), sentences }
+    OptimumSection {
+        policy: plan.policy.to_string(),
+        class: policy_class(plan.policy.name()),
+        facts,
+        chart: prices::chart(&rows, unit),
+        sentences,
+    }
 }
 
 /// What more room on the servers of a class brings.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use stripewise_layout::figures::{bytes, duration, grouped, number, signed_percent};
 use stripewise_layout::{Direction, Order};
 use stripewise_model::{Line, NetworkSource, Profile};
-use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, Throughput};
+use stripewise_planner::{Gain, Move, MoveKind, Plan, PlannedFile, PolicyName, Throughput};
 
 /// Rows of a table of spans before the rest is summed up.
 const SPANS_SHOWN: usize = 16;
@@ -106,8 +106,8 @@ pub(super) fn load_chart(plans: &[Plan]) -> String {
     let Some(first) = plans.first() else { return String::new() };
     let servers: Vec<_> = first.servers.iter().map(|server| (server.name.as_str(), server.class)).collect();
     let mut loads = Vec::new();
-    if plans.iter().all(|plan| plan.policy.name() != "def") {
-        loads.push(load::Load { policy: "def", seconds: &first.default.server_load_s });
+    if plans.iter().all(|plan| plan.policy != PolicyName::BASELINE) {
+        loads.push(load::Load { policy: PolicyName::BASELINE.name(), seconds: &first.default.server_load_s });
     }
     loads.extend(
         plans.iter().map(|plan| load::Load { policy: plan.policy.name(), seconds: &plan.predicted.server_load_s }),
@@ -200,7 +200,7 @@ pub(super) fn plan_section(plan: &Plan) -> PlanSection {
             },
         ),
         ("windows".to_owned(), grouped(windows as i64)),
-        ("gain over def".to_owned(), gain_words(Some(plan.gain.total))),
+        (format!("gain over {}", PolicyName::BASELINE), gain_words(Some(plan.gain.total))),
     ];
     if verdict.move_bytes > 0 {
         facts.push((
