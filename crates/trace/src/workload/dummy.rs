@@ -72,9 +72,12 @@ fn a_row_makes_a_workload_known_everywhere() {
     assert!(unknown.contains("checkpoint, dummy"), "{unknown}");
     let wrong = "dummy:sise=1".parse::<Benchmark>().unwrap_err().to_string();
     assert!(wrong.contains("dummy: `sise` (= 1) is not one of its parameters; known: size"), "{wrong}");
-    for text in [help(), reference()] {
-        assert!(text.contains("dummy reads its file at once.") && text.contains("bytes of the dummy's file"), "{text}");
-    }
+    assert!(
+        help().contains("dummy, as in dummy:size=1MiB") && help().contains("bytes of the dummy's file"),
+        "{}",
+        help()
+    );
+    assert!(reference().contains("dummy reads its file at once.") && reference().contains("bytes of the dummy's file"));
     let program = benchmark.program().unwrap();
     let counted = count_program(&*program, &ProgramCountOptions::default());
     assert_eq!((counted.len(), counted[0].path.as_str(), counted[0].size_bytes), (1, "/dummy", 65_536));
