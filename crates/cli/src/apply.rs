@@ -16,7 +16,7 @@ use stripewise_planner::Plan;
 ///
 /// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
 /// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
-/// room found for all, before the first is touched. Replicas that the plan has get what room is left (see `stripewise sync`).
+/// space found for all, before the first is touched. Replicas that the plan has get the space that is left (see `stripewise sync`).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `stripewise broker`: serve a cluster until told to stop.
+//! `stripewise broker`: serve a cluster until stopped.
 
 use crate::context::Context;
 use crate::interrupt;

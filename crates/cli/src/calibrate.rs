@@ -19,7 +19,7 @@ Examples:
   stripewise calibrate --quick -o /tmp/profile.json
   stripewise calibrate --network-e 300us --network-t 8.3ns   # directories of remote file systems")]
 pub(crate) struct CalibrateArgs {
-    /// Where the profile goes [default: profile.json beside the cluster file]
+    /// Where the profile goes [default: profile.json next to the cluster file]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 

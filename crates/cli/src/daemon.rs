@@ -8,10 +8,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use stripewise::Store;
-use stripewise::daemon::follow::{Follower, Windows};
-use stripewise::daemon::online::{Online, OnlineOptions, Settings};
-use stripewise::daemon::{Daemon, DaemonError, Guide, Held};
+use stripewise::daemon::{DaemonOptions, OnlineOptions, Windows, daemon};
 use stripewise_layout::ByteCount;
 use stripewise_planner::{Online as Decay, PolicyName};
 use stripewise_store::protocol::MigrateBandwidth;
@@ -37,7 +34,7 @@ pub(crate) struct DaemonArgs {
     #[command(flatten)]
     options: FollowArgs,
 
-    /// Tell metrics at this loopback address too, to those who send the token in the state directory's daemon.token; port 0 takes a free one
+    /// Serve metrics at this loopback address too, to those who send the token in the state directory's daemon.token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
@@ -78,11 +75,11 @@ pub(crate) struct OnlineArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = Decay::default().decay, requires = "online")]
     pub(crate) decay: f64,
 
-    /// The profile [default: profile.json beside the cluster file]
+    /// The profile [default: profile.json next to the cluster file]
     #[arg(long, value_name = "FILE", requires = "online")]
     pub(crate) profile: Option<PathBuf>,
 
-    /// Room on each SSD server for the files that are watched [default: what is free, and what they have]
+    /// Capacity of each SSD server for the files that are watched [default: what is free, and what they have]
     #[arg(long, value_name = "SIZE", requires = "online")]
     pub(crate) ssd_room: Option<ByteCount>,
 }
@@ -114,30 +111,9 @@ impl From<BeginWindow> for Windows {
 
 pub(crate) fn run(context: &Context, arguments: DaemonArgs) -> Result<Verdict> {
     let interrupt = interrupt::watch()?;
-    let cluster = context.session.cluster()?;
-    let windows = arguments.options.windows.into();
-    let settings = Settings::wanted(&context.session, &cluster, arguments.online.options().as_ref(), windows)?;
-    let held = Held::take(context.voice(), &cluster)?;
-    let store = Store::open(&context.session)?;
-    let guide = match (&arguments.plan, settings) {
-        (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, context.voice())?)),
-        (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, windows)?)),
-        (None, None) if windows == Windows::Phase => return Err(DaemonError::PhasesWithoutPlan.into()),
-        (None, None) => Guide::Nobody,
-    };
-    let bandwidth = arguments.options.migrate_bandwidth;
-    let mut daemon = Daemon::start(store, guide, bandwidth, context.voice(), arguments.metrics)?;
-    if let Some((address, token)) = daemon.network() {
-        context.say(format_args!("metrics at http://{address}/metrics with the token in {}", token.display()));
-    }
-    let state = cluster.state.display();
-    if daemon.is_broker() {
-        context.say(format_args!("serving {state}"));
-    } else {
-        context.say(format_args!("another process serves {state}; ordering there, and following it when it ends"));
-    }
-    daemon.work(&|| interrupt.came())?;
-    daemon.end()?;
-    drop(held);
+    let DaemonArgs { plan, options, metrics, online } = arguments;
+    let FollowArgs { windows, migrate_bandwidth: bandwidth } = options;
+    let options = DaemonOptions { plan, windows: windows.into(), bandwidth, online: online.options(), metrics };
+    daemon(&context.session, &options, interrupt)?;
     Ok(Verdict::Done)
 }

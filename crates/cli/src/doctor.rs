@@ -7,7 +7,7 @@ use clap::Args;
 use std::ffi::OsString;
 use stripewise::doctor::{Diagnosis, Level, examine};
 
-/// Tell whether a program can be traced and redirected, and what stands in the way
+/// Report whether a program can be traced and redirected, and what stands in the way
 ///
 /// Names the program or the whole command, launcher and all. Exit status 1 when something stands in the way.
 #[derive(Args, Debug)]

@@ -29,7 +29,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "LINK", requires = "emulated")]
     link: Option<String>,
 
-    /// Where the directories of emulated servers go [default: /dev/shm where they fit, else beside the cluster file]
+    /// Where the directories of emulated servers go [default: /dev/shm where they fit, else next to the cluster file]
     #[arg(long, value_name = "DIR", requires = "emulated")]
     emulated_dir: Option<PathBuf>,
 

@@ -6,7 +6,7 @@ use crate::output::Verdict;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use stripewise::Store;
-use stripewise::daemon::online::{OnlineStatus, share};
+use stripewise::daemon::{OnlineStatus, share};
 use stripewise::migrate::{self, Cancel, MigrateMove};
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, duration};

@@ -8,7 +8,7 @@ use stripewise::phase::{PhaseName, mark_phase};
 
 /// Mark that a phase of the running program begins, for a plan that is followed by phases
 ///
-/// For scripts that run a program in steps, under `stripewise run --migrate --windows phase` or beside `stripewise daemon --windows phase`. A number
+/// For scripts that run a program in steps, under `stripewise run --migrate --windows phase` or alongside `stripewise daemon --windows phase`. A number
 /// means that window of the plan. The first name that is marked means window 0, each new name the next window, and a name that came before
 /// its window again. The moves go on in the background.
 #[derive(Args, Debug)]

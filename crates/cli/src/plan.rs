@@ -39,7 +39,7 @@ pub(crate) struct PlanArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// The profile [default: profile.json beside the cluster file]
+    /// The profile [default: profile.json next to the cluster file]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 

@@ -10,7 +10,7 @@ use stripewise::table::Table;
 use stripewise_lab::replay::{Interface, ReplayOptions, Replayed, replay};
 use stripewise_layout::figures::{bytes, counted, duration, number};
 
-/// Replay a recorded trace or a benchmark as a real run, and tell how fast it was
+/// Replay a recorded trace or a benchmark as a real run, and report how fast it was
 ///
 /// A workload is a trace, or a benchmark with its parameters: see docs/workloads.md, or `--list`. Files that are missing are made and
 /// afterwards removed; files that stand there are never written without --force. Bandwidth is of the time from the first request to the last,
@@ -68,11 +68,11 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     own_times: bool,
 
-    /// Cut a trace into phases of this length, at which all processes meet
+    /// Split a trace into phases of this length, at which all processes meet
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
     window: Option<f64>,
 
-    /// Write data that tell their place, and compare all that is read with them; files that stand there must be an earlier replay's
+    /// Write data that name their place, and compare all that is read with them; files that stand there must be an earlier replay's
     #[arg(long)]
     verify: bool,
 

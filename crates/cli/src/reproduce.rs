@@ -1,4 +1,4 @@
-//! `stripewise reproduce`: the papers' experiments, published figures beside ours.
+//! `stripewise reproduce`: the papers' experiments, published figures next to ours.
 
 use crate::context::Context;
 use crate::output::Verdict;
@@ -11,7 +11,7 @@ use stripewise_lab::reproduce::{Experiment, ReproduceOptions, Results, TestbedKi
 
 /// Run the papers' experiments and compare with what they published
 ///
-/// Simulated unless told otherwise; every experiment says so. The same seed gives the same figures on every machine.
+/// Simulated unless stated otherwise; every experiment says so. The same seed gives the same figures on every machine.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::daemon::{BeginWindow, FollowArgs, OnlineArgs};
 use crate::output::Verdict;
-use crate::trace::tell;
+use crate::trace::report;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -78,7 +78,7 @@ pub(crate) fn run(context: &Context, arguments: RunArgs) -> Result<Verdict> {
     }
     let ran = stripewise::run::run(&context.session, &arguments.into())?;
     if let Some(summary) = &ran.captured {
-        tell(context, summary)?;
+        report(context, summary)?;
     }
     Ok(Verdict::Program(ran.status))
 }

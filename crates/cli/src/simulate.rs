@@ -73,7 +73,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
 
-    /// Cut a trace into phases of this length, at which all processes meet and windows of plans begin
+    /// Split a trace into phases of this length, at which all processes meet and windows of plans begin
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
     window: Option<f64>,
 
@@ -101,7 +101,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SIZE")]
     migrate_rate: Option<ByteCount>,
 
-    /// Room on each SSD for policies [default: the servers' capacities]
+    /// Capacity of each SSD for policies [default: the servers' capacities]
     #[arg(long, value_name = "SIZE")]
     ssd_room: Option<ByteCount>,
 

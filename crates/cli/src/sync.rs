@@ -1,4 +1,4 @@
-//! `stripewise sync`: make the replicas of managed files anew where they are not what the file holds.
+//! `stripewise sync`: refresh the replicas of managed files where they are not what the file holds.
 
 use crate::context::Context;
 use crate::interrupt;
@@ -11,10 +11,10 @@ use stripewise::Store;
 use stripewise::replicas::{Synced, sync};
 use stripewise_layout::figures::counted;
 
-/// Make the replicas of managed files anew where the files were written since
+/// Refresh the replicas of managed files where the files were written since
 ///
-/// A plan with replicas says which regions have further copies, in which layouts; reads go to the one that answers first. The first write to
-/// a region takes it off its copies, which come back by this command, when the last writer closes the file, or when nobody has written it for a
+/// A plan with replicas says which regions have replicas, in which layouts; reads go to the one that answers first. The first write to
+/// a region makes its replicas stale. They are refreshed by this command, when the last writer closes the file, or when nobody has written it for a
 /// while. Programs may go on reading and writing.
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -7,10 +7,11 @@ mod show;
 use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
-pub(crate) use capture::tell;
+pub(crate) use capture::report;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use stripewise::capture::CaptureOptions;
 
 /// Capture the reads and writes of a program; show or export a trace
 ///
@@ -53,6 +54,9 @@ pub(crate) fn run(context: &Context, arguments: TraceArgs) -> Result<Verdict> {
     match arguments.action {
         Some(Action::Show(show)) => show::run(context, show),
         Some(Action::Export(export)) => export::run(context, export),
-        None => capture::run(context, &arguments.output.unwrap_or_default(), arguments.force, &arguments.command),
+        None => {
+            let TraceArgs { output, force, command, .. } = arguments;
+            capture::run(context, &CaptureOptions { output: output.unwrap_or_default(), force, command })
+        }
     }
 }

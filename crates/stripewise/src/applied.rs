@@ -22,7 +22,10 @@ pub enum AppliedError {
     Io(#[from] std::io::Error),
     /// An index could not be put into words.
     #[error("writing the index of a plan")]
-    Index { source: serde_json::Error },
+    Index {
+        /// What the JSON writer says.
+        source: serde_json::Error,
+    },
 }
 
 type Result<T> = std::result::Result<T, AppliedError>;
@@ -51,18 +54,19 @@ struct Index {
 }
 
 /// A plan that was applied.
-pub struct Applied {
+pub(crate) struct Applied {
     name: String,
     of: Stamp,
     /// Without its files.
-    pub plan: Plan,
-    pub paths: Vec<String>,
+    pub(crate) plan: Plan,
+    /// Of its files.
+    pub(crate) paths: Vec<String>,
 }
 
 /// The plans that were applied to a cluster and still fit its servers.
-pub struct AppliedPlans {
+pub(crate) struct AppliedPlans {
     directory: OwnDirectory,
-    pub plans: Vec<Applied>,
+    pub(crate) plans: Vec<Applied>,
 }
 
 fn directory(cluster: &Cluster) -> Result<OwnDirectory> {
@@ -70,7 +74,7 @@ fn directory(cluster: &Cluster) -> Result<OwnDirectory> {
 }
 
 /// Keeps `plan`; a later one for the same programs, processes and files replaces it. Its files are expected at the broker.
-pub fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
+pub(crate) fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
     let directory = directory(cluster)?;
     let mut paths: Vec<&str> = plan.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
@@ -113,12 +117,12 @@ fn read(directory: &OwnDirectory, name: &str) -> Result<Vec<u8>> {
 }
 
 /// What the broker was told of files to come may be another than that of the plan, from here on.
-pub fn forget_in_force(cluster: &Cluster) -> Result<()> {
+pub(crate) fn forget_in_force(cluster: &Cluster) -> Result<()> {
     Ok(directory(cluster)?.remove(IN_FORCE)?)
 }
 
 impl AppliedPlans {
-    pub fn read(cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn read(cluster: &Cluster) -> Result<Self> {
         let directory = directory(cluster)?;
         let names = directory.names()?;
         let names = names.iter().filter_map(|name| name.strip_suffix(".json"));
@@ -127,17 +131,17 @@ impl AppliedPlans {
     }
 
     /// The whole plans; those that changed or went since are left out.
-    pub fn load(&self, cluster: &Cluster) -> Vec<Plan> {
+    pub(crate) fn load(&self, cluster: &Cluster) -> Vec<Plan> {
         let load = |applied: &Applied| load(&self.directory, &applied.name, cluster);
         self.plans.iter().filter_map(load).collect()
     }
 
     /// Whether the broker was told what holds for `program` with `processes`.
-    pub fn is_in_force(&self, program: &str, processes: u32) -> bool {
+    pub(crate) fn is_in_force(&self, program: &str, processes: u32) -> bool {
         read(&self.directory, IN_FORCE).is_ok_and(|text| text == self.key(program, processes).as_bytes())
     }
 
-    pub fn set_in_force(&self, program: &str, processes: u32) -> Result<()> {
+    pub(crate) fn set_in_force(&self, program: &str, processes: u32) -> Result<()> {
         Ok(self.directory.replace(IN_FORCE, self.key(program, processes).as_bytes())?)
     }
 

@@ -4,6 +4,7 @@ mod capacity;
 mod error;
 mod step;
 
+pub use crate::applied::AppliedError;
 pub use error::ApplyError;
 pub use step::{Action, Step};
 
@@ -24,7 +25,9 @@ use stripewise_store::protocol::{Admin, ExpectedFile};
 /// What was done, or would be.
 #[derive(Debug)]
 pub struct Applied {
+    /// One for each file of the plan, in its order.
     pub steps: Vec<Step>,
+    /// Bytes that were copied in; holes are not.
     pub copied_bytes: u64,
     /// What a person should know of replicas that are missing.
     pub complaints: Vec<String>,

@@ -52,11 +52,15 @@ pub struct Options {
     pub directory_budget: Duration,
     /// For each emulated server.
     pub emulated_budget: Duration,
+    /// Size of the scratch file in each real directory; random accesses seek within it.
     pub file_bytes: u64,
+    /// Rounds in each real directory, at most.
     pub most_rounds: u32,
     /// Rounds for emulated servers, whose times do not scatter.
     pub emulated_rounds: u32,
+    /// Time to set up one connection; `None`: measured over emulated links, 0 for directories.
     pub network_e_s: Option<f64>,
+    /// Network time of a byte; `None`: as `network_e_s`.
     pub network_t_s_per_byte: Option<f64>,
 }
 

@@ -1,9 +1,11 @@
 //! Capturing: a directory for the trace, the program under the preload library, and what to say when it has ended.
 
-use crate::paths::absolute;
-use crate::paths::{OnPath as _, PathError, PlaceError};
+use crate::launch::{Launch, LaunchError, exit_byte};
+use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::progress::Voice;
+use crate::relay::{Relay, RelayError};
 use crate::store::read_stub;
+use crate::{doctor, variables};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,17 +32,39 @@ pub enum CaptureError {
     Read(#[from] ReadError),
     /// Something else than a directory.
     #[error("{} exists and is no directory; name another one with -o", path.display())]
-    NoDirectory { path: PathBuf },
+    NoDirectory {
+        /// What stands there.
+        path: PathBuf,
+    },
     /// A directory of other things.
     #[error(
         "{} holds {}, which is no part of a trace; name another directory with -o",
         directory.display(),
         foreign.display()
     )]
-    Foreign { directory: PathBuf, foreign: PathBuf },
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// The first file of it that is no part of a trace.
+        foreign: PathBuf,
+    },
     /// A trace that was not to be replaced.
     #[error("{} holds a trace already; name another directory with -o", directory.display())]
-    TraceThere { directory: PathBuf },
+    TraceThere {
+        /// The trace.
+        directory: PathBuf,
+    },
+    /// The program was not started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Signals cannot be passed on to the program.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// The program's file is a stub here.
+    #[error(
+        "the program is a managed file, which only a redirected process can start; `stripewise run --trace DIR` does"
+    )]
+    Managed,
 }
 
 type Result<T> = std::result::Result<T, CaptureError>;
@@ -54,21 +78,76 @@ pub struct Capture {
 /// What a finished trace holds.
 #[derive(Debug, Serialize)]
 pub struct CaptureSummary {
+    /// Absolute path of its directory.
     pub trace: PathBuf,
+    /// Processes that left records.
     pub processes: usize,
+    /// Ranks of an MPI program, 0 of any other.
     pub mpi_size: u32,
+    /// Records in all.
     pub records: u64,
     /// Records that did not get into the trace: the disk was full.
     pub lost: u64,
     /// Processes that were killed or are still running.
     pub unfinished: usize,
+    /// What else is missing or damaged, one sentence each.
     pub warnings: Vec<String>,
     /// Files whose stubs the program saw instead of their data; only without redirection.
     pub stubs: Vec<String>,
 }
 
+/// How a program is traced.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// The directory that the trace is written to.
+    pub output: PathBuf,
+    /// Replace a trace that stands there.
+    pub force: bool,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// A traced run.
+#[derive(Debug)]
+pub struct Captured {
+    /// The program's exit status as a shell gives it: 128 + the signal's number for a killed program.
+    pub status: u8,
+    /// What the trace holds.
+    pub summary: CaptureSummary,
+}
+
+/// Runs a program to its end and records its reads and writes. Nothing changes for the program;
+/// signals sent to this process go on to it.
+///
+/// # Errors
+///
+/// [`CaptureError`]. No trace is left behind if the program was not started.
+pub fn capture(voice: &Voice, options: &CaptureOptions) -> Result<Captured> {
+    let command = &options.command;
+    if doctor::starts_managed(command, None) {
+        return Err(CaptureError::Managed);
+    }
+    if let Some(found) = doctor::unredirected(command, None) {
+        voice.say(format_args!("warning: {}; it is not captured", found.reason()));
+    }
+    let relay = Relay::start()?;
+    let capture = Capture::start(&options.output, options.force, command)?;
+    let launch = Launch::new(command, &[(variables::TRACE, capture.directory())]);
+    let ran = launch.and_then(|launch| launch.run(relay));
+    if ran.is_err() {
+        capture.discard();
+    }
+    let status = exit_byte(ran?);
+    Ok(Captured { status, summary: capture.finish(voice)? })
+}
+
 impl Capture {
     /// Makes the directory and its manifest. A trace that stands there is replaced only if `force` says so, and nothing but a trace is.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::TraceThere`], [`CaptureError::Foreign`] or [`CaptureError::NoDirectory`] of what
+    /// stands there; [`CaptureError::Path`] or [`CaptureError::Manifest`].
     pub fn start(directory: &Path, force: bool, command: &[OsString]) -> Result<Self> {
         let directory = absolute(directory)?;
         if directory.symlink_metadata().is_ok() {
@@ -94,6 +173,10 @@ impl Capture {
     }
 
     /// Reads the trace back and completes its manifest.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::Read`].
     pub fn finish(mut self, voice: &Voice) -> Result<CaptureSummary> {
         let _waiting = voice.waiting("reading the trace");
         let trace = Trace::open(&self.directory)?;

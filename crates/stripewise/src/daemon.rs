@@ -18,29 +18,36 @@
 mod access;
 mod answer;
 mod error;
-pub mod follow;
-pub mod guide;
+mod follow;
+mod guide;
 mod lock;
 mod metrics;
-pub mod online;
+mod online;
 mod reserve;
-pub mod socket;
+pub(crate) mod socket;
 mod watch;
 
 pub use error::DaemonError;
-pub use guide::Guide;
+pub use follow::Windows;
+pub use online::{OnlineOptions, OnlineStatus, share};
 
+pub(crate) use follow::{Course, Follower};
+pub(crate) use guide::Guide;
+pub(crate) use online::{Online, Settings};
+
+use crate::interrupt::Interrupt;
 use crate::messages::chain;
 use crate::moves::{list, totals};
 use crate::progress::Voice;
-use crate::store::Store;
+use crate::session::Session;
+use crate::store::{Store, StoreError};
 use answer::Response;
 use error::Result;
 use metrics::Status;
 use reserve::Reserve;
 use socket::{Handler, Request, Server};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,13 +65,60 @@ const BROKER_LOOK: Duration = Duration::from_millis(100);
 /// Who asks for something waits so long until it is ordered.
 const WISH_PATIENCE: Duration = Duration::from_secs(8);
 
+/// What a daemon does.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Follow the plan in this file, which may be replaced meanwhile.
+    pub plan: Option<PathBuf>,
+    /// What begins a window of the plan.
+    pub windows: Windows,
+    /// How fast moves may copy, all together.
+    pub bandwidth: MigrateBandwidth,
+    /// Plan while programs run, rather than follow a plan.
+    pub online: Option<OnlineOptions>,
+    /// Serve metrics at this loopback address too; port 0 takes a free one.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Serves the cluster that `session` means, runs moves, and follows a plan or what programs do, until
+/// an interrupt comes. Moves that are not committed then are cancelled.
+///
+/// # Errors
+///
+/// [`DaemonError`] if the daemon cannot start, another one serves the cluster, or this one's moves
+/// cannot be cancelled at its end. What fails meanwhile is reported and tried again.
+pub fn daemon(session: &Session, options: &DaemonOptions, interrupt: Interrupt) -> Result<()> {
+    let (cluster, voice) = (session.cluster().map_err(StoreError::from)?, session.voice());
+    let settings = Settings::wanted(session, &cluster, options.online.as_ref(), options.windows)?;
+    let _held = Held::take(voice, &cluster)?;
+    let store = Store::open(session)?;
+    let guide = match (&options.plan, settings) {
+        (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, voice)?)),
+        (Some(path), None) => Guide::Plan(Box::new(Follower::of_file(&store, path, options.windows)?)),
+        (None, None) if options.windows == Windows::Phase => return Err(DaemonError::PhasesWithoutPlan),
+        (None, None) => Guide::Nobody,
+    };
+    let mut daemon = Daemon::start(store, guide, options.bandwidth, voice, options.metrics)?;
+    if let Some((address, token)) = daemon.network() {
+        voice.say(format_args!("metrics at http://{address}/metrics with the token in {}", token.display()));
+    }
+    let state = cluster.state.display();
+    if daemon.is_broker() {
+        voice.say(format_args!("serving {state}"));
+    } else {
+        voice.say(format_args!("another process serves {state}; ordering there, and following it when it ends"));
+    }
+    daemon.work(&|| interrupt.came())?;
+    daemon.end()
+}
+
 /// The right to be the cluster's daemon.
-pub struct Held {
+pub(crate) struct Held {
     _lock: lock::DaemonLock,
 }
 
 impl Held {
-    pub fn take(voice: &Voice, cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn take(voice: &Voice, cluster: &Cluster) -> Result<Self> {
         let taken = lock::DaemonLock::take(cluster)?;
         if let Some(process) = taken.died {
             voice.say(format_args!("the daemon before, process {process}, ended without a word; taking its place"));
@@ -86,7 +140,7 @@ enum Wished {
     Adopt,
 }
 
-pub struct Daemon {
+pub(crate) struct Daemon {
     // Before the store, whose client its threads use.
     server: Server,
     guide: Guide,
@@ -109,7 +163,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Listens, sets the bandwidth and orders the first window.
-    pub fn start(
+    pub(crate) fn start(
         store: Store,
         mut guide: Guide,
         bandwidth: MigrateBandwidth,
@@ -145,17 +199,17 @@ impl Daemon {
     }
 
     /// Where metrics are served over the network, and the file with the token to show there.
-    pub fn network(&self) -> Option<(SocketAddr, &Path)> {
+    pub(crate) fn network(&self) -> Option<(SocketAddr, &Path)> {
         self.server.network().map(|address| (address, self.server.token_file()))
     }
 
     /// Whether this process serves the cluster.
-    pub fn is_broker(&self) -> bool {
+    pub(crate) fn is_broker(&self) -> bool {
         self.store.is_broker()
     }
 
     /// Works until `stop` says so. What fails is said, and tried again at the next border.
-    pub fn work(&mut self, stop: &dyn Fn() -> bool) -> Result<()> {
+    pub(crate) fn work(&mut self, stop: &dyn Fn() -> bool) -> Result<()> {
         while !stop() {
             let (mut wait, mut fault) = (LOOK, None);
             if self.looked.elapsed() >= BROKER_LOOK
@@ -245,7 +299,7 @@ impl Daemon {
     }
 
     /// Ends: what this daemon ordered and is not committed is cancelled.
-    pub fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         // The guide goes before the store: its thread may be asking a broker of ours.
         let Self { server, store, guide, voice, .. } = self;
         drop(server);

@@ -23,7 +23,9 @@ use stripewise_store::state::INODES;
 /// What is known of the programs of a command.
 #[derive(Serialize)]
 pub struct Diagnosis {
+    /// Whether nothing stands in the way.
     pub redirectable: bool,
+    /// The programs that were examined, launchers first.
     pub programs: Vec<PathBuf>,
     /// The worst first.
     pub findings: Vec<Finding>,
@@ -49,11 +51,12 @@ pub struct Unredirected {
 }
 
 impl Unredirected {
-    /// What it is and what to do about it.
+    /// The program, and what stands in the way.
     pub fn reason(&self) -> String {
         format!("{} {}", self.program.display(), self.obstacle.what())
     }
 
+    /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         self.obstacle.remedy()
     }

@@ -36,12 +36,22 @@ pub enum InputError {
     Place(#[from] PlaceError),
     /// Traces without data.
     #[error("{traces}: no reads or writes, so there is nothing to plan for; trace a run that reads or writes files")]
-    NoRequests { traces: String },
+    NoRequests {
+        /// Their paths.
+        traces: String,
+    },
     /// Files that are not planned.
     #[error(
         "{traces}: no file to plan for: {left_out} are smaller than {least} or of the system; name files with --file or lower --least-size"
     )]
-    NoFiles { traces: String, left_out: usize, least: ByteCount },
+    NoFiles {
+        /// Paths of the traces.
+        traces: String,
+        /// Files with requests that are not planned.
+        left_out: usize,
+        /// Size from which files are planned.
+        least: ByteCount,
+    },
 }
 
 type Result<T> = std::result::Result<T, InputError>;
@@ -49,13 +59,16 @@ type Result<T> = std::result::Result<T, InputError>;
 /// Which files are planned, and for which windows.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// None: all files of data but small ones.
+    /// Files whose absolute path begins so. None: all files of data but small ones.
     pub prefixes: Vec<PathBuf>,
+    /// Size from which files are planned, unless `prefixes` names them.
     pub least: ByteCount,
+    /// Length of a window, in which one placement holds.
     pub window_s: f64,
 }
 
-pub struct Inputs {
+/// What a plan is made from.
+pub(crate) struct Inputs {
     profile: Profile,
     files: Vec<FileAccess>,
     key: PlanKey,
@@ -64,11 +77,11 @@ pub struct Inputs {
     /// Of several programs together; of one, the planner takes it from the accesses.
     concurrency: Option<Concurrency>,
     /// What a person should know of the choice of files.
-    pub remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Inputs {
-    pub fn read(
+    pub(crate) fn read(
         cluster: &Cluster,
         cluster_path: &Path,
         profile_path: &Path,
@@ -128,16 +141,16 @@ impl Inputs {
     }
 
     /// The hashes of all that was read.
-    pub fn sources(&self) -> &Sources {
+    pub(crate) fn sources(&self) -> &Sources {
         &self.sources
     }
 
     /// Leaves out the files whose path is not wanted.
-    pub fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         self.files.retain(|file| wanted(&file.path));
     }
 
-    pub fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
+    pub(crate) fn request<'a>(&'a self, cluster: &'a Cluster, options: PlanOptions) -> PlanRequest<'a> {
         PlanRequest {
             cluster,
             profile: &self.profile,

@@ -13,6 +13,12 @@ impl Interrupt {
         Self(flag)
     }
 
+    /// Never comes.
+    pub const fn never() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self(&NEVER)
+    }
+
     /// Whether it has come.
     pub fn came(self) -> bool {
         self.0.load(Ordering::SeqCst)

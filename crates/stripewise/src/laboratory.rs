@@ -17,7 +17,7 @@ use thiserror::Error;
 /// Why a policy made no plan.
 #[derive(Debug, Error)]
 #[error("planning with {policy}")]
-pub struct PlanningError {
+pub struct PolicyError {
     /// The policy asked for.
     pub policy: PolicyName,
     /// Why it was refused.
@@ -145,17 +145,17 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`PlanningError`] if the request is refused.
+    /// [`PolicyError`] if the request is refused.
     pub fn plan_counted(
         &self,
         policy: PolicyName,
         program: &dyn Program,
         files: &[FileAccess],
         seed: u64,
-    ) -> Result<Plan, PlanningError> {
+    ) -> Result<Plan, PolicyError> {
         let options = PlanOptions { seed, ..PlanOptions::default() };
         let request = self.request(program, files, options);
-        stripewise_planner::plan(policy, &request).map_err(|source| PlanningError { policy, source })
+        stripewise_planner::plan(policy, &request).map_err(|source| PolicyError { policy, source })
     }
 
     /// Runs the program on the placements of a plan; regions move at the borders of its phases.

@@ -1,9 +1,11 @@
 //! Running a program under the preload library: its environment, its launcher, its signals, its exit status.
 
-pub mod mpi;
+pub(crate) mod mpi;
 
 use crate::doctor;
-use crate::preload::{PreloadError, preload_library};
+pub use crate::preload::PreloadError;
+
+use crate::preload::preload_library;
 use crate::relay::Relay;
 use crate::scratch;
 use crate::variables;
@@ -25,13 +27,26 @@ pub enum LaunchError {
     NoProgram,
     /// A place from which nothing can be preloaded.
     #[error("the path {} holds a space or a colon, which LD_PRELOAD cannot name; move it", library.display())]
-    Unnameable { library: PathBuf },
+    Unnameable {
+        /// The library.
+        library: PathBuf,
+    },
     /// The system did not start it.
     #[error("cannot start {program}")]
-    Start { program: String, source: std::io::Error },
+    Start {
+        /// As the command names it.
+        program: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The system did not say how it ended.
     #[error("waiting for {program}")]
-    Wait { program: String, source: std::io::Error },
+    Wait {
+        /// As the command names it.
+        program: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
 }
 
 type Result<T> = std::result::Result<T, LaunchError>;
@@ -48,7 +63,7 @@ impl Marks {
 }
 
 /// A program to run under the preload library.
-pub struct Launch {
+pub(crate) struct Launch {
     command: Command,
     name: OsString,
     _marks: Option<Marks>,
@@ -56,7 +71,7 @@ pub struct Launch {
 
 impl Launch {
     /// `words` is the program and its arguments; `variables` what the library is told.
-    pub fn new(words: &[OsString], variables: &[(&str, &Path)]) -> Result<Self> {
+    pub(crate) fn new(words: &[OsString], variables: &[(&str, &Path)]) -> Result<Self> {
         let library = preload_library()?;
         let [name, arguments @ ..] = words else { return Err(LaunchError::NoProgram) };
         if library.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
@@ -82,7 +97,7 @@ impl Launch {
     }
 
     /// Runs the program to its end. Signals sent to this process go on to the program; those of the terminal reach it anyway.
-    pub fn run(mut self, relay: Relay) -> Result<ExitStatus> {
+    pub(crate) fn run(mut self, relay: Relay) -> Result<ExitStatus> {
         let program = || self.name.to_string_lossy().into_owned();
         let spawned = self.command.spawn();
         let mut child = spawned.map_err(|source| LaunchError::Start { program: program(), source })?;
@@ -104,7 +119,7 @@ fn preload_value(library: &Path, present: Option<&OsStr>) -> OsString {
 }
 
 /// The status as a shell gives it: 128 + the signal's number for a killed program.
-pub fn exit_byte(status: ExitStatus) -> u8 {
+pub(crate) fn exit_byte(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => (128 + signal) as u8,

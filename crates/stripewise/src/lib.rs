@@ -1,25 +1,80 @@
 //! Operations on a cluster as a library: what the command, the experiments and other languages call.
 //!
-//! A [`Session`] says which cluster is meant and where to report what takes long; a [`Store`] is the cluster in use. Nothing here prints,
-//! reads arguments or ends the process: operations return typed results and errors, and report to a [`Progress`](progress::Progress).
+//! A [`Session`] says which cluster is meant and where to report what takes long; a [`Store`] is the
+//! cluster in use. Nothing here prints, reads arguments or ends the process: operations return typed
+//! results and errors, and report to a [`Progress`](progress::Progress).
+//!
+//! Each operation is a function in a module of its own. Options are a structure, the result is what
+//! the command prints with `--json`, and the error is an enum that names the file, the value and the
+//! remedy.
+//!
+//! | what | function |
+//! |---|---|
+//! | make a cluster, measure it | [`init::init`] [`calibrate::calibrate`] |
+//! | record a program and read the record | [`capture::capture`] [`trace_summary::summarize`] [`trace_export::to_csv`] |
+//! | plan, and say why | [`plan::plan`] [`explain::explain`] [`simulate::simulate`] |
+//! | put files where a plan has them | [`apply::apply`] |
+//! | run programs, follow a plan | [`run::run`] [`daemon::daemon`] [`phase::mark_phase`] |
+//! | move regions of files in use | [`restripe::restripe`] [`evacuate::evacuate`] [`rebalance::rebalance`] [`migrate::status`] |
+//! | see files | [`list::list`] [`stat::stat`] [`check::check`] |
+//! | copy, remove and rescue files | [`copy::copy`] [`removal::remove`] [`release::release`] [`rescue::rescue`] |
+//! | settings of files and directories | [`fragments::set_fragments`] [`replicas::sync`] [`manage::manage`] |
+//!
+//! # Example
+//!
+//! A cluster of two directories, and a file that is striped over both:
+//!
+//! ```
+//! use std::time::Duration;
+//! use stripewise::calibrate::{Options, calibrate};
+//! use stripewise::copy::{CopyKind, copy};
+//! use stripewise::init::{InitOptions, init};
+//! use stripewise::stat::stat;
+//! use stripewise::{Interrupt, Session, Store, Voice};
+//! use stripewise_layout::ByteCount;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let path = |name: &str| directory.path().join(name);
+//! std::fs::create_dir(path("disk"))?;
+//! std::fs::create_dir(path("flash"))?;
+//!
+//! let session = Session::new(Some(path("cluster.toml")), Voice::silent());
+//! let servers = vec![
+//!     format!("hdd0=hdd:{}", path("disk").display()).parse()?,
+//!     format!("ssd0=ssd:{}", path("flash").display()).parse()?,
+//! ];
+//! let made = init(&session, &InitOptions { servers, region: ByteCount(1 << 20), ..InitOptions::default() })?;
+//!
+//! let options = Options { file_bytes: 16 << 20, ..Options::quick() };
+//! let options = options.within(Duration::from_millis(100), &made.cluster);
+//! let measured = calibrate(&made.cluster, &options, &session.profile_path(), session.voice())?;
+//! assert!(measured.profile.servers[1].read_random.seconds(4096.0) > 0.0);
+//!
+//! std::fs::write(path("data"), vec![7; 3 << 20])?;
+//! let store = Store::open(&session)?;
+//! let (kind, interrupt) = (Some(CopyKind::Managed), Interrupt::never());
+//! copy(&store, session.voice(), &path("data"), &path("striped"), kind, interrupt)?;
+//!
+//! let file = stat(&store, &path("striped"))?;
+//! assert_eq!((file.size_bytes, file.regions), (3 << 20, 3));
+//! assert_eq!(file.spans[0].layout, "<64KiB,64KiB>");
+//! assert_eq!((file.servers[0].bytes, file.servers[1].bytes), (3 << 19, 3 << 19));
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 #![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
-pub mod applied;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
+mod applied;
 pub mod apply;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod calibrate;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod capture;
 pub mod check;
 pub mod copy;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod daemon;
 pub mod data_files;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod doctor;
 pub mod emulated;
 pub mod envelope;
@@ -27,11 +82,9 @@ pub mod evacuate;
 pub mod explain;
 pub mod fragments;
 pub mod init;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod inputs;
 pub mod interrupt;
 pub mod laboratory;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod launch;
 pub mod layouts;
 pub mod list;
@@ -43,8 +96,7 @@ pub mod owner;
 pub mod paths;
 pub mod phase;
 pub mod plan;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
-pub mod preload;
+mod preload;
 pub mod progress;
 pub mod rebalance;
 pub mod relay;
@@ -53,13 +105,11 @@ pub mod removal;
 pub mod replicas;
 pub mod rescue;
 pub mod restripe;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod run;
 pub mod scratch;
 pub mod session;
 pub mod shell;
 pub mod silent_servers;
-#[allow(missing_docs, clippy::missing_errors_doc, reason = "moved from the command, not documented yet")]
 pub mod simulate;
 pub mod stat;
 pub mod store;

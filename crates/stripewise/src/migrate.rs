@@ -3,8 +3,7 @@
 //! Moves are run by whatever process serves the cluster. The functions that control them refuse to
 //! do so in a process that serves it itself, because no move can be under way there.
 
-use crate::daemon::online::OnlineStatus;
-use crate::daemon::socket;
+use crate::daemon::{OnlineStatus, socket};
 use crate::interrupt::Interrupt;
 use crate::moves::{MoveError, list, report_pause, state_words, totals};
 use crate::progress::{Task, Voice};

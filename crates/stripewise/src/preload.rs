@@ -5,20 +5,26 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// File name of the preload library.
-pub const PRELOAD_NAME: &str = "libstripewise_preload.so";
+pub(crate) const PRELOAD_NAME: &str = "libstripewise_preload.so";
 
 /// Why there is no preload library.
 #[derive(Debug, Error)]
 pub enum PreloadError {
     /// The one that was named does not exist.
     #[error("{} names {}, which is not a file", variables::PRELOAD, path.display())]
-    NoFile { path: PathBuf },
+    NoFile {
+        /// The path that the variable names.
+        path: PathBuf,
+    },
     /// A path could not be told from the root.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Where it should be is not known.
     #[error("cannot determine where this executable is")]
-    Executable { source: std::io::Error },
+    Executable {
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// It is not installed.
     #[error(
         "there is no {PRELOAD_NAME} in {} or {}; build it (`cargo build -p stripewise-preload`) or name it with {}",
@@ -26,14 +32,17 @@ pub enum PreloadError {
         directory.join("../lib/stripewise").display(),
         variables::PRELOAD
     )]
-    Missing { directory: PathBuf },
+    Missing {
+        /// Directory of this executable.
+        directory: PathBuf,
+    },
 }
 
 /// The preload library: named by STRIPEWISE_PRELOAD, beside this executable, or in ../lib/stripewise.
 ///
 /// # Errors
 /// When it is nowhere there.
-pub fn preload_library() -> Result<PathBuf, PreloadError> {
+pub(crate) fn preload_library() -> Result<PathBuf, PreloadError> {
     if let Some(named) = std::env::var_os(variables::PRELOAD).filter(|named| !named.is_empty()) {
         let path = std::path::absolute(&named)?;
         if !path.is_file() {

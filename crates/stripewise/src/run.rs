@@ -6,9 +6,7 @@ mod preparation;
 pub use error::RunError;
 
 use crate::capture::{Capture, CaptureSummary};
-use crate::daemon::follow::{Course, Follower, Windows};
-use crate::daemon::online::{Online, OnlineOptions, Settings};
-use crate::daemon::{Daemon, DaemonError, Guide, Held};
+use crate::daemon::{Course, Daemon, DaemonError, Follower, Guide, Held, Online, OnlineOptions, Settings, Windows};
 use crate::launch::{Launch, exit_byte};
 use crate::progress::Voice;
 use crate::session::Session;

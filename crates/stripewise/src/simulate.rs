@@ -6,7 +6,7 @@ mod options;
 pub use machines::ModelledServer;
 pub use options::{Disks, SimulateError, SimulateOptions, Ssds};
 
-use crate::laboratory::{Lab, PlanningError};
+use crate::laboratory::{Lab, PolicyError};
 use crate::session::Session;
 use crate::workload::Source;
 use machines::Machines;
@@ -25,11 +25,15 @@ const SLICE_S: f64 = 1e-4;
 /// What was simulated, on which servers.
 #[derive(Clone, Debug)]
 pub struct Simulated {
+    /// Processes of the program.
     pub processes: u32,
+    /// Client nodes.
     pub nodes: u32,
+    /// In the order in which layouts number them.
     pub servers: Vec<ModelledServer>,
+    /// Of the simulator.
     pub options: SimOptions,
-    /// Of each plan.
+    /// One for each plan, then one for each policy.
     pub runs: Vec<Run>,
 }
 
@@ -38,9 +42,11 @@ pub struct Simulated {
 pub struct Run {
     /// The plan's file without its ending, or the policy.
     pub name: String,
+    /// The plan's file; `None` of a policy.
     pub plan: Option<PathBuf>,
     /// Million bytes per second that the plan predicts, where it predicts any.
     pub predicted_mb_per_s: Option<f64>,
+    /// Times, rates and what each server did.
     pub outcome: Outcome,
 }
 
@@ -139,7 +145,7 @@ fn plans(
     let request = lab.request(program, files, options);
     for policy in policies {
         let plan =
-            stripewise_planner::plan(*policy, &request).map_err(|source| PlanningError { policy: *policy, source })?;
+            stripewise_planner::plan(*policy, &request).map_err(|source| PolicyError { policy: *policy, source })?;
         planned.push(Planned { name: policy.to_string(), path: None, plan });
     }
     Ok(planned)

@@ -2,44 +2,23 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
-use anyhow::{Result, bail};
-use std::ffi::OsString;
-use std::path::Path;
-use stripewise::capture::{Capture, CaptureSummary};
-use stripewise::launch::{Launch, exit_byte};
-use stripewise::relay::Relay;
-use stripewise::{doctor, variables};
+use anyhow::Result;
+use stripewise::capture::{CaptureOptions, CaptureSummary, capture};
 use stripewise_layout::figures::counted;
 
-pub(super) fn run(context: &Context, output: &Path, force: bool, command: &[OsString]) -> Result<Verdict> {
-    if doctor::starts_managed(command, None) {
-        bail!(
-            "the program is a managed file, which only a redirected process can start; `stripewise run --trace DIR` does"
-        );
-    }
-    if let Some(found) = doctor::unredirected(command, None) {
-        context.say(format_args!("warning: {}; it is not captured", found.reason()));
-    }
-    let relay = Relay::start()?;
-    let capture = Capture::start(output, force, command)?;
-    let launch = Launch::new(command, &[(variables::TRACE, capture.directory())]);
-    let ran = launch.and_then(|launch| launch.run(relay));
-    if ran.is_err() {
-        capture.discard();
-    }
-    let status = ran?;
-    let summary = capture.finish(context.voice())?;
-    tell(context, &summary)?;
-    for path in &summary.stubs {
+pub(super) fn run(context: &Context, options: &CaptureOptions) -> Result<Verdict> {
+    let captured = capture(context.voice(), options)?;
+    report(context, &captured.summary)?;
+    for path in &captured.summary.stubs {
         context.say(format_args!(
             "{path} is a managed file, and the program saw its stub; trace it with `stripewise run --trace`"
         ));
     }
-    Ok(Verdict::Program(exit_byte(status)))
+    Ok(Verdict::Program(captured.status))
 }
 
 /// Says what a capture brought; numbers to standard output only as JSON, since the program's own output is there.
-pub(crate) fn tell(context: &Context, summary: &CaptureSummary) -> Result<()> {
+pub(crate) fn report(context: &Context, summary: &CaptureSummary) -> Result<()> {
     if context.json {
         context.object(summary)?;
     } else {

@@ -49,23 +49,48 @@ pub enum ApplyError {
         plan.display(),
         file.escape_debug()
     )]
-    Relative { plan: PathBuf, file: String },
+    Relative {
+        /// The plan's file.
+        plan: PathBuf,
+        /// As the plan names it.
+        file: String,
+    },
     /// A name that no managed file can have.
     #[error("{} is not UTF-8; managed files have names in UTF-8", shown(path))]
-    NotUtf8 { path: PathBuf },
+    NotUtf8 {
+        /// Absolute path.
+        path: PathBuf,
+    },
     /// The plan itself says that a server does not hold its share.
     #[error(
         "server {server} has space for {}, the plan needs {}; plan again with fewer files, or give it more capacity",
         bytes(*capacity_bytes),
         bytes(*needed_bytes)
     )]
-    Full { server: String, capacity_bytes: u64, needed_bytes: u64 },
+    Full {
+        /// Name of the server.
+        server: String,
+        /// What the plan counts on there.
+        capacity_bytes: u64,
+        /// What the plan puts there.
+        needed_bytes: u64,
+    },
     /// The file is managed already.
     #[error("{what}; to place it by another plan, `stripewise release {word}` first")]
-    AlreadyManaged { what: String, word: String },
+    AlreadyManaged {
+        /// What was found.
+        what: String,
+        /// The file as a word of a shell.
+        word: String,
+    },
     /// A placement that makes no sense on this cluster.
     #[error("{}: {what}", path.display())]
-    Placement { path: PathBuf, what: String },
+    Placement {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// A server has not enough left.
     #[error(
         "no space for region {region} of {}: server {server} has {} left of the {} that it needs there; nothing was moved. Free some space \
@@ -75,5 +100,16 @@ pub enum ApplyError {
         bytes(*left_bytes),
         bytes(*asked_bytes)
     )]
-    NoSpace { region: RegionIndex, path: PathBuf, server: String, left_bytes: u64, asked_bytes: u64 },
+    NoSpace {
+        /// The first region without space.
+        region: RegionIndex,
+        /// The file.
+        path: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// Bytes that are left there.
+        left_bytes: u64,
+        /// Bytes that the region needs there.
+        asked_bytes: u64,
+    },
 }

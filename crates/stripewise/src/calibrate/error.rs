@@ -15,7 +15,12 @@ use thiserror::Error;
 pub enum CalibrationError {
     /// One server.
     #[error("server `{name}`")]
-    Server { name: String, source: Box<CalibrationError> },
+    Server {
+        /// Name of the server.
+        name: String,
+        /// Its cause.
+        source: Box<CalibrationError>,
+    },
     /// A server's directory is missing or another's.
     #[error(transparent)]
     Directory(#[from] ServerError),
@@ -47,19 +52,42 @@ pub enum CalibrationError {
     Access(#[from] rustix::io::Errno),
     /// A real server where an emulated one is measured.
     #[error("{url} is not an emulated server")]
-    NotEmulated { url: String },
+    NotEmulated {
+        /// The server's URL.
+        url: String,
+    },
     /// A parameter of a server's URL is missing or wrong.
     #[error("{what}")]
-    Url { what: String },
+    Url {
+        /// Name, value and remedy.
+        what: String,
+    },
     /// The file system does not say how full it is.
     #[error("cannot determine the free space")]
-    FreeSpace { source: rustix::io::Errno },
+    FreeSpace {
+        /// What the system says.
+        source: rustix::io::Errno,
+    },
     /// Too little is free for a file of which random parts are read.
     #[error("{} has {free} free; calibration needs {needed}: free some space there", directory.display())]
-    NoSpace { directory: PathBuf, free: ByteCount, needed: ByteCount },
+    NoSpace {
+        /// The server's directory.
+        directory: PathBuf,
+        /// What is free there.
+        free: ByteCount,
+        /// What calibration needs.
+        needed: ByteCount,
+    },
     /// There is no file to measure with.
     #[error("cannot {what} a scratch file in {}", directory.display())]
-    Scratch { what: &'static str, directory: PathBuf, source: rustix::io::Errno },
+    Scratch {
+        /// What was tried, to follow "cannot".
+        what: &'static str,
+        /// The server's directory.
+        directory: PathBuf,
+        /// What the system says.
+        source: rustix::io::Errno,
+    },
     /// The emulated devices take no time.
     #[error("the emulated servers run at the host's pace in this process")]
     HostPace,

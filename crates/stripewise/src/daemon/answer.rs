@@ -2,15 +2,15 @@
 
 /// An answer of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Response {
-    pub status: u16,
-    pub content_type: &'static str,
-    pub body: String,
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
 }
 
 impl Response {
     /// Words for a person.
-    pub fn text(status: u16, body: impl Into<String>) -> Self {
+    pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
 }

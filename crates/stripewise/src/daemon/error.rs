@@ -50,19 +50,38 @@ pub enum DaemonError {
         "{process} is the daemon of {} already (`stripewise daemon` or `stripewise run --migrate`); stop it first, or leave the moves to it",
         state.display()
     )]
-    Another { process: String, state: PathBuf },
+    Another {
+        /// The process, in words.
+        process: String,
+        /// The state directory.
+        state: PathBuf,
+    },
     /// No thread was to be had.
     #[error("cannot start a thread")]
-    Thread { source: std::io::Error },
+    Thread {
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// No random bits for a token.
     #[error("cannot get random bits")]
-    Random { source: rustix::io::Errno },
+    Random {
+        /// What the system says.
+        source: rustix::io::Errno,
+    },
     /// An address or path at which nobody may listen.
     #[error("cannot listen at {at}")]
-    Listen { at: String, source: std::io::Error },
+    Listen {
+        /// Address or path.
+        at: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// An address that others reach.
     #[error("--metrics {address}: only this host may ask (127.0.0.1 or [::1]); put a proxy before it for others")]
-    NotLoopback { address: SocketAddr },
+    NotLoopback {
+        /// As it was given.
+        address: SocketAddr,
+    },
     /// A phase was marked where windows go by time.
     #[error("the plan is followed by time; start it with --windows phase to follow phases")]
     ByTime,
@@ -71,16 +90,34 @@ pub enum DaemonError {
     NoPlan,
     /// A window that the plan has not.
     #[error("the plan has windows 0 to {last}, not {number}")]
-    NoWindow { last: usize, number: usize },
+    NoWindow {
+        /// The plan's last window.
+        last: usize,
+        /// The window that was marked.
+        number: usize,
+    },
     /// A plan whose placement makes no sense on this cluster.
     #[error("{}: {file}: {what}", path.display())]
-    Placement { path: PathBuf, file: String, what: String },
+    Placement {
+        /// The plan's file.
+        path: PathBuf,
+        /// File of the plan.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
     /// Programs cannot be watched.
     #[error("asking the broker to let programs be watched")]
-    Watch { source: ClientError },
+    Watch {
+        /// Its cause.
+        source: ClientError,
+    },
     /// The broker did not say how far it is.
     #[error("asking the broker")]
-    Ask { source: Box<DaemonError> },
+    Ask {
+        /// Its cause.
+        source: Box<DaemonError>,
+    },
     /// The broker is of another version.
     #[error("the broker answered with something else; use one version of stripewise")]
     Answer,
@@ -89,10 +126,16 @@ pub enum DaemonError {
     SocketEnded,
     /// A window in which little is seen.
     #[error("--window: {window_s} s is too short to see what programs do; give at least 100ms, better some seconds")]
-    ShortWindow { window_s: f64 },
+    ShortWindow {
+        /// As it was given.
+        window_s: f64,
+    },
     /// A weight that is none.
     #[error("--decay: {decay} is not a weight; use a number from 0 to 1, for example 0.5")]
-    Decay { decay: f64 },
+    Decay {
+        /// As it was given.
+        decay: f64,
+    },
     /// Phases are those of a plan.
     #[error("--windows phase: phases are those of a plan; with --online, every window has the length of --window")]
     OnlineByPhase,

@@ -32,7 +32,7 @@ pub enum Windows {
 
 /// Where the files of a plan go, window by window.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Course {
+pub(crate) struct Course {
     /// By the path at which the file is.
     files: Vec<(String, PlannedFile)>,
     /// Seconds from the start at which windows begin, ascending from 0.
@@ -40,11 +40,11 @@ pub struct Course {
 }
 
 impl Course {
-    pub fn of_plan(plan: Plan) -> Self {
+    pub(crate) fn of_plan(plan: Plan) -> Self {
         Self::new(plan.files.into_iter().map(|file| (file.path.clone(), file)))
     }
 
-    pub fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
+    pub(crate) fn new(files: impl IntoIterator<Item = (String, PlannedFile)>) -> Self {
         let files: Vec<(String, PlannedFile)> = files.into_iter().collect();
         // The first window holds from the start, whenever the trace had its first request.
         let starts = files.iter().flat_map(|(_, file)| file.windows.iter().skip(1)).map(|window| window.start_s);
@@ -55,7 +55,7 @@ impl Course {
         Self { files, borders }
     }
 
-    pub fn windows(&self) -> usize {
+    pub(crate) fn windows(&self) -> usize {
         self.borders.len()
     }
 
@@ -89,7 +89,7 @@ impl Stamp {
     }
 }
 
-pub struct Follower {
+pub(crate) struct Follower {
     course: Course,
     source: Option<Source>,
     windows: Windows,
@@ -101,7 +101,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(course: Course, windows: Windows) -> Self {
+    pub(crate) fn new(course: Course, windows: Windows) -> Self {
         Self {
             course,
             source: None,
@@ -114,7 +114,7 @@ impl Follower {
     }
 
     /// Follows the plan file at `path`, as it is now and whenever it is replaced.
-    pub fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
+    pub(crate) fn of_file(store: &Store, path: &Path, windows: Windows) -> Result<Self> {
         // Looked at first: what is put there from now on is seen as another.
         let seen = Stamp::of(path);
         let course = load(store, path)?;
@@ -122,16 +122,16 @@ impl Follower {
         Ok(Self { source, ..Self::new(course, windows) })
     }
 
-    pub fn window(&self) -> usize {
+    pub(crate) fn window(&self) -> usize {
         self.window
     }
 
-    pub fn windows(&self) -> usize {
+    pub(crate) fn windows(&self) -> usize {
         self.course.windows()
     }
 
     /// Whether the window that holds wants the region of the file at `path` to have a stripe on the server.
-    pub fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
+    pub(crate) fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
         let planned = self.course.files.iter().find(|(planned, _)| planned == path);
         let layout =
             |planned: &PlannedFile| planned.placement_at(self.course.borders[self.window]).layout_of(region).clone();
@@ -139,18 +139,18 @@ impl Follower {
     }
 
     /// Whether `path` is a file of the plan.
-    pub fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         self.course.files.iter().any(|(planned, _)| planned == path)
     }
 
     /// Begins: the first window's placement is ordered.
-    pub fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
+    pub(crate) fn start(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.started = Instant::now();
         self.enter(store, voice, 0)
     }
 
     /// Looks at the clock and at the plan file. Returns when something is due at the latest.
-    pub fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
+    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
         self.look_at_file(store, voice)?;
         if self.windows == Windows::Phase {
             return Ok(None);
@@ -193,7 +193,7 @@ impl Follower {
     }
 
     /// A program marks a phase; what to tell it.
-    pub fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
+    pub(crate) fn mark(&mut self, store: &Store, voice: &Voice, name: &str) -> Result<String> {
         if self.windows == Windows::Time {
             return Err(DaemonError::ByTime);
         }
@@ -213,12 +213,12 @@ impl Follower {
     }
 
     /// Another broker answers: what was ordered is gone.
-    pub fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
+    pub(crate) fn order_again(&mut self, store: &Store, voice: &Voice) -> Result<()> {
         self.enter(store, voice, self.window)
     }
 
     /// Ends what is not committed of the plan's files, for a broker that outlives this.
-    pub fn cancel(&self, store: &Store) -> Result<()> {
+    pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
         let (_, moves) = list(store, None)?;
         for status in moves.iter().filter(|status| !status.state.is_final() && self.has(&status.path)) {
             store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;

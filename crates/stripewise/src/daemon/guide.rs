@@ -8,7 +8,7 @@ use crate::store::Store;
 use std::time::Duration;
 use stripewise_layout::{RegionIndex, ServerId};
 
-pub enum Guide {
+pub(crate) enum Guide {
     Nobody,
     Plan(Box<Follower>),
     Online(Box<Online>),

@@ -50,7 +50,7 @@ pub struct OnlineOptions {
 }
 
 /// What planning goes by, read once.
-pub struct Settings {
+pub(crate) struct Settings {
     policy: PolicyName,
     window_s: f64,
     decay: Decay,
@@ -65,7 +65,7 @@ impl Settings {
     ///
     /// # Errors
     /// As [`Self::of`], and when windows are to begin with phases, which are those of a plan.
-    pub fn wanted(
+    pub(crate) fn wanted(
         session: &Session,
         cluster: &Cluster,
         options: Option<&OnlineOptions>,
@@ -81,7 +81,7 @@ impl Settings {
     ///
     /// # Errors
     /// When a number makes no sense, or the profile is of another cluster or cannot be read.
-    pub fn of(session: &Session, cluster: &Cluster, arguments: &OnlineOptions) -> Result<Self> {
+    pub(crate) fn of(session: &Session, cluster: &Cluster, arguments: &OnlineOptions) -> Result<Self> {
         let window_s = arguments.window_s;
         if window_s < SHORTEST_WINDOW_S {
             return Err(DaemonError::ShortWindow { window_s });
@@ -108,10 +108,12 @@ impl Settings {
     }
 }
 
-/// What others are told.
+/// What a daemon that plans while programs run reports.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OnlineStatus {
+    /// Who says where regions should lie.
     pub policy: PolicyName,
+    /// Length of a window.
     pub window_s: f64,
     /// Windows that have ended.
     pub windows: u64,
@@ -121,8 +123,9 @@ pub struct OnlineStatus {
     pub requests: u64,
     /// How many of them were seen themselves; the others came too fast and are taken to be like these.
     pub requests_seen: u64,
-    /// Of the last window.
+    /// Requests of the last window.
     pub window_requests: u64,
+    /// How many of them were seen themselves.
     pub window_requests_seen: u64,
     /// Moves that were ordered.
     pub moves_ordered: u64,
@@ -132,7 +135,7 @@ pub struct OnlineStatus {
     pub plan_s: f64,
 }
 
-pub struct Online {
+pub(crate) struct Online {
     settings: Settings,
     watch: Watch,
     history: History,
@@ -152,7 +155,7 @@ pub struct Online {
 
 impl Online {
     /// Programs are watched from here on.
-    pub fn start(settings: Settings, store: &Store, voice: &Voice) -> Result<Self> {
+    pub(crate) fn start(settings: Settings, store: &Store, voice: &Voice) -> Result<Self> {
         let status = OnlineStatus {
             policy: settings.policy,
             window_s: settings.window_s,
@@ -180,12 +183,12 @@ impl Online {
         })
     }
 
-    pub fn status(&self) -> &OnlineStatus {
+    pub(crate) fn status(&self) -> &OnlineStatus {
         &self.status
     }
 
     /// Looks at the clock; plans if a window has ended. Returns when the next one ends.
-    pub fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
+    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
         let now_s = self.started.elapsed().as_secs_f64();
         if now_s >= self.window.1 {
             let span_s = (self.window.0, now_s);
@@ -199,7 +202,7 @@ impl Online {
     }
 
     /// Another broker answers: what was ordered is ordered again there, as everything else that was under way, or else wanted again by the next plan.
-    pub fn meet_broker(&mut self) {
+    pub(crate) fn meet_broker(&mut self) {
         self.settled = None;
     }
 
@@ -210,7 +213,7 @@ impl Online {
     }
 
     /// Ends what was ordered here and is not committed, for a broker that outlives this.
-    pub fn cancel(&self, store: &Store) -> Result<()> {
+    pub(crate) fn cancel(&self, store: &Store) -> Result<()> {
         let (_, moves) = list(store, None)?;
         for status in moves.iter().filter(|status| !status.state.is_final() && self.is_own(status)) {
             store.done(Admin::ControlMoves(MoveControl::Cancel(WhichMoves::One(status.number))))?;
@@ -219,7 +222,7 @@ impl Online {
     }
 
     /// Whether the last plan wants the region of the file at `path` to have a stripe on the server.
-    pub fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
+    pub(crate) fn wants(&self, path: &str, region: RegionIndex, server: ServerId) -> bool {
         let layout = self.wanted.get(path).map(|placement| placement.layout_of(region));
         layout.is_some_and(|layout| layout.stripes().iter().any(|stripe| stripe.server == server))
     }

@@ -32,17 +32,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_AT_ONCE: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
-    pub method: String,
-    pub path: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// Came through the network; the Unix socket is the owner's alone.
-    pub is_network: bool,
+    pub(crate) is_network: bool,
 }
 
-pub type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
 
 /// Listens until dropped.
-pub struct Server {
+pub(crate) struct Server {
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     run: OwnedFd,
@@ -52,7 +52,7 @@ pub struct Server {
 
 impl Server {
     /// Listens in the state directory, whose daemon lock the caller holds, and at `network`, which must be a loopback address.
-    pub fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
+    pub(crate) fn start(state: &Path, network: Option<SocketAddr>, handler: &Handler) -> Result<Self> {
         let run = run_directory(state)?;
         let unix =
             listen(&run).map_err(|source| DaemonError::Listen { at: path_of(state).display().to_string(), source })?;
@@ -74,12 +74,12 @@ impl Server {
     }
 
     /// Where metrics are told over the network, with the port that was given for port 0.
-    pub fn network(&self) -> Option<SocketAddr> {
+    pub(crate) fn network(&self) -> Option<SocketAddr> {
         self.network
     }
 
     /// What who asks over the network must show.
-    pub fn token_file(&self) -> &Path {
+    pub(crate) fn token_file(&self) -> &Path {
         &self.token_file
     }
 
@@ -217,7 +217,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// Where the daemon of the cluster listens.
-pub fn path_of(state: &Path) -> PathBuf {
+pub(crate) fn path_of(state: &Path) -> PathBuf {
     state.join("run").join(NAME)
 }
 
@@ -253,7 +253,7 @@ fn connect(run: &OwnedFd) -> std::io::Result<UnixStream> {
 }
 
 /// Asks the cluster's daemon; `None` when none answers.
-pub fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
+pub(crate) fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
     let run = run_directory(state).ok()?;
     let mut stream = connect(&run).ok()?;
     stream.limit(PATIENCE).ok()?;
@@ -266,7 +266,7 @@ pub fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
 }
 
 /// Process id of the cluster's daemon, if one answers.
-pub fn daemon_of(state: &Path) -> Option<u32> {
+pub(crate) fn daemon_of(state: &Path) -> Option<u32> {
     ask(state, "GET", "/process")?.body.trim().parse().ok()
 }
 

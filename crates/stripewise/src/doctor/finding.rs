@@ -18,9 +18,13 @@ pub enum Level {
 /// One thing found out about one file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
+    /// How bad it is.
     pub level: Level,
+    /// The program or library.
     pub path: PathBuf,
+    /// What was found, to follow its name.
     pub what: String,
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
+pub(crate) enum Family {
     OpenMpi,
     /// MPICH and others whose launcher is Hydra.
     Hydra,
@@ -19,15 +19,15 @@ const NAMES: [&str; 8] =
 
 /// What a command line says of the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// Name of the program that does the work, without its directory.
-    pub program: String,
+    pub(crate) program: String,
     /// Processes that a launcher is told to start; none when it decides itself, and without one: any program may start others.
-    pub processes: Option<u32>,
+    pub(crate) processes: Option<u32>,
 }
 
 /// The program behind launchers, and the number of its processes; none without a command.
-pub fn program_and_processes(command: &[OsString]) -> Option<Run> {
+pub(crate) fn program_and_processes(command: &[OsString]) -> Option<Run> {
     let name = |word: &OsString| {
         let base = Path::new(word).file_name().unwrap_or(word);
         base.to_string_lossy().into_owned()
@@ -59,7 +59,7 @@ pub(super) fn forwarding<'a>(program: &OsStr, variables: impl Iterator<Item = &'
 }
 
 /// The family of a launcher, by what it says of its version.
-pub fn family(program: &OsStr) -> Option<Family> {
+pub(crate) fn family(program: &OsStr) -> Option<Family> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     family_of_text(&String::from_utf8_lossy(&output.stdout))
 }

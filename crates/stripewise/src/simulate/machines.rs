@@ -13,12 +13,15 @@ use stripewise_store::server::emulated::EmulatedUrl;
 /// A server as it was simulated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ModelledServer {
+    /// Of the cluster.
     pub name: String,
+    /// Slow or fast.
     pub class: ServerClass,
     /// The device's name.
     pub device: String,
     /// `mean`, `mechanical` or `parts`.
     pub model: &'static str,
+    /// Name of its link, if it has one.
     pub link: Option<String>,
 }
 

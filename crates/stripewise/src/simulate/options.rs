@@ -1,7 +1,7 @@
 //! What is simulated, and why it cannot be.
 
 use crate::emulated::EmulatedServers;
-use crate::laboratory::PlanningError;
+use crate::laboratory::PolicyError;
 use crate::session::SessionError;
 use crate::workload::SourceError;
 use std::path::PathBuf;
@@ -58,7 +58,9 @@ pub struct SimulateOptions {
     pub files: Vec<PathBuf>,
     /// Length of the phases that a trace is split into.
     pub window_s: Option<f64>,
+    /// How disks are modelled.
     pub disks: Disks,
+    /// How SSDs are modelled.
     pub ssds: Ssds,
     /// A page cache of that size on every server.
     pub cache: Option<ByteCount>,
@@ -75,7 +77,10 @@ pub struct SimulateOptions {
 pub enum SimulateError {
     /// There are no servers to simulate.
     #[error("--servers names the servers to simulate without a cluster")]
-    NoServers { source: SessionError },
+    NoServers {
+        /// Why the session has no cluster.
+        source: SessionError,
+    },
     /// The workload cannot be had.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -84,41 +89,74 @@ pub enum SimulateError {
     Plan(#[from] PlanError),
     /// A policy makes no plan.
     #[error(transparent)]
-    Planning(#[from] PlanningError),
+    Planning(#[from] PolicyError),
     /// A device or link that nobody has described.
     #[error(transparent)]
     Device(#[from] UnknownName),
     /// The servers make no cluster.
     #[error("{what}")]
-    Cluster { what: String },
+    Cluster {
+        /// Name, value and remedy.
+        what: String,
+    },
     /// A real server.
     #[error(
         "server `{name}` ({url}) is a real one, whose device nobody has described; name servers to simulate with --servers"
     )]
-    RealServer { name: String, url: String },
+    RealServer {
+        /// Name of the server.
+        name: String,
+        /// Its URL.
+        url: String,
+    },
     /// A device that is slower than real, and modelled in detail.
     #[error("{device} with time_scale {time_scale}: a dilated device can only be modelled by its mean")]
-    Dilated { device: String, time_scale: f64 },
+    Dilated {
+        /// Name of the device.
+        device: String,
+        /// How much slower than real it is.
+        time_scale: f64,
+    },
     /// An option of benchmarks.
     #[error("--processes is for benchmarks; a trace has the processes that were traced")]
     ProcessesOfTrace,
     /// An option of traces.
     #[error("--window, --file and the pace are for traces; {workload} is a benchmark and has parameters of its own")]
-    TraceOptions { workload: String },
+    TraceOptions {
+        /// The benchmark as it was named.
+        workload: String,
+    },
     /// A plan for other servers.
     #[error(
         "{}: planned for {}, but {has} are simulated; name the same ones with --servers",
         path.display(),
         counted(*wants, "server", "servers")
     )]
-    OtherServers { path: PathBuf, has: usize, wants: usize },
+    OtherServers {
+        /// The plan's file.
+        path: PathBuf,
+        /// Servers that are simulated.
+        has: usize,
+        /// Servers of the plan.
+        wants: usize,
+    },
     /// Links that the testbed does not have.
     #[error("--client-link: the testbed has no client links; add --order network")]
     ClientLink,
     /// A file that the plan does not name.
     #[error("the plan says nothing of {path}; it plans {}", planned.join(", "))]
-    NotPlanned { path: String, planned: Vec<String> },
+    NotPlanned {
+        /// File of the workload.
+        path: String,
+        /// Files of the plan.
+        planned: Vec<String>,
+    },
     /// The simulator refused.
     #[error("simulating {name}")]
-    Simulating { name: String, source: SimError },
+    Simulating {
+        /// The plan or policy.
+        name: String,
+        /// Its cause.
+        source: SimError,
+    },
 }
