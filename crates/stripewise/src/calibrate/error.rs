@@ -39,7 +39,7 @@ pub enum CalibrationError {
     /// The profile cannot be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// The profile could not be written after the measurement.
+    /// The profile could not be written there, found out before minutes of measuring.
     #[error("cannot write into {}; name another place with -o", directory.display())]
     Output {
         /// Where the profile is to go.
