@@ -36,9 +36,7 @@ pub(crate) fn run(context: &Context, arguments: SyncArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
     let mut files = Vec::new();
     for path in &arguments.paths {
-        let managed = store.managed(path, false)?;
-        let file = managed.striped.id();
-        files.push(sync(context.voice(), &store, path, (file, managed.striped.region_bytes()), interrupt)?);
+        files.push(sync(&store, context.voice(), path, interrupt)?);
     }
     let complaints: Vec<String> = files.iter().filter_map(Synced::complaint).collect();
     if context.json {

@@ -97,7 +97,7 @@ fn replicate(
     let managed = store.managed(path, false)?;
     let id = managed.striped.id();
     store.done(Admin::SetReplicas { file: id, wanted: wanted(&file.windows[0].replicas) })?;
-    Ok(sync(voice, store, path, (id, managed.striped.region_bytes()), interrupt)?)
+    Ok(sync(store, voice, path, interrupt)?)
 }
 
 /// Before an error: files before the one that failed stay managed.

@@ -39,7 +39,7 @@ pub enum EvacuateError {
         /// Name of the server.
         server: String,
         /// How many regions stayed, and why.
-        source: MoveError,
+        source: Box<MoveError>,
     },
     /// Objects stayed there that no region has.
     #[error(
@@ -85,7 +85,7 @@ impl Evacuated {
     pub fn check(&self) -> Result<()> {
         let server = || self.server.clone();
         let moved = check_moved(self.regions, self.moved, &self.stayed, self.interrupted);
-        moved.map_err(|source| EvacuateError::NotEmpty { server: server(), source })?;
+        moved.map_err(|source| EvacuateError::NotEmpty { server: server(), source: Box::new(source) })?;
         match self.objects {
             0 => Ok(()),
             objects => Err(EvacuateError::Orphans { server: server(), objects }),

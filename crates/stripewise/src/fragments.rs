@@ -29,7 +29,7 @@ pub enum FragmentsError {
         /// As it was named.
         path: PathBuf,
         /// Its cause.
-        source: StoreError,
+        source: Box<StoreError>,
     },
 }
 
@@ -93,7 +93,7 @@ pub fn set_fragments(
         let (path, file) = (managed.path, managed.striped.id());
         let set = store.done(Admin::SetFragments { file, on }).and_then(|()| fragments(store, file));
         let FragmentState { on, set_by_file, .. } =
-            set.map_err(|source| FragmentsError::File { path: path.clone(), source })?;
+            set.map_err(|source| FragmentsError::File { path: path.clone(), source: Box::new(source) })?;
         files.push(FragmentsSet { path, file, on, set_by_file });
     }
     Ok(files)

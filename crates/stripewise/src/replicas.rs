@@ -79,17 +79,13 @@ pub fn wanted(replicas: &[Replica]) -> Vec<WantedReplicas> {
     replicas.iter().map(wanted).collect()
 }
 
-/// Makes the file's replicas and waits until all are made that can be.
+/// Makes the replicas of the managed file at `path` and waits until all are made that can be.
 ///
 /// # Errors
 /// When the broker cannot be asked, or an interrupt comes.
-pub fn sync(
-    voice: &Voice,
-    store: &Store,
-    path: &Path,
-    (file, region_bytes): (FileId, u64),
-    interrupt: Interrupt,
-) -> Result<Synced, ReplicaError> {
+pub fn sync(store: &Store, voice: &Voice, path: &Path, interrupt: Interrupt) -> Result<Synced, ReplicaError> {
+    let managed = store.managed(path, false)?;
+    let (file, region_bytes) = (managed.striped.id(), managed.striped.region_bytes());
     let (mut orders, mut pause, mut pause_told) = (0, FIRST_LOOK, None);
     let mut bar: Option<Box<dyn Task>> = None;
     loop {

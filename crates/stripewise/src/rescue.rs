@@ -29,7 +29,7 @@ pub enum RescueError {
         /// Absolute path of the new stub.
         path: PathBuf,
         /// Its cause.
-        source: StoreError,
+        source: Box<StoreError>,
     },
 }
 
@@ -53,6 +53,6 @@ pub fn rescue(store: &Store, file: FileId, path: &Path) -> Result<Rescued, Rescu
     let rescue = Admin::Rescue { file, path: text.to_owned() };
     match store.done(rescue) {
         Ok(()) => Ok(Rescued { file, path }),
-        Err(source) => Err(RescueError::Refused { file, path, source }),
+        Err(source) => Err(RescueError::Refused { file, path, source: Box::new(source) }),
     }
 }
