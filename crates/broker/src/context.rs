@@ -1,5 +1,6 @@
 //! What every part of the broker needs: the cluster and its servers, the state directory, the mapping table, and who is alive.
 
+use crate::log::Log;
 use crate::rmt::{ClusterRecord, Table};
 use crate::{BrokerError, BrokerOptions, StepHook, guard, table};
 use rustix::fd::OwnedFd;
@@ -18,7 +19,8 @@ use stripewise_store::state::{BrokerLock, HostIdentity, StateDirectory};
 /// Shared by all parts; nothing in it changes but the table.
 pub(crate) struct Context {
     cluster: Cluster,
-    state: StateDirectory,
+    state: Arc<StateDirectory>,
+    log: Log,
     boot: [u8; 16],
     table: Table,
     servers: Vec<Box<dyn ObjectStore>>,
@@ -40,6 +42,8 @@ impl Context {
         lock: BrokerLock,
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
+        let state = Arc::new(state);
+        let log = Log::new(&state);
         let host = options.host.clone().map_or_else(HostIdentity::of_this_host, Ok)?;
         let processes = processes_of(&state)?;
         processes.forget_reads_of_the_dead();
@@ -48,7 +52,7 @@ impl Context {
             if emulated { Some(Stations::establish_at(state.run(), "stations", cluster.servers.len())?) } else { None };
         let lock = Arc::new(lock);
         let servers = watched_servers(cluster, &lock, &options);
-        let table = table::open(&state, &servers, processes, |table| match &options.wrap_table {
+        let table = table::open(&state, &log, &servers, processes, |table| match &options.wrap_table {
             Some(wrap) => wrap(table),
             None => table,
         })?;
@@ -62,7 +66,7 @@ impl Context {
         };
         let read_costs = cluster.servers.iter().enumerate().map(read_cost).collect();
         let (cluster, boot, steps) = (cluster.clone(), host.boot, options.steps);
-        Ok(Self { cluster, state, boot, table, servers, processes, stations, read_costs, steps, _lock: lock })
+        Ok(Self { cluster, state, log, boot, table, servers, processes, stations, read_costs, steps, _lock: lock })
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -73,9 +77,9 @@ impl Context {
         &self.state
     }
 
-    /// Writes a line into the log of the state directory.
-    pub(crate) fn note(&self, what: &str) {
-        self.state.note(what);
+    /// Where events go: [`crate::log::note`].
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
     }
 
     pub(crate) fn boot(&self) -> [u8; 16] {

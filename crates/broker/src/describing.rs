@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::description::{Head, Line, Place, Sequence, line};
 use crate::drained::Drained;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{Inner, Managed};
 use crate::objects::stripe_servers;
 use crate::rmt::{Changes, FileRecord, RegionRecord};
@@ -147,7 +148,9 @@ impl Describing {
         for (server, result) in self.append_durably(managed, inner, own.union(also), &place)? {
             match result {
                 Err(refusal) if own.contains(&server) => return Err(refusal),
-                Err(refusal) => self.context.note(&format!("{}: not described: {refusal}", inner.record.path)),
+                Err(refusal) => {
+                    note!(self.context.log(), warn, path = %inner.record.path, %server, error = %refusal, "a move is not described on a server")
+                }
                 Ok(()) => {}
             }
         }
@@ -175,9 +178,9 @@ impl Describing {
     /// That the file is cut, durably, before anything of it goes. A server that cannot be told is noted: what it holds is then told by others, or missed.
     pub(crate) fn describe_truncation(&self, managed: &Managed, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
         let truncated = Line::Truncated { size_bytes };
-        for (_, result) in self.append_durably(managed, inner, &self.describing(inner), &truncated)? {
+        for (server, result) in self.append_durably(managed, inner, &self.describing(inner), &truncated)? {
             if let Err(refusal) = result {
-                self.context.note(&format!("{}: its truncation is not described: {refusal}", inner.record.path));
+                note!(self.context.log(), warn, path = %inner.record.path, %server, error = %refusal, "a truncation is not described on a server");
             }
         }
         Ok(())
@@ -188,19 +191,23 @@ impl Describing {
         let servers = self.describing(inner);
         let lines = [Line::Size { size_bytes, is_exact }];
         let appended = self.append(managed, inner, servers.into_iter().map(|server| (server, &lines[..])));
-        let note = |refusal| self.context.note(&format!("{}: its size is not described: {refusal}", inner.record.path));
+
         match appended {
             Ok(results) => {
                 let mut described = Vec::new();
                 for (server, result) in results {
                     match result {
                         Ok(()) => described.push(server),
-                        Err(refusal) => note(refusal),
+                        Err(refusal) => {
+                            note!(self.context.log(), warn, path = %inner.record.path, %server, error = %refusal, "a size is not described on a server")
+                        }
                     }
                 }
                 inner.unsynced.extend(described);
             }
-            Err(refusal) => note(refusal),
+            Err(refusal) => {
+                note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "a size is not described")
+            }
         }
     }
 
@@ -252,7 +259,7 @@ impl Describing {
             for server in servers_of(inner.layouts()) {
                 // A server that is away: at the next load.
                 if let Err(refusal) = self.describe_again(managed, inner, server, &[]) {
-                    self.context.note(&format!("{}: not described yet: {refusal}", inner.record.path));
+                    note!(self.context.log(), warn, path = %inner.record.path, %server, error = %refusal, "a file is not described yet");
                     return Ok(());
                 }
             }
@@ -267,7 +274,7 @@ impl Describing {
             let discarded = inner.discards.iter().filter(|((of, _), _)| *of == region).map(|(_, layout)| layout);
             // One that is away has no claim that anybody could follow: its objects are missing.
             if let Err(refusal) = self.describe_instead(managed, inner, (region, record), &servers_of(discarded)) {
-                self.context.note(&format!("{}: region {region} is not described again: {refusal}", inner.record.path));
+                note!(self.context.log(), warn, path = %inner.record.path, %region, error = %refusal, "a region is not described again");
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::files::Files;
 use crate::guard;
+use crate::log::note;
 use crate::managed::Managed;
 use crate::objects::Objects;
 use crate::quiescing::{Patience, Quiescing};
@@ -118,9 +119,7 @@ impl Discards {
                     Err(refusal) => {
                         if waiting.retry.is_zero() {
                             let (region, path) = (discard.region, &guard(&discard.managed.inner).record.path);
-                            self.context
-                                .state()
-                                .note(&format!("{path}: an old place of region {region} is not freed yet: {refusal}"));
+                            note!(self.context.log(), warn, path = %path, %region, error = %refusal, "an old place of a region is not freed yet");
                         }
                         waiting.retry = (2 * waiting.retry).clamp(FIRST_RETRY, LONGEST_RETRY);
                         waiting.not_before = Instant::now() + waiting.retry;

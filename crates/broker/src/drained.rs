@@ -5,6 +5,7 @@
 
 use crate::BrokerError;
 use crate::context::Context;
+use crate::log::note;
 use crate::standing::Standings;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -50,7 +51,13 @@ impl Drained {
         let names: Vec<&str> = wanted.iter().map(|id| servers[usize::from(id.0)].name.as_str()).collect();
         self.context.state().keep_drained(&names).map_err(|error| Refusal::Table { what: error.to_string() })?;
         *drained = wanted;
-        self.context.note(&format!("server {name} is {}", if is_drained { "drained" } else { "used again" }));
+        note!(
+            self.context.log(),
+            info,
+            server = name,
+            "a server is {}",
+            if is_drained { "drained" } else { "used again" }
+        );
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Memory of this boot is taken over, since processes may be using it; then its size is the truth. Without it nobody can be using the file, and it has its durable size.
 
 use crate::context::Context;
+use crate::log::note;
 use crate::managed::{Memory, memory_fault};
 use crate::rmt::{FileRecord, RegionRecord};
 use rustix::fs::{AtFlags, OFlags};
@@ -108,8 +109,7 @@ impl FileMemory {
         }
         let cleared = control.regions().clear_from(&memory.control, count).map_err(&fault)?;
         if cleared > 0 {
-            self.context
-                .note(&format!("{}: {cleared} words of regions that it does not have are cleared", record.path));
+            note!(self.context.log(), warn, path = %record.path, words = cleared, "words of regions that a file does not have are cleared");
         }
         let extent = Extent::open(&memory.extent, true).map_err(&fault)?;
         Ok(Some((control, extent, Slots::open(&memory.slots).map_err(&fault)?)))
@@ -132,7 +132,7 @@ impl FileMemory {
         if record.truncating_to_bytes.is_none() {
             record.size_bytes = self.size_of(memory, record, file)?;
         }
-        self.context.note(&format!("{}: its shared memory is rebuilt: {what}", record.path));
+        note!(self.context.log(), warn, path = %record.path, cause = what, "the shared memory of a file is rebuilt");
         Ok(None)
     }
 

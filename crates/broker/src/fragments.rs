@@ -38,6 +38,7 @@ use crate::context::Context;
 use crate::drained::Drained;
 use crate::files::Files;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{HINTS, Managed, TABLE, unknown};
 use crate::proof::Granted;
 use crate::quiescing::Quiescing;
@@ -96,7 +97,7 @@ impl Fragments {
             && let Err(refusal) = self.logs.set_up_logs(managed, &mut inner)
         {
             // The file is as good without, so that a server that is away fails nobody's write.
-            self.context.note(&format!("{}: its fragments go to the disks: {refusal}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "fragments of a file go to the disks");
             self.logs.show_mode(managed, FragmentMode::Off);
         }
         if managed.control.notices().fragments() == FragmentMode::Off {

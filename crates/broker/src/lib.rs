@@ -62,6 +62,7 @@ mod idleness;
 mod inodes;
 mod lifecycle;
 mod loading;
+pub mod log;
 mod managed;
 mod move_queue;
 mod moves;
@@ -88,6 +89,7 @@ mod table;
 mod throttle;
 mod truncation;
 
+use crate::log::note;
 use crate::parts::Parts;
 use crate::rmt::{MappingStore, RmtError, TABLE_VERSION};
 use moves::Movers;
@@ -273,9 +275,9 @@ impl Broker {
         let listener = state.listen()?;
         let core = Arc::new(Parts::new(cluster, state, lock, options)?);
         let cleaned = core.recover()?;
-        core.context().note("broker started");
+        note!(core.context().log(), info, "broker started");
         for line in &cleaned {
-            core.context().note(line);
+            note!(core.context().log(), info, "{line}");
         }
         let movers = Some(Movers::start(core.moves())?);
         let keeper = Some(fragments::Keeper::start(core.fragments())?);
@@ -324,8 +326,9 @@ impl BrokerHandle {
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
-            table::keep_good_copy(self.core.context().table(), self.core.context().state());
-            self.core.context().note("broker stopped");
+            let context = self.core.context();
+            table::keep_good_copy(context.table(), context.state(), context.log());
+            note!(self.core.context().log(), info, "broker stopped");
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::fragments::{FragmentLogs, WriteBack};
 use crate::guard;
 use crate::identities::Identities;
 use crate::inodes::StubInodes;
+use crate::log::note;
 use crate::managed::{Inner, Managed, unknown};
 use crate::name_notes::NameNotes;
 use crate::objects::stripe_servers;
@@ -354,7 +355,7 @@ impl Lifecycle {
                 if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
             });
             if let Err(refusal) = flushed.and(done) {
-                self.context.note(&format!("stopping, file {}: {refusal}", managed.file));
+                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "what a stop leaves to the next start");
             }
         }
     }

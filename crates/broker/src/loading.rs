@@ -10,6 +10,7 @@ use crate::file_memory::FileMemory;
 use crate::files::Load;
 use crate::fragments::FragmentLogs;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{Inner, Managed, memory_fault, unknown};
 use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
@@ -124,13 +125,13 @@ impl Loader {
             && cut.is_ok()
             && let Err(refusal) = self.truncation.sync_truncated(managed, &inner)
         {
-            self.context.note(&format!("{}: what was truncated is not synced yet: {refusal}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "what was truncated is not synced yet");
         }
         if let Err(refusal) = cut {
             if !inner.record.has_leftovers {
                 return Err(refusal);
             }
-            self.context.note(&format!("{}: {refusal}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "what lies beyond the size is not truncated yet");
         }
         managed.control.notices().set_leftovers(inner.record.has_leftovers);
         managed.control.set_durable_size_bytes(inner.record.size_bytes);
@@ -167,7 +168,7 @@ impl Loader {
         };
         // One that cannot be looked at or made now is an error to those who read it.
         for error in self.context.perform_together(missing.map(create)).into_iter().filter_map(Result::err) {
-            self.context.note(&format!("{}: {error}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, %error, "an object that was never synced cannot be made again");
         }
     }
 

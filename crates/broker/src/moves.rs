@@ -20,6 +20,7 @@ use crate::discards::Discards;
 use crate::drained::Drained;
 use crate::files::Files;
 use crate::fragments::WriteBack;
+use crate::log::note;
 use crate::managed::{Inner, Managed};
 use crate::move_queue::{Class, Entry, MoveQueue, Outcome, pairs};
 use crate::objects::Objects;
@@ -217,7 +218,7 @@ impl Moves {
                 moved.unwrap_or_else(|_| Outcome::Failed("a fault in the mover itself; see its last words".to_owned()));
             if let Outcome::Failed(why) = &outcome {
                 let what = if task.to.is_some() { "moving" } else { "making the replicas of" };
-                self.context.note(&format!("{what} region {} of file {}: {why}", task.region, task.file));
+                note!(self.context.log(), warn, file = %task.file, region = %task.region, error = why, "{what} a region failed");
                 if let (None, Some(managed)) = (&task.to, self.files.if_loaded(task.file)) {
                     guard(&managed.inner).lacking.insert(task.region, why.clone());
                 }

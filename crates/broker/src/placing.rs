@@ -13,6 +13,7 @@ use crate::describing::Describing;
 use crate::drained::Drained;
 use crate::files::Files;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{Inner, Managed, memory_fault};
 use crate::objects::stripe_servers;
 use crate::replicas::Replicas;
@@ -232,9 +233,7 @@ impl Placer {
         let elsewhere = placed.iter().filter(|(_, record)| record.fell_back).count();
         if elsewhere > 0 {
             for fault in standings.faults() {
-                self.context
-                    .state()
-                    .note(&format!("{elsewhere} regions of {} were placed elsewhere: {fault}", inner.record.path));
+                note!(self.context.log(), warn, path = %inner.record.path, regions = elsewhere, error = %fault, "regions were placed elsewhere than planned");
             }
         }
     }

@@ -15,6 +15,7 @@ mod logs;
 
 use crate::context::{processes_of, watched_servers};
 use crate::description::{Described, Head};
+use crate::log::{Log, note};
 use crate::proof::Facts;
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{
@@ -41,7 +42,7 @@ impl Broker {
     /// What is wrong with the mapping table; nothing is wrong with that of a broker that serves. An error: no broker could start for another reason.
     pub fn table_damages(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
-        let state = Self::state_of(cluster, &options)?;
+        let state = Arc::new(Self::state_of(cluster, &options)?);
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
         damages(&state, &watched_servers(cluster, &Arc::new(lock), &options))
     }
@@ -49,7 +50,7 @@ impl Broker {
     /// Makes the table again if it is damaged or lost, and says what became of it.
     pub fn rebuild_table(cluster: &Cluster) -> Result<Vec<String>, BrokerError> {
         let options = BrokerOptions::default();
-        let state = Self::state_of(cluster, &options)?;
+        let state = Arc::new(Self::state_of(cluster, &options)?);
         let Some(lock) = state.try_lock()? else { return Ok(Vec::new()) };
         let servers = watched_servers(cluster, &Arc::new(lock), &options);
         if damages(&state, &servers)?.is_empty() {
@@ -83,7 +84,7 @@ fn damages(state: &StateDirectory, servers: &[Box<dyn ObjectStore>]) -> Result<V
 /// What the new table is made from.
 struct Rebuilding<'a> {
     cluster: &'a Cluster,
-    state: &'a StateDirectory,
+    state: &'a Arc<StateDirectory>,
     boot: [u8; 16],
     /// What can be read of the damaged table, and the last good copy.
     sources: [Table; 2],
@@ -97,7 +98,7 @@ struct Rebuilding<'a> {
 impl<'a> Rebuilding<'a> {
     fn new(
         cluster: &'a Cluster,
-        state: &'a StateDirectory,
+        state: &'a Arc<StateDirectory>,
         servers: &[Box<dyn ObjectStore>],
         boot: [u8; 16],
     ) -> Result<Self, BrokerError> {
@@ -152,7 +153,7 @@ impl<'a> Rebuilding<'a> {
         let aside = self.swap(&new).map_err(|errno| fault(errno.into()))?;
         let mut all = vec![format!("the mapping table was rebuilt; the former one is in {}", aside.display())];
         all.extend(said);
-        self.state.note(&all.join("; "));
+        note!(Log::new(self.state), info, "{}", all.join("; "));
         Ok(all)
     }
 

@@ -24,6 +24,7 @@ use crate::drained::Drained;
 use crate::files::Files;
 use crate::guard;
 use crate::idleness::Idle;
+use crate::log::note;
 use crate::managed::{Inner, Managed};
 use crate::move_queue::{Class, Entry, MoveQueue, pairs};
 use crate::objects::stripe_servers;
@@ -263,7 +264,7 @@ impl Replicas {
         self.context.table().commit(&changes)?;
         self.context.step("replicas: marked stale");
         for (region, record) in promoted {
-            self.context.note(&format!("{}: region {region} now lies where its replica did", inner.record.path));
+            note!(self.context.log(), info, path = %inner.record.path, %region, "a region now lies where its replica did");
             managed.control.regions().publish(file, region, record.generation, &record.layout)?;
             inner.regions.insert(region, record);
         }
@@ -376,7 +377,7 @@ impl Replicas {
             inner.writers.remove(&connection) && inner.writers.is_empty()
         };
         if was_last_writer && let Err(refusal) = self.queue_syncs(managed) {
-            self.context.note(&format!("file {}: its replicas are not made yet: {refusal}", managed.file));
+            note!(self.context.log(), warn, file = %managed.file, error = %refusal, "replicas are not made yet");
         }
     }
 
@@ -402,7 +403,7 @@ impl Replicas {
             if self.idle.look(file, before, mark, is_written)
                 && let Err(refusal) = self.queue_syncs(&managed)
             {
-                self.context.note(&format!("file {file}: its replicas are not made yet: {refusal}"));
+                note!(self.context.log(), warn, %file, error = %refusal, "replicas are not made yet");
             }
         }
     }

@@ -5,6 +5,7 @@
 //! more is started, so that slow requests on some files do not keep the others waiting; threads in excess end.
 
 use crate::connection::Connection;
+use crate::log::note;
 use crate::parts::{Parts, is_heard_of_the_gone};
 use crate::{BrokerError, guard};
 use rustix::event::{EventfdFlags, epoll};
@@ -127,7 +128,7 @@ impl Shared {
             match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
-                    shared.core.context().note(&format!("the broker cannot wait for requests: {errno}"));
+                    note!(shared.core.context().log(), error, error = %errno, "the broker cannot wait for requests");
                     return;
                 }
             }
@@ -161,18 +162,18 @@ impl Shared {
         match rustix::net::accept_with(&self.listener, rustix::net::SocketFlags::CLOEXEC) {
             Ok(socket) => {
                 if let Err(errno) = self.add_connection(socket) {
-                    self.core.context().note(&format!("a connection was refused: {errno}"));
+                    note!(self.core.context().log(), warn, error = %errno, "a connection was refused");
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => {
-                self.core.context().note(&format!("accepting a connection: {errno}; raise the limit of open files"));
+                note!(self.core.context().log(), warn, error = %errno, "a connection cannot be accepted; raise the limit of open files");
                 // Without descriptors the socket stays readable; do not spin on it.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
         if let Err(errno) = self.arm(&self.listener, LISTENER) {
-            self.core.context().note(&format!("the broker takes no more connections: {errno}"));
+            note!(self.core.context().log(), error, error = %errno, "the broker takes no more connections");
         }
     }
 

@@ -4,6 +4,7 @@
 //! changed since the last copy; so is what a broker leaves when it stops. A repair begins with that copy.
 
 use crate::BrokerError;
+use crate::log::{Log, note};
 use crate::rmt::lmdb::LmdbStore;
 use crate::rmt::{Audit, MappingStore, RmtError, Table};
 use std::path::Path;
@@ -14,6 +15,7 @@ use stripewise_store::state::StateDirectory;
 /// Opens the table of this state directory, if all is well with it.
 pub(crate) fn open(
     state: &StateDirectory,
+    log: &Log,
     servers: &[Box<dyn ObjectStore>],
     processes: &Processes,
     wrap: impl FnOnce(Box<dyn MappingStore>) -> Box<dyn MappingStore>,
@@ -26,14 +28,14 @@ pub(crate) fn open(
     let store = wrap(Box::new(LmdbStore::open(&directory)?));
     refuse_old_users(store.as_ref(), processes)?;
     let table = Table::new(store)?.witnessed_in(&directory)?;
-    keep_good_copy(&table, state);
+    keep_good_copy(&table, state, log);
     Ok(table)
 }
 
 /// Replaces the last good copy, unless nothing was changed since. What fails is noted: the copy before it stays.
-pub(crate) fn keep_good_copy(table: &Table, state: &StateDirectory) {
+pub(crate) fn keep_good_copy(table: &Table, state: &StateDirectory, log: &Log) {
     if let Err(error) = table.keep_good_copy(&state.table_path()) {
-        state.note(&format!("the mapping table could not be copied: {error}"));
+        note!(log, warn, %error, "the mapping table could not be copied");
     }
 }
 

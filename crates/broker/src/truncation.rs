@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::describing::Describing;
 use crate::fragments::WriteBack;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{Inner, Managed, Work};
 use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
@@ -179,7 +180,7 @@ impl Truncation {
         let removal =
             |(server, object, ..): (ServerId, ObjectName, usize, &Layout)| (server, Operation::Remove(object));
         for error in self.context.perform_together(objects.map(removal)).into_iter().filter_map(Result::err) {
-            self.context.note(&format!("an object beyond the new size stays behind for `check`: {error}"));
+            note!(self.context.log(), warn, path = %inner.record.path, %error, "an object beyond the new size stays behind for `check`");
         }
         self.context.step("truncate: regions removed");
         let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));

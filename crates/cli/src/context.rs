@@ -23,7 +23,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(cluster: Option<PathBuf>, json: bool, command: &'static str) -> Self {
-        let session = Session::new(cluster, Voice::new(Terminal { command }));
+        let session = Session::new(cluster, Voice::new(Terminal));
         Self { session, json, command, out: RefCell::new(BufWriter::new(Out::new())) }
     }
 

@@ -22,6 +22,7 @@ mod explain;
 mod fragments;
 mod init;
 mod interrupt;
+mod log;
 mod ls;
 mod man;
 mod manage;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     spare_address_space();
     let cli = command::Cli::parse();
     let name = cli.command.name();
+    log::start(name);
     let context = context::Context::new(cli.cluster, cli.json, name);
     let owned = if cli.as_owner { context.session.become_owner().map_err(Into::into) } else { Ok(()) };
     match owned.and_then(|()| cli.command.run(&context)).and_then(|verdict| context.flush().map(|()| verdict)) {
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
         Ok(verdict) => verdict.into(),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("stripewise {name}: {}", messages::message(&messages::chain(error.as_ref())));
+            tracing::error!(target: log::COMMAND, "{}", messages::message(&messages::chain(error.as_ref())));
             ExitCode::from(interrupt::status().unwrap_or(2))
         }
     }

@@ -1,7 +1,8 @@
 //! What operations report, for a person at a terminal: messages on standard error, and signs of life for what takes longer than two seconds.
 
+use crate::log::COMMAND;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use stripewise::messages;
@@ -9,14 +10,12 @@ use stripewise::progress::{Amount, Progress, Task};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The terminal of a command, which speaks in its name.
-pub(crate) struct Terminal {
-    pub(crate) command: &'static str,
-}
+/// The terminal of a command.
+pub(crate) struct Terminal;
 
 impl Progress for Terminal {
     fn say(&self, message: &str) {
-        let _ = writeln!(std::io::stderr(), "stripewise {}: {}", self.command, messages::message(message));
+        tracing::info!(target: COMMAND, "{}", messages::message(message));
     }
 
     fn begin(&self, what: &str, amount: Amount) -> Box<dyn Task> {

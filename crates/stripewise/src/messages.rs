@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+/// Events of `tracing` as text.
+pub use stripewise_broker::log::Line;
 
 /// The messages of an error and its causes on one line. Causes that a message repeats already are left out.
 pub fn chain(error: &(dyn Error + 'static)) -> String {

@@ -7,6 +7,7 @@
 use super::Fragments;
 use super::copy_in::Followed;
 use super::write_back::{Picked, WRITE_BACK_PATIENCE};
+use crate::log::note;
 use crate::managed::{Inner, LogMemory, Managed, Quiet, Work};
 use crate::rmt::FileState;
 use crate::{BrokerError, guard, try_guard};
@@ -181,7 +182,7 @@ impl Fragments {
                         }
                     }
                     Err(_) => {
-                        self.context.note(&format!("file {file}: a fault in the keeper of fragments itself"));
+                        note!(self.context.log(), error, %file, "a fault in the keeper of fragments itself");
                         self.keeping.forget(file, asked);
                     }
                 }
@@ -235,7 +236,7 @@ impl Fragments {
             Err(_) if work.fault_noted || guard(&managed.inner).freed => {}
             Err(ref refusal) => {
                 work.fault_noted = true;
-                self.context.note(&format!("file {}: its fragments are not on the disks yet: {refusal}", managed.file));
+                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "fragments are not on the disks yet");
             }
         }
         written.is_ok()
@@ -326,7 +327,7 @@ impl Fragments {
         self.logs.show_fragments_without_logs(managed, switched);
         managed.fragments.set(None);
         if let Err(refusal) = self.logs.remove_logs(managed.file, inner) {
-            self.context.note(&format!("{}: logs of its fragments are not removed yet: {refusal}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "logs of fragments are not removed yet");
         }
         self.context.step("fragments: retired");
         true

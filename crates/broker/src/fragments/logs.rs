@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::drained::Drained;
 use crate::files::Files;
 use crate::fragments::{Keeping, LogCapacity};
+use crate::log::note;
 use crate::managed::{FileFragments, HINTS, Inner, LogMemory, Managed, TABLE, drop_entry, log_object, memory_fault};
 use crate::placing::Placer;
 use crate::quiescing::Quiescing;
@@ -193,9 +194,7 @@ impl FragmentLogs {
             });
         }
         if let Err(refusal) = self.remove_logs(file, inner) {
-            self.context
-                .state()
-                .note(&format!("{}: former logs of its fragments are not removed yet: {refusal}", inner.record.path));
+            note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "former logs of fragments are not removed yet");
         }
         self.show_fragments_without_logs(managed, switched);
         Ok(())

@@ -3,6 +3,7 @@
 use super::Lifecycle;
 use crate::aside::take_away;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{Inner, Managed};
 use crate::rmt::FileState;
 use std::path::Path;
@@ -14,9 +15,11 @@ impl Lifecycle {
     pub(crate) fn abandoned_by_holder(&self, managed: &Managed) {
         let mut inner = guard(&managed.inner);
         match self.settle_holding(managed, &mut inner) {
-            Ok(Some(said)) => self.context.note(&said),
+            Ok(Some(said)) => note!(self.context.log(), info, "{said}"),
             Ok(None) => {}
-            Err(refusal) => self.context.note(&format!("file {}: {refusal}", managed.file)),
+            Err(refusal) => {
+                note!(self.context.log(), warn, file = %managed.file, error = %refusal, "an import or release is not settled yet")
+            }
         }
     }
 

@@ -22,6 +22,7 @@ use super::copying::{Copier, Fault, Speed};
 use crate::describing::servers_of;
 use crate::discards::Discard;
 use crate::guard;
+use crate::log::note;
 use crate::managed::{AbortReason, ActiveMove, Inner, Managed};
 use crate::move_queue::{Outcome, Task};
 use crate::objects::stripe_servers;
@@ -158,7 +159,7 @@ impl Drop for Move<'_> {
             if let Err(refusal) =
                 self.core.describing.describe_instead(managed, &inner, (active.region, place), &new_servers)
             {
-                self.core.context.note(&format!("{}: {refusal}", inner.record.path));
+                note!(self.core.context.log(), warn, path = %inner.record.path, region = %active.region, error = %refusal, "a region that did not move is not described again");
             }
         }
         self.core.quiescing.put_back(managed, active.region, active.slot);

@@ -4,6 +4,7 @@
 
 use super::Moves;
 use crate::guard;
+use crate::log::note;
 use crate::managed::Managed;
 use crate::move_queue::{Class, Entry, Outcome, Task, pairs};
 use crate::rmt::FileState;
@@ -39,10 +40,8 @@ impl Moves {
             match outcome {
                 Some(Outcome::Moved { .. }) => {
                     let name = &self.context.cluster().servers[usize::from(full.0)].name;
-                    self.context.note(&format!(
-                        "region {region} of {} was moved away from server {name}, which was full",
-                        guard(&managed.inner).record.path
-                    ));
+                    let path = guard(&managed.inner).record.path.clone();
+                    note!(self.context.log(), info, path, %region, server = name.as_str(), "a region was moved away from a full server");
                     return Ok(());
                 }
                 Some(Outcome::Failed(what)) => return Err(Refusal::NoSpace { what }),

@@ -4,6 +4,7 @@ use super::{NameChanges, path_in, shown, standing};
 use crate::ancestors::Ancestors;
 use crate::aside::take_away;
 use crate::guard;
+use crate::log::note;
 use crate::name_notes::{Directories, Flux, Open};
 use crate::proof::{Facts, path_of};
 use crate::rmt::{Changes, FileRecord, FileState, Inode, NameChange, Place, Victim};
@@ -173,7 +174,7 @@ impl NameChanges {
             Ok(false) => self.rechecks.recheck(victim.file),
             Err(refusal) => {
                 self.rechecks.recheck(victim.file);
-                self.context.note(&format!("file {} cannot be freed yet: {refusal}", victim.file));
+                note!(self.context.log(), warn, file = %victim.file, error = %refusal, "a file cannot be freed yet");
             }
         }
         Ok(())
@@ -209,7 +210,7 @@ impl NameChanges {
                 continue;
             }
             if let Err(refusal) = self.settle_name_change(number, returned) {
-                self.context.note(&format!("the change of {} is not settled yet: {refusal}", shown(&change.target)));
+                note!(self.context.log(), warn, path = %shown(&change.target), error = %refusal, "a change of a name is not settled yet");
                 change.files().for_each(|file| self.rechecks.recheck(file));
             }
         }
@@ -261,7 +262,7 @@ impl NameChanges {
         match self.lifecycle.after_close(&managed) {
             Ok(done) => done && (guard(&managed.inner).freed || !self.lifecycle.is_unlinked(&managed)),
             Err(refusal) => {
-                self.context.note(&format!("file {file} cannot be freed yet: {refusal}"));
+                note!(self.context.log(), warn, %file, error = %refusal, "a file cannot be freed yet");
                 false
             }
         }

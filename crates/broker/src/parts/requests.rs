@@ -3,6 +3,7 @@
 use super::Parts;
 use crate::connection::{Answer, Carried, Connection, Requester};
 use crate::guard;
+use crate::log::note;
 use crate::name_changes::Asked;
 use crate::proof::{Granted, Proof};
 use crate::rmt::FileState;
@@ -297,7 +298,7 @@ impl Parts {
                 managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
             });
             if died_writing && let Err(refusal) = self.truncation.tidy(&managed) {
-                self.context.note(&format!("file {file}: what a dead writer left beyond the size stays: {refusal}"));
+                note!(self.context.log(), warn, %file, error = %refusal, "what a dead writer left beyond the size stays");
             }
             // A process that is just dying may still hold its lock.
             if !self.lifecycle.after_close(&managed).unwrap_or(false) {
