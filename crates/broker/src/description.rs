@@ -169,7 +169,7 @@ fn parse(text: &str) -> Option<(Sequence, Line)> {
 pub struct Described {
     head: Option<(Sequence, Head)>,
     places: BTreeMap<RegionIndex, (Sequence, Place)>,
-    cuts: Vec<(Sequence, u64)>,
+    truncations: Vec<(Sequence, u64)>,
     /// Of lines of all kinds.
     sizes: Vec<(Sequence, u64)>,
     /// The last line that says whether objects may be longer, and whether they may.
@@ -204,7 +204,7 @@ impl Described {
                 }
             }
             Line::Truncated { size_bytes } => {
-                self.cuts.push((sequence, size_bytes));
+                self.truncations.push((sequence, size_bytes));
                 self.sizes.push((sequence, size_bytes));
                 self.exact = self.exact.max((sequence, true));
             }
@@ -231,7 +231,7 @@ impl Described {
     pub fn places(&self) -> impl Iterator<Item = (RegionIndex, &Place)> {
         let region_bytes = self.head().map_or(u64::MAX, |head| head.region_bytes.max(1));
         let is_gone = move |region: RegionIndex, sequence: Sequence| {
-            let mut later = self.cuts.iter().filter(|(cut, _)| *cut > sequence);
+            let mut later = self.truncations.iter().filter(|(truncated, _)| *truncated > sequence);
             later.any(|(_, size_bytes)| region.0 >= RegionGeometry::new(region_bytes).count_for(*size_bytes))
         };
         let live = self.places.iter().filter(move |(region, (sequence, _))| !is_gone(**region, *sequence));
@@ -241,7 +241,7 @@ impl Described {
     /// The file's size, where the end of what its objects hold is `held_bytes`.
     #[must_use]
     pub fn size_bytes(&self, held_bytes: u64) -> u64 {
-        let since = self.cuts.iter().map(|(sequence, _)| *sequence).max().unwrap_or_default();
+        let since = self.truncations.iter().map(|(sequence, _)| *sequence).max().unwrap_or_default();
         let noted = self.sizes.iter().filter(|(sequence, _)| *sequence >= since).map(|(_, size)| *size);
         let noted = noted.max().unwrap_or(0);
         if self.exact.1 { noted } else { noted.max(held_bytes) }

@@ -85,7 +85,7 @@ impl Discards {
     }
 
     /// The file's forgotten replicas are to be looked at.
-    pub(crate) fn look_at(&self, file: FileId) {
+    pub(crate) fn check_again(&self, file: FileId) {
         guard(&self.forgotten).insert(file);
     }
 

@@ -45,7 +45,9 @@ impl FileMemory {
         let control = ControlBlock::open(&block, file, false).ok();
         let size_bytes = match record.truncating_to_bytes {
             // The cut is finished when the file is loaded. An open gate says that only its end was not recorded.
-            Some(cut_to_bytes) if control.as_ref().is_none_or(|control| control.gate().is_shut()) => cut_to_bytes,
+            Some(truncated_to_bytes) if control.as_ref().is_none_or(|control| control.gate().is_shut()) => {
+                truncated_to_bytes
+            }
             _ => size_bytes,
         };
         let blocks_512 = control.map_or(size_bytes, |control| control.regions().placed_bytes(size_bytes)).div_ceil(512);

@@ -8,7 +8,7 @@ use stripewise_layout::FileId;
 
 const USUAL_IDLENESS: Duration = Duration::from_secs(2);
 /// How often files are looked at whether they are written.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Files that lack replicas and are looked at for whether they are written.
 pub(crate) struct Idle {
@@ -29,8 +29,8 @@ impl Idle {
     }
 
     /// How long movers without work may sleep; `None`: as long as they like.
-    pub(crate) fn next_look(&self) -> Option<Duration> {
-        (!guard(&self.watched).is_empty()).then(|| LOOK.min(self.after).max(Duration::from_millis(1)))
+    pub(crate) fn next_check(&self) -> Option<Duration> {
+        (!guard(&self.watched).is_empty()).then(|| CHECK_INTERVAL.min(self.after).max(Duration::from_millis(1)))
     }
 
     /// The file is looked at from now on. Returns whether it was not before.
@@ -48,7 +48,7 @@ impl Idle {
     }
 
     /// The file was looked at, unless it is watched again since. Returns whether nobody has written it for long enough; then it is watched no longer.
-    pub(crate) fn look(&self, file: FileId, before: Watched, mark: u64, is_written: bool) -> bool {
+    pub(crate) fn check(&self, file: FileId, before: Watched, mark: u64, is_written: bool) -> bool {
         let mut watched = guard(&self.watched);
         let Some(now) = watched.get_mut(&file).filter(|now| now.since == before.since) else { return false };
         if is_written || now.mark != Some(mark) {

@@ -280,8 +280,8 @@ impl Lifecycle {
     }
 
     pub(crate) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
-        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
-            self.truncation.note_cut(managed, inner, cut_to_bytes)?;
+        if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
+            self.truncation.note_truncation(managed, inner, truncated_to_bytes)?;
         }
         let size_bytes = managed.extent.size_bytes();
         if size_bytes != inner.record.size_bytes {

@@ -104,7 +104,7 @@ impl Loader {
         let mut inner = guard(&managed.inner);
         // The gate stays shut until a cut is done.
         if let Some(size) = inner.record.truncating_to_bytes.filter(|_| !is_new && !managed.control.gate().is_shut()) {
-            self.truncation.note_cut(managed, &mut inner, size)?;
+            self.truncation.note_truncation(managed, &mut inner, size)?;
         }
         self.describing.describe_loaded(managed, &mut inner)?;
         self.publish_all(managed, &inner)?;
@@ -116,18 +116,18 @@ impl Loader {
             self.truncation.settle_truncation(managed, &inner);
         }
         // An absent server does not keep the file from being used: what it was to cut is noted.
-        let cut = match inner.record.truncating_to_bytes {
+        let truncated = match inner.record.truncating_to_bytes {
             Some(size) => self.truncation.finish_truncation(managed, &mut inner, &mut work, size, || {}),
             None if is_new => self.truncation.truncate_leftovers(managed, &mut inner, &mut work),
             None => Ok(()),
         };
         if is_new
-            && cut.is_ok()
+            && truncated.is_ok()
             && let Err(refusal) = self.truncation.sync_truncated(managed, &inner)
         {
             note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "what was truncated is not synced yet");
         }
-        if let Err(refusal) = cut {
+        if let Err(refusal) = truncated {
             if !inner.record.has_leftovers {
                 return Err(refusal);
             }

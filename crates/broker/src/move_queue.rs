@@ -28,7 +28,7 @@ use stripewise_store::protocol::{
 /// Moves queued at most.
 const MAX_QUEUED: usize = 1 << 20;
 /// How often movers look at what waits for others (readers of an old place, a stopped process).
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a mover takes from the queue.
 pub(crate) struct Task {
@@ -234,15 +234,15 @@ impl MoveQueue {
         (moves, false)
     }
 
-    /// Waits for something to do, at most [`LOOK_INTERVAL`] while something waits for others; `None` when there is nothing yet.
+    /// Waits for something to do, at most [`CHECK_INTERVAL`] while something waits for others; `None` when there is nothing yet.
     pub(crate) fn next_task(&self) -> Option<Task> {
         let mut queue = self.queue();
         if !queue.stopping && queue.take_later().is_none() && (queue.totals.paused.is_some() || queue.ready.is_empty())
         {
             let wait = if queue.later.is_empty() && self.discards.is_empty() {
-                self.idle.next_look().unwrap_or(Duration::from_secs(3600))
+                self.idle.next_check().unwrap_or(Duration::from_secs(3600))
             } else {
-                LOOK_INTERVAL
+                CHECK_INTERVAL
             };
             queue = self.changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
             queue.take_later();

@@ -26,7 +26,7 @@ pub(crate) struct Observing {
     /// Connections that observe.
     by: HashSet<u64>,
     /// The first of them was not there before.
-    anew: bool,
+    reset: bool,
     /// Files that were open or opened since, by the order in which that was seen.
     seen: BTreeMap<u64, FileId>,
     numbers: HashMap<FileId, u64>,
@@ -37,7 +37,7 @@ impl Observing {
     fn see(&mut self, managed: &Managed) {
         if !self.numbers.contains_key(&managed.file) {
             // One that was watched already, by a predecessor's leave, goes on being so.
-            if self.anew || managed.control.notices().observation().is_none() {
+            if self.reset || managed.control.notices().observation().is_none() {
                 managed.control.notices().begin_observation();
             }
             self.last += 1;
@@ -84,12 +84,12 @@ impl Observers {
 
     /// The connection observes from here on, until it ends. Tells of the files that were open or opened since the first observer came, from behind
     /// number `after`.
-    pub(crate) fn observe(&self, connection: &Connection, after: u64, anew: bool) -> Answer {
+    pub(crate) fn observe(&self, connection: &Connection, after: u64, reset: bool) -> Answer {
         let is_first = {
             let mut observing = guard(&self.observing);
             let is_first = observing.by.is_empty();
             if is_first {
-                observing.anew = anew;
+                observing.reset = reset;
             }
             observing.by.insert(connection.id);
             is_first

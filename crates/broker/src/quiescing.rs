@@ -254,15 +254,15 @@ fn wait(
     patience: Patience,
     is_over: &mut dyn FnMut(&[Use]) -> bool,
 ) -> Waited {
-    let (start, mut pause, mut looked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
+    let (start, mut pause, mut checked) = (Instant::now(), FIRST_PAUSE, None::<Instant>);
     let mut died = HashSet::new();
     loop {
         uses.retain(|lane| host.goes_on(managed, lane));
         let mut stuck = None;
-        if looked.is_none_or(|looked| looked.elapsed() >= LIFE_CHECK) {
+        if checked.is_none_or(|checked| checked.elapsed() >= LIFE_CHECK) {
             let is_dead = |lane: &Use| !host.is_alive(lane.slot, lane.incarnation);
             died.extend(uses.extract_if(.., |lane| is_dead(lane)).map(|lane| (lane.slot, lane.incarnation)));
-            looked = Some(Instant::now());
+            checked = Some(Instant::now());
             if patience.stopped.is_some_and(|stopped| start.elapsed() > stopped) {
                 stuck = uses.iter().find(|lane| host.is_stopped(lane.slot));
             }

@@ -373,13 +373,13 @@ impl<'a> Rebuilding<'a> {
     fn find_stubs(&self) -> Result<HashMap<FileId, Vec<(PathBuf, Inode)>>, BrokerError> {
         // With whether to look below them too.
         let mut waiting: Vec<(PathBuf, bool)> = Vec::new();
-        let beside = |path: &str| Some((Path::new(path).parent()?.to_owned(), false));
+        let parent_of = |path: &str| Some((Path::new(path).parent()?.to_owned(), false));
         for source in &self.sources {
             waiting.extend(source.names(NameKind::Managed)?.into_iter().map(|(name, _)| (PathBuf::from(name), true)));
-            waiting.extend(source.all_files()?.into_iter().filter_map(|(_, record)| beside(&record.path)));
+            waiting.extend(source.all_files()?.into_iter().filter_map(|(_, record)| parent_of(&record.path)));
         }
         let heads = self.described.values().filter_map(Described::head);
-        waiting.extend(heads.filter_map(|head| beside(&head.path)));
+        waiting.extend(heads.filter_map(|head| parent_of(&head.path)));
         // Managed directories first, so that none is passed over as one that was looked at.
         waiting.sort_by_key(|(_, is_deep)| *is_deep);
         let mut found: HashMap<FileId, Vec<(PathBuf, Inode)>> = HashMap::new();

@@ -275,7 +275,7 @@ impl Replicas {
         self.context.step("replicas: hidden");
         inner.forgotten.extend(discards.iter().map(|(key, _)| *key));
         inner.discards.extend(discards);
-        self.discards.look_at(file);
+        self.discards.check_again(file);
         self.watch_for_idleness(file);
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Replicas {
             let mark =
                 managed.extent.writes_mark(managed.extent.size_bytes().div_ceil(managed.control.region_bytes()) as u32);
             let is_written = self.quiescing.users(&managed).into_iter().any(|(slot, _)| writes(slot));
-            if self.idle.look(file, before, mark, is_written)
+            if self.idle.check(file, before, mark, is_written)
                 && let Err(refusal) = self.queue_syncs(&managed)
             {
                 note!(self.context.log(), warn, %file, error = %refusal, "replicas are not made yet");

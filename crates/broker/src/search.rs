@@ -27,7 +27,7 @@ pub(crate) struct Search {
     wanted: HashMap<FileId, Inode>,
     by_number: HashMap<u64, Vec<FileId>>,
     found: HashMap<FileId, PathBuf>,
-    looked_at: usize,
+    examined: usize,
     /// Names were left out, for their number or because a directory could not be read.
     is_incomplete: bool,
     seen: HashSet<(u64, u64)>,
@@ -50,7 +50,7 @@ impl Search {
 
     /// Whether another name may be looked at.
     pub(crate) fn has_space(&mut self) -> bool {
-        let has_space = self.looked_at < MAX_SEARCHED_NAMES;
+        let has_space = self.examined < MAX_SEARCHED_NAMES;
         self.is_incomplete |= !has_space;
         has_space
     }
@@ -60,7 +60,7 @@ impl Search {
     }
 
     /// Looks at the names in one directory; returns the directories in it.
-    pub(crate) fn look_in(&mut self, directory: &OwnedFd, path: &Path) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn search_in(&mut self, directory: &OwnedFd, path: &Path) -> Vec<(u64, Vec<u8>)> {
         let mut below = Vec::new();
         let Ok(entries) = Dir::read_from(directory) else {
             self.is_incomplete = true;
@@ -75,7 +75,7 @@ impl Search {
             if name == b"." || name == b".." {
                 continue;
             }
-            self.looked_at += 1;
+            self.examined += 1;
             let kind = entry.file_type();
             if matches!(kind, FileType::Directory | FileType::Unknown) {
                 below.push((entry.ino(), name.to_vec()));
@@ -131,7 +131,7 @@ impl Search {
     }
 
     fn queue_below(&mut self, directory: &Rc<OwnedFd>, path: &Path, left: &mut Vec<(Rc<OwnedFd>, PathBuf, Vec<u8>)>) {
-        let below = self.look_in(directory, path);
+        let below = self.search_in(directory, path);
         left.extend(below.into_iter().map(|(_, name)| (Rc::clone(directory), path.to_owned(), name)));
     }
 }
@@ -162,7 +162,7 @@ impl StubSearch {
                 search.by_number.entry(record.stub.inode).or_default().push(*file);
             }
         }
-        self.look_for(&mut search, records);
+        self.search_for(&mut search, records);
         search
     }
 
@@ -171,7 +171,7 @@ impl StubSearch {
         self.search(&BTreeMap::from([(file, record.clone())]))
     }
 
-    fn look_for(&self, search: &mut Search, records: &BTreeMap<FileId, FileRecord>) {
+    fn search_for(&self, search: &mut Search, records: &BTreeMap<FileId, FileRecord>) {
         let wanted: Vec<FileId> = search.wanted.keys().copied().collect();
         let mut parents = BTreeSet::new();
         for file in &wanted {
@@ -191,7 +191,7 @@ impl StubSearch {
         }
         for parent in &parents {
             if let Some(directory) = open(rustix::fs::CWD, parent.as_os_str(), OFlags::empty()) {
-                search.look_in(&directory, parent);
+                search.search_in(&directory, parent);
             }
         }
         let names = self.names.read();
@@ -206,7 +206,7 @@ impl StubSearch {
                 && let Some(parent) = parent
                 && followed.insert((parent, record.parent))
             {
-                roots.extend(renamed::look(search, parent, record, &managed));
+                roots.extend(renamed::search(search, parent, record, &managed));
             }
         }
         if !search.is_done() {

@@ -69,8 +69,8 @@ impl Truncation {
         if self.is_truncation_done(by) {
             return Ok(());
         }
-        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
-            self.note_cut(managed, &mut inner, cut_to_bytes)?;
+        if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
+            self.note_truncation(managed, &mut inner, truncated_to_bytes)?;
         }
         let geometry = inner.geometry();
         let most = geometry.region_bytes().saturating_mul(u64::from(stripewise_store::shared::control::MAX_REGIONS));
@@ -108,7 +108,7 @@ impl Truncation {
             return Ok(());
         }
         // Before anything is changed: an absent server is an error with no effect.
-        self.probe_cut(&inner, size_bytes)?;
+        self.probe_truncation(&inner, size_bytes)?;
         self.write_back.write_back_across(managed, &inner, &mut work, size_bytes)?;
         self.quiescing.end_moves(managed, &inner, "the file was truncated");
         // A replica's server that is away must not fail the cut.
@@ -127,15 +127,15 @@ impl Truncation {
         if inner.freed {
             return Err(Refusal::UnknownFile { file: managed.file });
         }
-        if let Some(cut_to_bytes) = inner.record.truncating_to_bytes {
-            self.note_cut(managed, inner, cut_to_bytes)?;
+        if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
+            self.note_truncation(managed, inner, truncated_to_bytes)?;
         }
         let _gate = self.quiescing.shut(managed)?;
         self.quiescing.drain(managed)?;
         self.truncate_leftovers(managed, inner, work)
     }
 
-    fn probe_cut(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
+    fn probe_truncation(&self, inner: &Inner, size_bytes: u64) -> Result<(), Refusal> {
         let servers: BTreeSet<ServerId> =
             affected(inner, size_bytes).flat_map(|(_, placed)| stripe_servers(&placed.layout)).collect();
         let probed = self.context.perform_together(servers.into_iter().map(|server| (server, Operation::Probe)));
@@ -168,7 +168,7 @@ impl Truncation {
     ) -> Result<(), Refusal> {
         let geometry = inner.geometry();
         let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
-        self.context.step("truncate: entries cut");
+        self.context.step("truncate: entries truncated");
         self.describing.describe_truncation(managed, inner, size_bytes)?;
         self.context.step("truncate: described");
         let count = geometry.count_for(size_bytes);
@@ -183,15 +183,15 @@ impl Truncation {
             note!(self.context.log(), warn, path = %inner.record.path, %error, "an object beyond the new size stays behind for `check`");
         }
         self.context.step("truncate: regions removed");
-        let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
-        self.context.step("truncate: objects cut");
+        let truncated = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
+        self.context.step("truncate: objects truncated");
         note_done();
         self.context.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.truncate_to(size_bytes);
         managed.control.set_durable_size_bytes(size_bytes);
         self.context.step("truncate: size set");
-        let has_leftovers = cut.is_err();
+        let has_leftovers = truncated.is_err();
         managed.control.notices().set_leftovers(has_leftovers);
         let record = FileRecord { truncating_to_bytes: None, has_leftovers, size_bytes, ..inner.record.clone() };
         let mut changes = Changes::default();
@@ -203,18 +203,23 @@ impl Truncation {
         let layouts = gone.values().map(|placed| &placed.layout).chain(copies(&replicas).map(|(_, _, layout)| layout));
         self.capacity.give_back(layouts, geometry.region_bytes());
         if record != inner.record || !gone.is_empty() {
-            // If this fails the intent stays, and `note_cut` drops it before anything is promised to last.
+            // If this fails the intent stays, and `note_truncation` drops it before anything is promised to last.
             self.context.table().commit(&changes)?;
         }
         self.context.step("truncate: recorded");
         inner.record = record;
         self.describing.describe_size(managed, inner, size_bytes, has_leftovers);
-        cut
+        truncated
     }
 
     /// Notes that the cut of the intent is done: its end could not be recorded then, and what lies beyond it by now was written since.
-    pub(crate) fn note_cut(&self, managed: &Managed, inner: &mut Inner, cut_to_bytes: u64) -> Result<(), Refusal> {
-        let count = inner.geometry().count_for(cut_to_bytes);
+    pub(crate) fn note_truncation(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        truncated_to_bytes: u64,
+    ) -> Result<(), Refusal> {
+        let count = inner.geometry().count_for(truncated_to_bytes);
         let mut changes = Changes::default();
         let mut gone = Vec::new();
         for (region, _) in self.context.table().regions(managed.file)? {
@@ -253,18 +258,18 @@ impl Truncation {
     ) -> Result<(), Refusal> {
         let size_bytes = managed.extent.size_bytes();
         let entries_truncated = self.write_back.truncate_entries(managed, inner, work, size_bytes);
-        let cut = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
+        let truncated = entries_truncated.and(self.truncate_leftovers_to(managed, inner, size_bytes));
         self.quiescing.mark_truncated(managed, inner, size_bytes);
-        managed.control.notices().set_leftovers(cut.is_err());
-        if cut.is_err() != inner.record.has_leftovers {
-            let record = FileRecord { has_leftovers: cut.is_err(), ..inner.record.clone() };
+        managed.control.notices().set_leftovers(truncated.is_err());
+        if truncated.is_err() != inner.record.has_leftovers {
+            let record = FileRecord { has_leftovers: truncated.is_err(), ..inner.record.clone() };
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
             self.context.table().commit(&changes)?;
             inner.record = record;
-            self.describing.describe_size(managed, inner, size_bytes, cut.is_err());
+            self.describing.describe_size(managed, inner, size_bytes, truncated.is_err());
         }
-        cut
+        truncated
     }
 
     /// Counts as a write of every region that is cut: the next `fsync` syncs it, or after a power failure what was cut off might show in a hole.

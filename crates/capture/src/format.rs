@@ -419,8 +419,8 @@ impl<'a> Header<'a> {
             put(&mut page, start + 8, &pair.ticks.to_le_bytes());
             put(&mut page, start + 16, &pair.monotonic_ns.to_le_bytes());
         }
-        put(&mut page, at::NODE, cut(self.node, at::NODE_BYTES));
-        put(&mut page, at::PROGRAM, cut(self.program, at::PROGRAM_BYTES));
+        put(&mut page, at::NODE, truncated(self.node, at::NODE_BYTES));
+        put(&mut page, at::PROGRAM, truncated(self.program, at::PROGRAM_BYTES));
         page
     }
 
@@ -490,7 +490,7 @@ fn put(page: &mut [u8; HEADER_BYTES], start: usize, bytes: &[u8]) {
 }
 
 /// A name that leaves space for the zero after it.
-fn cut(name: &[u8], field_bytes: usize) -> &[u8] {
+fn truncated(name: &[u8], field_bytes: usize) -> &[u8] {
     name.get(..field_bytes - 1).unwrap_or(name)
 }
 

@@ -64,7 +64,7 @@ pub enum StartError {
     Create(Errno),
     /// The file could not be allocated or mapped.
     #[error("the trace file got no space ({0}); is the disk full?")]
-    Room(Errno),
+    Space(Errno),
     /// [`Recorder::start`] was called before; the recorder goes on as it was.
     #[error("the recorder has been started already, or is being started by another thread")]
     Started,
@@ -202,7 +202,7 @@ impl Recorder {
         let node = if meta.node.is_empty() { name.nodename().to_bytes() } else { meta.node };
         self.create_file(meta.directory, node, pid, start_wall_ns)?;
         self.cursor.0.store(HEADER_BYTES as u64, Ordering::Relaxed);
-        self.grow(0, HEADER_BYTES as u64 + 1).map_err(StartError::Room)?;
+        self.grow(0, HEADER_BYTES as u64 + 1).map_err(StartError::Space)?;
 
         let mut link = [0u8; at::PROGRAM_BYTES];
         let program = if meta.program.is_empty() { growth::program_path(&mut link) } else { meta.program };

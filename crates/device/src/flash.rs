@@ -163,14 +163,14 @@ impl Flash {
         let (mut done_s, mut dies_s) = (self.interface, 0.0);
         let moves = self.ftl.write(address % spec.capacity_bytes, bytes);
         let unit = spec.planes as u64 * spec.page_bytes;
-        let room = (spec.buffer_bytes / unit).max(1) as usize;
+        let capacity = (spec.buffer_bytes / unit).max(1) as usize;
         // Each page written moves so many, and its share of a block is erased.
         let collect_s = moves * (spec.read_page_s + spec.program_page_s)
             + (1.0 + moves) * spec.erase_block_s / spec.pages_per_block as f64;
         self.pending_bytes += bytes;
         while self.pending_bytes >= unit {
             self.pending_bytes -= unit;
-            if self.buffer.len() >= room {
+            if self.buffer.len() >= capacity {
                 done_s = done_s.max(self.buffer.pop_front().unwrap_or(done_s));
             }
             let busy_s = spec.program_page_s + collect_s;

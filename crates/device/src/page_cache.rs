@@ -224,8 +224,8 @@ impl PageCache {
             return Some(*place);
         }
         let group = Group { number, used: true, whole: None, dirty_bytes: 0 };
-        let room = (self.spec.size_bytes / self.spec.group_bytes).max(1) as usize;
-        let place = if self.groups.len() < room {
+        let capacity = (self.spec.size_bytes / self.spec.group_bytes).max(1) as usize;
+        let place = if self.groups.len() < capacity {
             self.groups.push(group);
             self.groups.len() - 1
         } else {

@@ -13,15 +13,15 @@ fn in_memory() -> TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a temporary directory")
 }
 
-/// Calls `look` with a directory that holds these files, and those of whoever called this one.
-pub(crate) fn with<T>(files: &[(&str, &[u8])], look: impl FnOnce(&Path) -> T) -> T {
+/// Calls `then` with a directory that holds these files, and those of whoever called this one.
+pub(crate) fn with<T>(files: &[(&str, &[u8])], then: impl FnOnce(&Path) -> T) -> T {
     DIRECTORY.with(|directory| {
         let paths: Vec<PathBuf> = files.iter().map(|(name, _)| directory.path().join(name)).collect();
         for (path, (_, bytes)) in paths.iter().zip(files) {
             std::fs::write(path, bytes).expect("there is free space");
         }
         let _written = Written(paths);
-        look(directory.path())
+        then(directory.path())
     })
 }
 

@@ -238,7 +238,7 @@ fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> 
     let files: Vec<ScriptFile> =
         decided.map(|((path, shape), found)| target::decide(path, shape, found, &wishes)).collect::<Result<_>>()?;
     if !arguments.redirect {
-        target::look_for_space(&files, &script.uses)?;
+        target::check_space(&files, &script.uses)?;
     }
     script.finish(&files)?;
     Ok(ranks)

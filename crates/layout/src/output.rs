@@ -58,7 +58,7 @@ pub fn write_with<E: From<Error>>(
 /// `AlreadyExists` if anything stands at `path`, otherwise the error of making, writing or syncing
 /// the file.
 pub fn create(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
-    let mut temporary = beside(path)?;
+    let mut temporary = temporary_for(path)?;
     temporary.write_all(bytes.as_ref())?;
     temporary.as_file().set_permissions(Permissions::from_mode(0o666 & !umask()))?;
     temporary.as_file().sync_all()?;
@@ -153,7 +153,7 @@ fn check_maker(path: &Path, found: &Stat) -> Result<()> {
 }
 
 /// A new file beside `path`, made exclusively and with mode 0600; dropped unfinished, it is removed.
-fn beside(path: &Path) -> Result<NamedTempFile> {
+fn temporary_for(path: &Path) -> Result<NamedTempFile> {
     let made = tempfile::Builder::new().prefix(".stripewise-").rand_bytes(12).tempfile_in(directory_of(path));
     made.map_err(|error| Error::new(error.kind(), format!("no new file can be made next to it: {error}")))
 }
@@ -163,7 +163,7 @@ fn replace<E: From<Error>>(
     replaced: Option<&Stat>,
     fill: impl FnOnce(&File) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let temporary = beside(path)?;
+    let temporary = temporary_for(path)?;
     fill(temporary.as_file())?;
     let file = temporary.as_file();
     let mode = match replaced {

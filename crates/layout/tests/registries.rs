@@ -142,7 +142,8 @@ fn registries() -> Vec<Registry> {
                 ("crates/cli/src/demo.rs", "the demo is about named policies"),
                 ("crates/report/src/results.rs", "invented results for tests of other crates"),
                 ("crates/trace/src/workload/", "an access pattern is called random too"),
-                ("crates/cli/src/trace/show.rs", "an access pattern is called random too"),
+                ("crates/stripewise/src/trace_summary.rs", "an access pattern is called random too"),
+                ("crates/model/src/caveat.rs", "an order of accesses is called random too"),
             ],
         },
         Registry {

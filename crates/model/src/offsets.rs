@@ -25,8 +25,8 @@ impl StripeOfCycle {
         let ends = floor_sum(count, request_bytes, self.cycle_bytes, last);
         // The very last stripe may go on behind the end.
         let last_end = last + (count - 1) * self.cycle_bytes;
-        let cut = if last_end < length { 0 } else { last_end / request_bytes - (length - 1) / request_bytes };
-        ends - starts - cut + count
+        let truncated = if last_end < length { 0 } else { last_end / request_bytes - (length - 1) / request_bytes };
+        ends - starts - truncated + count
     }
 
     /// Bytes of the stripe in the first `length` bytes.

@@ -97,8 +97,8 @@ fn cost_of_parts(
 fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> impl Iterator<Item = u64> + Clone {
     let request_bytes = request_bytes.max(1);
     let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
-    let looked_at = count.min(EXACT_OFFSETS);
-    (0..looked_at).map(move |i| i * count / looked_at * request_bytes)
+    let sampled = count.min(EXACT_OFFSETS);
+    (0..sampled).map(move |i| i * count / sampled * request_bytes)
 }
 
 /// How many offsets 0, r, 2r, .. a period of request and cycle has, or the region where that is shorter; at least 1.

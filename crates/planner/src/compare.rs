@@ -1,11 +1,11 @@
 //! From a policy's choice to a whole plan, and several policies side by side.
 
+use crate::capacity::Ledger;
 use crate::moves::moves_between;
 use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, PlannedWindow, Verdict, pattern_of};
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
-use crate::room::Ledger;
 use crate::verdict::{seconds, verdict};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -45,8 +45,8 @@ pub struct ComparisonRow {
 /// Those of [`PlanRequest::check`]; the policy has not run then.
 pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, RequestError> {
     request.check()?;
-    let room = request.room();
-    let task = Task::new(request, &room);
+    let capacity = request.capacity();
+    let task = Task::new(request, &capacity);
     let (baseline, chosen) = rayon::join(|| Baseline::of(&task), || task.choose_with_optimum(policy));
     Ok(assemble(policy, &task, chosen, &baseline))
 }
@@ -58,8 +58,8 @@ pub fn plan(policy: PolicyName, request: &PlanRequest<'_>) -> Result<Plan, Reque
 /// Those of [`PlanRequest::check`]; no policy has run then.
 pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Comparison, RequestError> {
     request.check()?;
-    let room = request.room();
-    let task = Task::new(request, &room);
+    let capacity = request.capacity();
+    let task = Task::new(request, &capacity);
     let baseline = Baseline::of(&task);
     Ok(Comparison {
         plans: policies
@@ -232,7 +232,7 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
     starts_s.dedup();
     let mut most = vec![0u64; task.groups.count];
     for start_s in starts_s {
-        let mut ledger = Ledger::new(task.room);
+        let mut ledger = Ledger::new(task.capacity);
         for (planned, file) in files.iter().zip(task.request.files) {
             let placement = planned.placement_at(start_s);
             let mut first = 0;
@@ -253,7 +253,7 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
         .map(|(index, (server, used_bytes))| PlannedServer {
             name: server.name.clone(),
             class: server.class,
-            room_bytes: task.room.bytes(index),
+            room_bytes: task.capacity.bytes(index),
             used_bytes,
         })
         .collect()
@@ -262,11 +262,12 @@ fn planned_servers(task: &Task<'_>, files: &[PlannedFile]) -> Vec<PlannedServer>
 /// Books consecutive regions of one layout.
 fn book(ledger: &mut Ledger<'_>, file: &FileAccess, layout: &Layout, regions: Range<u32>) {
     // All are whole but the one that the file's end cuts.
-    let cut = u32::try_from(file.size_bytes / file.region_size.0).ok().filter(|cut| regions.contains(cut));
-    if let Some(cut) = cut {
-        ledger.add(layout, region_bytes(file, RegionIndex(cut)), 1);
+    let truncated =
+        u32::try_from(file.size_bytes / file.region_size.0).ok().filter(|truncated| regions.contains(truncated));
+    if let Some(truncated) = truncated {
+        ledger.add(layout, region_bytes(file, RegionIndex(truncated)), 1);
     }
-    ledger.add(layout, file.region_size.0, regions.len() as u64 - u64::from(cut.is_some()));
+    ledger.add(layout, file.region_size.0, regions.len() as u64 - u64::from(truncated.is_some()));
 }
 
 fn replicas_at(file: &PlannedFile, time_s: f64) -> &[Replica] {
@@ -296,9 +297,9 @@ fn replicas_note(task: &Task<'_>, files: &[PlannedFile], replicas: &[Replicas]) 
 fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     let mut notes = Vec::new();
     for server in servers {
-        if let Some(room) = server.room_bytes.filter(|room| *room < server.used_bytes) {
+        if let Some(capacity) = server.room_bytes.filter(|capacity| *capacity < server.used_bytes) {
             notes.push(format!(
-                "server {} has space for {room} bytes, but the plan needs {}; give it more capacity or plan fewer files",
+                "server {} has space for {capacity} bytes, but the plan needs {}; give it more capacity or plan fewer files",
                 server.name, server.used_bytes
             ));
         }
@@ -307,7 +308,7 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
         notes.push(
             "the cluster has servers of one class only: there is no faster class to select regions for".to_owned(),
         );
-    } else if task.groups.ssd.iter().any(|id| task.room.bytes(usize::from(id.0)).is_none()) {
+    } else if task.groups.ssd.iter().any(|id| task.capacity.bytes(usize::from(id.0)).is_none()) {
         notes.push(
             "the capacity of some SSD servers is not known and counts as unbounded; give them a capacity".to_owned(),
         );

@@ -240,7 +240,7 @@ impl<'a> Explainer<'a> {
         let windows = self.request.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
         let region_size = self.request.cluster.region_size.0;
         let full = self.plan.servers.iter().filter(|server| {
-            server.room_bytes.is_some_and(|room| server.used_bytes.saturating_add(region_size) > room)
+            server.room_bytes.is_some_and(|capacity| server.used_bytes.saturating_add(region_size) > capacity)
         });
         Ok(Overview {
             policy: self.plan.policy,
@@ -463,9 +463,9 @@ impl<'a> Explainer<'a> {
         }
         let more = (1u64 << 30) / wanted.len() as u64;
         for number in &wanted {
-            let room = self.plan.servers[*number].room_bytes.unwrap_or(0);
+            let capacity = self.plan.servers[*number].room_bytes.unwrap_or(0);
             let kept_free_bytes = cluster.kept_free_bytes(ServerId(*number as u16));
-            let capacity = room.saturating_add(kept_free_bytes).saturating_add(more);
+            let capacity = capacity.saturating_add(kept_free_bytes).saturating_add(more);
             cluster.servers[*number].capacity = Some(ByteCount(capacity));
         }
         let mut request = PlanRequest { cluster: &cluster, ..self.request.clone() };

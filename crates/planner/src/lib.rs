@@ -6,6 +6,7 @@
 #![deny(missing_docs, clippy::missing_errors_doc)]
 #![deny(clippy::print_stdout)]
 
+mod capacity;
 mod compare;
 pub mod explain;
 mod map;
@@ -15,11 +16,11 @@ pub mod policy;
 mod predict;
 mod render;
 mod request;
-mod room;
 mod servers;
 mod sources;
 mod verdict;
 
+pub use capacity::Capacity;
 pub use compare::{Comparison, ComparisonRow, compare, plan};
 pub use map::{RegionSpan, layout_text, region_map, segment_list};
 pub use moves::{Move, MoveKind};
@@ -32,5 +33,4 @@ pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, Unkn
 pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};
-pub use room::Room;
 pub use sources::{InputPaths, PlanKey, PlannedProgram, Sources};

@@ -28,8 +28,8 @@ pub(crate) use choice::{FileChoice, Replicas};
 pub use choice::{Optimum, Replica, ServerPrices};
 pub use opt::online;
 
+use crate::capacity::Capacity;
 use crate::request::PlanRequest;
-use crate::room::Room;
 use crate::servers::ServerGroups;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -204,13 +204,13 @@ pub(crate) struct Task<'a> {
     pub(crate) windows: Vec<Concurrency>,
     /// Bytes on each SServer that wider tiers ([`Task::tiers`]) have filled before this one is used.
     pub(crate) filled_bytes: u64,
-    pub(crate) room: &'a Room,
+    pub(crate) capacity: &'a Capacity,
     pub(crate) step_bytes: u64,
 }
 
 impl<'a> Task<'a> {
-    pub(crate) fn new(request: &'a PlanRequest<'a>, room: &'a Room) -> Self {
-        let groups = ServerGroups::with_room(request.cluster, room);
+    pub(crate) fn new(request: &'a PlanRequest<'a>, capacity: &'a Capacity) -> Self {
+        let groups = ServerGroups::with_capacity(request.cluster, capacity);
         let windows = request.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
         Self {
             request,
@@ -219,7 +219,7 @@ impl<'a> Task<'a> {
             concurrency: request.concurrency(),
             windows: (0..windows).map(|window| request.window_concurrency(window)).collect(),
             filled_bytes: 0,
-            room,
+            capacity,
             step_bytes: request.options.step.0,
         }
     }

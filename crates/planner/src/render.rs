@@ -91,14 +91,14 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
     }
     writeln!(text, "servers    class      holds      space    serves")?;
     for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
-        let room = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);
+        let capacity = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);
         writeln!(
             text,
             "  {:<8} {:<5} {:>10} {:>10} {:>9}",
             server.name,
             server.class,
             approximate(server.used_bytes),
-            room,
+            capacity,
             seconds(*load_s)
         )?;
     }

@@ -1,6 +1,6 @@
 //! What a plan is made from: servers, profile, accesses, room and options; checked once, before any policy sees it.
 
-use crate::room::Room;
+use crate::capacity::Capacity;
 use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{ByteCount, Cluster};
@@ -224,13 +224,13 @@ pub enum RequestError {
     NoServers,
     /// The files are larger than all free space together, so that no policy could place them.
     #[error(
-        "the files hold {needed} bytes, but the servers have space for {room} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
+        "the files hold {needed} bytes, but the servers have space for {capacity} together; give them capacity for at least {needed}, exclude fewer, or plan fewer files"
     )]
-    Room {
+    Capacity {
         /// Bytes of all files.
         needed: u128,
         /// Bytes that regions may fill, on all servers.
-        room: u128,
+        capacity: u128,
     },
     /// [`PlanOptions::pair`] is out of range.
     #[error(
@@ -308,8 +308,8 @@ impl PlanRequest<'_> {
 
     /// Room of every server by options, cluster file and file systems.
     #[must_use]
-    pub fn room(&self) -> Room {
-        Room::of(self.cluster, self.free_bytes, self.options.ssd_room, &self.options.exclude)
+    pub fn capacity(&self) -> Capacity {
+        Capacity::of(self.cluster, self.free_bytes, self.options.ssd_room, &self.options.exclude)
     }
 
     /// What is wrong with the input, if anything.
@@ -367,13 +367,13 @@ impl PlanRequest<'_> {
 
     /// What no policy can place is refused here; where a policy's own layouts need more than a server has, its plan says so in a note.
     fn check_space(&self) -> Result<(), RequestError> {
-        let room = self.room();
-        if (0..self.cluster.servers.len()).all(|server| room.bytes(server) == Some(0)) {
+        let capacity = self.capacity();
+        if (0..self.cluster.servers.len()).all(|server| capacity.bytes(server) == Some(0)) {
             return Err(RequestError::NoServers);
         }
         let needed = self.files.iter().map(|file| u128::from(file.size_bytes)).sum();
-        match room.total_bytes() {
-            Some(room) if room < needed => Err(RequestError::Room { needed, room }),
+        match capacity.total_bytes() {
+            Some(capacity) if capacity < needed => Err(RequestError::Capacity { needed, capacity }),
             _ => Ok(()),
         }
     }

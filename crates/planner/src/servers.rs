@@ -1,6 +1,6 @@
 //! The cluster as the papers see it: m HServers, n SServers, and the layouts that a stripe pair means on them.
 
-use crate::room::Room;
+use crate::capacity::Capacity;
 use stripewise_layout::{Cluster, Layout, ServerClass, ServerId};
 use stripewise_model::StripePair;
 
@@ -26,9 +26,9 @@ impl ServerGroups {
     }
 
     /// Without the servers that may take nothing.
-    pub(crate) fn with_room(cluster: &Cluster, room: &Room) -> Self {
+    pub(crate) fn with_capacity(cluster: &Cluster, capacity: &Capacity) -> Self {
         let mut groups = Self::of(cluster);
-        groups.keep(|id| room.bytes(usize::from(id.0)) != Some(0));
+        groups.keep(|id| capacity.bytes(usize::from(id.0)) != Some(0));
         groups
     }
 

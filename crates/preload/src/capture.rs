@@ -70,7 +70,7 @@ pub(crate) fn start() {
             stripewise_capture::recorder::StartError::Create(_) => {
                 b"the trace file cannot be made; is the directory there and writable?"
             }
-            stripewise_capture::recorder::StartError::Room(_) => b"the trace file got no space; is the disk full?",
+            stripewise_capture::recorder::StartError::Space(_) => b"the trace file got no space; is the disk full?",
             stripewise_capture::recorder::StartError::Started => return,
         };
         process::log(Level::Error, &[b"stripewise: nothing is captured in ", directory.to_bytes(), b": ", text]);

@@ -56,7 +56,7 @@ pub(crate) enum Known {
 
 /// What `descriptor` is. Two loads when it is none of our business.
 #[inline(always)]
-pub(crate) fn look(descriptor: c_int) -> Known {
+pub(crate) fn lookup(descriptor: c_int) -> Known {
     if descriptor as usize >= LIMIT {
         return Known::Plain;
     }
@@ -68,25 +68,25 @@ pub(crate) fn look(descriptor: c_int) -> Known {
     if word & KIND == CAPTURED && process::is_begun() {
         return Known::Captured(FileKey((word >> 2) as u32));
     }
-    look_for_managed(descriptor, word)
+    lookup_managed(descriptor, word)
 }
 
-/// A function of its own, so that [`look`] is two comparisons and no table of jumps: kernels that forget indirect
+/// A function of its own, so that [`lookup`] is two comparisons and no table of jumps: kernels that forget indirect
 /// branches at every system call make such a jump the dearest instruction of a captured call.
 #[inline(never)]
-fn look_for_managed(descriptor: c_int, word: u64) -> Known {
+fn lookup_managed(descriptor: c_int, word: u64) -> Known {
     if word & KIND == MANAGED
         && process::is_begun()
         && let Some(pinned) = managed::pin(open_of(word), || word_of(descriptor) == word)
     {
         return Known::Managed(pinned);
     }
-    look_closer(descriptor)
+    identify(descriptor)
 }
 
 #[cold]
 #[inline(never)]
-fn look_closer(descriptor: c_int) -> Known {
+fn identify(descriptor: c_int) -> Known {
     if !process::is_active() {
         return Known::Plain;
     }
@@ -146,15 +146,15 @@ pub(crate) fn adopt(descriptor: rustix::fd::BorrowedFd<'_>, status: &rustix::fs:
 }
 
 /// Looks what every open descriptor is that nobody has looked at.
-pub(crate) fn look_at_all() {
+pub(crate) fn identify_all() {
     use rustix::fs::{Mode, OFlags, RawDir};
     if !process::owns_tables() {
         return;
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
-    let mut room = [std::mem::MaybeUninit::<u8>::uninit(); 2048];
-    let mut entries = RawDir::new(&directory, &mut room);
+    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 2048];
+    let mut entries = RawDir::new(&directory, &mut buffer);
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok());
         if let Some(number) = number.filter(|number| is_undecided(*number) && !managed::owns_descriptor(*number)) {
@@ -165,7 +165,7 @@ pub(crate) fn look_at_all() {
     managed::close_raw(directory);
 }
 
-/// Whether nobody has looked what the descriptor is: after [`look`], that the caller may not note it.
+/// Whether nobody has looked what the descriptor is: after [`lookup`], that the caller may not note it.
 pub(crate) fn is_undecided(descriptor: c_int) -> bool {
     TABLE.get(descriptor as usize).is_some_and(|word| word.load(Ordering::Acquire) == 0)
 }

@@ -339,7 +339,7 @@ pub(crate) fn close_raw(descriptor: rustix::fd::OwnedFd) {
 
 /// Runs a request whose answer brings descriptors. They arrive under the lowest free numbers before they are moved
 /// up, and a program at its limit of open files has none: so the soft limit is raised for the time of the request.
-pub(crate) fn with_room<T>(request: impl FnOnce() -> T) -> T {
+pub(crate) fn with_raised_limit<T>(request: impl FnOnce() -> T) -> T {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limits = getrlimit(Resource::Nofile);
     let raised = limits.current != limits.maximum

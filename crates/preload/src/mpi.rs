@@ -83,7 +83,7 @@ fn find_from(scope: *mut c_void, name: &CStr) -> *mut c_void {
         name: &'a CStr,
         found: *mut c_void,
     }
-    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
         // SAFETY: what `dl_iterate_phdr` hands over.
         let (library, search) = unsafe { ((*info).dlpi_name, &mut *search.cast::<Search<'_>>()) };
         // SAFETY: null or a string.
@@ -102,7 +102,7 @@ fn find_from(scope: *mut c_void, name: &CStr) -> *mut c_void {
     }
     let mut search = Search { name, found: std::ptr::null_mut() };
     // SAFETY: `search` outlives the walk.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
 }
 

@@ -19,10 +19,11 @@ mod writing;
 
 pub(crate) use crate::managed::record_locks;
 pub(crate) use crate::managed::stub::{
-    find, is_known, is_stub, may_be_managed, open_file, open_stub, read_stub_beside, stub_file, was_removed,
+    find, is_known, is_stub, may_be_managed, open_file, open_stub, reopen_stub, stub_file, was_removed,
 };
 pub(crate) use crate::managed::{
-    Closing, Open, Pinned, client, close_raw, connected, inodes, is_on, open_of_inode, owns_descriptor, with_room,
+    Closing, Open, Pinned, client, close_raw, connected, inodes, is_on, open_of_inode, owns_descriptor,
+    with_raised_limit,
 };
 
 use crate::capture;
@@ -45,7 +46,7 @@ pub(crate) struct Moved {
 
 /// Before the close of a managed file that may be written: says so if something changed the size of its stub past the
 /// library, which nothing but a system call of the program's own can do through this descriptor.
-pub(crate) fn look_at_stub(open: &Open, descriptor: c_int) {
+pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
     if !open.file().is_ok_and(StripedFile::is_writable) {
         return;
     }
@@ -97,10 +98,10 @@ pub(crate) fn with_file_at<T>(
     follow: bool,
     then: impl FnOnce(BorrowedFd<'_>, FileId, Option<&StripedFile>) -> T,
 ) -> Option<T> {
-    with_room(|| look_at(directory, path, follow, then))
+    with_raised_limit(|| find_file_at(directory, path, follow, then))
 }
 
-fn look_at<T>(
+fn find_file_at<T>(
     directory: c_int,
     path: &CStr,
     follow: bool,
@@ -120,7 +121,7 @@ fn look_at<T>(
     }
     if record_locks::are_held_on(status.st_ino) {
         // By a descriptor that came through `exec` and that nobody has looked at yet.
-        descriptors::look_at_all();
+        descriptors::identify_all();
         if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
             let file = open.file().ok()?;
             return Some(then(borrowed, file.id(), Some(file)));
@@ -172,8 +173,8 @@ pub(crate) const FIONREAD: c_ulong = 0x541b;
 /// # Safety
 /// `argument` is what the request asks for.
 pub(crate) unsafe fn control(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> Option<Result<(), Errno>> {
-    use descriptors::{Known, look};
-    let managed = |descriptor| match look(descriptor) {
+    use descriptors::{Known, lookup};
+    let managed = |descriptor| match lookup(descriptor) {
         Known::Managed(open) => Some(open),
         _ => None,
     };

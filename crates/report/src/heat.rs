@@ -48,7 +48,7 @@ impl Heat {
         // Neighbours are joined until they are few enough.
         let joined = (last - first + 1).div_ceil(COLUMNS).max(1);
         let columns = (last - first + 1).div_ceil(joined);
-        let cut = |direction| {
+        let crop = |direction| {
             let mut cells = vec![0; columns * ROWS];
             for row in 0..ROWS {
                 for column in first..=last {
@@ -63,8 +63,8 @@ impl Heat {
             start_s: first as f64 * column_s,
             end_s: (first + columns * joined) as f64 * column_s,
             columns,
-            read: cut(Direction::Read),
-            write: cut(Direction::Write),
+            read: crop(Direction::Read),
+            write: crop(Direction::Write),
         }
     }
 

@@ -161,9 +161,9 @@ fn line(svg: &mut Svg, run: &LiveRun, slices: &[Slice], axes: &Axes) {
     let mut path = Path::default();
     path.polyline(slices.iter().map(middle));
     let (class, name) = kind(run.migrate);
-    let doubtful = if run.host_bound { " doubtful" } else { "" };
+    let host_bound = if run.host_bound { " host-bound" } else { "" };
     svg.path(&path, r#"class="live-halo""#);
-    svg.path(&path, &format!(r#"class="live {class}{doubtful}""#));
+    svg.path(&path, &format!(r#"class="live {class}{host_bound}""#));
     let Some((x, y)) = slices.last().map(middle) else { return };
     svg.text((x + 9.0, y + 1.0), Anchor::Start, &format!("end t-{class}"), name);
     let ends = if run.host_bound { "host-bound".to_owned() } else { format!("done, {}", duration(run.end_s())) };
@@ -195,7 +195,7 @@ mod tests {
         // Eight MiB in half a second are 16.8 MB/s, for two seconds from the change on.
         assert!(chart.contains(r#"class="moving-band" x="344.67" y="40" width="124.33""#), "{chart}");
         assert_eq!(chart.matches(r#"class="change""#).count(), 1, "both runs change at once");
-        assert!(!chart.contains("doubtful"));
+        assert!(!chart.contains("host-bound"));
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         live.runs[0].host_bound = true;
         live.runs[1].halves[1].start_s = 3.0;
         let chart = chart(&live);
-        assert!(chart.contains("live-staying doubtful") && chart.contains(">host-bound</text>"), "{chart}");
+        assert!(chart.contains("live-staying host-bound") && chart.contains(">host-bound</text>"), "{chart}");
         assert_eq!(chart.matches(r#"class="change""#).count(), 2);
     }
 

@@ -21,11 +21,11 @@ const SAME: f64 = 0.005;
 /// The servers in cluster order, equal neighbours as one row.
 pub(super) fn rows(servers: &[PlannedServer], prices: &[ServerPrices]) -> Vec<Row> {
     let most = |price: fn(&ServerPrices) -> f64| prices.iter().map(price).fold(0.0, f64::max) * SAME;
-    let (device, link, room) = (most(|p| p.device), most(|p| p.link), most(|p| p.room_s_per_gib));
+    let (device, link, capacity) = (most(|p| p.device), most(|p| p.link), most(|p| p.room_s_per_gib));
     let same = |a: &ServerPrices, b: &ServerPrices| {
         (a.device - b.device).abs() <= device
             && (a.link - b.link).abs() <= link
-            && (a.room_s_per_gib - b.room_s_per_gib).abs() <= room
+            && (a.room_s_per_gib - b.room_s_per_gib).abs() <= capacity
     };
     let mut rows: Vec<Row> = Vec::new();
     let mut first_name = "";
@@ -68,7 +68,7 @@ pub(super) fn chart(rows: &[Row], (unit, share_of_gib): (&str, f64)) -> String {
         ("Device", "s of the run for each s of its work".into(), &|row| row.prices.device, &share),
         ("Link", "s of the run for each s of its work".into(), &|row| row.prices.link, &share),
         (
-            "Room",
+            "Capacity",
             format!("saved by each {unit} more in all"),
             &|row| row.prices.room_s_per_gib * share_of_gib,
             &duration,
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(capacity_unit(&rows, 4.0), ("MiB", 1.0 / 1024.0));
         let chart = chart(&rows, ("GiB", 1.0));
         assert!(
-            chart.contains("Room of ssd0: 2.5 s")
+            chart.contains("Capacity of ssd0: 2.5 s")
                 && chart.contains("each GiB more")
                 && chart.contains("Link of ssd0: 0.3"),
             "{chart}"

@@ -470,7 +470,7 @@ mod tests {
         let system = System { servers: ["nvme", "sata-ssd-2012"].map(server).to_vec(), client_link: link };
         let layout = Layout::new([(ServerId(0), 4096), (ServerId(1), 8192)]).unwrap();
         let files = [FilePlacements::fixed(Placement::uniform(ByteCount(1 << 22), layout.clone(), layout))];
-        let rooms = [100, 5_000].map(|each| {
+        let capacities = [100, 5_000].map(|each| {
             let program = Reads { files: vec![FileShape { path: "/f".into(), size_bytes: 1 << 22 }], each };
             let options = SimOptions::default();
             let scenario = Scenario { system: &system, program: &program, files: &files, options };
@@ -479,6 +479,6 @@ mod tests {
             assert_eq!(engine.free_flights.len(), engine.flights.len(), "all have arrived");
             engine.flights.len()
         });
-        assert!(rooms[1] <= 2 * 10 && rooms[1] <= rooms[0] + 2, "{rooms:?}");
+        assert!(capacities[1] <= 2 * 10 && capacities[1] <= capacities[0] + 2, "{capacities:?}");
     }
 }

@@ -6,9 +6,9 @@
 use crate::outcome::Latency;
 use stripewise_device::Nanos;
 
-const CUT_BITS: u32 = 7;
-const CUTS: u64 = 1 << CUT_BITS;
-const BUCKETS: usize = (64 - CUT_BITS as usize + 1) << CUT_BITS;
+const SPLIT_BITS: u32 = 7;
+const SPLITS: u64 = 1 << SPLIT_BITS;
+const BUCKETS: usize = (64 - SPLIT_BITS as usize + 1) << SPLIT_BITS;
 
 pub(crate) struct Histogram {
     counts: Vec<u64>,
@@ -18,18 +18,18 @@ pub(crate) struct Histogram {
 }
 
 fn bucket_of(nanoseconds: u64) -> usize {
-    let power = u64::BITS - 1 - (nanoseconds | CUTS).leading_zeros() - CUT_BITS;
-    ((u64::from(power) << CUT_BITS) + (nanoseconds >> power)) as usize
+    let power = u64::BITS - 1 - (nanoseconds | SPLITS).leading_zeros() - SPLIT_BITS;
+    ((u64::from(power) << SPLIT_BITS) + (nanoseconds >> power)) as usize
 }
 
 /// The middle of a bucket, in ns.
 fn middle_of(bucket: usize) -> f64 {
     let bucket = bucket as u64;
-    if bucket < 2 * CUTS {
+    if bucket < 2 * SPLITS {
         return bucket as f64;
     }
-    let power = (bucket >> CUT_BITS) - 1;
-    let first = (bucket - (power << CUT_BITS)) << power;
+    let power = (bucket >> SPLIT_BITS) - 1;
+    let first = (bucket - (power << SPLIT_BITS)) << power;
     first as f64 + ((1u64 << power) - 1) as f64 / 2.0
 }
 

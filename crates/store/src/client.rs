@@ -118,7 +118,7 @@ struct Control {
     given_up: bool,
 }
 
-/// What a descriptor's file is to the broker; see [`Client::look_up`].
+/// What a descriptor's file is to the broker; see [`Client::lookup`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// An ordinary file, or another cluster's stub.
@@ -233,7 +233,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`Self::request`].
-    pub fn look_up(&self, stub: BorrowedFd<'_>) -> Result<Lookup, ClientError> {
+    pub fn lookup(&self, stub: BorrowedFd<'_>) -> Result<Lookup, ClientError> {
         match self.core.call(&Request::Find, &[stub])?.reply {
             Reply::Found { file: None, .. } => Ok(Lookup::NoStub),
             Reply::Found { file: Some(file), status: None } => Ok(Lookup::Copy(file)),
@@ -468,7 +468,7 @@ impl Core {
             entry.shared.replaced.store(!same, Release);
         }
         while let Some(untold) = control.untold.last() {
-            untold.tell(&connection)?;
+            untold.report(&connection)?;
             control.untold.pop();
         }
         control.connection = Some(connection);
@@ -476,7 +476,7 @@ impl Core {
     }
 
     /// Looks whether the broker is there, and for a successor if not. For those who wait for something that a broker must do.
-    pub(crate) fn look_after_broker(&self) -> Result<(), ClientError> {
+    pub(crate) fn check_broker(&self) -> Result<(), ClientError> {
         let mut control = self.control();
         if control.connection.as_ref().is_some_and(|connection| !connection.is_lost()) {
             return Ok(());

@@ -232,8 +232,8 @@ mod tests {
         let long = |name: usize, rest: &str| [b"#!/", "n".repeat(name).as_bytes(), rest.as_bytes()].concat();
         assert_eq!(words(&long(252, "\n")).unwrap().0.len(), 253);
         assert_eq!(words(&long(300, "\n")), None, "the name may go on where the kernel does not look");
-        let cut = long(200, &format!(" {}", "a".repeat(100)));
-        assert_eq!(words(&cut).unwrap().1.unwrap().len(), 256 - 204, "an argument is cut there");
+        let truncated = long(200, &format!(" {}", "a".repeat(100)));
+        assert_eq!(words(&truncated).unwrap().1.unwrap().len(), 256 - 204, "an argument is cut there");
     }
 
     #[test]

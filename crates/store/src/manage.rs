@@ -7,20 +7,20 @@
 //! `apply` holds a write lease on the original: the kernel refuses it while anybody has the file open, and tells when somebody
 //! wants to. The original is exchanged with the stub rather than replaced, looked at once more, and only then removed.
 
-mod beside;
 mod copying;
 mod lease;
 mod likeness;
+mod replacement;
 
 use crate::client::{Client, ClientError};
 use crate::entry::DirectoryEntry;
 use crate::file::{FileError, StripedFile};
 use crate::protocol::{Admin, Refusal, Request};
 use crate::stub::{STUB_BYTES, Stub, StubError};
-use beside::FragmentContext;
 use copying::Source;
 use lease::Lease;
 use likeness::Likeness;
+use replacement::Replacement;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, IFlags, OFlags};
 use rustix::io::Errno;
@@ -313,16 +313,22 @@ pub fn examine(path: &Path) -> Result<u64, ManageError> {
 pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let original = Original::open(path)?;
     let lease = Lease::take(&original.descriptor, original.path())?;
-    let mut beside = FragmentContext::new(&original.entry)?;
+    let mut replacement = Replacement::new(&original.entry)?;
     let path = original.path();
-    original.likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the stub its owner"))?;
+    original.likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the stub its owner"))?;
     let striped = client
-        .import(path, placement.clone(), beside.temporary(), beside.descriptor().as_fd(), original.descriptor.as_fd())
+        .import(
+            path,
+            placement.clone(),
+            replacement.temporary(),
+            replacement.descriptor().as_fd(),
+            original.descriptor.as_fd(),
+        )
         .map_err(client_fault(path))?;
     let file = striped.id();
-    let moved = bring_in(client, &original, &lease, &mut beside, &striped, moving);
-    if moved.is_err() && !beside.has_replaced() {
-        beside.discard();
+    let moved = bring_in(client, &original, &lease, &mut replacement, &striped, moving);
+    if moved.is_err() && !replacement.has_replaced() {
+        replacement.discard();
         // If the broker is gone, its successor undoes the same.
         let _ = client.abandon(file);
     }
@@ -338,13 +344,13 @@ fn bring_in(
     client: &Client,
     original: &Original,
     lease: &Lease<'_>,
-    beside: &mut FragmentContext,
+    replacement: &mut Replacement,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
 ) -> Result<Moved, ManageError> {
     let path = original.path();
     moving.step("apply: noted");
-    beside.name().map_err(os(path, "name the stub next to it"))?;
+    replacement.name().map_err(os(path, "name the stub next to it"))?;
     moving.step("apply: stub named");
     let source = Source::of(&original.descriptor, path)?;
     // All room is promised before the first byte is copied.
@@ -361,24 +367,24 @@ fn bring_in(
     moving.step("apply: verified");
     client.request(&Request::Admin(Admin::Imported { file: striped.id() }), &[]).map_err(client_fault(path))?;
     moving.step("apply: complete");
-    original.likeness.give_attributes(beside.descriptor()).map_err(os(path, "give the stub its attributes"))?;
+    original.likeness.give_attributes(replacement.descriptor()).map_err(os(path, "give the stub its attributes"))?;
     striped.set_modified_ns(None).map_err(file_fault(path))?;
-    original.likeness.give_times(beside.descriptor()).map_err(os(path, "give the stub its times"))?;
-    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the stub durable"))?;
+    original.likeness.give_times(replacement.descriptor()).map_err(os(path, "give the stub its times"))?;
+    rustix::fs::fsync(replacement.descriptor()).map_err(os(path, "make the stub durable"))?;
     moving.check(path)?;
     if !original.likeness.is_still_of(&original.descriptor) {
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     undisturbed()?;
-    if !beside.stands(&original.descriptor) {
+    if !replacement.stands(&original.descriptor) {
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     moving.step("apply: before the exchange");
-    let names = beside.begin_exchange(client, Some(striped.id()), None)?;
+    let names = replacement.begin_exchange(client, Some(striped.id()), None)?;
     moving.step("apply: exchange noted");
-    let exchanged = exchange_with_original(original, lease, beside, moving);
+    let exchanged = exchange_with_original(original, lease, replacement, moving);
     // From here on the managed file stands at the path; what fails is said but not undone.
-    let unremoved = exchanged.is_ok().then(|| beside.finish().err()).flatten();
+    let unremoved = exchanged.is_ok().then(|| replacement.finish().err()).flatten();
     let mut note = unremoved.map(|errno| format!("the original's temporary name could not be removed: {errno}"));
     moving.step("apply: original removed");
     let ended = names.end(exchanged.is_ok());
@@ -396,15 +402,15 @@ fn bring_in(
 fn exchange_with_original(
     original: &Original,
     lease: &Lease<'_>,
-    beside: &mut FragmentContext,
+    replacement: &mut Replacement,
     moving: &Moving<'_>,
 ) -> Result<(), ManageError> {
     let path = original.path();
-    beside.exchange().map_err(os(path, "put the stub in its place"))?;
+    replacement.exchange().map_err(os(path, "put the stub in its place"))?;
     moving.step("apply: exchanged");
     let still_whole = original.likeness.is_still_of_renamed(&original.descriptor);
-    if !lease.holds() || !still_whole || !beside.displaced(&original.descriptor) {
-        beside.exchange_back().map_err(os(path, "take the stub back"))?;
+    if !lease.holds() || !still_whole || !replacement.displaced(&original.descriptor) {
+        replacement.exchange_back().map_err(os(path, "take the stub back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     Ok(())
@@ -441,21 +447,21 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     };
     let striped = client.open(descriptor.as_fd(), file).map_err(client_fault(path))?;
     let file = striped.id();
-    let mut beside = FragmentContext::new(&entry)?;
-    let temporary = beside.temporary().to_string_lossy().into_owned();
+    let mut replacement = Replacement::new(&entry)?;
+    let temporary = replacement.temporary().to_string_lossy().into_owned();
     let request = Request::Admin(Admin::BeginRelease { file, temporary });
-    let begin = |beside: &FragmentContext| {
-        client.request(&request, &[beside.descriptor().as_fd()]).map(|_| ()).map_err(|error| match error {
+    let begin = |replacement: &Replacement| {
+        client.request(&request, &[replacement.descriptor().as_fd()]).map(|_| ()).map_err(|error| match error {
             ClientError::Refused(Refusal::Busy { holder, .. } | Refusal::Held { holder, .. }) => {
                 ManageError::OpenElsewhere { path: path.clone(), holders: holder }
             }
             source => client_fault(path)(source),
         })
     };
-    begin(&beside)?;
-    let taken = take_out(client, path, (&descriptor, likeness), &mut beside, &striped, moving, &begin);
+    begin(&replacement)?;
+    let taken = take_out(client, path, (&descriptor, likeness), &mut replacement, &striped, moving, &begin);
     if taken.is_err() {
-        beside.discard();
+        replacement.discard();
         // If the broker is gone, its successor undoes the same.
         let _ = client.request(&Request::Admin(Admin::CancelRelease { file }), &[]);
     }
@@ -475,38 +481,38 @@ fn take_out(
     client: &Client,
     path: &Path,
     (stub, mut likeness): (&OwnedFd, Likeness),
-    beside: &mut FragmentContext,
+    replacement: &mut Replacement,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
-    begin: &dyn Fn(&FragmentContext) -> Result<(), ManageError>,
+    begin: &dyn Fn(&Replacement) -> Result<(), ManageError>,
 ) -> Result<Moved, ManageError> {
     moving.step("release: noted");
-    beside.name().map_err(os(path, "name the copy next to it"))?;
+    replacement.name().map_err(os(path, "name the copy next to it"))?;
     moving.step("release: copy named");
     // Once more: a broker that began in between has let others use the file. From here on one that does so takes the copy's name away first.
-    begin(beside)?;
+    begin(replacement)?;
     let target = Source::of_striped(striped);
-    target.copy_out(striped, beside.descriptor(), path, moving)?;
+    target.copy_out(striped, replacement.descriptor(), path, moving)?;
     moving.step("release: copied");
-    likeness.give_owner_and_mode(beside.descriptor()).map_err(os(path, "give the copy its owner"))?;
-    likeness.give_attributes(beside.descriptor()).map_err(os(path, "give the copy its attributes"))?;
-    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the copy durable"))?;
-    target.compare_with(striped, beside.descriptor(), path, moving)?;
+    likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the copy its owner"))?;
+    likeness.give_attributes(replacement.descriptor()).map_err(os(path, "give the copy its attributes"))?;
+    rustix::fs::fsync(replacement.descriptor()).map_err(os(path, "make the copy durable"))?;
+    target.compare_with(striped, replacement.descriptor(), path, moving)?;
     if let Some(modified_ns) = striped.modified_ns() {
         likeness.set_modified_ns(modified_ns);
     }
-    likeness.give_times(beside.descriptor()).map_err(os(path, "give the copy its times"))?;
-    rustix::fs::fsync(beside.descriptor()).map_err(os(path, "make the copy durable"))?;
+    likeness.give_times(replacement.descriptor()).map_err(os(path, "give the copy its times"))?;
+    rustix::fs::fsync(replacement.descriptor()).map_err(os(path, "make the copy durable"))?;
     moving.step("release: verified");
     moving.check(path)?;
-    if !beside.stands(stub) {
+    if !replacement.stands(stub) {
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     moving.step("release: before the exchange");
-    let names = beside.begin_exchange(client, None, Some((stub.as_fd(), striped.id())))?;
+    let names = replacement.begin_exchange(client, None, Some((stub.as_fd(), striped.id())))?;
     moving.step("release: exchange noted");
-    let exchanged = exchange_with_stub(path, stub, beside, moving);
-    let unremoved = exchanged.is_ok().then(|| beside.finish().err()).flatten();
+    let exchanged = exchange_with_stub(path, stub, replacement, moving);
+    let unremoved = exchanged.is_ok().then(|| replacement.finish().err()).flatten();
     let mut note = unremoved.map(|errno| format!("the stub's temporary name could not be removed: {errno}"));
     moving.step("release: stub removed");
     let ended = names.end(exchanged.is_ok());
@@ -521,13 +527,13 @@ fn take_out(
 fn exchange_with_stub(
     path: &Path,
     stub: &OwnedFd,
-    beside: &mut FragmentContext,
+    replacement: &mut Replacement,
     moving: &Moving<'_>,
 ) -> Result<(), ManageError> {
-    beside.exchange().map_err(os(path, "put the copy in its place"))?;
+    replacement.exchange().map_err(os(path, "put the copy in its place"))?;
     moving.step("release: exchanged");
-    if !beside.displaced(stub) {
-        beside.exchange_back().map_err(os(path, "take the copy back"))?;
+    if !replacement.displaced(stub) {
+        replacement.exchange_back().map_err(os(path, "take the copy back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     Ok(())

@@ -123,7 +123,7 @@ impl Observer {
     /// file's memory cannot be mapped.
     pub fn meet(&mut self) -> Result<Vec<FileId>, ClientError> {
         loop {
-            let request = Request::Admin(Admin::Observe { after: self.after, anew: self.since_ns == 0 });
+            let request = Request::Admin(Admin::Observe { after: self.after, reset: self.since_ns == 0 });
             let (since_ns, files, more) = match self.client.request(&request, &[])?.0 {
                 Reply::Observed { since_ns, files, more } => (since_ns, files, more),
                 reply => return Err(unexpected("Observe", &reply)),
@@ -133,9 +133,9 @@ impl Observer {
                 self.after = 0;
                 continue;
             }
-            for told in files {
-                self.after = told.number;
-                self.take_in(told)?;
+            for observed in files {
+                self.after = observed.number;
+                self.take_in(observed)?;
             }
             if !more {
                 break;
@@ -147,13 +147,13 @@ impl Observer {
         gone.iter().for_each(|file| drop(self.files.remove(file)));
         self.turns += 1;
         let is_turn = self.turns.is_multiple_of(QUIET_TURN);
-        let looked_at = self.files.values_mut().filter(|memory| is_turn || memory.quiet < QUIET);
-        looked_at.for_each(Memory::find_processes);
+        let checked = self.files.values_mut().filter(|memory| is_turn || memory.quiet < QUIET);
+        checked.for_each(Memory::find_processes);
         Ok(gone)
     }
 
-    fn take_in(&mut self, told: ObservedFile) -> Result<(), ClientError> {
-        let file = told.file;
+    fn take_in(&mut self, observed: ObservedFile) -> Result<(), ClientError> {
+        let file = observed.file;
         let asked = self.client.request(&Request::Admin(Admin::ObservedMemory { file }), &[]);
         let (control, extent, slots) = match asked {
             Ok((Reply::Opened { .. }, descriptors)) => match <[OwnedFd; 3]>::try_from(descriptors) {
@@ -172,14 +172,14 @@ impl Observer {
         let found = rustix::fs::fstat(&slots).map_err(fault)?;
         let identity = (found.st_dev, found.st_ino);
         if let Some(known) = self.files.get_mut(&file).filter(|known| known.identity == identity) {
-            known.path = told.path;
+            known.path = observed.path;
             return Ok(());
         }
         let control = ControlBlock::open(&control, file, false)
             .map_err(|error| ClientError::Unexpected { request: "ObservedMemory", what: error.to_string() })?;
         let memory = Memory {
-            path: told.path,
-            region_bytes: told.region_bytes,
+            path: observed.path,
+            region_bytes: observed.region_bytes,
             identity,
             control,
             extent: Extent::open(&extent, false).map_err(fault)?,

@@ -371,7 +371,7 @@ pub enum Admin {
         /// The last [`ObservedFile::number`] that was answered; 0 at first.
         after: u64,
         /// Begins an observation of its own.
-        anew: bool,
+        reset: bool,
     },
     /// The memory in which the requests on a file are noted. Answer: `Opened`, not writable, with the same descriptors as of `Open`.
     ObservedMemory {

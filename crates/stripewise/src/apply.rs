@@ -65,7 +65,7 @@ pub fn apply(
         match step.action {
             Action::Move => {
                 let bytes = bring_in(voice, &store, &step.path, file, interrupt);
-                copied_bytes += bytes.inspect_err(|_| tell_moved(voice, &moved))?;
+                copied_bytes += bytes.inspect_err(|_| report_moved(voice, &moved))?;
                 moved.push(&step.path);
             }
             Action::Expect => {}
@@ -75,7 +75,7 @@ pub fn apply(
     let files = plan.files.iter().zip(&steps);
     let expected = files.clone().map(expected).collect::<Result<Vec<ExpectedFile>, ApplyError>>()?;
     if !store.client.expect(expected, &|| !interrupt.came())? {
-        tell_moved(voice, &moved);
+        report_moved(voice, &moved);
         return Err(ApplyError::Stopped);
     }
     // After all places, since they take what space those leave.
@@ -101,7 +101,7 @@ fn replicate(
 }
 
 /// Before an error: files before the one that failed stay managed.
-fn tell_moved(voice: &Voice, moved: &[&Path]) {
+fn report_moved(voice: &Voice, moved: &[&Path]) {
     for path in moved {
         let (path, word) = (path.display(), quoted_path(path));
         voice.say(format_args!("{path} was moved before and stays managed; `stripewise release {word}` turns it back"));

@@ -152,18 +152,18 @@ pub fn measure_servers(cluster: &Cluster, options: &Options, progress: &(dyn Fn(
     let any_emulated = cluster.servers.iter().any(|server| is_emulated(&server.url));
     let stations = if any_emulated { Some(Arc::new(open_stations(cluster)?)) } else { None };
     let shares = Mutex::new(vec![0.0_f64; cluster.servers.len()]);
-    let tell = |number: usize, share: f64| {
+    let report = |number: usize, share: f64| {
         let mut shares = shares.lock().expect("no thread panics while it holds the shares");
         shares[number] = share;
         progress(shares.iter().sum::<f64>() / shares.len() as f64);
     };
     let run = |number: usize, server: &Server| -> Result<Measured> {
-        let tell = |share| tell(number, share);
+        let report = |share| report(number, share);
         let measured = match &stations {
             Some(stations) if is_emulated(&server.url) => {
-                measure_emulated(cluster, ServerId(number as u16), stations, options, &tell)
+                measure_emulated(cluster, ServerId(number as u16), stations, options, &report)
             }
-            _ => measure_directory(&server.name, server.url.directory(), options, &tell),
+            _ => measure_directory(&server.name, server.url.directory(), options, &report),
         };
         measured.map_err(|source| CalibrationError::Server { name: server.name.clone(), source: Box::new(source) })
     };
@@ -285,8 +285,8 @@ fn measure_emulated(
     let caveats = caveats::of_lines(&server.name, &lines, &samples, &[]);
     let mut link_fit = None;
     if link.is_some() {
-        let told = |share: f64| progress(device_share + share * (1.0 - device_share));
-        let samples = measure_parts(Parts::Link, &LINK_LINES, &told)?;
+        let report_link = |share: f64| progress(device_share + share * (1.0 - device_share));
+        let samples = measure_parts(Parts::Link, &LINK_LINES, &report_link)?;
         let samples: Vec<Sample> = samples.into_iter().flat_map(|line| line.samples).collect();
         link_fit = Some(fit(&samples)?);
     }

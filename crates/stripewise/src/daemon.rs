@@ -59,9 +59,9 @@ use stripewise_store::protocol::{
 };
 
 /// How often the daemon looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// How often it looks at the broker.
-const BROKER_LOOK: Duration = Duration::from_millis(100);
+const BROKER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Who asks for something waits so long until it is ordered.
 const WISH_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -150,7 +150,7 @@ pub(crate) struct Daemon {
     status: Arc<Mutex<Status>>,
     wishes: Receiver<Wish>,
     since_ns: u64,
-    looked: Instant,
+    last_check: Instant,
     /// Moves of others that were not ended at the last look; ordered again where the broker that had them is gone.
     adopted: Vec<MoveOrder>,
     /// Moves that had failed at the last look.
@@ -177,7 +177,7 @@ impl Daemon {
         store.done(Admin::ControlMoves(MoveControl::Bandwidth(bandwidth)))?;
         let since_ns = totals(&store)?.since_ns;
         guide.start(&store, voice)?;
-        let looked = Instant::now();
+        let last_check = Instant::now();
         let mut daemon = Self {
             server,
             guide,
@@ -187,7 +187,7 @@ impl Daemon {
             status,
             wishes,
             since_ns,
-            looked,
+            last_check,
             adopted: Vec::new(),
             failed: 0,
             paused: None,
@@ -211,17 +211,17 @@ impl Daemon {
     /// Works until `stop` says so. What fails is said, and tried again at the next border.
     pub(crate) fn work(&mut self, stop: &dyn Fn() -> bool) -> Result<()> {
         while !stop() {
-            let (mut wait, mut fault) = (LOOK, None);
-            if self.looked.elapsed() >= BROKER_LOOK
-                && let Err(error) = self.look_at_broker()
+            let (mut wait, mut fault) = (CHECK_INTERVAL, None);
+            if self.last_check.elapsed() >= BROKER_CHECK_INTERVAL
+                && let Err(error) = self.check_broker()
             {
                 fault = Some(error);
             }
-            match self.guide.look(&self.store, &self.voice) {
-                Ok(due) => wait = due.unwrap_or(LOOK).min(LOOK),
+            match self.guide.poll(&self.store, &self.voice) {
+                Ok(due) => wait = due.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL),
                 Err(error) => fault = Some(error),
             }
-            if let Err(error) = self.reserve.look(&self.store, &self.voice, &self.guide) {
+            if let Err(error) = self.reserve.poll(&self.store, &self.voice, &self.guide) {
                 fault = Some(error);
             }
             self.complain(fault.as_ref());
@@ -247,7 +247,7 @@ impl Daemon {
     fn fulfil(&mut self, wish: &Wish) {
         let fulfilled = match &wish.what {
             Wished::Phase(name) => self.guide.mark(&self.store, &self.voice, name),
-            Wished::Adopt => self.look_at_broker().map(|()| "adopted".to_owned()),
+            Wished::Adopt => self.check_broker().map(|()| "adopted".to_owned()),
         };
         self.show();
         // Who asked may have gone.
@@ -255,8 +255,8 @@ impl Daemon {
     }
 
     /// Notes what is under way; where another broker answers than before, orders it again there.
-    fn look_at_broker(&mut self) -> Result<()> {
-        self.looked = Instant::now();
+    fn check_broker(&mut self) -> Result<()> {
+        self.last_check = Instant::now();
         let totals = totals(&self.store)?;
         if totals.since_ns != self.since_ns {
             (self.since_ns, self.failed) = (totals.since_ns, 0);

@@ -109,14 +109,14 @@ const MEMORY_WANTED_BYTES: u64 = 2 << 30;
 ///
 /// [`RootTaken`] if the directory in memory exists already.
 pub fn choose_root(base: &Path, id: &str, servers: &[Unplaced]) -> Result<PathBuf, RootTaken> {
-    let beside = base.join("servers");
+    let default_root = base.join("servers");
     let memory = Path::new("/dev/shm");
     let stated: u64 = servers.iter().filter_map(|server| server.capacity).map(|capacity| capacity.0).sum();
     let wanted =
         if servers.iter().all(|server| server.capacity.is_some()) { stated } else { stated + MEMORY_WANTED_BYTES };
-    let Ok(found) = rustix::fs::statvfs(memory) else { return Ok(beside) };
+    let Ok(found) = rustix::fs::statvfs(memory) else { return Ok(default_root) };
     if found.f_bavail.saturating_mul(found.f_frsize) < wanted {
-        return Ok(beside);
+        return Ok(default_root);
     }
     let root = memory.join(format!("stripewise-{id}"));
     if root.exists() {

@@ -59,8 +59,8 @@ pub enum MoveError {
 type Result<T> = std::result::Result<T, MoveError>;
 
 /// How often moves are looked at: at first, and once they turn out to take long.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// A region that was not moved as ordered.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -267,22 +267,22 @@ impl Batch {
     /// [`MoveError::Store`] or [`MoveError::Layout`]; moves that fail are no error, see
     /// [`Outcome::check`].
     pub fn wait(&mut self, store: &Store, voice: &Voice, what: &str, interrupt: Interrupt) -> Result<Outcome> {
-        let mut pause_told = None;
+        let mut pause_reported = None;
         let mut bar: Option<Box<dyn Task>> = None;
         let (mut followed, mut interrupted) = (Followed::new(&self.ranges), false);
-        let mut pause = FIRST_LOOK;
+        let mut pause = FIRST_PAUSE;
         loop {
             if interrupt.came() && !interrupted {
                 interrupted = true;
                 self.cancel(store)?;
             }
-            let totals = followed.look(store)?;
+            let totals = followed.poll(store)?;
             if totals.since_ns != self.since_ns && !interrupted {
                 self.queue(store)?;
                 followed = Followed::new(&self.ranges);
                 continue;
             }
-            report_pause(&totals, &mut pause_told, voice);
+            report_pause(&totals, &mut pause_reported, voice);
             let bar = bar.get_or_insert_with(|| voice.bytes(followed.total_bytes(), what));
             bar.set(followed.done_bytes());
             // What another broker knows nothing of was ended with the one before.
@@ -290,7 +290,7 @@ impl Batch {
                 break;
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_LOOK);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
         self.settle(store, followed, interrupted)
     }
@@ -323,10 +323,10 @@ impl Batch {
 }
 
 /// Says once that nothing moves, and how to change that.
-pub fn report_pause(totals: &MoveTotals, told: &mut Option<String>, voice: &Voice) {
-    if totals.paused != *told {
-        told.clone_from(&totals.paused);
-        if let Some(why) = told {
+pub fn report_pause(totals: &MoveTotals, reported: &mut Option<String>, voice: &Voice) {
+    if totals.paused != *reported {
+        reported.clone_from(&totals.paused);
+        if let Some(why) = reported {
             voice.say(format_args!("moves are paused ({why}); `stripewise migrate resume` lets them go on"));
         }
     }
@@ -352,14 +352,15 @@ impl Followed {
         }
     }
 
-    fn look(&mut self, store: &Store) -> Result<MoveTotals> {
+    fn poll(&mut self, store: &Store) -> Result<MoveTotals> {
         let first = self.left.keys().next().map_or(u64::MAX, |first| first.0);
         let (totals, moves) = list(store, first.checked_sub(1).map(MoveNumber))?;
-        let told: HashMap<MoveNumber, MoveStatus> = moves.into_iter().map(|status| (status.number, status)).collect();
+        let reported: HashMap<MoveNumber, MoveStatus> =
+            moves.into_iter().map(|status| (status.number, status)).collect();
         let (ended_bytes, failed, paths) = (&mut self.ended_bytes, &mut self.failed, &mut self.paths);
         self.left.retain(|number, (total_bytes, copied_bytes)| {
             // Ended so long ago that the broker no longer tells of it.
-            let Some(status) = told.get(number) else {
+            let Some(status) = reported.get(number) else {
                 *ended_bytes += *total_bytes;
                 return false;
             };

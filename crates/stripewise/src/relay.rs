@@ -128,8 +128,8 @@ impl Relay {
                 libc::sigaction(*signal, before, std::ptr::null_mut());
             }
         }
-        let told = CHANNEL.get().is_some_and(|channel| (&channel.write).write_all(&STOP).is_ok());
-        if told {
+        let is_sent = CHANNEL.get().is_some_and(|channel| (&channel.write).write_all(&STOP).is_ok());
+        if is_sent {
             let _ = thread.join();
         }
     }

@@ -14,8 +14,8 @@ use stripewise_store::protocol::{Admin, Reply, WantedReplicas};
 use thiserror::Error;
 
 /// How often the broker is asked how far it is: at first, and once it turns out to take long.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// How often syncs are ordered again that ended without a reason: by another broker's start, or by a program that went on writing.
 const MAX_ORDERS: u32 = 3;
 
@@ -86,7 +86,7 @@ pub fn wanted(replicas: &[Replica]) -> Vec<WantedReplicas> {
 pub fn sync(store: &Store, voice: &Voice, path: &Path, interrupt: Interrupt) -> Result<Synced, ReplicaError> {
     let managed = store.managed(path, false)?;
     let (file, region_bytes) = (managed.striped.id(), managed.striped.region_bytes());
-    let (mut orders, mut pause, mut pause_told) = (0, FIRST_LOOK, None);
+    let (mut orders, mut pause, mut pause_reported) = (0, FIRST_PAUSE, None);
     let mut bar: Option<Box<dyn Task>> = None;
     loop {
         let Reply::Replicas { wanted, fresh, syncing, why } = store.admin(Admin::Replicas { file })? else {
@@ -104,11 +104,11 @@ pub fn sync(store: &Store, voice: &Voice, path: &Path, interrupt: Interrupt) -> 
             store.done(Admin::SyncReplicas { file })?;
             continue;
         }
-        report_pause(&totals(store)?, &mut pause_told, voice);
+        report_pause(&totals(store)?, &mut pause_reported, voice);
         let what = || format!("replicas of {}", path.display());
         let bar = bar.get_or_insert_with(|| voice.bytes(wanted * region_bytes, &what()));
         bar.set(fresh * region_bytes);
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_LOOK);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

@@ -146,7 +146,7 @@ impl Migration {
         planned: Vec<(String, PlannedFile)>,
         settings: Option<Settings>,
     ) -> Result<Self, RunError> {
-        let store = Store::beside(cluster.clone())?;
+        let store = Store::connect(cluster.clone())?;
         let windows = wanted.windows;
         let guide = match (&wanted.plan, settings) {
             (_, Some(settings)) => Guide::Online(Box::new(Online::start(settings, &store, voice)?)),

@@ -78,7 +78,7 @@ impl Watch {
             match answer {
                 Ok((Reply::Usage { servers }, _)) => {
                     let silent = servers.iter().map(|server| server.silent_s);
-                    self.tell(silent.collect());
+                    self.report(silent.collect());
                 }
                 // A client that lost its broker looks for another by itself, and waits long for it.
                 _ => client = None,
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, silent: Vec<Option<u64>>) {
+    fn report(&mut self, silent: Vec<Option<u64>>) {
         for (number, (name, silent)) in self.servers.iter().zip(silent).enumerate() {
             match silent {
                 Some(seconds) if self.silent.insert(number) => self.voice.say(format_args!(

@@ -184,7 +184,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::Client`] if no broker answers.
-    pub fn beside(cluster: Cluster) -> Result<Self> {
+    pub fn connect(cluster: Cluster) -> Result<Self> {
         let client = Client::connect(&cluster.state, ClientOptions::default())?;
         Ok(Self { _waiting: None, client, cluster, broker: None })
     }

@@ -78,7 +78,7 @@ struct Counts {
     instants: Vec<Vec<(u64, u64)>>,
     /// Every so many looks is kept as an instant.
     stride: usize,
-    looks: usize,
+    samples: usize,
     requests: u64,
     known: u64,
 }
@@ -161,10 +161,10 @@ impl LiveFile {
     }
 
     /// All processes have been looked at: their last requests are taken to be simultaneous as far as they are recent.
-    pub fn look(&mut self, now_ms: u32) {
+    pub fn sample(&mut self, now_ms: u32) {
         let counts = &mut self.window;
-        counts.looks += 1;
-        if !counts.looks.is_multiple_of(counts.stride.max(1)) {
+        counts.samples += 1;
+        if !counts.samples.is_multiple_of(counts.stride.max(1)) {
             return;
         }
         let is_recent = |busy: &&Busy| {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Warning {
     /// A process was killed, or the disk filled, before its header was whole.
     #[error("{path}: truncated within its header after {bytes} bytes; the process is left out")]
-    CutInHeader {
+    TruncatedInHeader {
         /// The process file.
         path: PathBuf,
         /// Its length.
@@ -18,7 +18,7 @@ pub enum Warning {
         "{path}: truncated after {bytes} of {expected_bytes} bytes: up to {} records are missing; read up to there",
         expected_bytes.saturating_sub(*bytes).div_ceil(stripewise_capture::format::SLOT_BYTES as u64)
     )]
-    Cut {
+    Truncated {
         /// The process file.
         path: PathBuf,
         /// Its length.

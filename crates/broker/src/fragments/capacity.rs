@@ -18,7 +18,7 @@ struct Grants {
 impl LogCapacity {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let ids = (0..cluster.servers.len()).map(|number| ServerId(number as u16));
-        let disks = ids.filter_map(|id| Some((id, (cluster.fragment_log(id)?.room.0, 0)))).collect();
+        let disks = ids.filter_map(|id| Some((id, (cluster.fragment_log(id)?.capacity.0, 0)))).collect();
         Self(Mutex::new(Grants { disks, granted: HashMap::new() }))
     }
 

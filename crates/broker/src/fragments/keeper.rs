@@ -24,10 +24,10 @@ use stripewise_store::shared::fragments::hints::Suggestion;
 use stripewise_store::shared::fragments::table::Log;
 
 /// Time between two looks while anything happens; it doubles up to the longest while nothing does.
-const LOOK: Duration = Duration::from_millis(10);
-const LONGEST_LOOK: Duration = Duration::from_millis(320);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(320);
 /// Looks take at most this part of a processor.
-const LOOK_SHARE: u32 = 16;
+const CHECK_SHARE: u32 = 16;
 /// A disk that nobody used for so long is left alone.
 const QUIET_AFTER: Duration = Duration::from_millis(50);
 /// Entries written back by one look at a quiet disk: what whoever comes next may have to wait for.
@@ -91,7 +91,7 @@ impl Keeping {
     }
 
     /// The files to look at, after so long; `None`: it is over.
-    pub(crate) fn next_look(&self, after: Duration) -> Option<Vec<(FileId, u64)>> {
+    pub(crate) fn next_check(&self, after: Duration) -> Option<Vec<(FileId, u64)>> {
         let mut files = guard(&self.files);
         while files.watched.is_empty() && !files.stopping {
             files = self.changed.wait(files).unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl Drop for Keeper {
 
 /// What came of a look.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Looked {
+enum Checked {
     Busy,
     Idle,
     /// Nothing is to be done until it is used again.
@@ -160,8 +160,8 @@ struct Plan {
 
 impl Fragments {
     fn keep_on(&self) {
-        let mut pause = LOOK;
-        while let Some(files) = self.keeping.next_look(pause) {
+        let mut pause = CHECK_INTERVAL;
+        while let Some(files) = self.keeping.next_check(pause) {
             let (begun, mut is_busy) = (own_time(), false);
             for (file, asked) in files {
                 let Some(managed) = self.files.if_loaded(file) else {
@@ -169,12 +169,12 @@ impl Fragments {
                     continue;
                 };
                 // A fault of ours ends this look and not the thread.
-                let look = std::panic::AssertUnwindSafe(|| self.look_after(&managed));
-                match std::panic::catch_unwind(look) {
-                    Ok(Looked::Busy) => is_busy = true,
-                    Ok(Looked::Idle) => {}
-                    Ok(Looked::Gone) => self.keeping.forget(file, asked),
-                    Ok(Looked::Parked) => {
+                let tending = std::panic::AssertUnwindSafe(|| self.tend(&managed));
+                match std::panic::catch_unwind(tending) {
+                    Ok(Checked::Busy) => is_busy = true,
+                    Ok(Checked::Idle) => {}
+                    Ok(Checked::Gone) => self.keeping.forget(file, asked),
+                    Ok(Checked::Parked) => {
                         if let Some(longest) =
                             self.keeping.park(file, asked).and_then(|longest| self.files.if_loaded(longest))
                         {
@@ -187,17 +187,17 @@ impl Fragments {
                     }
                 }
             }
-            let least = LOOK.max(((own_time() - begun) * LOOK_SHARE).min(LONGEST_LOOK));
-            pause = if is_busy { least } else { (2 * pause).clamp(least, LONGEST_LOOK) };
+            let least = CHECK_INTERVAL.max(((own_time() - begun) * CHECK_SHARE).min(MAX_CHECK_INTERVAL));
+            pause = if is_busy { least } else { (2 * pause).clamp(least, MAX_CHECK_INTERVAL) };
         }
     }
 
-    fn look_after(&self, managed: &Arc<Managed>) -> Looked {
-        let Some(logs) = managed.fragments.logs() else { return Looked::Gone };
+    fn tend(&self, managed: &Arc<Managed>) -> Checked {
+        let Some(logs) = managed.fragments.logs() else { return Checked::Gone };
         let (has_writers, has_users, is_live) = {
-            let Some(inner) = try_guard(&managed.inner) else { return Looked::Idle };
+            let Some(inner) = try_guard(&managed.inner) else { return Checked::Idle };
             if inner.freed {
-                return Looked::Gone;
+                return Checked::Gone;
             }
             let users =
                 !self.quiescing.users(managed).is_empty() || !inner.openers.is_empty() || inner.holder.is_some();
@@ -205,7 +205,7 @@ impl Fragments {
             let writers = !inner.writers.is_empty() || (inner.openers.is_empty() && users);
             (writers, users, matches!(inner.record.state, FileState::Live))
         };
-        let Some(mut work) = managed.fragments.try_hold() else { return Looked::Idle };
+        let Some(mut work) = managed.fragments.try_hold() else { return Checked::Idle };
         let mut is_busy = self.clean_up(managed, &logs, &mut work);
         take_suggestions(&logs, &mut work, is_live);
         if !has_writers && logs.table.is_dirtied() {
@@ -222,10 +222,10 @@ impl Fragments {
         is_busy |= self.top_up(managed, &logs);
         let is_settled = has_nothing_waiting && !logs.table.is_dirtied();
         match (has_users, managed.control.notices().fragments()) {
-            (false, FragmentMode::Leaving) if is_settled && self.retire(managed) => Looked::Gone,
-            (false, FragmentMode::On) if is_settled => Looked::Parked,
-            _ if is_busy => Looked::Busy,
-            _ => Looked::Idle,
+            (false, FragmentMode::Leaving) if is_settled && self.retire(managed) => Checked::Gone,
+            (false, FragmentMode::On) if is_settled => Checked::Parked,
+            _ if is_busy => Checked::Busy,
+            _ => Checked::Idle,
         }
     }
 

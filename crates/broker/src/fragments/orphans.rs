@@ -9,7 +9,7 @@ use stripewise_store::shared::control::MAX_REGIONS;
 use stripewise_store::shared::fragments::State;
 
 /// How often logs are looked through for it.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Fragments {
     /// Removes what the dead have left once nobody is inside who was there when it was seen. Returns whether there may be more.
@@ -26,9 +26,9 @@ impl Fragments {
                 logs.table.log(*disk).inspect(|log| take_from_the_dead(log, seen));
             }
             (work.orphans, work.cleaned_up) = (None, None);
-            self.context.step("fragments: leavings removed");
+            self.context.step("fragments: orphans removed");
         }
-        if work.cleaned_up.is_some_and(|cleaned_up| cleaned_up.elapsed() < LOOK) {
+        if work.cleaned_up.is_some_and(|cleaned_up| cleaned_up.elapsed() < CHECK_INTERVAL) {
             return false;
         }
         work.cleaned_up = Some(Instant::now());

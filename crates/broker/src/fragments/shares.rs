@@ -59,7 +59,7 @@ impl Fragments {
             if self.grant_more(managed, logs, disk) > 0 {
                 has_acted = true;
             } else if 8 * free < chunk.max(8) {
-                has_acted |= self.make_room(managed, disk, chunk);
+                has_acted |= self.reclaim_for(managed, disk, chunk);
                 self.grant_more(managed, logs, disk);
             }
         }
@@ -84,7 +84,7 @@ impl Fragments {
     }
 
     /// Entries of a disk's logs give up slots for `needy`. No work lock may be held.
-    fn make_room(&self, needy: &Arc<Managed>, disk: ServerId, chunk: u32) -> bool {
+    fn reclaim_for(&self, needy: &Arc<Managed>, disk: ServerId, chunk: u32) -> bool {
         let holders = self.holders(disk);
         let is_needy = |holder: &Holder| holder.managed.file == needy.file;
         // What nobody uses first.

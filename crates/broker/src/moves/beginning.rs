@@ -116,7 +116,7 @@ impl Moves {
         self.context.step("move: discard noted");
         if let Err(unmade) = self.placer.make_objects(managed, inner, &[(region, new.clone())]) {
             inner.forgotten.push((region, generation));
-            self.discards.look_at(managed.file);
+            self.discards.check_again(managed.file);
             return Err(BeginError::Over(match unmade.into_refusal() {
                 Refusal::NoSpace { what } if self.queue.others_may_free_space() => Outcome::PutBack(what),
                 refusal => failed(refusal),

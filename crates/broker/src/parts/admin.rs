@@ -94,7 +94,7 @@ impl Parts {
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Fragments { file } => Ok((self.fragments.file_fragments(file)?, Vec::new())),
-            Admin::Observe { after, anew } => self.observers.observe(connection, after, anew),
+            Admin::Observe { after, reset } => self.observers.observe(connection, after, reset),
             Admin::ObservedMemory { file } => self.observers.memory_to_observe(file),
             Admin::Rescue { file, path } => {
                 self.checks.rescue(&*self.files.managed(file)?, &path)?;

@@ -32,7 +32,7 @@ impl Audit {
         self.damages.is_empty()
     }
 
-    fn tell(&mut self, what: String) {
+    fn report(&mut self, what: String) {
         if self.damages.len() < MAX_REPORTED {
             self.damages.push(what);
         }
@@ -54,10 +54,10 @@ impl Audit {
         match Witness::read(directory) {
             Ok(Some(last)) if audit.is_whole() && audit.transactions.unwrap_or(0) < last => {
                 let found = audit.transactions.unwrap_or(0);
-                audit.tell(format!("it is that of transaction {found}, but {last} were committed"));
+                audit.report(format!("it is that of transaction {found}, but {last} were committed"));
             }
             Ok(_) => {}
-            Err(what) => audit.tell(what),
+            Err(what) => audit.report(what),
         }
         Ok((audit, entries))
     }
@@ -113,11 +113,11 @@ impl Reading {
         match sealed::open(key, value) {
             Ok(record) => self.record(key, record, value),
             Err(_) => {
-                self.now.tell(format!("the entry for {} has another checksum than it should", describe(key)));
+                self.now.report(format!("the entry for {} has another checksum than it should", describe(key)));
                 if key != b"v"
                     && let Err(error) = version_3::translate(key, value)
                 {
-                    self.earlier.tell(error.to_string());
+                    self.earlier.report(error.to_string());
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Reading {
 
     fn record(&mut self, key: &[u8], record: &[u8], value: &[u8]) {
         if let Err(error) = read_as_its_kind(key, record, false) {
-            return self.now.tell(error.to_string());
+            return self.now.report(error.to_string());
         }
         self.records += 1;
         match key.first() {
@@ -152,7 +152,7 @@ impl Reading {
             return (Audit { damages, records: self.entries, transactions: None }, Entries::new());
         }
         let mut audit = Audit { damages: faults, records: self.records, transactions: None };
-        std::mem::take(&mut self.now.damages).into_iter().for_each(|damage| audit.tell(damage));
+        std::mem::take(&mut self.now.damages).into_iter().for_each(|damage| audit.report(damage));
         self.add_up(&mut audit);
         (audit, self.kept.unwrap_or_default())
     }
@@ -161,17 +161,17 @@ impl Reading {
         match &self.head {
             // An empty store is none that was damaged: it is just being made.
             None if self.entries == 0 => {}
-            None => audit.tell("the digest of all records is missing".to_owned()),
+            None => audit.report("the digest of all records is missing".to_owned()),
             Some(head) => {
                 let counted = self.records - 1;
                 if head.records != counted || self.digest != u128::from_le_bytes(head.digest) {
-                    audit.tell(format!(
+                    audit.report(format!(
                         "its {counted} whole records do not add up to the digest of {}: some are lost or old",
                         head.records
                     ));
                 }
                 if !self.has_version {
-                    audit.tell("the version is missing".to_owned());
+                    audit.report("the version is missing".to_owned());
                 }
                 audit.transactions = Some(head.transactions);
             }
@@ -181,7 +181,7 @@ impl Reading {
         if let Some((_, key)) = lost.peek() {
             let first = describe(key);
             let count: u64 = lost.map(|(count, _)| count).sum();
-            audit.tell(format!("{count} entries belong to files that it does not know, the first for {first}"));
+            audit.report(format!("{count} entries belong to files that it does not know, the first for {first}"));
         }
     }
 }

@@ -96,7 +96,7 @@ fn fault_of(path: &Path, source: heed::Error) -> RmtError {
         _ => None,
     };
     let has_little =
-        || rustix::fs::statvfs(path).is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) < LITTLE_BYTES);
+        || rustix::fs::statvfs(path).is_ok_and(|status| status.f_bavail.saturating_mul(status.f_frsize) < LITTLE_BYTES);
     match errno {
         Some(Errno::NOSPC | Errno::DQUOT) => RmtError::Full { path: path.to_owned() },
         Some(Errno::IO) if has_little() => RmtError::Full { path: path.to_owned() },

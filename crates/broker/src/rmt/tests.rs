@@ -300,9 +300,14 @@ fn a_table_of_version_3_is_taken_over_after_a_copy_of_it_was_kept() {
         let table = open();
         let original = Inode { device: 7, inode: 8, born_ns: 9 };
         let state = FileState::Importing { original, temporary: ".in".into(), complete: true };
-        let cut = Some(5 << 40);
-        let first =
-            FileRecord { state, truncating_to_bytes: cut, has_leftovers: true, mode: 0o4755, ..record("/data/in") };
+        let truncated = Some(5 << 40);
+        let first = FileRecord {
+            state,
+            truncating_to_bytes: truncated,
+            has_leftovers: true,
+            mode: 0o4755,
+            ..record("/data/in")
+        };
         let copy = Inode { device: 7, inode: 10, born_ns: 0 };
         let last = FileRecord { state: FileState::Releasing { copy, temporary: ".out".into() }, ..record("/data/out") };
         let files = [(file, record("/data/old")), (importing, first), (releasing, last)];

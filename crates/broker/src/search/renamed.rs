@@ -17,7 +17,7 @@ const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLO
 
 /// Looks in the directory that stood at `parent` when the record was made, if it stands elsewhere; returns where the managed directories above it stand
 /// now that do not stand at their paths.
-pub(super) fn look(search: &mut Search, parent: &Path, record: &FileRecord, managed: &[String]) -> Vec<PathBuf> {
+pub(super) fn search(search: &mut Search, parent: &Path, record: &FileRecord, managed: &[String]) -> Vec<PathBuf> {
     let names: Vec<&OsStr> = parent.components().filter_map(normal).collect();
     // The nearest first, the root last, which has no name.
     let known: Vec<Inode> = record.parent.iter().chain(&record.above).copied().collect();
@@ -41,7 +41,7 @@ pub(super) fn look(search: &mut Search, parent: &Path, record: &FileRecord, mana
         at = directory;
     }
     if moved && let Ok(directory) = rustix::fs::openat(&at, ".", FLAGS, Mode::empty()) {
-        search.look_in(&directory, &is);
+        search.search_in(&directory, &is);
     }
     roots
 }
@@ -76,7 +76,7 @@ fn find(search: &mut Search, directory: &OwnedFd, inode: &Inode) -> Option<(Owne
             search.is_incomplete = true;
             return None;
         };
-        search.looked_at += 1;
+        search.examined += 1;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if entry.ino() == inode.inode
             && matches!(entry.file_type(), FileType::Directory | FileType::Unknown)

@@ -343,8 +343,8 @@ fn a_failing_disk_or_ssd_loses_nothing() {
         user.check_read(0, &range(0, 0, 500));
         // A cut of what only the log has is refused, without effect; a move is tried again.
         let size_bytes = 200;
-        let cut = user.client.ask(Request::Truncate { file: user.file(), size_bytes });
-        assert!(matches!(&cut, Err(Refusal::Server { .. })), "{cut:?}");
+        let truncated = user.client.ask(Request::Truncate { file: user.file(), size_bytes });
+        assert!(matches!(&truncated, Err(Refusal::Server { .. })), "{truncated:?}");
         assert_eq!(user.opened.extent.size_bytes(), u64::from(REGIONS) * REGION);
         user.check_read(0, &range(0, 0, 500));
         writes.store(false, Ordering::SeqCst);

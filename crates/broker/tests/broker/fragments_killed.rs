@@ -134,7 +134,8 @@ fn child() {
     let testbed = Testbed::at(Path::new(&root));
     let count = AtomicUsize::new(0);
     let kill_at = move |name: &'static str| {
-        let is_ours = name.starts_with("fragments:") || name == "truncate: entries cut" || name == "move: committed";
+        let is_ours =
+            name.starts_with("fragments:") || name == "truncate: entries truncated" || name == "move: committed";
         if is_ours && count.fetch_add(1, Ordering::SeqCst) == step {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
             // Nothing else is done meanwhile.

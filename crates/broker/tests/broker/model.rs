@@ -54,7 +54,7 @@ struct Model {
 
 impl Model {
     /// Nothing is held beyond `size_bytes`.
-    fn cut(&mut self, size_bytes: u64) {
+    fn truncated(&mut self, size_bytes: u64) {
         let geometry = RegionGeometry::new(REGION);
         for (region, (_, held)) in &mut self.regions {
             *held = (*held).min(geometry.used_bytes(RegionIndex(*region), size_bytes));
@@ -128,7 +128,7 @@ impl World {
                     let count = RegionGeometry::new(REGION).count_for(size_bytes);
                     model.regions.retain(|region, _| *region < count);
                 }
-                model.cut(model.size_bytes.min(size_bytes));
+                model.truncated(model.size_bytes.min(size_bytes));
                 model.size_bytes = size_bytes;
             }
             Step::Raise { size_bytes } => {
@@ -142,7 +142,7 @@ impl World {
             Step::Restart { reboot } => {
                 self.restart(reboot);
                 if reboot {
-                    model.cut(model.size_bytes);
+                    model.truncated(model.size_bytes);
                 }
             }
         }

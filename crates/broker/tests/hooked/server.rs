@@ -102,18 +102,19 @@ fn move_at_most(inner: &dyn ObjectStore, transfer: &mut Transfer<'_>, most: usiz
     match transfer.memory.direction() {
         Direction::Read => {
             let buffers = transfer.memory.slices_to_fill().iter_mut();
-            let mut cut: Vec<IoSliceMut<'_>> = buffers
+            let mut truncated: Vec<IoSliceMut<'_>> = buffers
                 .map(|buffer| {
                     let length = take(buffer.len());
                     IoSliceMut::new(&mut buffer[..length])
                 })
                 .collect();
-            inner.read_at(handle, offset, &mut cut)
+            inner.read_at(handle, offset, &mut truncated)
         }
         Direction::Write => {
             let buffers = transfer.memory.slices_to_take().iter();
-            let cut: Vec<IoSlice<'_>> = buffers.map(|buffer| IoSlice::new(&buffer[..take(buffer.len())])).collect();
-            inner.write_at(handle, offset, &cut, how)
+            let truncated: Vec<IoSlice<'_>> =
+                buffers.map(|buffer| IoSlice::new(&buffer[..take(buffer.len())])).collect();
+            inner.write_at(handle, offset, &truncated, how)
         }
     }
 }

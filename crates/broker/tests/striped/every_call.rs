@@ -369,14 +369,14 @@ fn fail_calls(world: fn() -> World) {
     let mut dice = Dice(seed);
     let stride = if all { 1 } else { calls / 8 };
     for how in [How::Io, How::NoSpace, How::Short] {
-        let (mut at, mut told) = (dice.roll(stride), 0);
+        let (mut at, mut reported) = (dice.roll(stride), 0);
         while at < calls {
-            told += usize::from(run_with(world(), at, how).1 > 0);
+            reported += usize::from(run_with(world(), at, how).1 > 0);
             at += if all { 1 } else { 1 + dice.roll(2 * stride) };
         }
-        println!("{calls} calls, {how:?}: {told} runs in which a request was refused");
+        println!("{calls} calls, {how:?}: {reported} runs in which a request was refused");
         // Any one may be a call that is repeated, or that nobody asked for.
-        assert!(told > 0 || !all, "{how:?} was never told");
+        assert!(reported > 0 || !all, "{how:?} was never told");
     }
 }
 

@@ -414,9 +414,9 @@ fn more_objects_that_only_the_broker_may_open_than_descriptors_are_no_endless_ma
     let stripes: Vec<_> = (0..20).map(|server| (server, 100)).collect();
     let (_stub, file) = world.create_unnamed(&client, uniform(16384, &stripes));
     let bytes: Vec<u8> = (0..20_000u32).map(|i| (i % 251) as u8).collect();
-    let cut: Vec<IoSlice> = bytes.chunks(777).map(IoSlice::new).collect();
-    assert_eq!(file.write_at(FileOffset(50), &cut).unwrap(), bytes.len());
-    assert_eq!(file.append(&cut).unwrap(), (FileOffset(20_050), bytes.len()));
+    let truncated: Vec<IoSlice> = bytes.chunks(777).map(IoSlice::new).collect();
+    assert_eq!(file.write_at(FileOffset(50), &truncated).unwrap(), bytes.len());
+    assert_eq!(file.append(&truncated).unwrap(), (FileOffset(20_050), bytes.len()));
     file.sync(false).unwrap();
     assert_eq!(read(&file, 50, 50_000), [&bytes[..], &bytes[..]].concat());
 }

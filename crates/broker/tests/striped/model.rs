@@ -62,7 +62,7 @@ fn pattern(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|i| (i.wrapping_mul(31) ^ number.wrapping_mul(97)) as u8 | 1).collect()
 }
 
-fn cut<'a>(mut bytes: &'a [u8], parts: &[usize]) -> Vec<IoSlice<'a>> {
+fn truncated<'a>(mut bytes: &'a [u8], parts: &[usize]) -> Vec<IoSlice<'a>> {
     let mut slices = Vec::new();
     for length in parts {
         let (part, rest) = bytes.split_at(*length);
@@ -122,12 +122,12 @@ fn agrees_with_a_vector(world: &World, broker: BrokerOptions, client: ClientOpti
             match op {
                 Op::Write(at, parts) => {
                     let bytes = pattern(number, parts.iter().sum());
-                    prop_assert_eq!(file.write_at(FileOffset(*at), &cut(&bytes, parts)).unwrap(), bytes.len());
+                    prop_assert_eq!(file.write_at(FileOffset(*at), &truncated(&bytes, parts)).unwrap(), bytes.len());
                     write_model(&mut model, *at as usize, &bytes);
                 }
                 Op::Append(parts) => {
                     let bytes = pattern(number, parts.iter().sum());
-                    let (at, written) = file.append(&cut(&bytes, parts)).unwrap();
+                    let (at, written) = file.append(&truncated(&bytes, parts)).unwrap();
                     prop_assert_eq!((at.0, written), (model.len() as u64, bytes.len()));
                     let end = model.len();
                     write_model(&mut model, end, &bytes);

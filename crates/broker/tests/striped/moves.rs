@@ -50,11 +50,11 @@ pub(crate) fn wait_for(client: &Client, (first, end): (u64, u64)) -> Vec<MoveSta
     })
 }
 
-pub(crate) fn wait_until<T>(client: &Client, mut look: impl FnMut(&[MoveStatus]) -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(client: &Client, mut find: impl FnMut(&[MoveStatus]) -> Option<T>) -> T {
     let (mut since, mut copied_bytes) = (Instant::now(), 0);
     loop {
         let (totals, moves) = status(client);
-        if let Some(found) = look(&moves) {
+        if let Some(found) = find(&moves) {
             return found;
         }
         if totals.copied_bytes != copied_bytes {

@@ -21,8 +21,8 @@ fn holding_broker(may_go: &Arc<(Mutex<bool>, Condvar)>) -> BrokerOptions {
     let may_go = Arc::clone(may_go);
     let hold = move |step: &'static str| {
         if step == "truncate: asked" {
-            let (told, changed) = &*may_go;
-            drop(changed.wait_while(told.lock().unwrap(), |told| !*told).unwrap());
+            let (reported, changed) = &*may_go;
+            drop(changed.wait_while(reported.lock().unwrap(), |reported| !*reported).unwrap());
         }
     };
     BrokerOptions { steps: Some(Arc::new(hold)), ..BrokerOptions::default() }

@@ -206,9 +206,9 @@ impl Writer {
             12 => {
                 let to = self.dice_block(MAX_BLOCKS) * BLOCK;
                 self.note(&format!("cut {to}\n"));
-                let cut = self.file.truncate(to).is_ok();
+                let truncated = self.file.truncate(to).is_ok();
                 let size = self.file.size_bytes();
-                if cut {
+                if truncated {
                     assert_eq!(size, to);
                 }
                 self.model.tried_to_truncate(to, size, "while it works");

@@ -53,12 +53,12 @@ impl Driver {
     }
 
     /// Does not wait for the answer.
-    pub(crate) fn tell(&mut self, step: &str) {
+    pub(crate) fn report_capture(&mut self, step: &str) {
         writeln!(self.input, "{step}").unwrap();
     }
 
     pub(crate) fn ask(&mut self, step: &str) -> String {
-        self.tell(step);
+        self.report_capture(step);
         self.answer()
     }
 

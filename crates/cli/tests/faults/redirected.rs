@@ -166,7 +166,7 @@ fn a_killed_writer_leaves_a_sound_file() {
         assert_eq!(driver.ask("os.pwrite(f, b'8' * (1 << 20), 0)"), (1 << 20).to_string());
         assert_eq!(driver.ask("[os.pwrite(f, b'9' * 4096, 0) for _ in range(8)][-1]"), "4096");
         // Killed while it writes without end, once the file has grown by as much as this step wants.
-        driver.tell("[os.write(f, b'x' * 9973) for _ in range(10 ** 9)]");
+        driver.report_capture("[os.write(f, b'x' * 9973) for _ in range(10 ** 9)]");
         while objects_on_a(&place) < u64::from(step) * 3 {
             std::thread::yield_now();
         }

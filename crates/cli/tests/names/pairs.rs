@@ -192,11 +192,11 @@ fn act_traced(place: &Place, doing: &Doing, side: Side, before: usize, begin_oth
     let mut is_told = false;
     for (number, step) in doing.steps.iter().enumerate() {
         let (command, begun_ns) = (command(place, step, side), now_ns());
-        let mut tell = || {
+        let mut report_capture = || {
             is_told = true;
             begin_other.send(()).unwrap();
         };
-        let at = (number == traced).then_some((before, Act::Call(&mut tell)));
+        let at = (number == traced).then_some((before, Act::Call(&mut report_capture)));
         let Traced::Ended { status, .. } = run(command, at) else { panic!("{} was killed", doing.name) };
         all.push(performed(place, step, side, begun_ns, Some(status), String::new()));
     }

@@ -30,13 +30,13 @@ fn check_servers(cluster: &Cluster) {
         let server = cluster.server(id).unwrap();
         assert!(server.url.directory().is_absolute());
         match (cluster.room_bytes(id), server.capacity) {
-            (Some(room), Some(capacity)) => assert!(room > 0 && room <= capacity.0),
-            (room, capacity) => assert!(room.is_none() && capacity.is_none()),
+            (Some(usable), Some(capacity)) => assert!(usable > 0 && usable <= capacity.0),
+            (usable, capacity) => assert!(usable.is_none() && capacity.is_none()),
         }
         if let Some(log) = cluster.fragment_log(id) {
-            assert!(log.room.0 >= slot_bytes && log.room.0.is_multiple_of(slot_bytes));
+            assert!(log.capacity.0 >= slot_bytes && log.capacity.0.is_multiple_of(slot_bytes));
             assert_eq!(cluster.server(log.on).unwrap().class, ServerClass::Ssd);
-            assert!(cluster.set_aside_bytes(log.on) >= log.room.0);
+            assert!(cluster.set_aside_bytes(log.on) >= log.capacity.0);
         }
     }
     let all = Layout::new(cluster.ids().map(|id| (id, 65_536))).unwrap();

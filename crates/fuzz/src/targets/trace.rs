@@ -21,11 +21,11 @@ pub fn run(bytes: &[u8]) -> Outcome {
         begin = end;
     }
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
-    directory::with(&files, look)
+    directory::with(&files, check)
 }
 
 pub fn run_csv(bytes: &[u8]) -> Outcome {
-    directory::with(&[("a.csv", bytes)], |directory| look(&directory.join("a.csv")))
+    directory::with(&[("a.csv", bytes)], |directory| check(&directory.join("a.csv")))
 }
 
 /// The first line names the file, and so the interface and the rank; the rest is the file.
@@ -36,13 +36,13 @@ pub fn run_iosig(bytes: &[u8]) -> Outcome {
     let name = if is_name(name) { name } else { "posix_trace_rank-0.out" };
     directory::with(&[(name, bytes.get(end + 1..).unwrap_or_default())], |directory| {
         // As the only file that is named, and as one of a directory's.
-        let (alone, among) = (look(&directory.join(name)), Trace::open(directory));
+        let (alone, among) = (check(&directory.join(name)), Trace::open(directory));
         assert!(alone == Outcome::Read || among.is_err());
         alone
     })
 }
 
-fn look(path: &Path) -> Outcome {
+fn check(path: &Path) -> Outcome {
     let trace = match Trace::open(path) {
         Ok(trace) => trace,
         Err(error) => {

@@ -42,7 +42,7 @@ const HALVES: u32 = 2;
 const SLICE: Duration = Duration::from_millis(50);
 /// As they are kept, in the longer run.
 const MAX_SLICES: usize = 40;
-const LOOK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 /// Ranks that start further apart than this share of a run make it the host's.
 const START_SHARE: f64 = 0.01;
 
@@ -193,7 +193,7 @@ impl<'a> Stage<'a> {
                     if last {
                         return Ok::<_, anyhow::Error>(copied);
                     }
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(CHECK_INTERVAL);
                 }
             });
             let done = work();
@@ -232,14 +232,14 @@ fn plan(testbed: &Testbed, program: &dyn Program, halves: u32, arguments: &DemoO
     let mut files: Vec<FileAccess> = count_program(program, &options);
     files.iter_mut().for_each(|file| file.windows.truncate(halves as usize));
     let ssds = cluster.servers.iter().filter(|server| server.class == ServerClass::Ssd).count() as u64;
-    let room = program.files()[0].size_bytes / SSD_SHARE / ssds.max(1);
+    let capacity = program.files()[0].size_bytes / SSD_SHARE / ssds.max(1);
     let request = PlanRequest {
         cluster,
         profile,
         files: &files,
         key: PlanKey::new("replay_io", program.processes()),
         sources: Sources::default(),
-        options: PlanOptions { seed: arguments.seed, ssd_room: Some(ByteCount(room)), ..PlanOptions::default() },
+        options: PlanOptions { seed: arguments.seed, ssd_room: Some(ByteCount(capacity)), ..PlanOptions::default() },
         free_bytes: &[],
         concurrency: Some(Concurrency { processes: program.processes(), processes_per_node: 1 }),
     };
@@ -250,25 +250,25 @@ fn plan(testbed: &Testbed, program: &dyn Program, halves: u32, arguments: &DemoO
 #[derive(Debug, Default)]
 struct Copied {
     /// Ascending: instant, bytes so far.
-    looks: Vec<(u64, u64)>,
+    samples: Vec<(u64, u64)>,
 }
 
 impl Copied {
     /// A look. Movers tell a part once it is written: one that is under way has been since the last part, or since nothing moved.
     fn note(&mut self, at_ns: u64, bytes: u64, is_moving: bool) {
-        let is_same = self.looks.last().is_some_and(|(_, before)| *before == bytes);
+        let is_same = self.samples.last().is_some_and(|(_, before)| *before == bytes);
         if !(is_same && is_moving) {
-            self.looks.push((at_ns, bytes));
+            self.samples.push((at_ns, bytes));
         }
     }
 
     /// Bytes up to an instant, taken to grow evenly between two looks.
     fn until(&self, at_ns: u64) -> f64 {
-        let next = self.looks.partition_point(|(when_ns, _)| *when_ns <= at_ns);
-        let Some((before_ns, before)) = next.checked_sub(1).map(|last| self.looks[last]) else {
-            return self.looks.first().map_or(0.0, |(_, first)| *first as f64);
+        let next = self.samples.partition_point(|(when_ns, _)| *when_ns <= at_ns);
+        let Some((before_ns, before)) = next.checked_sub(1).map(|last| self.samples[last]) else {
+            return self.samples.first().map_or(0.0, |(_, first)| *first as f64);
         };
-        let Some((after_ns, after)) = self.looks.get(next).copied() else { return before as f64 };
+        let Some((after_ns, after)) = self.samples.get(next).copied() else { return before as f64 };
         let share = (at_ns - before_ns) as f64 / (after_ns - before_ns) as f64;
         before as f64 + (after as f64 - before as f64) * share
     }
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn copied_bytes_grow_evenly_between_looks_and_are_all_counted_once() {
-        let copied = Copied { looks: vec![(100, 10), (200, 10), (300, 50), (500, 70)] };
+        let copied = Copied { samples: vec![(100, 10), (200, 10), (300, 50), (500, 70)] };
         let found = [0, 100, 250, 400, 500, 900].map(|at| copied.until(at));
         assert_eq!(found, [10.0, 10.0, 30.0, 60.0, 70.0, 70.0]);
         assert_eq!(copied.by_slice(150, Duration::from_nanos(100), 5), [20, 25, 10, 5, 0]);

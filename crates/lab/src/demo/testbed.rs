@@ -45,8 +45,8 @@ impl Work {
     /// In memory if that has space for so much, else below the system's temporary directory.
     pub(crate) fn make(name: &str, needed: ByteCount) -> Result<Self> {
         let memory = Path::new(MEMORY);
-        let room = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
-        let base = if room >= needed.0 { memory.to_owned() } else { std::env::temp_dir() };
+        let free_bytes = statvfs(memory).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        let base = if free_bytes >= needed.0 { memory.to_owned() } else { std::env::temp_dir() };
         Ok(Self(scratch::directory(&base, name)?))
     }
 
@@ -63,7 +63,7 @@ impl Testbed {
         let steps = Steps::shown(directory)?;
         programs::compile(&PROGRAM, Compiler::Mpich, directory)?;
         programs::write_launcher(directory)?;
-        let emulated = with_ssd_room(&arguments.emulated, arguments.size)?;
+        let emulated = with_ssd_capacity(&arguments.emulated, arguments.size)?;
         let servers = directory.join("servers");
         steps.run([
             "init".into(),
@@ -226,7 +226,7 @@ impl Testbed {
 }
 
 /// Gives the SSDs of an `--emulated` list space for a sixth of the file in all.
-fn with_ssd_room(emulated: &str, size: ByteCount) -> Result<String> {
+fn with_ssd_capacity(emulated: &str, size: ByteCount) -> Result<String> {
     let is_ssd = |part: &str| part.split_once('x').is_some_and(|(_, device)| !device.contains("hdd"));
     let count = |part: &str| part.split_once('x').and_then(|(count, _)| count.parse::<u64>().ok()).unwrap_or(0);
     let ssds: u64 = emulated.split(',').filter(|part| is_ssd(part)).map(count).sum();
@@ -307,8 +307,11 @@ mod tests {
     #[test]
     fn the_ssds_share_a_sixth() {
         let size = ByteCount(1 << 30);
-        assert_eq!(with_ssd_room("12xhdd-7200,4xsata-ssd-2012", size).unwrap(), "12xhdd-7200,4xsata-ssd-2012:43688KiB");
-        assert_eq!(with_ssd_room("1xhdd-7200,2xnvme:5MiB", size).unwrap(), "1xhdd-7200,2xnvme:5MiB");
-        assert!(with_ssd_room("4xhdd-7200", size).unwrap_err().to_string().contains("at least one SSD"));
+        assert_eq!(
+            with_ssd_capacity("12xhdd-7200,4xsata-ssd-2012", size).unwrap(),
+            "12xhdd-7200,4xsata-ssd-2012:43688KiB"
+        );
+        assert_eq!(with_ssd_capacity("1xhdd-7200,2xnvme:5MiB", size).unwrap(), "1xhdd-7200,2xnvme:5MiB");
+        assert!(with_ssd_capacity("4xhdd-7200", size).unwrap_err().to_string().contains("at least one SSD"));
     }
 }

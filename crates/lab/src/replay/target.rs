@@ -94,7 +94,7 @@ pub(super) fn decide(path: &Path, shape: &FileShape, found: &Use, wishes: &Wishe
 }
 
 /// Refuses when what the replay makes again has no space.
-pub(super) fn look_for_space(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
+pub(super) fn check_space(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
     let mut needed: Vec<(u64, u64, &Path)> = Vec::new();
     for (file, found) in files.iter().zip(uses) {
         let Some(parent) = file.path.parent().filter(|_| file.prepare || !file.path.exists()) else { continue };

@@ -273,8 +273,8 @@ fn servers(lab: &Lab) -> Result<String> {
     let mut groups: Vec<(usize, String)> = Vec::new();
     for (server, model) in lab.cluster.servers.iter().zip(&lab.system.servers) {
         let device = name(DEVICES, &model.device, "device", model)?;
-        let room = server.capacity.map(|room| format!(":{}", ByteCount(room.0 / PAGE_BYTES * PAGE_BYTES)));
-        let text = format!("{device}{}", room.unwrap_or_default());
+        let capacity = server.capacity.map(|capacity| format!(":{}", ByteCount(capacity.0 / PAGE_BYTES * PAGE_BYTES)));
+        let text = format!("{device}{}", capacity.unwrap_or_default());
         match groups.last_mut().filter(|(_, last)| *last == text) {
             Some((count, _)) => *count += 1,
             None => groups.push((1, text)),

@@ -121,8 +121,8 @@ fn requests((size, phase): (ByteCount, ByteCount)) -> u64 {
 /// The machines of `opt-cases`, with SSDs for a share of this file.
 fn lab() -> Result<Lab> {
     let (hdd, ssd, link) = (Disk::Seeking.device()?, lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-    let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
-    Ok(Lab::hybrid((HDDS, hdd), (SSDS, ssd), link, Some(room), REGION))
+    let capacity = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
+    Ok(Lab::hybrid((HDDS, hdd), (SSDS, ssd), link, Some(capacity), REGION))
 }
 
 fn program(case: (ByteCount, ByteCount), seed: u64) -> Result<Box<dyn Program>> {

@@ -25,7 +25,7 @@ pub struct FragmentLog {
     /// The SServer that holds the log.
     pub on: ServerId,
     /// Bytes set aside there for all logs of the HServer's objects together: at least one slot, whole slots.
-    pub room: ByteCount,
+    pub capacity: ByteCount,
 }
 
 impl Cluster {
@@ -47,7 +47,7 @@ impl Cluster {
     #[must_use]
     pub fn fragment_log(&self, server: ServerId) -> Option<FragmentLog> {
         let slot_bytes = self.fragment_slot().0;
-        let room = ByteCount(self.wanted_fragment_capacity(server)?.0 / slot_bytes * slot_bytes);
+        let capacity = ByteCount(self.wanted_fragment_capacity(server)?.0 / slot_bytes * slot_bytes);
         let on = match &self.server(server)?.fragments_on {
             Some(name) => self.of_class(ServerClass::Ssd).find(|(_, ssd)| ssd.name == *name)?.0,
             None => {
@@ -56,13 +56,13 @@ impl Cluster {
                 self.of_class(ServerClass::Ssd).nth(turn.checked_rem(sservers)?)?.0
             }
         };
-        (room.0 > 0).then_some(FragmentLog { on, room })
+        (capacity.0 > 0).then_some(FragmentLog { on, capacity })
     }
 
     /// Bytes of `server` that are set aside for the fragments of HServers; 0 of an HServer.
     #[must_use]
     pub fn set_aside_bytes(&self, server: ServerId) -> u64 {
-        self.logs_on(server).fold(0, |sum, (_, log)| sum.saturating_add(log.room.0))
+        self.logs_on(server).fold(0, |sum, (_, log)| sum.saturating_add(log.capacity.0))
     }
 
     /// Whether room is set aside for the fragments of any server.
@@ -99,8 +99,8 @@ impl Cluster {
         }
         self.check_fragment_servers()?;
         let asking = self.ids_of_class(ServerClass::Hdd).into_iter().find(|id| {
-            let wanted = self.wanted_fragment_capacity(*id).filter(|room| room.0 > 0);
-            wanted.is_some_and(|room| room < self.fragment_slot())
+            let wanted = self.wanted_fragment_capacity(*id).filter(|capacity| capacity.0 > 0);
+            wanted.is_some_and(|capacity| capacity < self.fragment_slot())
         });
         if let Some(id) = asking {
             return Err(self.capacity_below_a_slot(id));
@@ -147,27 +147,27 @@ impl Cluster {
 
     fn capacity_below_a_slot(&self, hserver: ServerId) -> Fault {
         let (slot, threshold) = (self.fragment_slot(), self.fragment_threshold());
-        let what = |room: ByteCount| {
+        let what = |capacity: ByteCount| {
             format!(
-                "fragment_room = \"{room}\" is less than one slot of {slot}, which fragment_threshold {threshold} asks for; give at least {slot}, or 0 for none"
+                "fragment_room = \"{capacity}\" is less than one slot of {slot}, which fragment_threshold {threshold} asks for; give at least {slot}, or 0 for none"
             )
         };
         let index = usize::from(hserver.0);
         match (self.servers[index].fragment_room, self.fragment_room) {
-            (Some(room), _) => {
-                let message = format!("server `{}`: {}", self.servers[index].name, what(room));
+            (Some(capacity), _) => {
+                let message = format!("server `{}`: {}", self.servers[index].name, what(capacity));
                 Fault::of_server(index, "fragment_room", message)
             }
-            (None, room) => Fault::at_top("fragment_room", what(room.unwrap_or_default())),
+            (None, capacity) => Fault::at_top("fragment_room", what(capacity.unwrap_or_default())),
         }
     }
 
     /// Whether there are servers for what is asked, and whether they can hold it.
     fn check_fragment_capacity(&self) -> Result<(), Fault> {
-        let own = self.servers.iter().position(|server| server.fragment_room.is_some_and(|room| room.0 > 0));
-        let asked = match (self.fragments, self.fragment_room.filter(|room| room.0 > 0), own) {
+        let own = self.servers.iter().position(|server| server.fragment_room.is_some_and(|capacity| capacity.0 > 0));
+        let asked = match (self.fragments, self.fragment_room.filter(|capacity| capacity.0 > 0), own) {
             (true, _, _) => Some(("fragments", "fragments = true".to_owned(), None)),
-            (_, Some(room), _) => Some(("fragment_room", format!("fragment_room = \"{room}\""), None)),
+            (_, Some(capacity), _) => Some(("fragment_room", format!("fragment_room = \"{capacity}\""), None)),
             (_, None, Some(index)) => Some(("fragment_room", "fragment_room".to_owned(), Some(index))),
             (_, None, None) => None,
         };
@@ -218,13 +218,13 @@ mod tests {
         let server = |name: &str, class: &str, more: &str| {
             format!("[[server]]\nname = \"{name}\"\nclass = \"{class}\"\nurl = \"file://{name}\"\n{more}\n")
         };
-        let room = "capacity = \"1GiB\"\nreserve = \"16MiB\"";
+        let capacity = "capacity = \"1GiB\"\nreserve = \"16MiB\"";
         let servers = [
             server("hdd0", "hdd", ""),
             server("hdd1", "hdd", hdd1),
             server("hdd2", "hdd", ""),
-            server("ssd0", "ssd", &format!("{ssd0}\n{room}")),
-            server("ssd1", "ssd", room),
+            server("ssd0", "ssd", &format!("{ssd0}\n{capacity}")),
+            server("ssd1", "ssd", capacity),
         ];
         format!("{HEAD}{top}\n{}", servers.concat())
     }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn logs(cluster: &Cluster) -> Vec<Option<(u16, u64)>> {
-        let log = |id| cluster.fragment_log(ServerId(id)).map(|log| (log.on.0, log.room.0));
+        let log = |id| cluster.fragment_log(ServerId(id)).map(|log| (log.on.0, log.capacity.0));
         (0..6).map(log).collect()
     }
 
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn hservers_take_the_sservers_in_turn_and_what_they_take_is_taken_off() {
         let cluster = parse("fragments = true", "", "").unwrap();
-        let room = 256 << 20;
-        assert_eq!(logs(&cluster), [Some((3, room)), Some((4, room)), Some((3, room)), None, None, None]);
-        assert_eq!([0, 3, 4].map(|id| cluster.set_aside_bytes(ServerId(id))), [0, 2 * room, room]);
+        let capacity = 256 << 20;
+        assert_eq!(logs(&cluster), [Some((3, capacity)), Some((4, capacity)), Some((3, capacity)), None, None, None]);
+        assert_eq!([0, 3, 4].map(|id| cluster.set_aside_bytes(ServerId(id))), [0, 2 * capacity, capacity]);
         assert_eq!([0, 3, 4].map(|id| cluster.room_bytes(ServerId(id))), [None, Some(496 << 20), Some(752 << 20)]);
         assert_eq!([0, 3, 9].map(|id| cluster.kept_free_bytes(ServerId(id))), [0, 528 << 20, 0]);
     }

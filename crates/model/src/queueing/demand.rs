@@ -177,12 +177,12 @@ struct Cutter {
 
 impl Cutter {
     /// Adds the bytes on every touched server, by ascending position; returns the turn in which the request begins, which must not be empty.
-    fn cut(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+    fn split(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
         let known = parts.len();
         let first_turn = if length < self.cycle_bytes {
-            self.cut_short(offset % self.cycle_bytes, length, parts)
+            self.split_short(offset % self.cycle_bytes, length, parts)
         } else {
-            self.cut_long(offset, length, parts)
+            self.split_long(offset, length, parts)
         };
         if !parts[known..].is_sorted_by_key(|(at, _)| *at) {
             parts[known..].sort_unstable_by_key(|(at, _)| *at);
@@ -192,7 +192,7 @@ impl Cutter {
     }
 
     /// A request shorter than a cycle, from `start` in it: only the turns that it touches are looked at.
-    fn cut_short(&self, start: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+    fn split_short(&self, start: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
         let known = parts.len();
         let first_turn = self.turns.partition_point(|(first, _)| *first <= start) - 1;
         let (mut turn, mut left) = (first_turn, length);
@@ -213,7 +213,7 @@ impl Cutter {
         }
     }
 
-    fn cut_long(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
+    fn split_long(&self, offset: u64, length: u64, parts: &mut Vec<(u16, f64)>) -> usize {
         let (first_cycle, first_rest) = (offset / self.cycle_bytes, offset % self.cycle_bytes);
         let end = offset + length;
         let (cycles, last_rest) = (end / self.cycle_bytes - first_cycle, end % self.cycle_bytes);
@@ -291,29 +291,29 @@ impl Splitting {
         });
         let cutter = Cutter { cycle_bytes, turns: turns.collect(), positions };
         let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
-        let looked_at = count.min(SAMPLES);
+        let sampled = count.min(SAMPLES);
         let offsets = Offsets::of(cycle_bytes, request_bytes, count);
-        let share = 1.0 / looked_at as f64;
-        let mut parts: Vec<(u16, f64)> = Vec::with_capacity(looked_at as usize * order.len());
-        let mut ends = Vec::with_capacity(looked_at as usize);
+        let share = 1.0 / sampled as f64;
+        let mut parts: Vec<(u16, f64)> = Vec::with_capacity(sampled as usize * order.len());
+        let mut ends = Vec::with_capacity(sampled as usize);
         let mut moments = vec![Moments::default(); order.len()];
         let mut sets: Vec<TouchedSet> = Vec::new();
-        for number in 0..looked_at {
+        for number in 0..sampled {
             let known = parts.len();
-            let first_turn = cutter.cut(offsets.request(number) * request_bytes, request_bytes, &mut parts);
-            let cut = &parts[known..];
-            for (at, bytes) in cut {
+            let first_turn = cutter.split(offsets.request(number) * request_bytes, request_bytes, &mut parts);
+            let split = &parts[known..];
+            for (at, bytes) in split {
                 moments[usize::from(*at)]
                     .add(share, &Moments { visits: 1.0, bytes: *bytes, square_bytes: bytes * bytes });
             }
-            let is_same = |set: &&mut TouchedSet| set.first_turn == first_turn && set.parts.len() == cut.len();
+            let is_same = |set: &&mut TouchedSet| set.first_turn == first_turn && set.parts.len() == split.len();
             match sets.iter_mut().find(is_same) {
                 Some(set) => {
                     set.share += share;
-                    set.parts.iter_mut().zip(cut).for_each(|(sum, (_, bytes))| sum.1 += share * bytes);
+                    set.parts.iter_mut().zip(split).for_each(|(sum, (_, bytes))| sum.1 += share * bytes);
                 }
                 None => {
-                    let summed = cut.iter().map(|(at, bytes)| (*at, share * bytes)).collect();
+                    let summed = split.iter().map(|(at, bytes)| (*at, share * bytes)).collect();
                     sets.push(TouchedSet { first_turn, share, parts: summed });
                 }
             }
@@ -322,7 +322,7 @@ impl Splitting {
         for set in &mut sets {
             set.parts.iter_mut().for_each(|(_, bytes)| *bytes /= set.share);
         }
-        if count > looked_at {
+        if count > sampled {
             for (turn, at) in order.iter().zip(&mut moments) {
                 let (start, bytes) = cutter.turns[*turn];
                 let stripe = StripeOfCycle { start, bytes, cycle_bytes };

@@ -160,8 +160,8 @@ fn fine_seconds(value: f64) -> String {
 fn alternative_text(one: &Alternative) -> String {
     let lack = |lack: &super::Lack| format!("{} lacks {}", lack.server, approximate(lack.bytes));
     let lacking: Vec<String> = one.lacking.iter().map(lack).collect();
-    let room = if lacking.is_empty() { String::new() } else { format!("; no space: {}", lacking.join(", ")) };
-    format!("{} ({}){room}", one.layout, one.names.join(", "))
+    let capacity = if lacking.is_empty() { String::new() } else { format!("; no space: {}", lacking.join(", ")) };
+    format!("{} ({}){capacity}", one.layout, one.names.join(", "))
 }
 
 /// `ssd0 to ssd3`.

@@ -39,7 +39,7 @@ impl Policy for Cost {
 
     fn replicas(&self, task: &Task<'_>, choices: &[FileChoice]) -> Vec<Replicas> {
         match task.request.options.replica_room {
-            Some(room) => plan_replicas(task, choices, room.0),
+            Some(capacity) => plan_replicas(task, choices, capacity.0),
             None => choices.iter().map(|_| Replicas::default()).collect(),
         }
     }

@@ -2,7 +2,7 @@
 //! (H2DP section 5.1). Where SServers differ in capacity, a region that does not fit on all of them tries the tiers in turn.
 
 use super::{FileChoice, Task, region_bytes, region_count};
-use crate::room::Ledger;
+use crate::capacity::Ledger;
 use stripewise_layout::{Layout, RegionIndex};
 
 /// The layouts of a file's regions as a policy wants them, before anybody asks for room.
@@ -51,7 +51,7 @@ pub(crate) fn fill_at_random(task: &Task<'_>, files_layouts: Vec<FileLayouts>) -
         .zip(&files_layouts)
         .map(|(file, layouts)| (0..region_count(file)).map(|region| layouts.pure.of(region)).collect())
         .collect();
-    let mut ledger = Ledger::new(task.room);
+    let mut ledger = Ledger::new(task.capacity);
     // In a cluster of one class there is nothing to choose between: all of it goes to that class.
     let limited: &[_] = if task.groups.is_hybrid() { &task.groups.ssd } else { &[] };
     for (number, region) in order {

@@ -100,7 +100,7 @@ fn optimize(task: &Task<'_>) -> (Vec<FileChoice>, Optimum) {
     };
     for first in (0..windows).step_by(BLOCK_WINDOWS) {
         let block = first..(first + BLOCK_WINDOWS).min(windows);
-        let of_block = others.iter().map(|choices| cut_out(choices, &block)).collect();
+        let of_block = others.iter().map(|choices| extract_windows(choices, &block)).collect();
         let planned = plan_block(task, block, of_block, choices.as_deref(), &budget);
         optimum.bound_s += planned.bound_s;
         optimum.value_s += planned.time_s;
@@ -186,14 +186,14 @@ fn plan_block(
 }
 
 /// The part of choices for some windows; a choice without moves is the same in all.
-fn cut_out(choices: &[FileChoice], windows: &Range<usize>) -> Vec<FileChoice> {
+fn extract_windows(choices: &[FileChoice], windows: &Range<usize>) -> Vec<FileChoice> {
     let of_window = |choice: &FileChoice, window: usize| choice.windows[window.min(choice.windows.len() - 1)].clone();
-    let cut = |choice: &FileChoice| FileChoice {
+    let extract = |choice: &FileChoice| FileChoice {
         layouts: choice.layouts.clone(),
         windows: windows.clone().map(|window| of_window(choice, window)).collect(),
         fallback: choice.fallback,
     };
-    choices.iter().map(cut).collect()
+    choices.iter().map(extract).collect()
 }
 
 /// The windows of `next` behind those of `known`.
@@ -223,7 +223,7 @@ fn server_prices(program: &Program, prices: &Prices, servers: usize) -> Vec<Serv
     let kinds = program.kinds.len();
     for (number, kind) in program.kinds.iter().enumerate() {
         let count = kind.servers.len() as f64;
-        let room: f64 = prices.room.iter().skip(number).step_by(kinds).sum();
+        let capacity: f64 = prices.capacity.iter().skip(number).step_by(kinds).sum();
         // Periods of a window share it.
         let row = |row: usize| -> f64 {
             let of_period = |period: usize| program.period_share(period) * prices.rows[period * program.rows + row];
@@ -231,7 +231,7 @@ fn server_prices(program: &Program, prices: &Prices, servers: usize) -> Vec<Serv
         };
         for server in &kind.servers {
             of_servers[*server] = ServerPrices {
-                room_s_per_gib: room / count * f64::from(1 << 30),
+                room_s_per_gib: capacity / count * f64::from(1 << 30),
                 device: row(2 * number) / count,
                 link: row(2 * number + 1) / count,
             };

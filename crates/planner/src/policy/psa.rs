@@ -99,10 +99,10 @@ fn sum_of_costs(task: &Task<'_>, phases: &[(Concurrency, Vec<(AccessClass, u64)>
 
 /// C_s: the file's part of the room that wider tiers leave on the SServer that has least.
 fn capacity_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
-    let least = task.groups.ssd.iter().filter_map(|id| task.room.bytes(usize::from(id.0))).min();
-    let least = least.map(|room| room.saturating_sub(task.filled_bytes));
+    let least = task.groups.ssd.iter().filter_map(|id| task.capacity.bytes(usize::from(id.0))).min();
+    let least = least.map(|capacity| capacity.saturating_sub(task.filled_bytes));
     let all_bytes: u128 = task.request.files.iter().map(|file| u128::from(file.size_bytes)).sum();
-    least.map_or(u64::MAX, |room| {
-        (u128::from(room) * u128::from(file.size_bytes)).checked_div(all_bytes).unwrap_or(0) as u64
+    least.map_or(u64::MAX, |capacity| {
+        (u128::from(capacity) * u128::from(file.size_bytes)).checked_div(all_bytes).unwrap_or(0) as u64
     })
 }

@@ -13,7 +13,7 @@
 use super::process_costs::{candidates, cost_of, parameters_of};
 use super::process_oriented::{Regions, Shares, region_layouts};
 use super::{FileChoice, Replica, Replicas, Task, region_bytes};
-use crate::room::Ledger;
+use crate::capacity::Ledger;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use stripewise_layout::{Layout, RegionIndex, ServerId};
@@ -65,7 +65,7 @@ struct FileOffers {
 pub(super) fn plan_replicas(task: &Task<'_>, choices: &[FileChoice], budget_bytes: u64) -> Vec<Replicas> {
     let servers: Vec<ServerId> = task.groups.all().collect();
     let shares = Shares::of(task);
-    let mut ledger = Ledger::new(task.room);
+    let mut ledger = Ledger::new(task.capacity);
     let mut heap = BinaryHeap::new();
     let mut files = Vec::new();
     for (number, (file, choice)) in task.request.files.iter().zip(choices).enumerate() {

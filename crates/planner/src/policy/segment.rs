@@ -249,9 +249,9 @@ impl Balance {
             lengths.push(region_bytes(file, RegionIndex(last)));
         }
         // Regions between the end of the file and the last accessed one count whole; the one that the end cuts may lie before.
-        let cut = (file.size_bytes / file.region_size.0) as u32;
-        if cut < region_count(file) {
-            lengths.push(region_bytes(file, RegionIndex(cut)));
+        let truncated = (file.size_bytes / file.region_size.0) as u32;
+        if truncated < region_count(file) {
+            lengths.push(region_bytes(file, RegionIndex(truncated)));
         }
         let mut numbers: HashMap<u64, usize> = HashMap::new();
         let mut distinct = Vec::new();

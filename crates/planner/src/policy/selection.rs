@@ -6,8 +6,8 @@
 
 use super::cost_table::CostTable;
 use super::{FileChoice, Task, file_request_bytes, region_bytes, region_count};
+use crate::capacity::Ledger;
 use crate::moves::move_seconds;
-use crate::room::Ledger;
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use stripewise_layout::{Layout, RegionIndex};
@@ -145,7 +145,7 @@ pub(crate) fn fallback_pair(task: &Task<'_>, request_bytes: u64) -> StripePair {
 
 fn select(tiers: &[Tier<'_>], window: usize, states: &mut [FileState]) {
     let task = tiers[0].task;
-    let mut ledger = Ledger::new(task.room);
+    let mut ledger = Ledger::new(task.capacity);
     let previous: Vec<Vec<u32>> = states.iter().map(|state| state.current.clone()).collect();
     let mut idle: Vec<Vec<bool>> = previous.iter().map(|regions| vec![true; regions.len()]).collect();
     let mut bids = Vec::new();

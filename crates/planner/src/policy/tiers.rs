@@ -12,19 +12,19 @@ use stripewise_model::ClassParameters;
 impl Task<'_> {
     /// The task for each tier, the widest first. At least one.
     pub(crate) fn tiers(&self) -> Vec<Self> {
-        let room = |id: &ServerId| self.room.bytes(usize::from(id.0)).unwrap_or(u64::MAX);
-        let mut rooms: Vec<u64> = self.groups.ssd.iter().map(room).collect();
-        rooms.sort_unstable();
-        rooms.dedup();
-        if !self.groups.is_hybrid() || rooms.len() == 1 {
+        let capacity = |id: &ServerId| self.capacity.bytes(usize::from(id.0)).unwrap_or(u64::MAX);
+        let mut capacities: Vec<u64> = self.groups.ssd.iter().map(capacity).collect();
+        capacities.sort_unstable();
+        capacities.dedup();
+        if !self.groups.is_hybrid() || capacities.len() == 1 {
             return vec![self.clone()];
         }
-        let filled = std::iter::once(0).chain(rooms.iter().copied());
+        let filled = std::iter::once(0).chain(capacities.iter().copied());
         filled
-            .zip(&rooms)
+            .zip(&capacities)
             .map(|(filled_bytes, least)| {
                 let mut tier = self.clone();
-                tier.groups.ssd.retain(|id| room(id) >= *least);
+                tier.groups.ssd.retain(|id| capacity(id) >= *least);
                 let groups = &tier.groups;
                 tier.parameters = ClassParameters::of_servers(self.request.profile, |number| groups.has(number));
                 tier.filled_bytes = filled_bytes;

@@ -119,8 +119,8 @@ impl<'a> Naive<'a> {
 
     /// How many SServers are left out in each of the tiers: the servers' rooms must ascend.
     fn tiers(&self) -> Vec<u64> {
-        let room = self.request.room();
-        let of = |index: u64| room.bytes((self.m + index) as usize);
+        let capacity = self.request.capacity();
+        let of = |index: u64| capacity.bytes((self.m + index) as usize);
         (0..self.n).filter(|index| *index == 0 || of(*index) != of(*index - 1)).collect()
     }
 
@@ -152,7 +152,7 @@ impl<'a> Naive<'a> {
     fn h2dp(&self, regions: &[usize]) -> Vec<Vec<Vec<Placed>>> {
         let files = self.request.files;
         let hybrid = self.m > 0 && self.n > 0;
-        let room = self.request.room();
+        let capacity = self.request.capacity();
         let windows = files.iter().map(|file| file.windows.len()).max().unwrap();
         let fallback: Vec<StripePair> = files.iter().map(|file| self.pure(self.file_request(file))).collect();
         let mut current: Vec<Vec<Placed>> =
@@ -165,7 +165,7 @@ impl<'a> Naive<'a> {
                 let more = self.ssd_use(placed, bytes);
                 let fits = (0..self.n as usize).all(|i| {
                     let server = self.m as usize + i;
-                    more[i] == 0 || room.bytes(server).is_none_or(|room| used[i] + more[i] <= room)
+                    more[i] == 0 || capacity.bytes(server).is_none_or(|capacity| used[i] + more[i] <= capacity)
                 });
                 if fits {
                     used.iter_mut().zip(more).for_each(|(used, more)| *used += more);
@@ -270,10 +270,10 @@ proptest! {
         files in testbed::files(MIB, 3).prop_filter("requests", |files| has_requests(files)),
         hdd in testbed::lines(), ssd in testbed::lines(),
         e_s in prop_oneof![Just(0.0), 0.0..1e-3f64], t in prop_oneof![Just(0.0), 0.0..1e-8f64],
-        room in proptest::option::of(1..3 * MIB), unequal in prop_oneof![Just(0), 0..MIB],
+        capacity in proptest::option::of(1..3 * MIB), unequal in prop_oneof![Just(0), 0..MIB],
         per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9,
     ) {
-        let mut cluster = testbed::cluster(m, n, MIB, room.filter(|_| m > 0));
+        let mut cluster = testbed::cluster(m, n, MIB, capacity.filter(|_| m > 0));
         for (index, server) in cluster.servers[m..].iter_mut().enumerate() {
             server.capacity.iter_mut().for_each(|capacity| capacity.0 += unequal * index as u64);
         }
@@ -290,9 +290,9 @@ proptest! {
     fn psa_is_the_least_of_all_lattice_points(
         m in 1usize..5, n in 1usize..4,
         files in testbed::files(MIB, 2).prop_filter("requests", |files| has_requests(files)),
-        hdd in testbed::lines(), ssd in testbed::lines(), room in 4 * KIB..4 * MIB,
+        hdd in testbed::lines(), ssd in testbed::lines(), capacity in 4 * KIB..4 * MIB,
     ) {
-        let cluster = testbed::cluster(m, n, MIB, Some(room));
+        let cluster = testbed::cluster(m, n, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
         let request = testbed::request(&cluster, &profile, &files);
         let naive = Naive::new(&request);
@@ -304,7 +304,7 @@ proptest! {
                 continue;
             }
             let r = mean_request(&all);
-            let share = (u128::from(room) * u128::from(file.size_bytes) / u128::from(all_bytes)) as u64;
+            let share = (u128::from(capacity) * u128::from(file.size_bytes) / u128::from(all_bytes)) as u64;
             let pure = naive.cost(&all, naive.pure(r), 0);
             let (m, n, k) = (m as u64, n as u64, all.len() as u128);
             let mut all_pairs: Vec<(u128, u64, StripePair)> = Vec::new();

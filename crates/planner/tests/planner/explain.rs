@@ -94,8 +94,8 @@ fn a_gib_more_is_worth_what_the_same_policy_saves_with_it() {
     let case = Case::new();
     let (made, request) = (case.plan(PolicyName::H2dp), case.request());
     let price = Explainer::new(&made, &request).unwrap().overview().unwrap().ssd_price.unwrap();
-    let roomy = testbed::cluster(4, 2, MIB, Some(2 * MIB + (1 << 29)));
-    let enlarged = plan(PolicyName::H2dp, &testbed::request(&roomy, &case.profile, &case.files)).unwrap();
+    let has_capacity = testbed::cluster(4, 2, MIB, Some(2 * MIB + (1 << 29)));
+    let enlarged = plan(PolicyName::H2dp, &testbed::request(&has_capacity, &case.profile, &case.files)).unwrap();
     assert!((price.saved_s_per_gib - (made.predicted.total.time_s - enlarged.predicted.total.time_s)).abs() < 1e-12);
     assert_eq!((price.room_bytes, price.is_dual), (4 * MIB, false));
     assert_eq!(price.servers, ["ssd0", "ssd1"]);

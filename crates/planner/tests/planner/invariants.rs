@@ -14,10 +14,10 @@ fn published() -> Vec<PolicyName> {
 /// Sizes of the case: HServers, SServers, and the room of each of these.
 type Servers = (usize, usize, u64);
 
-fn is_sound(made: &Plan, files: &[FileAccess], (m, n, room): Servers) -> Result<(), TestCaseError> {
+fn is_sound(made: &Plan, files: &[FileAccess], (m, n, capacity): Servers) -> Result<(), TestCaseError> {
     let hybrid = m > 0 && n > 0;
     for server in made.servers.iter().filter(|server| hybrid && server.class == ServerClass::Ssd) {
-        prop_assert!(server.used_bytes <= room, "{}: {} holds {}", made.policy, server.name, server.used_bytes);
+        prop_assert!(server.used_bytes <= capacity, "{}: {} holds {}", made.policy, server.name, server.used_bytes);
     }
     let size: u64 = files.iter().map(|file| file.size_bytes).sum();
     let held: u64 = made.servers.iter().map(|server| server.used_bytes).sum();
@@ -62,13 +62,13 @@ fn is_sound(made: &Plan, files: &[FileAccess], (m, n, room): Servers) -> Result<
 
 /// SServers alone must hold all data; what does not fit is refused.
 fn plans_of(
-    (m, n, room): Servers,
+    (m, n, capacity): Servers,
     files: &[FileAccess],
     lines: (testbed::ClassLines, testbed::ClassLines),
     options: PlanOptions,
     policies: &[PolicyName],
 ) -> Vec<Plan> {
-    let cluster = testbed::cluster(m, n, MIB, (m > 0).then_some(room));
+    let cluster = testbed::cluster(m, n, MIB, (m > 0).then_some(capacity));
     let profile = testbed::profile(&cluster, lines.0, lines.1, 1e-4, 8e-9);
     let request = PlanRequest { options, ..testbed::request(&cluster, &profile, files) };
     compare(&request, policies).unwrap().plans
@@ -137,15 +137,15 @@ proptest! {
     }
 
     #[test]
-    fn predicted_bytes_and_requests_are_those_of_the_trace(files in any_files(3), room in MIB..9 * MIB) {
-        let cluster = testbed::cluster(3, 2, MIB, Some(room));
+    fn predicted_bytes_and_requests_are_those_of_the_trace(files in any_files(3), capacity in MIB..9 * MIB) {
+        let cluster = testbed::cluster(3, 2, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
         predicts_the_trace(&testbed::request(&cluster, &profile, &files), &files, &published())?;
     }
 
     #[test]
-    fn threads_do_not_change_a_plan(files in any_files(2), room in MIB..9 * MIB) {
-        let cluster = testbed::cluster(3, 2, MIB, Some(room));
+    fn threads_do_not_change_a_plan(files in any_files(2), capacity in MIB..9 * MIB) {
+        let cluster = testbed::cluster(3, 2, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
         does_not_depend_on_threads(&testbed::request(&cluster, &profile, &files), &published())?;
     }
@@ -156,12 +156,12 @@ proptest! {
 
     #[test]
     fn what_opt_plans_is_sound_and_the_same_on_any_threads(
-        servers in any_servers(), files in any_files(3), lines in (testbed::lines(), testbed::lines()), room in MIB..9 * MIB,
+        servers in any_servers(), files in any_files(3), lines in (testbed::lines(), testbed::lines()), capacity in MIB..9 * MIB,
     ) {
         for made in plans_of(servers, &files, lines, PlanOptions::default(), &[PolicyName::Opt]) {
             is_sound(&made, &files, servers)?;
         }
-        let cluster = testbed::cluster(3, 2, MIB, Some(room));
+        let cluster = testbed::cluster(3, 2, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
         let request = testbed::request(&cluster, &profile, &files);
         predicts_the_trace(&request, &files, &[PolicyName::Opt])?;
@@ -282,8 +282,8 @@ mod windows {
         first
     }
 
-    fn planned(file: FileAccess, room: u64, change: impl Fn(&mut PlanRequest<'_>)) -> Plan {
-        let cluster = testbed::cluster(4, 2, MIB, Some(room));
+    fn planned(file: FileAccess, capacity: u64, change: impl Fn(&mut PlanRequest<'_>)) -> Plan {
+        let cluster = testbed::cluster(4, 2, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, LINES.0, LINES.1, 1e-4, 8e-9);
         let files = [file];
         let mut request = testbed::request(&cluster, &profile, &files);

@@ -273,8 +273,9 @@ fn concurrency_and_room_follow_their_sources() {
     cluster.servers[5].reserve = ByteCount(100);
     let free = [None, Some(7), None, None, Some(9), Some(1000)];
     let mut request = PlanRequest { free_bytes: &free, ..testbed::request(&cluster, &profile, &files) };
-    let rooms = |request: &PlanRequest<'_>| (0..6).map(|server| request.room().bytes(server)).collect::<Vec<_>>();
-    assert_eq!(rooms(&request), [None, Some(7), None, None, Some(2 * MIB), Some(900)]);
+    let capacities =
+        |request: &PlanRequest<'_>| (0..6).map(|server| request.capacity().bytes(server)).collect::<Vec<_>>();
+    assert_eq!(capacities(&request), [None, Some(7), None, None, Some(2 * MIB), Some(900)]);
     request.options.ssd_room = Some(ByteCount(MIB));
-    assert_eq!(rooms(&request)[4..], [Some(MIB), Some(MIB)]);
+    assert_eq!(capacities(&request)[4..], [Some(MIB), Some(MIB)]);
 }

@@ -39,8 +39,8 @@ proptest! {
         let mut request = testbed::request(&cluster, &profile, &files);
         request.concurrency = None;
         let bare = match plan(PolicyName::Cost, &request) {
-            Err(RequestError::Room { needed, room }) => {
-                prop_assert!(needed > room);
+            Err(RequestError::Capacity { needed, capacity }) => {
+                prop_assert!(needed > capacity);
                 return Ok(());
             }
             bare => bare.unwrap(),
@@ -53,7 +53,7 @@ proptest! {
         prop_assert_eq!(bytes > 0, made.notes.iter().any(|note| note.starts_with(&format!("replicas take {bytes} bytes more"))));
         for (server, without) in made.servers.iter().zip(&bare.servers) {
             prop_assert!(server.used_bytes >= without.used_bytes);
-            let overfull = server.room_bytes.is_some_and(|room| server.used_bytes > room);
+            let overfull = server.room_bytes.is_some_and(|capacity| server.used_bytes > capacity);
             prop_assert!(!overfull || server.used_bytes == without.used_bytes, "{} took replicas past its room", server.name);
         }
         for (file, without) in made.files.iter().zip(&bare.files) {

@@ -100,7 +100,7 @@ fn assert_sound(plan: &Plan, cluster: &Cluster, files: &[FileAccess]) -> Result<
         if server.room_bytes == Some(0) {
             prop_assert_eq!(server.used_bytes, 0, "{} has no room", &server.name);
         }
-        let overfull = server.room_bytes.is_some_and(|room| server.used_bytes > room);
+        let overfull = server.room_bytes.is_some_and(|capacity| server.used_bytes > capacity);
         let named = plan.notes.iter().any(|note| note.contains(&format!("server {} has space for", server.name)));
         prop_assert!(!overfull || named, "server {index} is overfull and no note says so");
         let hybrid = cluster.servers.iter().any(|other| other.class != server.class);
@@ -264,7 +264,7 @@ fn what_does_not_fit_is_refused_with_the_least_that_would() {
         change(&mut request);
         plan(PolicyName::H2dp, &request).unwrap_err()
     };
-    assert_eq!(error(&|_| {}), RequestError::Room { needed: 8 << 20, room: (8 << 20) - 1 });
+    assert_eq!(error(&|_| {}), RequestError::Capacity { needed: 8 << 20, capacity: (8 << 20) - 1 });
     assert_eq!(
         error(&|_| {}).to_string(),
         "the files hold 8388608 bytes, but the servers have space for 8388607 together; give them capacity for at least 8388608, exclude \

@@ -15,11 +15,11 @@ impl DescriptorPath {
 pub(crate) fn descriptor_path(process: Option<i32>, descriptor: c_int) -> DescriptorPath {
     use std::io::Write;
     let mut path = DescriptorPath([0; 48]);
-    let mut room = &mut path.0[..47];
+    let mut buffer = &mut path.0[..47];
     // The longest has 31 bytes.
     let _ = match process {
-        Some(process) => write!(room, "/proc/{process}/fd/{descriptor}"),
-        None => write!(room, "/proc/self/fd/{descriptor}"),
+        Some(process) => write!(buffer, "/proc/{process}/fd/{descriptor}"),
+        None => write!(buffer, "/proc/self/fd/{descriptor}"),
     };
     path
 }

@@ -1,7 +1,7 @@
 //! Whether an open file is a stub, and which managed file it stands for.
 
 use super::link::descriptor_path;
-use super::{Open, client, enter, inodes, is_on, open_of_inode, record_locks, with_room};
+use super::{Open, client, enter, inodes, is_on, open_of_inode, record_locks, with_raised_limit};
 use crate::capture;
 use crate::process::{self, Level};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -25,14 +25,14 @@ fn read_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
     let Page(mut bytes) = Page([0; _]);
     let length = match rustix::io::pread(descriptor, &mut bytes[..], 0) {
         // Only writes; or wants more alignment than a page's (`O_DIRECT` on sectors of 16 KiB).
-        Err(Errno::BADF | Errno::INVAL) => return read_stub_beside(descriptor),
+        Err(Errno::BADF | Errno::INVAL) => return reopen_stub(descriptor),
         result => result?,
     };
     parse_stub(descriptor, &bytes[..length])
 }
 
 /// As [`read_stub`], by another open of the file, which may be held by `O_PATH` alone.
-pub(crate) fn read_stub_beside(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
+pub(crate) fn reopen_stub(descriptor: BorrowedFd<'_>) -> Result<Option<Stub>, Errno> {
     let mut bytes = [0; STUB_BYTES + 1];
     let link = descriptor_path(None, descriptor.as_raw_fd());
     let inode = rustix::fs::fstat(descriptor)?.st_ino;
@@ -140,7 +140,7 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>) -> Result<Arc<StripedFile>, 
 }
 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
-    with_room(|| client.open(descriptor, file)).map_err(|error| {
+    with_raised_limit(|| client.open(descriptor, file)).map_err(|error| {
         if !was_removed(descriptor, error.errno()) {
             process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
         }

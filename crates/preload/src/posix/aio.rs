@@ -5,7 +5,7 @@
 //! finished request, so that libc's own `aio_error`, `aio_return`, `aio_suspend` and `aio_cancel` serve it.
 
 use crate::capture;
-use crate::descriptors::{Known, look};
+use crate::descriptors::{Known, lookup};
 use crate::process;
 use crate::real::interpose;
 use crate::redirect::aio as redirected;
@@ -118,7 +118,7 @@ unsafe fn submit(call: Call, request: *mut aiocb, real: impl FnOnce() -> c_int, 
         return real();
     }
     // SAFETY: the caller's promise.
-    match look(unsafe { (*request).aio_fildes }) {
+    match lookup(unsafe { (*request).aio_fildes }) {
         Known::Plain => real(),
         Known::Captured(key) => {
             let start = clock::now();
@@ -193,7 +193,7 @@ interpose! {
                 libc::LIO_WRITE => (Call::LioWrite, redirected::Kind::Write),
                 _ => (Call::LioRead, redirected::Kind::Read),
             };
-            match look((*request).aio_fildes) {
+            match lookup((*request).aio_fildes) {
                 Known::Managed(open) => {
                     drop(open);
                     submit(call, request, || -1, kind);

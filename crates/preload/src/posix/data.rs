@@ -2,7 +2,7 @@
 
 use super::managed_data;
 use crate::capture::{self, At};
-use crate::descriptors::{Known, look};
+use crate::descriptors::{Known, lookup};
 use crate::real::interpose;
 use crate::redirect::data as redirected;
 use crate::redirect::{Moved, Open};
@@ -19,7 +19,7 @@ fn transfer(
     real: impl FnOnce() -> ssize_t,
     managed: impl FnOnce(&Open) -> Result<Moved, Errno>,
 ) -> ssize_t {
-    match look(descriptor) {
+    match lookup(descriptor) {
         Known::Plain => real(),
         Known::Captured(key) => capture::data(call, key, descriptor, at, real),
         Known::Managed(open) => managed_data(call, &open, || managed(&open)),
@@ -126,7 +126,7 @@ interpose! {
     }
 
     fn lseek[lseek64, llseek, __lseek] (fd: c_int, offset: off_t, whence: c_int) -> off_t |real| {
-        match look(fd) {
+        match lookup(fd) {
             Known::Plain => real(fd, offset, whence),
             Known::Captured(key) => {
                 let start = capture::now();

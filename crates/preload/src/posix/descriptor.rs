@@ -1,7 +1,7 @@
 //! Descriptors: closing, duplicating, their flags.
 
 use crate::capture;
-use crate::descriptors::{self, Known, look};
+use crate::descriptors::{self, Known, lookup};
 use crate::process;
 use crate::real::interpose;
 use crate::redirect;
@@ -63,11 +63,11 @@ interpose! {
             return process::fail(Errno::BADF);
         }
         let start = capture::now();
-        let key = match look(fd) {
+        let key = match lookup(fd) {
             Known::Captured(key) => Some(key),
             Known::Managed(open) => {
                 let key = open.key();
-                redirect::look_at_stub(&open, fd);
+                redirect::check_stub(&open, fd);
                 drop(open);
                 key
             }
@@ -160,13 +160,13 @@ interpose! {
         }
         let result = real(fd, command, argument);
         if command == libc::F_GETFL {
-            return match look(fd) {
+            return match lookup(fd) {
                 Known::Managed(open) if result >= 0 => open.flags_shown(result),
                 _ => result,
             };
         }
         if command == libc::F_SETFL {
-            if result == 0 && let Known::Managed(open) = look(fd) {
+            if result == 0 && let Known::Managed(open) = lookup(fd) {
                 redirect::flags_changed(&open, argument as c_int);
             }
         } else {

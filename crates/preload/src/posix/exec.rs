@@ -8,7 +8,7 @@ use crate::capture::seen_from;
 use crate::managed::link::descriptor_path;
 use crate::process::{self, Inside};
 use crate::real::{Real, interpose};
-use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, start, with_room};
+use crate::redirect::exec::{Given, Instead, Start, Strings, Who, count, start, with_pointers};
 use libc::{c_char, c_int, pid_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType};
@@ -55,7 +55,7 @@ type Candidate = [u8; libc::PATH_MAX as usize + 1];
 
 /// Calls `try_one` with what a name may stand for, as `PATH` has it, until it returns something else than an error that lets libc look further; returns
 /// the last error, or `EACCES` if that came up.
-fn look_up(name: &CStr, mut try_one: impl FnMut(&CStr) -> c_int) -> c_int {
+fn lookup(name: &CStr, mut try_one: impl FnMut(&CStr) -> c_int) -> c_int {
     if name.is_empty() {
         return libc::ENOENT;
     }
@@ -95,7 +95,7 @@ fn look_up(name: &CStr, mut try_one: impl FnMut(&CStr) -> c_int) -> c_int {
 /// # Safety
 /// As [`execute`].
 unsafe fn execute_named(name: &CStr, arguments: Strings, environment: Strings) -> c_int {
-    look_up(name, |path| {
+    lookup(name, |path| {
         // SAFETY: the caller's promise; the list below is one of strings, too.
         unsafe {
             let failed = execute(path, arguments, environment);
@@ -103,13 +103,13 @@ unsafe fn execute_named(name: &CStr, arguments: Strings, environment: Strings) -
                 return failed;
             }
             let given = count(arguments);
-            with_room(given.max(1) + 2, |room| {
-                room[0] = c"/bin/sh".as_ptr();
-                room[1] = path.as_ptr();
+            with_pointers(given.max(1) + 2, |pointers| {
+                pointers[0] = c"/bin/sh".as_ptr();
+                pointers[1] = path.as_ptr();
                 for index in 1..given {
-                    room[index + 1] = *arguments.add(index);
+                    pointers[index + 1] = *arguments.add(index);
                 }
-                execute(c"/bin/sh", room.as_ptr(), environment)
+                execute(c"/bin/sh", pointers.as_ptr(), environment)
             })
         }
     })
@@ -118,7 +118,7 @@ unsafe fn execute_named(name: &CStr, arguments: Strings, environment: Strings) -
 /// The file that `posix_spawnp` would find.
 fn find_named(name: &CStr) -> Option<CString> {
     let mut found = None;
-    look_up(name, |path| {
+    lookup(name, |path| {
         let is_file =
             rustix::fs::stat(path).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
         if !is_file || rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_err() {
@@ -192,10 +192,10 @@ unsafe fn execute_at(
         let parts = [link.as_c_str().to_bytes(), if is_empty { b"" } else { b"/" }, path.to_bytes()];
         let mut length = 0;
         for part in parts {
-            let Some(room) = whole[..libc::PATH_MAX as usize].get_mut(length..length + part.len()) else {
+            let Some(pointers) = whole[..libc::PATH_MAX as usize].get_mut(length..length + part.len()) else {
                 return libc::ENAMETOOLONG;
             };
-            room.copy_from_slice(part);
+            pointers.copy_from_slice(part);
             length += part.len();
         }
     }
@@ -329,12 +329,12 @@ impl Variadic {
     unsafe fn with_list<T>(self, then: impl FnOnce(Strings, usize) -> T) -> T {
         // SAFETY: read up to the null pointer.
         let given = (0..).take_while(|index| unsafe { !self.get(*index).is_null() }).count();
-        with_room(given + 1, |room| {
-            for (index, place) in room[..given].iter_mut().enumerate() {
+        with_pointers(given + 1, |pointers| {
+            for (index, place) in pointers[..given].iter_mut().enumerate() {
                 // SAFETY: before the null pointer.
                 *place = unsafe { self.get(index) };
             }
-            then(room.as_ptr(), given)
+            then(pointers.as_ptr(), given)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::managed_unit;
 use crate::capture;
-use crate::descriptors::{Known, look};
+use crate::descriptors::{Known, lookup};
 use crate::process;
 use crate::real::interpose;
 use crate::redirect::extent as redirected;
@@ -14,7 +14,7 @@ use stripewise_layout::FileOffset;
 
 /// Calls `real` and records it with a fixed place and length.
 fn recorded(call: Call, fd: c_int, offset: u64, bytes: u64, real: impl FnOnce() -> c_int) -> c_int {
-    match look(fd) {
+    match lookup(fd) {
         Known::Captured(key) => {
             let start = capture::now();
             let result = real();
@@ -27,7 +27,7 @@ fn recorded(call: Call, fd: c_int, offset: u64, bytes: u64, real: impl FnOnce() 
 
 macro_rules! managed_or {
     ($fd:expr, $call:expr, $offset:expr, $bytes:expr, |$open:ident| $run:expr, $real:expr) => {
-        match look($fd) {
+        match lookup($fd) {
             Known::Plain => $real,
             Known::Managed($open) => managed_unit($call, &$open, FileOffset($offset), $bytes, || $run),
             Known::Captured(_) => recorded($call, $fd, $offset, $bytes, || $real),
@@ -42,7 +42,7 @@ fn between(
     to: (c_int, Option<i64>),
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let keys = [from.0, to.0].map(|fd| match look(fd) {
+    let keys = [from.0, to.0].map(|fd| match lookup(fd) {
         Known::Captured(key) => Some(key),
         _ => None,
     });
@@ -62,7 +62,7 @@ fn between(
 }
 
 fn is_managed(fd: c_int) -> bool {
-    matches!(look(fd), Known::Managed(_))
+    matches!(lookup(fd), Known::Managed(_))
 }
 
 /// Refuses a call between two descriptors, as the kernel would: bad descriptors first.
@@ -103,7 +103,7 @@ interpose! {
     }
 
     fn syncfs[] (fd: c_int) -> c_int |real| {
-        if let Known::Managed(open) = look(fd) {
+        if let Known::Managed(open) = lookup(fd) {
             return managed_unit(Call::Fsync, &open, NO_OFFSET, 0, || redirected::sync(&open, false));
         }
         real(fd)
@@ -120,7 +120,7 @@ interpose! {
 
     /// Answers the error itself and leaves `errno` alone.
     fn posix_fallocate[posix_fallocate64] (fd: c_int, offset: off_t, bytes: off_t) -> c_int |real| {
-        match look(fd) {
+        match lookup(fd) {
             Known::Plain => real(fd, offset, bytes),
             Known::Captured(key) => {
                 let start = capture::now();

@@ -4,7 +4,7 @@
 //! its place and length.
 
 use crate::capture;
-use crate::descriptors::{Known, look};
+use crate::descriptors::{Known, lookup};
 use crate::process;
 use crate::real::interpose;
 use crate::redirect::map as redirected;
@@ -20,7 +20,7 @@ interpose! {
         if flags & libc::MAP_ANONYMOUS != 0 {
             return real(address, length, protection, flags, fd, offset);
         }
-        match look(fd) {
+        match lookup(fd) {
             Known::Plain => real(address, length, protection, flags, fd, offset),
             Known::Captured(key) => {
                 let start = capture::now();

@@ -1,7 +1,7 @@
 //! Calls on names: unlink, rename, truncate, and who owns a file and when it was changed.
 
 use crate::capture;
-use crate::descriptors::{Known, look};
+use crate::descriptors::{Known, lookup};
 use crate::process::{self, Errno, Inside};
 use crate::real::interpose;
 use crate::redirect::names as redirected;
@@ -93,7 +93,7 @@ fn changing(
 fn changing_open(fd: c_int, what: redirected::Change, real: impl FnOnce() -> c_int) -> c_int {
     let result = real();
     if result == 0
-        && let Known::Managed(open) = look(fd)
+        && let Known::Managed(open) = lookup(fd)
     {
         let _errno = Errno::keep();
         redirected::changed(&open, fd, what);

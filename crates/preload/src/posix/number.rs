@@ -61,7 +61,7 @@ impl<T> Word for *mut T {
 /// its number, with each argument taken from its place in the words; `None` for other numbers.
 macro_rules! by_number {
     ($number:expr, $words:expr; $(
-        $(#[$condition:meta])* $call:ident => $room:ident::$wrapper:ident ($($arg:ident: $type:ty = $place:expr),*) -> $result:ty;
+        $(#[$condition:meta])* $call:ident => $module:ident::$wrapper:ident ($($arg:ident: $type:ty = $place:expr),*) -> $result:ty;
     )*) => {
         match $number {
             $($(#[$condition])* libc::$call => {
@@ -71,7 +71,7 @@ macro_rules! by_number {
                     // SAFETY: the promise made to `syscall`.
                     Word::of(unsafe { answer(libc::$call, &words) })
                 }
-                type Wrapper = $room::$wrapper;
+                type Wrapper = $module::$wrapper;
                 // SAFETY: the promise made to `syscall`.
                 Some(Word::word(unsafe { Wrapper::over(kernel, $(Word::of($words[$place])),*) }))
             })*

@@ -20,7 +20,7 @@ use stripewise_capture::clock::Ticks;
 /// The flags as the kernel needs them, and what is left to do after its open.
 struct Plan {
     flags: c_int,
-    cut: bool,
+    truncate: bool,
     created: bool,
 }
 
@@ -32,13 +32,13 @@ fn exists(directory: c_int, path: &CStr) -> bool {
 fn plan(directory: c_int, path: &CStr, flags: c_int) -> Plan {
     let creates = flags & libc::O_CREAT != 0;
     let created = creates && capture::recorder().is_some() && (flags & libc::O_EXCL != 0 || !exists(directory, path));
-    let cut = flags & libc::O_TRUNC != 0 && redirect::is_on() && flags & libc::O_PATH == 0;
-    if cut && flags & libc::O_ACCMODE == libc::O_RDONLY {
+    let truncate = flags & libc::O_TRUNC != 0 && redirect::is_on() && flags & libc::O_PATH == 0;
+    if truncate && flags & libc::O_ACCMODE == libc::O_RDONLY {
         // Linux cuts for an open that then only reads, if it might write. What cannot be a stub is left to the kernel.
         let stub = redirect::may_be_stub(directory, path);
-        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, cut: stub, created };
+        return Plan { flags: if stub { flags & !libc::O_TRUNC } else { flags }, truncate: stub, created };
     }
-    Plan { flags: if cut { flags & !libc::O_TRUNC } else { flags }, cut, created }
+    Plan { flags: if truncate { flags & !libc::O_TRUNC } else { flags }, truncate, created }
 }
 
 /// Opens that find a file removed under them, one after the other, before it is said not to be there.
@@ -135,7 +135,7 @@ unsafe fn try_open(
 }
 
 fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
-    if let descriptors::Known::Managed(open) = descriptors::look(descriptor)
+    if let descriptors::Known::Managed(open) = descriptors::lookup(descriptor)
         && let Some(key) = open.key()
     {
         capture::opened(call, key, created, start);
@@ -158,7 +158,8 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
     if owns {
         descriptors::forget(descriptor);
         if descriptors::adopt(borrowed, &status) {
-            let usable = if plan.cut { redirect::open::cut(descriptor) } else { redirect::open::check(descriptor) };
+            let usable =
+                if plan.truncate { redirect::open::truncate(descriptor) } else { redirect::open::check(descriptor) };
             if let Err(errno) = usable {
                 descriptors::forget(descriptor);
                 return Err(errno);
@@ -166,13 +167,13 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
             note_managed(call, descriptor, false, start);
             return Ok(());
         }
-    } else if plan.cut && redirect::is_stub(borrowed, &status) {
+    } else if plan.truncate && redirect::is_stub(borrowed, &status) {
         // A vfork child prepares a descriptor for the program it will become; the cut is the broker's in any case.
-        return redirect::open::cut_unadopted(borrowed);
+        return redirect::open::truncate_unadopted(borrowed);
     }
-    if plan.cut && plan.flags & libc::O_ACCMODE == libc::O_RDONLY {
-        redirect::open::cut_ordinary(borrowed)?;
-    } else if plan.cut {
+    if plan.truncate && plan.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        redirect::open::truncate_ordinary(borrowed)?;
+    } else if plan.truncate {
         rustix::fs::ftruncate(borrowed, 0)?;
     }
     if !owns {

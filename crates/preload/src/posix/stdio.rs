@@ -7,7 +7,7 @@
 //! `fopencookie`, whose functions are our own `read`, `write`, `lseek`, `close`.
 
 use crate::capture;
-use crate::descriptors::{self, Known, look};
+use crate::descriptors::{self, Known, lookup};
 use crate::process::{self, Inside};
 use crate::real::interpose;
 use crate::redirect;
@@ -100,7 +100,7 @@ fn key_of(stream: *mut FILE) -> Option<FileKey> {
     if stream.is_null() || capture::recorder().is_none() {
         return None;
     }
-    match look(descriptor_of(stream)) {
+    match lookup(descriptor_of(stream)) {
         Known::Captured(key) => Some(key),
         _ => None,
     }
@@ -218,7 +218,7 @@ unsafe fn formatted(fd: c_int, format: *const c_char, arguments: *mut c_void) ->
     unsafe extern "C" {
         fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
     }
-    if matches!(look(fd), Known::Plain) {
+    if matches!(lookup(fd), Known::Plain) {
         return None;
     }
     let mut text = std::ptr::null_mut();
@@ -287,7 +287,7 @@ interpose! {
     }
 
     fn fdopen[] (fd: c_int, mode: *const c_char) -> *mut FILE |real| {
-        if let Known::Managed(_) = look(fd) {
+        if let Known::Managed(_) = lookup(fd) {
             return redirected::open_descriptor(fd, mode);
         }
         let start = capture::now();
@@ -354,15 +354,15 @@ interpose! {
     }
 
     fn __fread_chk[] (
-        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+        buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
     ) -> size_t |real| {
-        recorded(Call::Fread, stream, size, || real(buffer, room, size, count, stream))
+        recorded(Call::Fread, stream, size, || real(buffer, capacity, size, count, stream))
     }
 
     fn __fread_unlocked_chk[] (
-        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+        buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
     ) -> size_t |real| {
-        recorded(Call::Fread, stream, size, || real(buffer, room, size, count, stream))
+        recorded(Call::Fread, stream, size, || real(buffer, capacity, size, count, stream))
     }
 
     fn fwrite[] (buffer: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t |real| {

@@ -60,8 +60,8 @@ interpose! {
             None => real(text, size, count, stream),
             Some(_) if size == 0 => __chk_fail(),
             Some(stream) => {
-                let room = count.min(c_int::try_from(size).unwrap_or(c_int::MAX));
-                if stream.line(text, room) { text } else { std::ptr::null_mut() }
+                let capacity = count.min(c_int::try_from(size).unwrap_or(c_int::MAX));
+                if stream.line(text, capacity) { text } else { std::ptr::null_mut() }
             }
         }
     }

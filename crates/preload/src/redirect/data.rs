@@ -71,7 +71,7 @@ fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
 #[inline]
 fn attempt<T>(mut request: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     match request() {
-        Err(error) if matches!(error.errno(), Errno::IO | Errno::MFILE) => super::with_room(request),
+        Err(error) if matches!(error.errno(), Errno::IO | Errno::MFILE) => super::with_raised_limit(request),
         result => result,
     }
 }
@@ -190,7 +190,7 @@ fn write_in(
     let offset = start(at, descriptor, wanted)?;
     let result = match limit::allowed(offset, wanted) {
         Ok(0) => Ok(0),
-        Ok(allowed) if allowed < wanted => write_vectors(file, offset, &limit::cut(vectors, allowed), mode),
+        Ok(allowed) if allowed < wanted => write_vectors(file, offset, &limit::first_bytes(vectors, allowed), mode),
         Ok(_) => write_vectors(file, offset, vectors, mode),
         Err(errno) => Err(errno),
     };
@@ -231,8 +231,8 @@ fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At, mode: IoMod
         return Ok(Moved { offset: file.size_bytes(), bytes: 0 });
     }
     let allowed = limit::allowed(file.size_bytes(), wanted)?;
-    let cut = if allowed < wanted { limit::cut(vectors, allowed) } else { Vec::new() };
-    let slices: Vec<_> = if cut.is_empty() { vectors } else { &cut }.iter().map(slice).collect();
+    let first_bytes = if allowed < wanted { limit::first_bytes(vectors, allowed) } else { Vec::new() };
+    let slices: Vec<_> = if first_bytes.is_empty() { vectors } else { &first_bytes }.iter().map(slice).collect();
     // A handler that appends to the same file would wait for the lock that this call holds.
     let signals = crate::process::NoSignals::begin();
     let (offset, bytes) = attempt(|| file.append_with(&slices, mode)).map_err(|error| failed(&error))?;

@@ -142,7 +142,7 @@ pub(crate) unsafe fn count(list: Strings) -> usize {
 }
 
 /// Room for `count` pointers, all null; on the stack unless there are uncommonly many.
-pub(crate) fn with_room<T>(count: usize, then: impl FnOnce(&mut [*const c_char]) -> T) -> T {
+pub(crate) fn with_pointers<T>(count: usize, then: impl FnOnce(&mut [*const c_char]) -> T) -> T {
     const ON_STACK: usize = 512;
     if count <= ON_STACK {
         then(&mut [std::ptr::null(); ON_STACK][..count])

@@ -40,13 +40,13 @@ pub(crate) fn check_size(size_bytes: u64) -> Result<(), Errno> {
 }
 
 /// The first `bytes` of some vectors.
-pub(crate) fn cut(vectors: &[iovec], bytes: u64) -> Vec<iovec> {
+pub(crate) fn first_bytes(vectors: &[iovec], bytes: u64) -> Vec<iovec> {
     let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let mut cut = Vec::with_capacity(vectors.len());
+    let mut first_bytes = Vec::with_capacity(vectors.len());
     for vector in vectors {
         let length = vector.iov_len.min(left);
         left -= length;
-        cut.push(iovec { iov_base: vector.iov_base, iov_len: length });
+        first_bytes.push(iovec { iov_base: vector.iov_base, iov_len: length });
     }
-    cut
+    first_bytes
 }

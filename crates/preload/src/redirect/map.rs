@@ -87,7 +87,7 @@ pub(crate) unsafe fn map(
         _ => return Err(Errno::INVAL),
     };
     let kept = flags & !(libc::MAP_TYPE | libc::MAP_POPULATE | libc::MAP_LOCKED);
-    let copy = super::with_room(|| {
+    let copy = super::with_raised_limit(|| {
         let copy = copy(file, length, offset)?;
         if kind == libc::MAP_SHARED { for_reading(&copy) } else { Ok(copy) }
     })?;

@@ -3,8 +3,8 @@
 use super::failure::failed;
 use super::writing::with_open_for_writing;
 use super::{
-    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, read_stub_beside, with_file_at,
-    with_room,
+    Closing, Open, client, find, inodes, is_on, may_be_managed, open_of_inode, reopen_stub, with_file_at,
+    with_raised_limit,
 };
 use crate::process::{self, Level};
 use libc::{c_char, c_int, timespec};
@@ -78,7 +78,7 @@ impl Named<'_> {
     }
 
     /// What stands at the name, and of which managed file it is, or looks like, the stub.
-    fn look(&self) -> Result<Found, Errno> {
+    fn find(&self) -> Result<Found, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let handle = Closing(Some(rustix::fs::openat(self.base(), self.path, flags, Mode::empty())?));
         let managed = if self.may_be_managed() { file_behind(handle.borrow())? } else { None };
@@ -97,7 +97,7 @@ fn file_behind(handle: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
     if let Some(open) = open_of_inode((status.st_dev, status.st_ino)) {
         return Ok(open.file().ok().map(StripedFile::id));
     }
-    match read_stub_beside(handle) {
+    match reopen_stub(handle) {
         Ok(Some(stub)) => Ok((stub.cluster == client()?.cluster()).then_some(stub.file)),
         Err(Errno::ACCESS) => find(handle),
         // Written over: the broker knows the inode.
@@ -123,7 +123,7 @@ pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>
     }
     // A few rounds: the names may come and go under us.
     for _ in 0..64 {
-        match with_room(|| try_begin(call, source, target)) {
+        match with_raised_limit(|| try_begin(call, source, target)) {
             Err(Errno::STALE) => {}
             result => return result,
         }
@@ -133,7 +133,7 @@ pub(crate) fn begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>
 
 /// `STALE`: other files stand there by now.
 fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Result<Option<Noted>, Errno> {
-    let at = |named: &Named<'_>| match named.look() {
+    let at = |named: &Named<'_>| match named.find() {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),
         result => result.map(Some),
     };
@@ -195,7 +195,7 @@ impl Noted {
     }
 }
 
-fn tell(stub: BorrowedFd<'_>, file: FileId, striped: Option<&StripedFile>, what: Change) {
+fn report_change(stub: BorrowedFd<'_>, file: FileId, striped: Option<&StripedFile>, what: Change) {
     match what {
         Change::Nothing => {}
         Change::Attributes => {
@@ -232,7 +232,7 @@ pub(crate) fn changed_at(directory: c_int, path: *const c_char, follow: bool, wh
         if what == Change::Times && striped.is_none_or(|striped| !striped.is_writable()) {
             return set_time_writing(stub, file);
         }
-        tell(stub, file, striped, what);
+        report_change(stub, file, striped, what);
     });
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn changed_at(directory: c_int, path: *const c_char, follow: bool, wh
 fn set_time_writing(stub: BorrowedFd<'_>, file: FileId) {
     // Refused where this process may not write the file: then the change of times fails as well, or concerns its owner alone.
     let _ = with_open_for_writing(stub, file, |striped| {
-        tell(stub, file, Some(striped), Change::Times);
+        report_change(stub, file, Some(striped), Change::Times);
         Ok(())
     });
 }
@@ -253,7 +253,7 @@ pub(crate) fn changed(open: &Open, descriptor: c_int, what: Change) {
     if what == Change::Times && !file.is_writable() {
         return set_time_writing(stub, file.id());
     }
-    tell(stub, file.id(), Some(file), what);
+    report_change(stub, file.id(), Some(file), what);
 }
 
 /// `truncate` of a path; none when it leads to no managed file.

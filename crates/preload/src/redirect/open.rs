@@ -6,7 +6,7 @@
 
 use super::failure::failed;
 use super::writing::{for_writing, with_open_for_writing};
-use super::{Closing, client, close_raw, connected, record_locks, with_room};
+use super::{Closing, client, close_raw, connected, record_locks, with_raised_limit};
 use crate::capture;
 use crate::descriptors;
 use crate::managed;
@@ -206,7 +206,7 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let access = if flags & libc::O_ACCMODE == libc::O_RDONLY { libc::O_RDWR } else { flags & libc::O_ACCMODE };
     let mut stub = nameless(target, OFlags::from_bits_retain((kept | access) as u32), Mode::from_raw_mode(mode))?;
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
-    let file = with_room(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
+    let file = with_raised_limit(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
         process::log(Level::Error, &[b"stripewise: creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
@@ -235,11 +235,11 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
 
 /// Tells the broker whether a new file got its name.
 fn name(client: &Client, target: &CStr, linked: Result<(), Errno>, file: &StripedFile) -> Result<(), Errno> {
-    let told = match linked {
+    let reported = match linked {
         Ok(()) => client.linked(file.id()),
         Err(_) => client.abandon(file.id()),
     };
-    if let Err(error) = told {
+    if let Err(error) = reported {
         process::log(Level::Error, &[b"stripewise: ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         linked?;
         return Err(error.errno());
@@ -263,7 +263,7 @@ fn with_access(
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let reading = rustix::fs::open(link, OFlags::from_bits_retain((kept | libc::O_RDONLY) as u32), Mode::empty())?;
     let id = file.id();
-    let read_only = with_room(|| client.open(reading.as_fd(), id)).map_err(|error| error.errno())?;
+    let read_only = with_raised_limit(|| client.open(reading.as_fd(), id)).map_err(|error| error.errno())?;
     drop(file);
     let number = descriptor.into_raw_fd();
     // SAFETY: the number is ours until the program learns of it.
@@ -276,7 +276,7 @@ fn with_access(
 }
 
 /// `O_TRUNC` of an open that found a managed file; and whether the file can be used at all.
-pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
+pub(crate) fn truncate(descriptor: c_int) -> Result<(), Errno> {
     let open = descriptors::managed_open(descriptor).ok_or(Errno::IO)?;
     let file = open.file()?;
     if file.is_writable() {
@@ -288,7 +288,7 @@ pub(crate) fn cut(descriptor: c_int) -> Result<(), Errno> {
 }
 
 /// Cuts an ordinary file that is open only for reading, as Linux does where the process might write it.
-pub(crate) fn cut_ordinary(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn truncate_ordinary(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     let inode = rustix::fs::fstat(descriptor)?.st_ino;
     record_locks::keeping(inode, || for_writing(descriptor, OFlags::TRUNC).map(drop))
 }
@@ -298,7 +298,7 @@ pub(crate) fn check(descriptor: c_int) -> Result<(), Errno> {
     descriptors::managed_open(descriptor).map_or(Ok(()), |open| open.file().map(|_| ()))
 }
 
-/// As [`cut`], in a child of `vfork`, where what the client opened would stand in the parent's tables.
-pub(crate) fn cut_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+/// As [`truncate`], in a child of `vfork`, where what the client opened would stand in the parent's tables.
+pub(crate) fn truncate_unadopted(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     helper::run(|| super::open_stub(descriptor)?.truncate(0).map_err(|error| failed(&error)))
 }

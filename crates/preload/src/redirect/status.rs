@@ -7,7 +7,7 @@
 //! neither can be had, the call fails: a program that trusted the stub's own size would cut its file to that.
 
 use super::with_file_at;
-use crate::descriptors::{self, Known, look};
+use crate::descriptors::{self, Known, lookup};
 use libc::{c_char, c_int};
 use rustix::fd::BorrowedFd;
 use rustix::fs::OFlags;
@@ -48,10 +48,10 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
         Of::Descriptor(descriptor) => {
             // SAFETY: the program's descriptor, of the call under way.
             let stub = unsafe { BorrowedFd::borrow_raw(descriptor) };
-            match look(descriptor) {
+            match lookup(descriptor) {
                 Known::Managed(open) => match open.file() {
                     Ok(file) => Behind::Data(file.status()),
-                    Err(refusal) => told_by_broker(stub, Some(refusal)),
+                    Err(refusal) => reported_by_broker(stub, Some(refusal)),
                 },
                 // One of `O_PATH` is in no table; others may not have been looked at yet, and cannot be by a vfork child.
                 _ if descriptors::is_undecided(descriptor)
@@ -95,21 +95,21 @@ fn behind_handle(handle: BorrowedFd<'_>) -> Behind {
     }
     // A stub whose text is another's, or none; the broker knows.
     if super::inodes::holds((found.st_dev, found.st_ino)) {
-        return told_by_broker(handle, None);
+        return reported_by_broker(handle, None);
     }
-    match super::read_stub_beside(handle) {
+    match super::reopen_stub(handle) {
         Ok(None) => Behind::Ordinary,
         // Another cluster's text, or a damaged one, may still stand in a stub of ours: the inode counts.
-        Ok(Some(_)) | Err(Errno::IO) => told_by_broker(handle, Some(Errno::IO)),
+        Ok(Some(_)) | Err(Errno::IO) => reported_by_broker(handle, Some(Errno::IO)),
         // Not to be read: only the broker knows whether it is one.
-        Err(Errno::ACCESS | Errno::PERM) => told_by_broker(handle, None),
+        Err(Errno::ACCESS | Errno::PERM) => reported_by_broker(handle, None),
         Err(_) => Behind::Fault(Errno::IO),
     }
 }
 
 /// By the broker's records and shared memory, which no server's absence touches. `is_stub`: that it is one, and the errno if the broker does not know it.
-fn told_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
-    match super::client().and_then(|client| client.look_up(inode).map_err(|error| super::failure::out_of_reach(&error)))
+fn reported_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
+    match super::client().and_then(|client| client.lookup(inode).map_err(|error| super::failure::out_of_reach(&error)))
     {
         Ok(Lookup::Data(status)) => Behind::Data(status),
         Ok(Lookup::Copy(_)) => Behind::Fault(Errno::STALE),
@@ -120,7 +120,7 @@ fn told_by_broker(inode: BorrowedFd<'_>, is_stub: Option<Errno>) -> Behind {
 
 pub(crate) fn is_managed(of: Of) -> bool {
     match of {
-        Of::Descriptor(descriptor) if matches!(look(descriptor), Known::Managed(_)) => true,
+        Of::Descriptor(descriptor) if matches!(lookup(descriptor), Known::Managed(_)) => true,
         // An O_PATH descriptor, which is in no table: by its name in /proc.
         Of::Descriptor(descriptor) => std::ffi::CString::new(format!("/proc/self/fd/{descriptor}"))
             .is_ok_and(|link| with_file_at(libc::AT_FDCWD, &link, true, |_, _, _| ()).is_some()),
@@ -159,7 +159,7 @@ pub(crate) fn correct(answer: &mut libc::stat, of: Of) -> Corrected {
     {
         return Corrected::Done;
     }
-    let found = super::with_room(|| behind(of, (answer.st_dev, answer.st_ino)));
+    let found = super::with_raised_limit(|| behind(of, (answer.st_dev, answer.st_ino)));
     apply(found, |status| {
         answer.st_size = status.size_bytes as i64;
         answer.st_blocks = status.blocks_512 as i64;
@@ -182,7 +182,7 @@ pub(crate) fn correct_extended(answer: &mut libc::statx, asked: u32, of: Of) -> 
     if answer.stx_mask & libc::STATX_SIZE != 0 && !super::may_be_managed(answer.stx_size, identity) {
         return Corrected::Done;
     }
-    let found = super::with_room(|| behind(of, identity));
+    let found = super::with_raised_limit(|| behind(of, identity));
     const OF_DATA: u32 = libc::STATX_SIZE | libc::STATX_BLOCKS;
     if matches!(found, Behind::Fault(_)) && asked & (OF_DATA | libc::STATX_MTIME | libc::STATX_CTIME) == 0 {
         // The kernel answers more than it is asked for.

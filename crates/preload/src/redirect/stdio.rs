@@ -9,7 +9,7 @@
 pub(crate) use super::streams::descriptor_of;
 
 use super::streams::{self, forget};
-use crate::descriptors::{self, Known, look};
+use crate::descriptors::{self, Known, lookup};
 use crate::process::{self, Inside};
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use std::ffi::CStr;
@@ -133,7 +133,7 @@ pub(crate) fn open(path: *const c_char, mode: *const c_char, opener: Opener) -> 
     if descriptor < 0 {
         return Some(std::ptr::null_mut());
     }
-    let stream = if matches!(look(descriptor), Known::Managed(_)) {
+    let stream = if matches!(lookup(descriptor), Known::Managed(_)) {
         open_descriptor(descriptor, mode)
     } else {
         // SAFETY: an ordinary file after all; our own `fdopen` passes it on.
@@ -357,7 +357,7 @@ pub(crate) fn adopt_standard_streams() {
         return;
     }
     for number in 0..3 {
-        if matches!(look(number), Known::Managed(_)) {
+        if matches!(lookup(number), Known::Managed(_)) {
             swap(number as usize);
         }
     }
@@ -369,7 +369,7 @@ pub(crate) fn before_replacing(from: c_int, to: c_int) {
         return;
     }
     let Some(standard) = STANDARD.get(to as usize).filter(|_| to >= 0) else { return };
-    if standard.is_swapped() || matches!(look(from), Known::Managed(_)) {
+    if standard.is_swapped() || matches!(lookup(from), Known::Managed(_)) {
         let _errno = process::Errno::keep();
         // SAFETY: libc's variable is an open stream.
         unsafe { libc::fflush(*standard.variable()) };

@@ -1,6 +1,6 @@
 //! Opens for writing of what is held by another descriptor.
 
-use super::{Closing, client, record_locks, with_room};
+use super::{Closing, client, record_locks, with_raised_limit};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ pub(super) fn with_open_for_writing(
     let inode = rustix::fs::fstat(stub)?.st_ino;
     record_locks::keeping(inode, || {
         let writing = for_writing(stub, OFlags::empty())?;
-        let striped = with_room(|| client()?.open(writing.borrow(), file).map_err(|error| error.errno()))?;
+        let striped = with_raised_limit(|| client()?.open(writing.borrow(), file).map_err(|error| error.errno()))?;
         work(&striped)
     })
 }

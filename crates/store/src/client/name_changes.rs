@@ -62,7 +62,7 @@ pub(super) struct Untold {
 }
 
 impl Untold {
-    pub(super) fn tell(&self, connection: &Connection) -> Result<(), ClientError> {
+    pub(super) fn report(&self, connection: &Connection) -> Result<(), ClientError> {
         let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         connection.call(&Request::EndNameChange { number: self.number, done: self.done }, &along)?;
         Ok(())
@@ -202,10 +202,10 @@ impl BegunChange {
         let along: Vec<_> = self.victim.iter().map(Descriptor::as_fd).collect();
         let mut control = self.core.control();
         let request = Request::EndNameChange { number: self.number, done };
-        let told = self.core.done_locked(&mut control, &request, &along);
-        if let Err(ClientError::Lost { .. } | ClientError::Packet(_)) = told {
+        let reported = self.core.done_locked(&mut control, &request, &along);
+        if let Err(ClientError::Lost { .. } | ClientError::Packet(_)) = reported {
             control.untold.push(Untold { number: self.number, done, victim: self.victim });
         }
-        told
+        reported
     }
 }

@@ -73,8 +73,8 @@ impl KeptStub {
         let directory = with_raised_limit(|| rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()))?;
         let directory = Received::from(directory);
         let mut best = None;
-        let mut room = [MaybeUninit::<u8>::uninit(); 2048];
-        let mut entries = RawDir::new(&directory, &mut room);
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
+        let mut entries = RawDir::new(&directory, &mut buffer);
         while let Some(entry) = entries.next() {
             let number = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok());
             best = best.max(number.and_then(|number| self.permits(number).map(|permits| (permits, number))));

@@ -82,7 +82,7 @@ pub(super) fn disk_time_since(begun: Duration) -> Option<u64> {
 
 impl StripedFile {
     /// The logs that a request has to look at; `None`: the file has none. The reason: this process does not know them yet.
-    pub(super) fn beside(
+    pub(super) fn context(
         &self,
         offset: FileOffset,
         request_bytes: u64,
@@ -124,7 +124,7 @@ impl StripedFile {
 
     /// As [`Self::map_fragments`]. As long as nobody has logs made, a file is used without them where there is no broker to be asked.
     #[cold]
-    pub(super) fn look_for_fragments(&self) -> Result<(), super::FileError> {
+    pub(super) fn check_for_fragments(&self) -> Result<(), super::FileError> {
         let mapped = self.map_fragments();
         if mapped.is_err() && self.open.control().notices().fragments() == FragmentMode::Wanted {
             self.does_without_fragments.store(true, Relaxed);
@@ -176,48 +176,48 @@ impl StripedFile {
     }
 
     /// One server's part of a request on a file with logs. False: a read that the page cache does not have, to be waited for with others.
-    pub(super) fn move_beside(
+    pub(super) fn move_with_fragments(
         &self,
         direction: Direction,
         moving: &mut SubMove<'_>,
         part: &Part<'_>,
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
         how: How,
     ) -> Result<bool, RetryReason> {
         let sub = moving.sub;
-        let Some(log) = beside.memory.table.log(sub.server) else {
-            self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, beside)?;
+        let Some(log) = context.memory.table.log(sub.server) else {
+            self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, context)?;
             if direction == Direction::Read && sub.length < part.piece.length && self.open.core().may_wait(sub.server) {
                 return self.read_from_cache(moving, buffers);
             }
             return self.move_sub_request(direction, moving, buffers, how).map(|()| true);
         };
         let range = DiskRange { region: part.piece.region, offset: sub.offset, length: sub.length };
-        let class = small_class(beside.request_bytes, beside.threshold_bytes, part, &sub)
-            .filter(|_| beside.is_adding && part.motion == Motion::Still && range.length <= log.sets.slot_bytes());
+        let class = small_class(context.request_bytes, context.threshold_bytes, part, &sub)
+            .filter(|_| context.is_adding && part.motion == Motion::Still && range.length <= log.sets.slot_bytes());
         let weigh = Weigh {
             disk: sub.server,
             range,
             class,
-            siblings_ns_per_byte: class.map_or(0.0, |_| siblings(&beside.memory.hints, part, sub.server)),
+            siblings_ns_per_byte: class.map_or(0.0, |_| siblings(&context.memory.hints, part, sub.server)),
         };
         match direction {
-            Direction::Read => self.read_beside(moving, &log, weigh, part, beside, buffers),
-            Direction::Write => self.write_beside(moving, &log, weigh, part, beside, buffers).map(|()| true),
+            Direction::Read => self.read_with_fragments(moving, &log, weigh, part, context, buffers),
+            Direction::Write => self.write_with_fragments(moving, &log, weigh, part, context, buffers).map(|()| true),
         }
     }
 
-    fn read_beside(
+    fn read_with_fragments(
         &self,
         moving: &mut SubMove<'_>,
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<bool, RetryReason> {
-        let (sub, hints) = (moving.sub, &beside.memory.hints);
+        let (sub, hints) = (moving.sub, &context.memory.hints);
         let mut is_slot_readable = true;
         loop {
             moving.moved = 0;
@@ -227,7 +227,7 @@ impl StripedFile {
             }
             let newer = match plan {
                 ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
-                    match self.move_slot(Direction::Read, moving, log, &seen, beside, buffers) {
+                    match self.move_slot(Direction::Read, moving, log, &seen, context, buffers) {
                         Ok(_) if !log.sets.still_holds(&seen) => continue,
                         // Another's by now, or nobody's: a log that gives slots up is cut.
                         Err(RetryReason::Fault(_)) if !log.sets.still_holds(&seen) => continue,
@@ -250,7 +250,7 @@ impl StripedFile {
                 ReadPlan::Disk(newer) => newer,
             };
             let (object, length) = (moving.key.object, sub.length);
-            let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length, beside)?;
+            let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length, context)?;
             if newer.is_empty() && length < part.piece.length && self.open.core().may_wait(sub.server) {
                 if self.read_from_cache(moving, buffers)? {
                     return Ok(true);
@@ -263,7 +263,7 @@ impl StripedFile {
             let took_ns = predicted_ns.or_else(|| disk_time_since(begun));
             for seen in &newer {
                 read =
-                    read.and_then(|()| self.move_slot(Direction::Read, moving, log, seen, beside, buffers).map(drop));
+                    read.and_then(|()| self.move_slot(Direction::Read, moving, log, seen, context, buffers).map(drop));
             }
             let holds = newer.iter().all(|seen| log.sets.still_holds(seen));
             match read {
@@ -308,16 +308,16 @@ impl StripedFile {
         hints.note_service(disk, range.length, took_ns);
     }
 
-    fn write_beside(
+    fn write_with_fragments(
         &self,
         moving: &mut SubMove<'_>,
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<(), RetryReason> {
-        let (table, hints) = (&beside.memory.table, &beside.memory.hints);
+        let (table, hints) = (&context.memory.table, &context.memory.hints);
         let Weigh { disk, range, class, .. } = weigh;
         let mut choice = match part.motion {
             Motion::Still => WriteChoice::Present,
@@ -333,7 +333,7 @@ impl StripedFile {
             moving.moved = 0;
             let seen = match log.sets.plan_write(&range, choice) {
                 WritePlan::Slot(seen) => {
-                    let moved = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers);
+                    let moved = self.move_slot(Direction::Write, moving, log, &seen, context, buffers);
                     // Also of a write that failed: a part of it may be there.
                     table.note_dirtied();
                     match moved {
@@ -347,7 +347,7 @@ impl StripedFile {
                     }
                 }
                 WritePlan::Fill(seen) => {
-                    if let Err(reason) = self.move_slot(Direction::Write, moving, log, &seen, beside, buffers) {
+                    if let Err(reason) = self.move_slot(Direction::Write, moving, log, &seen, context, buffers) {
                         log.sets.take_back(&seen);
                         // A full or broken SSD is no reason to fail: the disk takes the bytes.
                         match reason {
@@ -364,7 +364,7 @@ impl StripedFile {
                     seen
                 }
                 WritePlan::Disk(newer) => {
-                    let moved = self.write_disk(moving, log, &weigh, &newer, beside, buffers);
+                    let moved = self.write_disk(moving, log, &weigh, &newer, context, buffers);
                     if !newer.is_empty() {
                         table.note_dirtied();
                     }
@@ -396,15 +396,15 @@ impl StripedFile {
         log: &Log<'_>,
         weigh: &Weigh,
         newer: &[Seen],
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<(), RetryReason> {
-        let (disk, range, hints) = (weigh.disk, weigh.range, &beside.memory.hints);
+        let (disk, range, hints) = (weigh.disk, weigh.range, &context.memory.hints);
         let object = moving.key.object;
         for seen in newer {
-            self.move_slot(Direction::Write, moving, log, seen, beside, buffers)?;
+            self.move_slot(Direction::Write, moving, log, seen, context, buffers)?;
         }
-        let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, beside)?;
+        let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, context)?;
         let begun = now();
         self.move_sub_request(Direction::Write, moving, buffers, How::default())?;
         if let Some(took_ns) = predicted_ns.or_else(|| disk_time_since(begun)) {
@@ -424,7 +424,7 @@ impl StripedFile {
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
     ) -> Result<Option<u64>, RetryReason> {
         if self.open.core().stations.is_none() {
             return Ok(None);
@@ -432,7 +432,7 @@ impl StripedFile {
         let server = self.open.core().server(server).map_err(|error| self.fault(error))?;
         let Some(device) = server.device_time() else { return Ok(None) };
         let predicted = device.predict(direction, object, offset, length);
-        beside.due = beside.due.max(device.reserve(direction, object, offset, length));
+        context.due = context.due.max(device.reserve(direction, object, offset, length));
         Ok(predicted.map(|predicted| predicted.service_ns))
     }
 
@@ -443,7 +443,7 @@ impl StripedFile {
         moving: &SubMove<'_>,
         log: &Log<'_>,
         seen: &Seen,
-        beside: &mut FragmentContext<'_>,
+        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<u64, RetryReason> {
         let sub = &moving.sub;
@@ -452,7 +452,7 @@ impl StripedFile {
         let Some(bytes) = end.checked_sub(first) else { return Ok(0) };
         let slot_at = u64::from(seen.slot) * log.sets.slot_bytes() + (first - seen.range.offset.0);
         let object = ObjectName { file: self.open.id(), region: log_region(sub.server), generation: log.generation };
-        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, beside)?;
+        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, context)?;
         let server = self.open.core().server(log.on).map_err(|error| self.fault(error))?;
         let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.open.is_writable(), direct: false })?;
         let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());

@@ -103,19 +103,19 @@ impl StripedFile {
     /// Waits on a word that the broker changes and wakes, until it `is_done`.
     fn wait_for_broker(&self, word: &AtomicU32, is_done: impl Fn(u32) -> bool) -> Result<(), FileError> {
         let began = now();
-        let look_after = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+        let check_after = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         loop {
             self.check_not_replaced()?;
             let seen = word.load(SeqCst);
             if is_done(seen) {
                 return Ok(());
             }
-            let waited = futex::wait(word, futex::Flags::empty(), seen, Some(&look_after));
+            let waited = futex::wait(word, futex::Flags::empty(), seen, Some(&check_after));
             if waited != Err(rustix::io::Errno::TIMEDOUT) {
                 continue;
             }
             // A broker at work takes as long as it needs; a dead one's successor ends what it left.
-            if self.open.core().look_after_broker().is_err() && now() - began > self.open.core().patience() {
+            if self.open.core().check_broker().is_err() && now() - began > self.open.core().patience() {
                 return Err(FileError::GateStuck { file: self.open.id(), waited_s: (now() - began).as_secs() });
             }
         }

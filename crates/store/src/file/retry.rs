@@ -79,7 +79,7 @@ impl StripedFile {
                 drop(self.open.core().objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
-            RetryReason::Fragments => self.look_for_fragments(),
+            RetryReason::Fragments => self.check_for_fragments(),
             RetryReason::Full { key, error } => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::Rescue { file, region, generation, server: key.server.0 };

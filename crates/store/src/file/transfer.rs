@@ -386,8 +386,8 @@ impl StripedFile {
         mode: IoMode,
     ) -> Result<Done, RetryReason> {
         let mut chosen = Vec::new();
-        let mut beside = self.beside(offset, length)?;
-        let reserves = self.open.core().stations.is_some() && beside.is_none();
+        let mut context = self.context(offset, length)?;
+        let reserves = self.open.core().stations.is_some() && context.is_none();
         let mut due = if reserves { self.reserve(direction, offset, length, &mut chosen) } else { None };
         let mut put_off: PutOff<'a> = PutOff::new(direction, mode, length);
         let mut stopped: Option<Stopped> = None;
@@ -419,14 +419,14 @@ impl StripedFile {
                             self.open.extent().marks(slot).write(chunks, || {
                                 let mut own = PutOff::new(direction, mode, length);
                                 let moved =
-                                    self.move_piece(direction, &part, generation, buffers, &mut own, beside.as_mut());
+                                    self.move_piece(direction, &part, generation, buffers, &mut own, context.as_mut());
                                 self.finish_put_off(&mut own, moved.err(), buffers).map_or(Ok(()), Err)
                             })
                         }
                         Motion::Sealed(_) if direction == Direction::Write => {
                             Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Sealed(piece.region) })
                         }
-                        _ => self.move_piece(direction, &part, generation, buffers, &mut put_off, beside.as_mut()),
+                        _ => self.move_piece(direction, &part, generation, buffers, &mut put_off, context.as_mut()),
                     }
                 }
             };
@@ -436,7 +436,7 @@ impl StripedFile {
             }
         }
         stopped = self.finish_put_off(&mut put_off, stopped, buffers);
-        due = due.max(beside.and_then(|beside| beside.due));
+        due = due.max(context.and_then(|context| context.due));
         match stopped {
             None => Ok(Done { bytes: length, due, reason: None }),
             Some(Stopped { bytes: 0, reason }) => Err(reason),
@@ -454,7 +454,7 @@ impl StripedFile {
         generation: Generation,
         buffers: &Buffers<'_>,
         put_off: &mut PutOff<'a>,
-        mut beside: Option<&mut FragmentContext<'_>>,
+        mut context: Option<&mut FragmentContext<'_>>,
     ) -> Result<(), Stopped> {
         let (piece, view) = (&part.piece, part.view);
         if direction == Direction::Write {
@@ -470,8 +470,10 @@ impl StripedFile {
                 moved: 0,
                 weigh: None,
             };
-            let result = match (&stopped, &mut beside) {
-                (None, Some(beside)) => self.move_beside(direction, &mut moving, part, beside, buffers, put_off.how()),
+            let result = match (&stopped, &mut context) {
+                (None, Some(context)) => {
+                    self.move_with_fragments(direction, &mut moving, part, context, buffers, put_off.how())
+                }
                 (None, None) => self.move_or_put_off(direction, &mut moving, buffers, put_off),
                 // Not begun: the request is done at most up to this one's first byte.
                 (Some(_), _) => Err(RetryReason::Again),

@@ -183,13 +183,13 @@ impl WatchedServer {
     /// Hands a call to a thread.
     fn begin<T: Send + 'static>(
         &self,
-        cuts: Option<FileId>,
+        truncates: Option<FileId>,
         act: impl FnOnce(&dyn ObjectStore) -> Result<T, ServerError> + Send + 'static,
     ) -> Result<Begun<T>, ServerError> {
         self.check_answering()?;
         let ticket = Arc::new(Ticket { result: Mutex::new(None), done: Condvar::new() });
         let (at, backend, calls) = (Instant::now(), Arc::clone(&self.backend), Arc::clone(&self.calls));
-        let (left, hold) = (Arc::clone(&ticket), cuts.map(|_| Arc::clone(&self.hold)));
+        let (left, hold) = (Arc::clone(&ticket), truncates.map(|_| Arc::clone(&self.hold)));
         let job = |number| -> Job {
             Box::new(move || {
                 let result = backend.get().and_then(act);
@@ -207,7 +207,7 @@ impl WatchedServer {
             action: "starting a thread for it",
             source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        Ok(Begun { number, at, ticket, cuts })
+        Ok(Begun { number, at, ticket, truncates })
     }
 
     fn patience_for(&self, operation: &Operation<'_>) -> Duration {
@@ -223,18 +223,18 @@ impl WatchedServer {
     }
 
     fn begin_operation(&self, operation: Operation<'_>) -> Result<Begun<Outcome>, ServerError> {
-        let cuts = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
+        let truncates = if let Operation::Truncate(object, _) = &operation { Some(object.file) } else { None };
         let kept = operation.into_kept().map_err(|source| ServerError::Os {
             server: self.name.clone(),
             action: "duplicating an object's descriptor",
             source,
         })?;
-        self.begin(cuts, move |server| kept.run_on(server))
+        self.begin(truncates, move |server| kept.run_on(server))
     }
 
     /// Waits for a call, and gives it up when it takes longer than `patience`.
     fn finish<T>(&self, begun: &Begun<T>, patience: Duration) -> Result<T, ServerError> {
-        let Begun { number, at, ticket, cuts } = begun;
+        let Begun { number, at, ticket, truncates } = begun;
         let mut piece = if patience > self.patience.call { self.patience.call / 5 } else { patience };
         loop {
             let left = patience.saturating_sub(at.elapsed());
@@ -256,7 +256,7 @@ impl WatchedServer {
         let queued = state.waiting.len();
         state.waiting.retain(|(waiting, _)| waiting != number);
         if state.waiting.len() == queued {
-            state.overdue.push((*number, Instant::now(), *cuts));
+            state.overdue.push((*number, Instant::now(), *truncates));
         }
         drop(state);
         Err(self.not_answering(*at, Duration::ZERO))
@@ -298,7 +298,7 @@ struct Begun<T> {
     number: u64,
     at: Instant,
     ticket: Arc<Ticket<Result<T, ServerError>>>,
-    cuts: Option<FileId>,
+    truncates: Option<FileId>,
 }
 
 /// A transfer that borrows nothing.
@@ -424,7 +424,7 @@ impl Decorator for WatchedServer {
     }
 
     fn is_changing(&self, file: FileId) -> bool {
-        self.calls.state().overdue.iter().any(|(.., cuts)| *cuts == Some(file))
+        self.calls.state().overdue.iter().any(|(.., truncates)| *truncates == Some(file))
     }
 
     /// Asked of a server that is open; opening one may hang.

@@ -270,7 +270,7 @@ impl<'a, W: Word> Sets<'a, W> {
 
     /// The entry if there is one and its range is readable together with its word.
     #[inline]
-    fn look(&self, number: usize) -> Option<Seen> {
+    fn peek(&self, number: usize) -> Option<Seen> {
         let cell = self.word(number);
         loop {
             let word = cell.load();
@@ -299,7 +299,7 @@ impl<'a, W: Word> Sets<'a, W> {
 
     /// Every entry that has a range, in no order.
     pub fn all(self) -> impl Iterator<Item = Seen> + use<'a, W> {
-        (0..self.count()).filter_map(move |number| self.look(number))
+        (0..self.count()).filter_map(move |number| self.peek(number))
     }
 
     /// Every entry with a range that overlaps this one.
@@ -316,7 +316,7 @@ impl<'a, W: Word> Sets<'a, W> {
         for granule in first..=last {
             let set = self.set_of(range.region, granule);
             for number in set * WAYS..(set + 1) * WAYS {
-                if let Some(seen) = self.look(number)
+                if let Some(seen) = self.peek(number)
                     && seen.range.overlaps(range)
                     && seen.range.offset.0 / self.slot_bytes == granule
                 {
@@ -360,7 +360,7 @@ impl<'a, W: Word> Sets<'a, W> {
             if let Some(flushing) = self.change(&seen, State::Flushing) {
                 return Some(flushing);
             }
-            let now = self.look(seen.number)?;
+            let now = self.peek(seen.number)?;
             let is_same = now.range == seen.range && now.word >> 32 == seen.word >> 32 && now.state().is_newer();
             seen = is_same.then_some(now)?;
         }

@@ -205,7 +205,7 @@ mod tests {
         });
         let recent = Recent::<'_, _, SHORT>::new(&words);
         let (mut from, mut seen) = (0, 0);
-        let mut look = || {
+        let mut observe = || {
             let mut expected = None;
             let (next, missed) = if rechecks {
                 recent.read(from, |request| {
@@ -230,9 +230,9 @@ mod tests {
             seen += missed;
             from = next;
         };
-        (0..16).for_each(|_| look());
+        (0..16).for_each(|_| observe());
         writer.join().unwrap();
-        look();
+        observe();
         assert_eq!((from, seen), (ALL, ALL));
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 compile_error!("the futex is the upper half of a little-endian word");
 
 const AWAITED: u64 = 1 << 63;
-const LOOK_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const CHECK_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Holds the lock until dropped.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub fn lock<'a>(
         // Whoever has waited takes the lock as awaited: others may wait still.
         mine |= AWAITED;
         let expected = ((held | AWAITED) >> 32) as u32;
-        let woken = futex::wait(upper_half(word), futex::Flags::empty(), expected, Some(&LOOK_AFTER));
+        let woken = futex::wait(upper_half(word), futex::Flags::empty(), expected, Some(&CHECK_AFTER));
         if woken == Err(rustix::io::Errno::TIMEDOUT) {
             let held = word.load(Acquire);
             if held != 0

@@ -53,7 +53,7 @@ const FURTHER_LANES_AT: usize = 64;
 const FURTHER_LANES: usize = (FURTHER_BYTES - FURTHER_LANES_AT) / 8;
 const FURTHER_RINGS: usize = 2;
 /// Looks for a further ring that nobody holds before a request is left out.
-const MAX_RING_LOOKS: usize = 256;
+const MAX_RING_READS: usize = 256;
 /// I/O in flight per process and file; a thread beyond waits for a free lane.
 pub const LANES: usize = FIRST_LANES + FURTHER_LANES;
 /// Rings with recent requests per process and file.
@@ -192,8 +192,8 @@ impl Slots {
     /// interrupted), the request is left out.
     #[cold]
     fn note_further(&self, slot: ProcessSlot, number: usize, observation: u16, request: Noted) {
-        for look in 0..MAX_RING_LOOKS {
-            let ring = (number + look) % FURTHER_RINGS;
+        for peek in 0..MAX_RING_READS {
+            let ring = (number + peek) % FURTHER_RINGS;
             let lock = self.map.word(Self::further(slot) + ring * 8);
             if lock.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
                 if let Some(recent) = self.recent(slot, FIRST_LANES + ring) {

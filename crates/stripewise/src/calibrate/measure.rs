@@ -143,8 +143,9 @@ mod tests {
     fn every_size_is_measured_once_a_round_for_every_line() {
         let mut subject = Recorder { accesses: Vec::new() };
         let effort = Effort { most_rounds: 5, budget: Duration::from_secs(3600) };
-        let told = std::cell::RefCell::new(Vec::new());
-        let measured = measure(&mut subject, &SERVER_LINES, effort, 3, &|share| told.borrow_mut().push(share)).unwrap();
+        let reported = std::cell::RefCell::new(Vec::new());
+        let measured =
+            measure(&mut subject, &SERVER_LINES, effort, 3, &|share| reported.borrow_mut().push(share)).unwrap();
         assert_eq!(measured.len(), 4);
         for line in &measured {
             let mut count = BTreeMap::new();
@@ -155,7 +156,7 @@ mod tests {
             let expected: BTreeMap<u64, i32> = (12..=22).map(|bits| (1 << bits, 5)).collect();
             assert_eq!(count, expected, "{:?} {:?}", line.direction, line.order);
         }
-        assert!(told.borrow().is_sorted() && told.borrow().last() == Some(&1.0));
+        assert!(reported.borrow().is_sorted() && reported.borrow().last() == Some(&1.0));
     }
 
     #[test]

@@ -62,8 +62,8 @@ fn real_directories_have_no_network_unless_it_is_given() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = cluster(directory.path(), &[(String::new(), "hdd"), (String::new(), "ssd")]);
     let options = Options { directory_budget: Duration::from_millis(1), file_bytes: 16 << 20, ..Options::quick() };
-    let told = Mutex::new(Vec::new());
-    let calibration = measure_servers(&cluster, &options, &|share| told.lock().unwrap().push(share)).unwrap();
+    let reported = Mutex::new(Vec::new());
+    let calibration = measure_servers(&cluster, &options, &|share| reported.lock().unwrap().push(share)).unwrap();
     let profile = calibration.profile;
     assert!(!profile.emulated);
     assert_eq!(profile.network, NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local });
@@ -71,7 +71,7 @@ fn real_directories_have_no_network_unless_it_is_given() {
     assert!(profile.servers.iter().all(|server| server.write_sequential.seconds(4096.0) > 0.0));
     assert!(calibration.notes[0].starts_with("s0, s1: "), "{:?}", calibration.notes);
     assert!(calibration.notes[0].contains("direct I/O"), "{:?}", calibration.notes);
-    assert_eq!(told.lock().unwrap().last(), Some(&1.0));
+    assert_eq!(reported.lock().unwrap().last(), Some(&1.0));
 
     let given = Options { network_e_s: Some(3e-4), ..options };
     let network = measure_servers(&cluster, &given, &|_| {}).unwrap().profile.network;

@@ -19,7 +19,7 @@ use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::protocol::{Admin, FileInfo, MoveControl, MoveOrder, MoveStatus, WhichMoves};
 
 /// How often it is looked whether the plan file was replaced.
-const PLAN_LOOK: Duration = Duration::from_millis(500);
+const PLAN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What begins a window of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ impl Course {
 struct Source {
     path: PathBuf,
     seen: Option<Stamp>,
-    looked: Instant,
+    last_check: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ impl Follower {
         // Looked at first: what is put there from now on is seen as another.
         let seen = Stamp::of(path);
         let course = load(store, path)?;
-        let source = Some(Source { path: path.to_owned(), seen, looked: Instant::now() });
+        let source = Some(Source { path: path.to_owned(), seen, last_check: Instant::now() });
         Ok(Self { source, ..Self::new(course, windows) })
     }
 
@@ -150,8 +150,8 @@ impl Follower {
     }
 
     /// Looks at the clock and at the plan file. Returns when something is due at the latest.
-    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
-        self.look_at_file(store, voice)?;
+    pub(crate) fn poll(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
+        self.check_file(store, voice)?;
         if self.windows == Windows::Phase {
             return Ok(None);
         }
@@ -163,11 +163,12 @@ impl Follower {
         Ok(next_s.map(|next_s| Duration::try_from_secs_f64(next_s - elapsed_s).unwrap_or(Duration::MAX)))
     }
 
-    fn look_at_file(&mut self, store: &Store, voice: &Voice) -> Result<()> {
-        let Some(source) = self.source.as_mut().filter(|source| source.looked.elapsed() >= PLAN_LOOK) else {
+    fn check_file(&mut self, store: &Store, voice: &Voice) -> Result<()> {
+        let Some(source) = self.source.as_mut().filter(|source| source.last_check.elapsed() >= PLAN_CHECK_INTERVAL)
+        else {
             return Ok(());
         };
-        source.looked = Instant::now();
+        source.last_check = Instant::now();
         let now = Stamp::of(&source.path);
         if now.is_none() || now == source.seen {
             return Ok(());

@@ -24,11 +24,11 @@ impl Guide {
     }
 
     /// Orders what is due. Returns when something is due again at the latest.
-    pub(super) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
+    pub(super) fn poll(&mut self, store: &Store, voice: &Voice) -> Result<Option<Duration>> {
         match self {
             Guide::Nobody => Ok(None),
-            Guide::Plan(follower) => follower.look(store, voice),
-            Guide::Online(online) => online.look(store, voice).map(Some),
+            Guide::Plan(follower) => follower.poll(store, voice),
+            Guide::Online(online) => online.poll(store, voice).map(Some),
         }
     }
 

@@ -188,7 +188,7 @@ impl Online {
     }
 
     /// Looks at the clock; plans if a window has ended. Returns when the next one ends.
-    pub(crate) fn look(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
+    pub(crate) fn poll(&mut self, store: &Store, voice: &Voice) -> Result<Duration> {
         let now_s = self.started.elapsed().as_secs_f64();
         if now_s >= self.window.1 {
             let span_s = (self.window.0, now_s);

@@ -18,13 +18,13 @@ use stripewise_layout::figures::{bytes, counted};
 use stripewise_layout::{FileId, Layout, RegionGeometry, RegionIndex, Server, ServerClass, ServerId};
 use stripewise_store::protocol::{FileInfo, MoveOrder, ServerUsage};
 
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// What is kept free of a file system, in percent, where the cluster file gives no `reserve`: H2DP leaves 5 % of its SServers.
 const DEFAULT_PERCENT: u64 = 5;
 
 #[derive(Default)]
 pub(super) struct Reserve {
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
     /// Said of these that nothing helps.
     hopeless: BTreeSet<ServerId>,
 }
@@ -53,11 +53,11 @@ struct Candidate {
 
 impl Reserve {
     /// Looks now and then, while nothing moves, and orders what has to leave.
-    pub(super) fn look(&mut self, store: &Store, voice: &Voice, guide: &Guide) -> Result<()> {
-        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+    pub(super) fn poll(&mut self, store: &Store, voice: &Voice, guide: &Guide) -> Result<()> {
+        if self.last_check.is_some_and(|last_check| last_check.elapsed() < CHECK_INTERVAL) {
             return Ok(());
         }
-        self.looked = Some(Instant::now());
+        self.last_check = Some(Instant::now());
         let totals = totals(store)?;
         // A pause is a person's wish, and what is under way may free space.
         if totals.queued + totals.active > 0 || totals.paused.is_some() {

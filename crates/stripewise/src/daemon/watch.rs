@@ -102,7 +102,7 @@ impl State {
             file.add(u32::from(stream.process.0), stream.lane as u32, &requests, stream.missed);
         });
         let now_ms = stripewise_store::observer::now_ms();
-        files.values_mut().for_each(|file| file.look(now_ms));
+        files.values_mut().for_each(|file| file.sample(now_ms));
     }
 }
 

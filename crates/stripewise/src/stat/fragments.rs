@@ -91,7 +91,7 @@ impl FragmentLogStat {
             disk: name(status.hserver),
             on: name(status.on),
             slot_bytes,
-            room_bytes: cluster.fragment_log(ServerId(status.hserver)).map_or(0, |log| log.room.0),
+            room_bytes: cluster.fragment_log(ServerId(status.hserver)).map_or(0, |log| log.capacity.0),
             granted_bytes: status.slots * slot_bytes,
             clean_bytes: status.used.saturating_sub(status.dirty) * slot_bytes,
             dirty_bytes: status.dirty * slot_bytes,

@@ -353,9 +353,9 @@ mod tests {
         };
         let (whole, whole_requests) = count(&sizes);
         assert!(whole.level() > 0 && whole.len() <= 40, "{} {}", whole.level(), whole.len());
-        for cut in [1, 7, 2_500, 4_999] {
+        for split in [1, 7, 2_500, 4_999] {
             let (mut joined, mut requests) = (Classes::default(), Vec::new());
-            for part in [&sizes[..cut], &sizes[cut..]] {
+            for part in [&sizes[..split], &sizes[split..]] {
                 let (part, of_part) = count(part);
                 while joined.level() < part.level() {
                     requests = moved(&requests, &joined.coarsen(&requests), joined.len());
@@ -367,7 +367,7 @@ mod tests {
                     requests = moved(&requests, &joined.coarsen(&requests), joined.len());
                 }
             }
-            assert_eq!(joined.settle(&requests, 8).0, whole.settle(&whole_requests, 8).0, "cut at {cut}");
+            assert_eq!(joined.settle(&requests, 8).0, whole.settle(&whole_requests, 8).0, "cut at {split}");
         }
         let (classes, _) = whole.settle(&whole_requests, 4);
         let bytes: u64 = sizes.iter().sum();

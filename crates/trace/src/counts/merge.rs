@@ -127,7 +127,7 @@ impl JoinedFile {
         map.iter().zip(&requests).for_each(|(class, count)| self.requests[*class as usize] += count);
         for (window, table) in &part.windows {
             let rows = self.windows.entry(*window).or_default();
-            rows.make_room(self.classes.len());
+            rows.reserve(self.classes.len());
             table.for_each(|region, class, count, slices| {
                 rows.add(region, map[class as usize], u64::from(count), slices, process, node);
             });

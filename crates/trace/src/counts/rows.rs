@@ -52,7 +52,7 @@ const NEAR_FILLING: usize = 8;
 const DENSE_CLASS_BITS: u32 = 5;
 
 impl Cells {
-    fn make_room(&mut self, classes: usize) {
+    fn reserve(&mut self, classes: usize) {
         let needed = classes.next_power_of_two().ilog2();
         let Self::Dense { counts, class_bits } = self else { return };
         if needed <= *class_bits {
@@ -103,8 +103,8 @@ impl Cells {
 
 impl Rows {
     /// Must be called before a class is added that is new: `classes` are known now.
-    pub(crate) fn make_room(&mut self, classes: usize) {
-        self.cells.make_room(classes);
+    pub(crate) fn reserve(&mut self, classes: usize) {
+        self.cells.reserve(classes);
     }
 
     /// Cells in use.
@@ -175,7 +175,7 @@ impl Rows {
     /// Gives classes other numbers, `classes` in all; cells that become one are added.
     pub(crate) fn renumber(&mut self, map: &[u32], classes: usize) {
         let old = std::mem::take(&mut self.cells);
-        self.cells.make_room(classes);
+        self.cells.reserve(classes);
         self.rows.iter().for_each(|_| self.cells.add_row());
         self.filled = 0;
         old.for_each(|row, class, count| {

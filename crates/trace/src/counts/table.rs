@@ -68,12 +68,12 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    fn with_room(room: Room, small: Small) -> Self {
-        let rows = room.rows as usize;
+    fn with_extent(extent: Extent, small: Small) -> Self {
+        let rows = extent.rows as usize;
         Self {
-            first: room.first,
-            counts: vec![0; rows << room.class_bits],
-            class_bits: room.class_bits,
+            first: extent.first,
+            counts: vec![0; rows << extent.class_bits],
+            class_bits: extent.class_bits,
             slices: vec![0; rows],
             eighth_seen: vec![0; rows],
             eighth: 0,
@@ -151,7 +151,7 @@ const GRID_FILLING: u64 = 8;
 
 impl Table {
     pub(super) fn new(small: Small) -> Self {
-        Self::Grid(Grid::with_room(Room { first: 0, rows: 0, class_bits: 1 }, small))
+        Self::Grid(Grid::with_extent(Extent { first: 0, rows: 0, class_bits: 1 }, small))
     }
 
     fn small(&self) -> Small {
@@ -180,7 +180,7 @@ impl Table {
             }
             let last_class = class.max((1 << grid.class_bits) - 1);
             match fitting(grid.span(), region, last_class, grid.filled(), grid.small) {
-                Some(room) => self.lay_out(room),
+                Some(extent) => self.lay_out(extent),
                 None => self.scatter(region),
             }
         }
@@ -196,17 +196,17 @@ impl Table {
                 let filled = cells.len();
                 // Asked whenever the filling has doubled.
                 if filled.is_power_of_two()
-                    && let Some(room) = fitting(Some(*span), region, *last_class, filled, *small)
+                    && let Some(extent) = fitting(Some(*span), region, *last_class, filled, *small)
                 {
-                    self.lay_out(room);
+                    self.lay_out(extent);
                 }
             }
         }
     }
 
     /// As a grid with that room.
-    fn lay_out(&mut self, room: Room) {
-        let mut grid = Grid::with_room(room, self.small());
+    fn lay_out(&mut self, extent: Extent) {
+        let mut grid = Grid::with_extent(extent, self.small());
         self.for_each(|region, class, count, slices| {
             grid.add(region, class, count, slices);
         });
@@ -247,7 +247,7 @@ impl Table {
 
 /// What a grid has space for.
 #[derive(Clone, Copy)]
-struct Room {
+struct Extent {
     first: u32,
     rows: u64,
     class_bits: u32,
@@ -255,7 +255,7 @@ struct Room {
 
 /// Room for the regions of a span, one more and all classes up to a last one, if a grid may be that large. The rows that make their number
 /// a power of two are on the side on which the span grows.
-fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize, small: Small) -> Option<Room> {
+fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize, small: Small) -> Option<Extent> {
     let before = span.unwrap_or(Span { first: region, last: region });
     let now = before.with(region);
     let class_bits = (u32::BITS - last_class.leading_zeros()).max(1);
@@ -263,7 +263,7 @@ fn fitting(span: Option<Span>, region: u32, last_class: u32, filled: usize, smal
     let first = if region < before.first { (u64::from(now.last) + 1).saturating_sub(rows) as u32 } else { now.first };
     let allowed = GRID_LIMIT.min(small.0.max(GRID_FILLING * filled as u64));
     let is_allowed = rows.checked_mul(1 << class_bits).is_some_and(|cells| cells <= allowed);
-    (is_allowed && u64::from(first) + rows <= 1 << 32).then_some(Room { first, rows, class_bits })
+    (is_allowed && u64::from(first) + rows <= 1 << 32).then_some(Extent { first, rows, class_bits })
 }
 
 #[cfg(test)]

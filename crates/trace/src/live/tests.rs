@@ -16,7 +16,7 @@ fn read(offset: u64, bytes: u64, time_ms: u32) -> LiveRequest {
 }
 
 /// (region, request size, order, count), and the processes of each region.
-fn told(file: &FileAccess) -> Vec<(u32, u64, Order, u64)> {
+fn counts_of(file: &FileAccess) -> Vec<(u32, u64, Order, u64)> {
     let regions = file.windows[0].regions.iter();
     let cells = regions.flat_map(|region| {
         region.counts.iter().map(move |(class, count)| (region.region.0, file.class(*class), *count))
@@ -62,7 +62,7 @@ proptest! {
         // Pieces of odd sizes at the ends of regions are rounded.
         let is_exact = size != 7 << 18;
         if is_exact {
-            prop_assert_eq!(told(&found), told(&expected));
+            prop_assert_eq!(counts_of(&found), counts_of(&expected));
         }
         for (found, expected) in found.windows[0].regions.iter().zip(&expected.windows[0].regions) {
             let all = |counts: &[(ClassIndex, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
@@ -82,16 +82,16 @@ fn missed_requests_are_made_up_for() {
     file.add(1, 0, &known, 7);
     assert_eq!(file.requests(), (12, 4));
     let counted = file.finish("/f".into(), 1 << 22, (0.0, 1.0));
-    assert_eq!(told(&counted), [(0, 65_536, Order::Random, 1), (1, 65_536, Order::Sequential, 11)]);
+    assert_eq!(counts_of(&counted), [(0, 65_536, Order::Random, 1), (1, 65_536, Order::Sequential, 11)]);
     // It continues the last one, in the next window too.
     file.add(1, 0, &[read(20 << 16, 65_536, 9)], 0);
     // Alone behind a gap: it is all there is.
     file.add(2, 0, &[read(0, 4096, 9)], 9);
     let counted = file.finish("/f".into(), 1 << 22, (1.0, 2.0));
-    assert_eq!(told(&counted), [(0, 4096, Order::Random, 10), (1, 65_536, Order::Sequential, 1)]);
+    assert_eq!(counts_of(&counted), [(0, 4096, Order::Random, 10), (1, 65_536, Order::Sequential, 1)]);
     // Another thread of the process has a sequence of its own.
     file.add(1, 1, &[read(21 << 16, 65_536, 9)], 0);
-    assert_eq!(told(&file.finish("/f".into(), 1 << 22, (2.0, 3.0))), [(1, 65_536, Order::Random, 1)]);
+    assert_eq!(counts_of(&file.finish("/f".into(), 1 << 22, (2.0, 3.0))), [(1, 65_536, Order::Random, 1)]);
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn simultaneous_requests_are_those_that_are_recent() {
         for rank in 0..4u32 {
             file.add(rank, 0, &[read(u64::from(step * 4 + rank) << 16, 65_536, step * 20)], 0);
         }
-        file.look(step * 20 + 1);
+        file.sample(step * 20 + 1);
     }
     // Long after, nobody is busy.
-    file.look(1_000_000);
+    file.sample(1_000_000);
     let marching = file.finish("/f".into(), 1 << 24, (0.0, 1.0)).windows[0].company;
     assert!(marching.same_region > 0.9 && marching.adjoining > 0.7, "{marching:?}");
     for step in 0..3000u32 {
@@ -136,7 +136,7 @@ fn simultaneous_requests_are_those_that_are_recent() {
                 (step.wrapping_mul(2_654_435_761) ^ rank.wrapping_mul(40_503).wrapping_mul(step | 1)) >> 7 & 15;
             file.add(rank, 0, &[read(u64::from(region) << 20, 65_536, step * 20)], 0);
         }
-        file.look(step * 20 + 1);
+        file.sample(step * 20 + 1);
     }
     let spread = file.finish("/f".into(), 1 << 24, (0.0, 1.0)).windows[0].company;
     assert!(spread.same_region < 0.3 && spread.adjoining < 0.1, "{spread:?}");

@@ -146,7 +146,7 @@ impl FileCounts {
             self.requests.resize(self.classes.len(), 0);
         }
         self.requests[number as usize] += 1;
-        self.windows[phase].make_room(self.classes.len());
+        self.windows[phase].reserve(self.classes.len());
         self.windows[phase].add(region, number, 1, slice, process, node);
         // Cells only grow too many when a class is new, or a region is in a file of too many classes: rarely worth the sum.
         if self.classes.len() > limits.classes

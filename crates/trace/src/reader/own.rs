@@ -49,7 +49,7 @@ fn read_process(path: &Path, warnings: &mut Vec<Warning>) -> Result<Option<Proce
         if !plausible || (!is_own && page.len() < MAGIC.len()) {
             return Err(ReadError::Foreign { path: path.to_owned() });
         }
-        warnings.push(Warning::CutInHeader { path: path.to_owned(), bytes: page.len() as u64 });
+        warnings.push(Warning::TruncatedInHeader { path: path.to_owned(), bytes: page.len() as u64 });
         return Ok(None);
     }
     let page: &[u8; HEADER_BYTES] = page.first_chunk().ok_or_else(|| ReadError::Foreign { path: path.to_owned() })?;
@@ -75,7 +75,7 @@ fn read_process(path: &Path, warnings: &mut Vec<Warning>) -> Result<Option<Proce
     // A process that did not finish has not said how long its file is; then only a part of a record shows.
     let expected_bytes = header.used_bytes.max(length.next_multiple_of(stripewise_capture::format::SLOT_BYTES as u64));
     if length < expected_bytes {
-        warnings.push(Warning::Cut { path: path.to_owned(), bytes: length, expected_bytes });
+        warnings.push(Warning::Truncated { path: path.to_owned(), bytes: length, expected_bytes });
     }
     if !header.finished {
         warnings.push(Warning::Unfinished { path: path.to_owned(), pid: header.pid });

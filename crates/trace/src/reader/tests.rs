@@ -64,8 +64,8 @@ fn a_file_cut_anywhere_is_read_up_to_the_cut() {
         assert!(found.len() >= most, "cut at {length}");
         most = found.len();
         let said = trace.warnings.iter().any(|warning| match warning {
-            Warning::CutInHeader { bytes, .. } => length < HEADER_BYTES && *bytes == length as u64,
-            Warning::Cut { bytes, expected_bytes, .. } => {
+            Warning::TruncatedInHeader { bytes, .. } => length < HEADER_BYTES && *bytes == length as u64,
+            Warning::Truncated { bytes, expected_bytes, .. } => {
                 length >= HEADER_BYTES && *bytes == length as u64 && *expected_bytes == whole.len() as u64
             }
             _ => false,

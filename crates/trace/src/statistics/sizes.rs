@@ -92,9 +92,9 @@ mod tests {
             if whole.is_rounded() {
                 let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
                 for (bytes, requests) in &counts {
-                    let told = rounded(*bytes);
-                    prop_assert!(told <= *bytes && bytes - told <= bytes / 32);
-                    *expected.entry(told).or_insert(0) += requests;
+                    let reported = rounded(*bytes);
+                    prop_assert!(reported <= *bytes && bytes - reported <= bytes / 32);
+                    *expected.entry(reported).or_insert(0) += requests;
                 }
                 prop_assert_eq!(found, expected);
             } else {

@@ -86,8 +86,8 @@ fn own_rate(facts: &ClockFacts) -> Option<f64> {
 fn rate_on_node(facts: &[&ClockFacts]) -> f64 {
     let longest =
         facts.iter().copied().filter(|facts| own_rate(facts).is_some()).max_by_key(|facts| baseline_ns(facts));
-    let told = facts.iter().map(|facts| facts.ticks_per_second).find(|rate| *rate > 0);
-    match (longest, told) {
+    let reported = facts.iter().map(|facts| facts.ticks_per_second).find(|rate| *rate > 0);
+    match (longest, reported) {
         (Some(facts), None) => own_rate(facts).unwrap_or(1.0),
         (Some(facts), Some(_)) if baseline_ns(facts) >= TRUSTED_BASELINE_NS => own_rate(facts).unwrap_or(1.0),
         (_, Some(rate)) => 1e9 / rate as f64,

@@ -9,7 +9,7 @@ use stripewise_store::protocol::{Admin, Reply, WantedReplicas};
 use stripewise_trace::Program;
 
 /// How often the broker is asked whether replicas are there.
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How often syncs are ordered that end without all replicas.
 const MAX_ORDERS: u32 = 3;
 
@@ -110,7 +110,7 @@ impl EmulatedLab {
                         orders += 1;
                         self.store.done(Admin::SyncReplicas { file: *file })?;
                     }
-                    _ => std::thread::sleep(LOOK),
+                    _ => std::thread::sleep(CHECK_INTERVAL),
                 }
             }
         }

@@ -26,7 +26,7 @@ const REGION: ByteCount = ByteCount(16 << 20);
 const PASSES: u32 = 2;
 const PROCESSES: [u32; 4] = [8, 16, 32, 64];
 /// Of each disk: twice the slots that its share of the requests can take.
-const ROOM: ByteCount = ByteCount(MAX_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
+const LOG_CAPACITY: ByteCount = ByteCount(MAX_REQUESTS / SERVERS as u64 * 2 * (32 << 10));
 
 /// Runs of the cases that have a goal, of which the median is told: processes that go on without barriers drift apart in another way each time.
 const RUNS: usize = 3;
@@ -88,7 +88,7 @@ fn lab(threshold: Option<ByteCount>) -> Result<Lab> {
     if threshold.is_some() {
         lab.cluster.fragments = true;
         lab.cluster.fragment_threshold = threshold;
-        lab.cluster.fragment_room = Some(ROOM);
+        lab.cluster.fragment_room = Some(LOG_CAPACITY);
     }
     Ok(lab)
 }
@@ -180,7 +180,7 @@ mod tests {
         for threshold in THRESHOLDS {
             let cluster = lab(Some(threshold)).unwrap().cluster;
             cluster.check().unwrap();
-            assert!((0..SERVERS).all(|id| cluster.fragment_log(ServerId(id as u16)).unwrap().room == ROOM));
+            assert!((0..SERVERS).all(|id| cluster.fragment_log(ServerId(id as u16)).unwrap().capacity == LOG_CAPACITY));
         }
     }
 }

@@ -154,8 +154,8 @@ impl Case {
 /// The machines, with space for the share of the file on SSDs.
 pub(in super::super) fn lab(disk: Disk) -> Result<Lab> {
     let (ssd, link) = (lookup_device("paper-ssd")?, lookup_link("gigabit")?);
-    let room = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
-    Ok(Lab::hybrid((HDDS, disk.device()?), (SSDS, ssd), link, Some(room), REGION))
+    let capacity = ByteCount(FILE.0 / SSD_SHARE / SSDS as u64);
+    Ok(Lab::hybrid((HDDS, disk.device()?), (SSDS, ssd), link, Some(capacity), REGION))
 }
 
 /// One run of a case.

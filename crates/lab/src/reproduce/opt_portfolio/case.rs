@@ -97,7 +97,7 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     machines: Vec<(usize, Kind)>,
     /// SSD capacity as a share of all data.
-    room: f64,
+    capacity: f64,
     parts: Vec<Part>,
 }
 
@@ -122,7 +122,7 @@ fn checkpoint(processes: u32, request_bytes: u64, file_bytes: u64, together: boo
 pub(super) fn all() -> Vec<Case> {
     use Kind::{Fast, OldSsd, Seeking, Slow, SlowWrites, Ssd};
     let hybrid = |hdds, hdd, ssds| vec![(hdds, hdd), (ssds, Ssd)];
-    let case = |name, machines, room, part| Case { name, machines, room, parts: vec![part] };
+    let case = |name, machines, capacity, part| Case { name, machines, capacity, parts: vec![part] };
     let sixth = 1.0 / 6.0;
     let (k64, k256, m1, m4) = (64 * KIB, 256 * KIB, MIB, 4 * MIB);
     let hot_spot = |processes, size, requests, file, writes| {
@@ -196,13 +196,13 @@ pub(super) fn all() -> Vec<Case> {
         Case {
             name: "two-12h4s-5ms-zipf-64KiB-32-checkpoint-1MiB-16",
             machines: hybrid(12, Seeking, 4),
-            room: sixth,
+            capacity: sixth,
             parts: vec![zipf(32, k64), checkpoint(16, m1, 8 * GIB, false)],
         },
         Case {
             name: "two-12h4s-5ms-zipf-256KiB-64-even-1MiB-32",
             machines: hybrid(12, Seeking, 4),
-            room: sixth,
+            capacity: sixth,
             parts: vec![zipf(64, k256), hot_spot(32, m1, 1.0, 1.0, 0.0)],
         },
     ]
@@ -214,11 +214,11 @@ impl Case {
         let data: u64 = self.parts.iter().map(|part| part.file_bytes).sum();
         let is_ssd = |kind: &Kind| kind.class() == ServerClass::Ssd;
         let ssds: usize = self.machines.iter().filter(|(_, kind)| is_ssd(kind)).map(|(count, _)| count).sum();
-        let room = ByteCount((data as f64 * self.room / ssds as f64) as u64);
+        let capacity = ByteCount((data as f64 * self.capacity / ssds as f64) as u64);
         let mut machines = Vec::new();
         for (count, kind) in &self.machines {
-            let room = is_ssd(kind).then_some(room);
-            let machine = Machine { class: kind.class(), device: kind.device()?, link, capacity: room };
+            let capacity = is_ssd(kind).then_some(capacity);
+            let machine = Machine { class: kind.class(), device: kind.device()?, link, capacity };
             machines.extend(std::iter::repeat_n(machine, *count));
         }
         Ok(Lab::new(&machines, REGION))

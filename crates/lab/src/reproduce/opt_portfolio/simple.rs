@@ -120,9 +120,9 @@ impl<'a> Scene<'a> {
 
     /// Where a layout of the portfolio puts every region of every file.
     pub(super) fn placements(&self, simple: &Simple) -> Result<Vec<FilePlacements>> {
-        let room = |id| self.lab.cluster.room_bytes(id).unwrap_or(u64::MAX);
+        let capacity = |id| self.lab.cluster.room_bytes(id).unwrap_or(u64::MAX);
         let mut filling = Filling {
-            left_bytes: self.lab.cluster.ids().map(room).collect(),
+            left_bytes: self.lab.cluster.ids().map(capacity).collect(),
             work: vec![0.0; self.lab.cluster.servers.len()],
         };
         let mut layouts: Vec<Vec<Option<Layout>>> =

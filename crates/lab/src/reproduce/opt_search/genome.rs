@@ -172,7 +172,7 @@ impl Heat {
             heat: self,
             ssd_weight: genome.ssd_weight,
             work: vec![0.0; self.room_bytes.len()],
-            left_bytes: self.room_bytes.iter().map(|room| room.unwrap_or(u64::MAX)).collect(),
+            left_bytes: self.room_bytes.iter().map(|capacity| capacity.unwrap_or(u64::MAX)).collect(),
             turn: 0,
         };
         let mut layouts: Vec<Option<Layout>> = vec![None; self.requests.len()];

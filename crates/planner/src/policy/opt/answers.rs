@@ -12,9 +12,9 @@ impl Program {
     /// For one window without moves only.
     pub(crate) fn answers(&self, prices: &Prices, allowed: &[bool]) -> Vec<u16> {
         let shares = |shape: &super::shapes::Shape| -> f64 {
-            shape.capacity_share.iter().zip(&prices.room).map(|(share, price)| share * price).sum()
+            shape.capacity_share.iter().zip(&prices.capacity).map(|(share, price)| share * price).sum()
         };
-        let room: Vec<f64> = self.shapes.iter().map(shares).collect();
+        let capacity: Vec<f64> = self.shapes.iter().map(shares).collect();
         let starts: Vec<usize> = (0..self.items.len()).step_by(CHUNK).collect();
         let chunks: Vec<Vec<u16>> = starts
             .into_par_iter()
@@ -23,8 +23,8 @@ impl Program {
                 (start..(start + CHUNK).min(self.items.len()))
                     .map(|item| {
                         self.rows_seen(item, prices, &mut rows);
-                        self.cheapest(item, &rows, &room, |shape| allowed[shape])
-                            .or_else(|| self.cheapest(item, &rows, &room, |_| true))
+                        self.cheapest(item, &rows, &capacity, |shape| allowed[shape])
+                            .or_else(|| self.cheapest(item, &rows, &capacity, |_| true))
                             .expect("an item has options")
                     })
                     .collect()
@@ -42,17 +42,17 @@ impl Program {
     }
 
     /// With one, two or three kinds of servers the loop over the rows has a known length: most of the search's time is spent here.
-    fn cheapest(&self, item: usize, rows: &[f64], room: &[f64], open: impl Fn(usize) -> bool) -> Option<u16> {
+    fn cheapest(&self, item: usize, rows: &[f64], capacity: &[f64], open: impl Fn(usize) -> bool) -> Option<u16> {
         let (shapes, loads_s) = self.options_with_loads(item);
         match self.rows {
-            3 => least(shapes, loads_s.as_chunks::<4>().0, rows, room, self.items[item].bytes(), open),
-            5 => least(shapes, loads_s.as_chunks::<6>().0, rows, room, self.items[item].bytes(), open),
-            7 => least(shapes, loads_s.as_chunks::<8>().0, rows, room, self.items[item].bytes(), open),
+            3 => least(shapes, loads_s.as_chunks::<4>().0, rows, capacity, self.items[item].bytes(), open),
+            5 => least(shapes, loads_s.as_chunks::<6>().0, rows, capacity, self.items[item].bytes(), open),
+            7 => least(shapes, loads_s.as_chunks::<8>().0, rows, capacity, self.items[item].bytes(), open),
             _ => {
                 let cost_s = |(shape, load_s): (&u16, &[f32])| {
                     let (fixed_s, load_s) = load_s.split_last().expect("rows and the fixed part");
                     let stations: f64 = load_s.iter().zip(rows).map(|(load, price)| f64::from(*load) * price).sum();
-                    stations + room[usize::from(*shape)] * self.items[item].bytes() + f64::from(*fixed_s)
+                    stations + capacity[usize::from(*shape)] * self.items[item].bytes() + f64::from(*fixed_s)
                 };
                 let options = shapes.iter().zip(loads_s.chunks(self.rows + 1)).enumerate();
                 let costs = options
@@ -69,7 +69,7 @@ fn least<const WIDTH: usize>(
     shapes: &[u16],
     loads_s: &[[f32; WIDTH]],
     rows: &[f64],
-    room: &[f64],
+    capacity: &[f64],
     bytes: f64,
     open: impl Fn(usize) -> bool,
 ) -> Option<u16> {
@@ -85,7 +85,7 @@ fn least<const WIDTH: usize>(
         for row in 0..WIDTH - 1 {
             stations += f64::from(load_s[row]) * prices[row];
         }
-        let cost_s = stations + room[shape] * bytes + f64::from(load_s[WIDTH - 1]);
+        let cost_s = stations + capacity[shape] * bytes + f64::from(load_s[WIDTH - 1]);
         if least.is_none_or(|(known_s, _)| cost_s < known_s) {
             least = Some((cost_s, option as u16));
         }

@@ -151,10 +151,10 @@ fn latency_s(profile: &Profile, shape: &Shape, class: &SeenClass) -> f64 {
         view.stripes().iter().map(|stripe| class.line(profile, usize::from(stripe.server.0))).collect();
     // Request-aligned offsets repeat after a period of request and cycle.
     let period = view.cycle_bytes() / greatest_common_divisor(view.cycle_bytes(), request_bytes);
-    let looked_at = period.min(OFFSETS);
-    let sum_s: f64 = (0..looked_at)
+    let sampled = period.min(OFFSETS);
+    let sum_s: f64 = (0..sampled)
         .map(|number| {
-            let offset = number * period / looked_at * request_bytes % view.cycle_bytes();
+            let offset = number * period / sampled * request_bytes % view.cycle_bytes();
             let of_part = view.split(RegionOffset(offset), request_bytes).map(|sub| {
                 let (alpha_s, beta_s_per_byte) = lines[sub.turn];
                 let bytes = sub.length as f64;
@@ -163,5 +163,5 @@ fn latency_s(profile: &Profile, shape: &Shape, class: &SeenClass) -> f64 {
             of_part.fold(0.0, f64::max)
         })
         .sum();
-    sum_s / looked_at as f64
+    sum_s / sampled as f64
 }

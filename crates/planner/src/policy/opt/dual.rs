@@ -74,7 +74,7 @@ pub(crate) struct Relaxed {
 }
 
 /// The sums of one response, by group of items.
-struct Cut {
+struct Plane {
     query: Prices,
     response: Assignment,
     groups: Vec<Assignment>,
@@ -87,7 +87,7 @@ struct Setting<'a> {
     reference_s: f64,
     groups: usize,
     /// Bytes on each server of each kind in each window, where bounded.
-    rooms: Vec<Option<f64>>,
+    capacities: Vec<Option<f64>>,
 }
 
 /// The time of a plan that looks at no station: a scale.
@@ -95,7 +95,7 @@ pub(crate) fn reference_s(program: &Program) -> f64 {
     let aim = Aim::plain(program);
     let prices = Prices {
         rows: vec![1.0 / program.rows as f64; program.rows * program.periods()],
-        room: vec![0.0; program.kinds.len() * program.windows],
+        capacity: vec![0.0; program.kinds.len() * program.windows],
         haste: 0.0,
     };
     aim.seconds(program, &program.respond(&prices, &aim.allowed)).max(1e-9)
@@ -128,22 +128,22 @@ pub(crate) fn refine(
 
 fn halfway(a: &Prices, b: &Prices) -> Prices {
     let mean = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| 0.5 * (a + b)).collect();
-    Prices { rows: mean(&a.rows, &b.rows), room: mean(&a.room, &b.room), haste: a.haste }
+    Prices { rows: mean(&a.rows, &b.rows), capacity: mean(&a.capacity, &b.capacity), haste: a.haste }
 }
 
 impl<'a> Setting<'a> {
     fn new(program: &'a Program, aim: &'a Aim, reference_s: f64) -> Self {
-        let of_window = program.kinds.iter().map(|kind| kind.room_bytes.map(|room| room as f64));
-        let rooms: Vec<Option<f64>> = (0..program.windows).flat_map(|_| of_window.clone()).collect();
+        let of_window = program.kinds.iter().map(|kind| kind.room_bytes.map(|capacity| capacity as f64));
+        let capacities: Vec<Option<f64>> = (0..program.windows).flat_map(|_| of_window.clone()).collect();
         let groups = if program.periods() == 1 { 1 } else { GROUPS.min(program.items.len().max(1)) };
-        Setting { program, aim, reference_s, groups, rooms }
+        Setting { program, aim, reference_s, groups, capacities }
     }
 
     /// Asks for answers to `first`, which is not empty, and then to the prices that promise most.
     fn cutting_planes(&self, first: Vec<Prices>, rounds: usize, budget: &Budget) -> Relaxed {
         let mut best = first[0].clone();
         let (mut best_s, mut upper_s) = (f64::NEG_INFINITY, f64::INFINITY);
-        let mut cuts: Vec<Cut> = Vec::new();
+        let mut planes: Vec<Plane> = Vec::new();
         let mut given = first.into_iter();
         let mut query = given.next().expect("there are prices to begin with");
         let mut master = Master::new(self);
@@ -155,14 +155,14 @@ impl<'a> Setting<'a> {
             if improved {
                 (best_s, best) = (value_s, query.clone());
             }
-            let known = cuts.iter().any(|cut| cut.response.chosen == response.chosen);
+            let known = planes.iter().any(|plane| plane.response.chosen == response.chosen);
             if known && at_master && given.len() == 0 {
                 break;
             }
             if !known {
-                let cut = self.cut(query, response);
-                let next = master.cut(self, &cut);
-                cuts.push(cut);
+                let plane = self.plane(query, response);
+                let next = master.plane(self, &plane);
+                planes.push(plane);
                 let Some(next) = next else { break };
                 master = next;
                 upper_s = master.upper_s(self);
@@ -180,7 +180,7 @@ impl<'a> Setting<'a> {
         }
         let prices = self.weighted(&best);
         let (mut queries, mix): (Vec<Prices>, _) =
-            self.mix(cuts).into_iter().map(|(cut, weights)| (cut.query, (cut.response, weights))).unzip();
+            self.mix(planes).into_iter().map(|(plane, weights)| (plane.query, (plane.response, weights))).unzip();
         queries.push(best);
         Relaxed { bound_s: best_s.max(0.0), prices, mix, groups: self.groups, queries }
     }
@@ -191,7 +191,11 @@ impl<'a> Setting<'a> {
         let haste = self.aim.haste;
         let Some(hint) = hint else {
             let row = 1.0 / rows as f64;
-            return Prices { rows: vec![row; rows * self.program.periods()], room: vec![0.0; self.rooms.len()], haste };
+            return Prices {
+                rows: vec![row; rows * self.program.periods()],
+                capacity: vec![0.0; self.capacities.len()],
+                haste,
+            };
         };
         let mut prices = Prices { haste, ..hint.clone() };
         for period in prices.rows.chunks_mut(rows) {
@@ -206,7 +210,7 @@ impl<'a> Setting<'a> {
     fn weighted(&self, prices: &Prices) -> Prices {
         let weights = self.aim.weights.iter().cycle();
         let rows = prices.rows.iter().zip(weights).map(|(price, weight)| price * weight).collect();
-        Prices { rows, room: prices.room.clone(), haste: self.aim.haste }
+        Prices { rows, capacity: prices.capacity.clone(), haste: self.aim.haste }
     }
 
     fn value_s(&self, response: &Assignment, prices: &Prices) -> f64 {
@@ -218,36 +222,38 @@ impl<'a> Setting<'a> {
             .zip(weights)
             .map(|((load, price), weight)| load * price * weight)
             .sum();
-        let room: f64 = (0..self.rooms.len())
-            .filter_map(|at| self.rooms[at].map(|room| prices.room[at] * (response.room_bytes[at] - room)))
+        let capacity: f64 = (0..self.capacities.len())
+            .filter_map(|at| {
+                self.capacities[at].map(|capacity| prices.capacity[at] * (response.room_bytes[at] - capacity))
+            })
             .sum();
-        stations + room + self.aim.outright_s(self.program, response)
+        stations + capacity + self.aim.outright_s(self.program, response)
     }
 
-    fn cut(&self, query: Prices, response: Assignment) -> Cut {
+    fn plane(&self, query: Prices, response: Assignment) -> Plane {
         if self.groups == 1 {
             let mut alone = response.clone();
             alone.chosen = Vec::new();
-            return Cut { query, response, groups: vec![alone] };
+            return Plane { query, response, groups: vec![alone] };
         }
         let mut groups = vec![self.program.nothing(); self.groups];
         for item in 0..self.program.items.len() {
             self.program.book(&mut groups[item % self.groups], item, self.program.path(&response, item), 1.0);
         }
-        Cut { query, response, groups }
+        Plane { query, response, groups }
     }
 
     /// Weights of the cuts with the least aim under the rooms. Missing room is paid at the dearest price, so that there always are some.
-    fn mix(&self, cuts: Vec<Cut>) -> Vec<(Cut, Vec<f64>)> {
+    fn mix(&self, planes: Vec<Plane>) -> Vec<(Plane, Vec<f64>)> {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let rows = self.program.rows;
         let times: Vec<Variable> =
             (0..self.program.periods()).map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
-        let weights: Vec<Vec<Variable>> = cuts
+        let weights: Vec<Vec<Variable>> = planes
             .iter()
-            .map(|cut| {
+            .map(|plane| {
                 let of_group = |group| self.aim.outright_s(self.program, group) / self.reference_s;
-                cut.groups.iter().map(|group| problem.add_var(of_group(group), (0.0, 1.0))).collect()
+                plane.groups.iter().map(|group| problem.add_var(of_group(group), (0.0, 1.0))).collect()
             })
             .collect();
         for group in 0..self.groups {
@@ -257,8 +263,8 @@ impl<'a> Setting<'a> {
         }
         let sum = |of: &dyn Fn(&Assignment) -> f64| {
             let mut expression = LinearExpr::empty();
-            for (cut, weights) in cuts.iter().zip(&weights) {
-                for (group, weight) in cut.groups.iter().zip(weights) {
+            for (plane, weights) in planes.iter().zip(&weights) {
+                for (group, weight) in plane.groups.iter().zip(weights) {
                     expression.add(*weight, clean(of(group)));
                 }
             }
@@ -269,22 +275,22 @@ impl<'a> Setting<'a> {
             expression.add(times[at / rows], -1.0);
             problem.add_constraint(expression, ComparisonOp::Le, 0.0);
         }
-        for (at, room) in self.rooms.iter().enumerate() {
-            if let Some(room) = room {
+        for (at, capacity) in self.capacities.iter().enumerate() {
+            if let Some(capacity) = capacity {
                 let missing = problem.add_var(DEAREST, (0.0, f64::INFINITY));
-                let mut expression = sum(&|group| group.room_bytes[at] / room.max(1.0));
+                let mut expression = sum(&|group| group.room_bytes[at] / capacity.max(1.0));
                 expression.add(missing, -1.0);
                 problem.add_constraint(expression, ComparisonOp::Le, 1.0);
             }
         }
         let solution = problem.solve().ok().and_then(|outcome| outcome.into_solution().ok());
         let Some(solution) = solution else {
-            return cuts.into_iter().last().map(|cut| (cut, vec![1.0; self.groups])).into_iter().collect();
+            return planes.into_iter().last().map(|plane| (plane, vec![1.0; self.groups])).into_iter().collect();
         };
-        let values = weights.iter().map(|of_cut| of_cut.iter().map(|weight| solution.var_value(*weight)).collect());
+        let values = weights.iter().map(|of_plane| of_plane.iter().map(|weight| solution.var_value(*weight)).collect());
         let values: Vec<Vec<f64>> = values.collect();
         let used = |weights: &[f64]| weights.iter().any(|weight| *weight > 1e-7);
-        cuts.into_iter().zip(values).filter(|(_, weights)| used(weights)).collect()
+        planes.into_iter().zip(values).filter(|(_, weights)| used(weights)).collect()
     }
 }
 
@@ -293,7 +299,7 @@ impl<'a> Setting<'a> {
 struct Master {
     values: Vec<Variable>,
     rows: Vec<Variable>,
-    room: Vec<Option<Variable>>,
+    capacity: Vec<Option<Variable>>,
     problem: Problem,
     solved: Option<microlp::Solution>,
 }
@@ -305,28 +311,29 @@ impl Master {
         let count = setting.program.rows;
         let rows: Vec<Variable> =
             (0..count * setting.program.periods()).map(|_| problem.add_var(0.0, (0.0, 1.0))).collect();
-        let room = setting.rooms.iter().map(|room| room.map(|_| problem.add_var(-1.0, (0.0, DEAREST)))).collect();
+        let capacity =
+            setting.capacities.iter().map(|capacity| capacity.map(|_| problem.add_var(-1.0, (0.0, DEAREST)))).collect();
         for of_period in rows.chunks(count) {
             let mut one = LinearExpr::empty();
             of_period.iter().for_each(|row| one.add(*row, 1.0));
             problem.add_constraint(one, ComparisonOp::Eq, 1.0);
         }
-        Self { values, rows, room, problem, solved: None }
+        Self { values, rows, capacity, problem, solved: None }
     }
 
     /// With one cut more; `None` when the solver gives up.
-    fn cut(mut self, setting: &Setting<'_>, cut: &Cut) -> Option<Self> {
+    fn plane(mut self, setting: &Setting<'_>, plane: &Plane) -> Option<Self> {
         let count = setting.program.rows;
-        for (group, sums) in cut.groups.iter().enumerate() {
+        for (group, sums) in plane.groups.iter().enumerate() {
             let mut expression = LinearExpr::empty();
             expression.add(self.values[group], 1.0);
             for (at, variable) in self.rows.iter().enumerate() {
                 let weight = setting.aim.weights[at % count];
                 expression.add(*variable, -clean(sums.load_s[at] * weight / setting.reference_s));
             }
-            for (at, variable) in self.room.iter().enumerate() {
-                if let (Some(variable), Some(room)) = (variable, setting.rooms[at]) {
-                    expression.add(*variable, -clean(sums.room_bytes[at] / room.max(1.0)));
+            for (at, variable) in self.capacity.iter().enumerate() {
+                if let (Some(variable), Some(capacity)) = (variable, setting.capacities[at]) {
+                    expression.add(*variable, -clean(sums.room_bytes[at] / capacity.max(1.0)));
                 }
             }
             let outright = setting.aim.outright_s(setting.program, sums) / setting.reference_s;
@@ -357,10 +364,10 @@ impl Master {
             period.iter_mut().for_each(|price| *price /= sum.max(1e-12));
         }
         let per_byte = |(at, variable): (usize, &Option<Variable>)| {
-            let room = setting.rooms[at].map_or(1.0, |room| room.max(1.0));
-            variable.as_ref().map_or(0.0, |variable| of(variable) * setting.reference_s / room)
+            let capacity = setting.capacities[at].map_or(1.0, |capacity| capacity.max(1.0));
+            variable.as_ref().map_or(0.0, |variable| of(variable) * setting.reference_s / capacity)
         };
-        Prices { rows, room: self.room.iter().enumerate().map(per_byte).collect(), haste: setting.aim.haste }
+        Prices { rows, capacity: self.capacity.iter().enumerate().map(per_byte).collect(), haste: setting.aim.haste }
     }
 }
 

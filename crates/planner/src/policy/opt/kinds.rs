@@ -35,7 +35,7 @@ pub(crate) fn kinds(task: &Task<'_>) -> Vec<Kind> {
     for id in task.groups.hdd.iter().chain(&task.groups.ssd) {
         let server = usize::from(id.0);
         let class = task.request.cluster.servers[server].class;
-        let room_bytes = task.room.bytes(server);
+        let room_bytes = task.capacity.bytes(server);
         let found = kinds.iter_mut().find(|kind| {
             kind.class == class
                 && kind.servers.len() < MAX_SERVERS_PER_LAYOUT

@@ -331,8 +331,8 @@ pub fn online_step(
     now: &[Placement],
 ) -> Result<Vec<OnlineWindow>, RequestError> {
     request.check()?;
-    let room = request.room();
-    let task = Task::new(request, &room);
+    let capacity = request.capacity();
+    let task = Task::new(request, &capacity);
     let before = choices_of(request, now);
     let choices = step(&task, windows, &before, &Budget::new(request.options.time_limit_s));
     Ok(windows_of(&task, &before, &choices))
@@ -355,16 +355,16 @@ pub fn online_step_by(
     now: &[Placement],
 ) -> Result<Vec<OnlineWindow>, RequestError> {
     request.check()?;
-    let room = request.room();
-    let task = Task::new(request, &room);
+    let capacity = request.capacity();
+    let task = Task::new(request, &capacity);
     let before = choices_of(request, now);
     let budget = Budget::new(request.options.time_limit_s);
-    let staying = super::cut_out(&before, &(usize::MAX - 1..usize::MAX));
+    let staying = super::extract_windows(&before, &(usize::MAX - 1..usize::MAX));
     let weighs_moves = how.policy.policy().weighs_moves();
     let (proposed, others) = if weighs_moves {
         (plan_block(&task, 0..1, vec![staying.clone()], Some(&before), &budget).choices, Vec::new())
     } else {
-        let proposed = super::cut_out(&task.choose(how.policy), &(0..1));
+        let proposed = super::extract_windows(&task.choose(how.policy), &(0..1));
         (proposed.clone(), vec![proposed])
     };
     let block = super::block::Block::new(&task, 0..1, &others, Some(&before), None);
@@ -421,7 +421,7 @@ fn moved(from: &[FileChoice], to: &[FileChoice]) -> usize {
 /// The choices for the window to come, of `windows` that the task's one window stands for.
 fn step(task: &Task<'_>, windows: f64, before: &[FileChoice], budget: &Budget) -> Vec<FileChoice> {
     // Staying as it is is a candidate.
-    let now = super::cut_out(before, &(usize::MAX - 1..usize::MAX));
+    let now = super::extract_windows(before, &(usize::MAX - 1..usize::MAX));
     let planned = plan_block(task, 0..1, vec![now.clone()], Some(before), budget);
     stages::stage(task, &now, planned.choices, stages::Window::of(task, planned.time_s, windows))
 }
@@ -450,7 +450,8 @@ fn blind(task: &Task<'_>) -> Vec<FileChoice> {
     let groups = &task.groups;
     let bytes = task.request.files.iter().fold(0u64, |sum, file| sum.saturating_add(file.size_bytes));
     let share = bytes / (groups.m() + groups.n()).max(1);
-    let everywhere = groups.ssd.iter().all(|id| task.room.bytes(usize::from(id.0)).is_none_or(|room| room >= share));
+    let everywhere =
+        groups.ssd.iter().all(|id| task.capacity.bytes(usize::from(id.0)).is_none_or(|capacity| capacity >= share));
     let h = if everywhere || !groups.is_hybrid() { stripe } else { 0 };
     let tiers = task.tiers();
     let layouts = task.request.files.iter().map(|file| {
@@ -494,7 +495,7 @@ pub(crate) fn plan_windows(task: &Task<'_>, online: Online, budget: &Budget) -> 
                 settled = is_still(&choices, &next).then_some(guess);
                 next
             }
-            _ => super::cut_out(&choices, &(window - 1..window)),
+            _ => super::extract_windows(&choices, &(window - 1..window)),
         };
         let next = padded(next, &choices);
         choices = super::joined(choices, next);
@@ -545,8 +546,8 @@ fn padded(next: Vec<FileChoice>, known: &[FileChoice]) -> Vec<FileChoice> {
 fn value_s(task: &Task<'_>, choices: &[FileChoice]) -> f64 {
     let mut sum_s = 0.0;
     for window in 0..task.windows.len() {
-        let own = super::cut_out(choices, &(window..window + 1));
-        let before = (window > 0).then(|| super::cut_out(choices, &(window - 1..window)));
+        let own = super::extract_windows(choices, &(window..window + 1));
+        let before = (window > 0).then(|| super::extract_windows(choices, &(window - 1..window)));
         sum_s += super::block::Block::new(task, window..window + 1, &[], before.as_deref(), None).time_s(&own);
     }
     sum_s

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Prices {
     pub(crate) rows: Vec<f64>,
-    pub(crate) room: Vec<f64>,
+    pub(crate) capacity: Vec<f64>,
     /// Price of latency beside its rows; 0 for the bound.
     pub(crate) haste: f64,
 }
@@ -38,8 +38,9 @@ impl Program {
         let stations: f64 = load_s.iter().zip(&seen.rows).map(|(load, price)| f64::from(*load) * price).sum();
         let kinds = self.kinds.len();
         let share = &self.shapes[self.shape(item, option)].capacity_share;
-        let room: f64 = share.iter().zip(&prices.room[window * kinds..]).map(|(share, price)| share * price).sum();
-        stations + room * self.items[item].bytes() + self.fixed_s(item, option, window)
+        let capacity: f64 =
+            share.iter().zip(&prices.capacity[window * kinds..]).map(|(share, price)| share * price).sum();
+        stations + capacity * self.items[item].bytes() + self.fixed_s(item, option, window)
     }
 
     /// What an option costs in a window at these prices, without moves.

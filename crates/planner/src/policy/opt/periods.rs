@@ -22,7 +22,7 @@ const MAX_PERIODS: u32 = 8;
 const UNLIKE: f64 = 0.2;
 
 /// Regions that are looked at one by one when slices are compared; the others by their place in the file.
-const LOOKED_AT: usize = 48;
+const EXAMINED: usize = 48;
 const PLACES: usize = 16;
 
 /// The accesses of some windows of all files.
@@ -57,7 +57,7 @@ impl Accesses {
             accesses.add_file(task, file, &mut numbers, &mut slices);
         }
         if accesses.windows.len() == 1 {
-            accesses.cut(&slices);
+            accesses.split(&slices);
         } else {
             let windows = accesses.windows.len();
             accesses.items.iter_mut().for_each(|item| item.shares = vec![1.0; windows]);
@@ -148,7 +148,7 @@ impl Accesses {
     }
 
     /// Cuts the one window by slices.
-    fn cut(&mut self, slices: &[Slices]) {
+    fn split(&mut self, slices: &[Slices]) {
         let requests: Vec<f64> =
             self.items.iter().map(|item| item.counts[0].iter().map(|(_, count)| *count as f64).sum()).collect();
         let buckets = buckets(&requests);
@@ -159,7 +159,7 @@ impl Accesses {
             f64::from((slices[item].0 & mask).count_ones()) / f64::from(all)
         };
         let histogram = |mask: u64| {
-            let mut sums = vec![0.0; LOOKED_AT + PLACES];
+            let mut sums = vec![0.0; EXAMINED + PLACES];
             for (item, bucket) in buckets.iter().enumerate() {
                 sums[*bucket] += requests[item] * share(item, mask);
             }
@@ -232,8 +232,8 @@ impl Accesses {
 fn buckets(requests: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by(|a, b| requests[*b].total_cmp(&requests[*a]).then(a.cmp(b)));
-    let mut buckets: Vec<usize> = (0..requests.len()).map(|item| LOOKED_AT + item * PLACES / requests.len()).collect();
-    for (bucket, item) in order.into_iter().take(LOOKED_AT).enumerate() {
+    let mut buckets: Vec<usize> = (0..requests.len()).map(|item| EXAMINED + item * PLACES / requests.len()).collect();
+    for (bucket, item) in order.into_iter().take(EXAMINED).enumerate() {
         buckets[item] = bucket;
     }
     buckets

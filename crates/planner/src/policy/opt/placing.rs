@@ -10,7 +10,7 @@ use super::paths::Prices;
 use super::program::Program;
 use super::rounding::by_heat;
 use super::shapes::kind_of_servers;
-use crate::room::Ledger;
+use crate::capacity::Ledger;
 use crate::servers::ceil_to;
 use std::collections::HashMap;
 use stripewise_layout::{Layout, ServerId};
@@ -32,7 +32,7 @@ pub(crate) fn place(
     let order = by_heat(program, prices);
     let kind_of = kind_of_servers(&program.kinds, task.groups.count);
     for window in 0..program.windows {
-        let mut ledger = Ledger::new(task.room);
+        let mut ledger = Ledger::new(task.capacity);
         let mut dealer = Dealer::new(program, window, &kind_of);
         let mut waiting: Vec<(f64, usize, u32)> = Vec::new();
         // Those that stay first: their room is taken already.

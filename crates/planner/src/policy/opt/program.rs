@@ -276,8 +276,8 @@ impl Program {
             }
             sum.fixed_s += sign * self.fixed_s(item, *option, window);
             let shape = self.shape(item, *option);
-            let room = &mut sum.room_bytes[window * self.kinds.len()..];
-            for (sum, share) in room.iter_mut().zip(&self.shapes[shape].capacity_share) {
+            let capacity = &mut sum.room_bytes[window * self.kinds.len()..];
+            for (sum, share) in capacity.iter_mut().zip(&self.shapes[shape].capacity_share) {
                 *sum += sign * share * bytes;
             }
             if let Some(previous) = previous.filter(|previous| previous != option) {
@@ -298,9 +298,10 @@ impl Program {
 /// Shapes that no other beats for every class in every window and in room: whatever its requests, no item needs the others. Of equals the first.
 fn unbeaten(shapes: &[Shape], demands: &Demands, windows: usize) -> Vec<bool> {
     let beats = |a: usize, b: usize| {
-        let room = shapes[a].capacity_share.iter().zip(&shapes[b].capacity_share).all(|(a, b)| a <= b);
-        room && (0..windows)
-            .all(|window| demands.of_shape(window, a).iter().zip(demands.of_shape(window, b)).all(|(a, b)| a <= b))
+        let capacity = shapes[a].capacity_share.iter().zip(&shapes[b].capacity_share).all(|(a, b)| a <= b);
+        capacity
+            && (0..windows)
+                .all(|window| demands.of_shape(window, a).iter().zip(demands.of_shape(window, b)).all(|(a, b)| a <= b))
     };
     let mut open: Vec<bool> = vec![true; shapes.len()];
     for number in 0..shapes.len() {

@@ -42,7 +42,7 @@ struct Recipe {
     hot: (Servers, Spread),
     cold: (Servers, Spread),
     /// Share of the SServers' room that may be used.
-    room: f64,
+    capacity: f64,
     /// How much longer than an HServer an SServer may take, where regions lie whole on any server.
     ssd_weight: f64,
 }
@@ -92,7 +92,7 @@ pub(crate) fn best(block: &Block<'_>, budget: &Budget) -> Option<Vec<FileChoice>
 /// The recipes to begin with; every third of them is a fair sample.
 fn recipes() -> Vec<Recipe> {
     use Servers::{All, Hdd, Ssd};
-    let of = |hot, cold, ssd_weight| Recipe { hot, cold, room: 1.0, ssd_weight };
+    let of = |hot, cold, ssd_weight| Recipe { hot, cold, capacity: 1.0, ssd_weight };
     let whole = (All, Spread::Whole);
     let mut recipes: Vec<Recipe> = [1.0, 0.8, 1.25, 0.6, 1.6, 2.5].map(|weight| of(whole, whole, weight)).to_vec();
     for on_ssd in [Spread::Over(1), Spread::Over(2), Spread::Over(4), Spread::Whole] {
@@ -114,7 +114,7 @@ impl Recipe {
         let mut around = Vec::new();
         for sign in [1.0, -1.0] {
             around.push(Recipe { ssd_weight: self.ssd_weight * (sign * step).exp(), ..self.clone() });
-            around.push(Recipe { room: (self.room * (sign * step).exp()).min(1.0), ..self.clone() });
+            around.push(Recipe { capacity: (self.capacity * (sign * step).exp()).min(1.0), ..self.clone() });
         }
         let with = |spread: Spread| spread.neighbours().into_iter();
         around.extend(with(self.hot.1).map(|spread| Recipe { hot: (self.hot.0, spread), ..self.clone() }));
@@ -197,7 +197,7 @@ impl<'a> Scene<'a> {
                 let tried = [recipe.hot, recipe.cold, (Servers::All, Spread::Whole)];
                 let found = tried.into_iter().find_map(|with| {
                     let layout = self.layout(with, recipe, *item, &filling)?;
-                    self.fits(&layout, of_item.region_bytes, recipe.room, &filling).then_some(layout)
+                    self.fits(&layout, of_item.region_bytes, recipe.capacity, &filling).then_some(layout)
                 });
                 if let Some(layout) = found {
                     self.book(&layout, *item, &mut filling);
@@ -257,7 +257,7 @@ impl<'a> Scene<'a> {
                     let is_better = best.is_none_or(|(known_s, known_used, _)| {
                         candidate.0 < known_s || (candidate.0 == known_s && used < known_used)
                     });
-                    if is_better && self.has_space(*id, of_item.region_bytes, recipe.room, filling) {
+                    if is_better && self.has_space(*id, of_item.region_bytes, recipe.capacity, filling) {
                         best = Some(candidate);
                     }
                 }
@@ -269,8 +269,8 @@ impl<'a> Scene<'a> {
     fn has_space(&self, id: ServerId, bytes: u64, share: f64, filling: &Filling) -> bool {
         let server = usize::from(id.0);
         let share = if self.task.groups.ssd.contains(&id) { share } else { 1.0 };
-        let room = self.task.room.bytes(server).map(|room| (room as f64 * share) as u64);
-        room.is_none_or(|room| filling.used_bytes[server].saturating_add(bytes) <= room)
+        let capacity = self.task.capacity.bytes(server).map(|capacity| (capacity as f64 * share) as u64);
+        capacity.is_none_or(|capacity| filling.used_bytes[server].saturating_add(bytes) <= capacity)
     }
 
     fn fits(&self, layout: &Layout, region_bytes: u64, share: f64, filling: &Filling) -> bool {

@@ -47,7 +47,7 @@ pub(crate) fn round(program: &Program, aim: &Aim, relaxed: &Relaxed) -> Assignme
     }
     put_together(program, &mut chosen);
     let mut sum = program.sum(chosen);
-    make_room(program, aim, &relaxed.prices, &mut sum);
+    free_capacity(program, aim, &relaxed.prices, &mut sum);
     if program.windows == 1 {
         if program.items.len() <= MAX_IMPROVED {
             improve(program, aim, &heat, &mut sum);
@@ -97,7 +97,7 @@ fn owed_most<'a>(
 
 /// Items by what their requests cost, the hottest first; of equals the first.
 pub(crate) fn by_heat(program: &Program, prices: &Prices) -> Vec<usize> {
-    let free = Prices { room: vec![0.0; prices.room.len()], ..prices.clone() };
+    let free = Prices { capacity: vec![0.0; prices.capacity.len()], ..prices.clone() };
     let heat: Vec<f64> = (0..program.items.len())
         .map(|item| (0..program.windows).map(|window| program.priced_s(item, 0, window, &free)).sum())
         .collect();
@@ -106,21 +106,21 @@ pub(crate) fn by_heat(program: &Program, prices: &Prices) -> Vec<usize> {
     order
 }
 
-fn room_of(program: &Program, at: usize) -> f64 {
-    program.kinds[at % program.kinds.len()].room_bytes.map_or(f64::INFINITY, |room| room as f64)
+fn capacity_of(program: &Program, at: usize) -> f64 {
+    program.kinds[at % program.kinds.len()].room_bytes.map_or(f64::INFINITY, |capacity| capacity as f64)
 }
 
 /// Moves items out of kinds that hold more than their room: those with the cheapest path per byte that avoids the kind in that window, at
 /// prices at which no other full kind is an alternative.
-fn make_room(program: &Program, aim: &Aim, prices: &Prices, sum: &mut Assignment) {
-    let dearest = prices.room.iter().copied().fold(1e-30, f64::max);
+fn free_capacity(program: &Program, aim: &Aim, prices: &Prices, sum: &mut Assignment) {
+    let dearest = prices.capacity.iter().copied().fold(1e-30, f64::max);
     for at in 0..sum.room_bytes.len() {
-        if sum.room_bytes[at] <= room_of(program, at) {
+        if sum.room_bytes[at] <= capacity_of(program, at) {
             continue;
         }
         let (window, kind) = (at / program.kinds.len(), at % program.kinds.len());
         let mut avoiding = prices.clone();
-        avoiding.room[at] = dearest * PROHIBITIVE;
+        avoiding.capacity[at] = dearest * PROHIBITIVE;
         let mut changes: Vec<(f64, usize, Vec<u16>)> = Vec::new();
         for item in 0..program.items.len() {
             let path = program.path(sum, item);
@@ -138,7 +138,7 @@ fn make_room(program: &Program, aim: &Aim, prices: &Prices, sum: &mut Assignment
         }
         changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         for (_, item, path) in changes {
-            if sum.room_bytes[at] <= room_of(program, at) {
+            if sum.room_bytes[at] <= capacity_of(program, at) {
                 break;
             }
             change(program, sum, item, &path);
@@ -155,7 +155,7 @@ fn change(program: &Program, sum: &mut Assignment, item: usize, path: &[u16]) {
 
 /// Bytes for which there is no space.
 fn excess(program: &Program, sum: &Assignment) -> f64 {
-    sum.room_bytes.iter().enumerate().map(|(at, used)| (used - room_of(program, at)).max(0.0)).sum()
+    sum.room_bytes.iter().enumerate().map(|(at, used)| (used - capacity_of(program, at)).max(0.0)).sum()
 }
 
 /// Single changes of one item that lower the aim and keep to the room. (With several windows the paths leave less to improve, and the
@@ -213,14 +213,14 @@ impl<'a> Exact<'a> {
                 options
             })
             .collect();
-        let room_s: f64 = prices
-            .room
+        let capacity_s: f64 = prices
+            .capacity
             .iter()
             .enumerate()
             .filter(|(_, price)| **price > 0.0)
-            .map(|(at, price)| price * room_of(program, at))
+            .map(|(at, price)| price * capacity_of(program, at))
             .sum();
-        let mut rest_s = vec![-room_s; order.len() + 1];
+        let mut rest_s = vec![-capacity_s; order.len() + 1];
         for (at, options) in options.iter().enumerate().rev() {
             rest_s[at] = rest_s[at + 1] + options.first().map_or(0.0, |(cost_s, _)| *cost_s);
         }

@@ -90,8 +90,9 @@ pub(crate) fn shapes(
     layouts.extend(extra);
     let mut seen = HashSet::new();
     layouts.retain(|layout| {
-        let roomy = layout.stripes().iter().all(|s| kinds[kind_of[usize::from(s.server.0)]].room_bytes != Some(0));
-        roomy && seen.insert(layout.clone())
+        let has_capacity =
+            layout.stripes().iter().all(|s| kinds[kind_of[usize::from(s.server.0)]].room_bytes != Some(0));
+        has_capacity && seen.insert(layout.clone())
     });
     layouts.into_iter().map(|layout| Shape::of(layout, kinds, &kind_of)).collect()
 }

@@ -41,16 +41,22 @@ fn profile(alphas_s: &[f64]) -> Profile {
     }
 }
 
-/// Two disks and one SSD with space for `room` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
-fn program(counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
-    program_of_sizes([64 << 10, 256 << 10], counts, room, processes, same_region)
+/// Two disks and one SSD with space for `capacity` regions; `counts` by item and window, of requests of 64 KiB and of 256 KiB.
+fn program(counts: &[Vec<[u64; 2]>], capacity: u64, processes: f64, same_region: f64) -> Program {
+    program_of_sizes([64 << 10, 256 << 10], counts, capacity, processes, same_region)
 }
 
-fn program_of_sizes(sizes: [u64; 2], counts: &[Vec<[u64; 2]>], room: u64, processes: f64, same_region: f64) -> Program {
+fn program_of_sizes(
+    sizes: [u64; 2],
+    counts: &[Vec<[u64; 2]>],
+    capacity: u64,
+    processes: f64,
+    same_region: f64,
+) -> Program {
     let profile = profile(&[5e-3, 5e-3, 1e-4]);
     let kinds = vec![
         Kind { class: ServerClass::Hdd, servers: vec![0, 1], room_bytes: None },
-        Kind { class: ServerClass::Ssd, servers: vec![2], room_bytes: Some(room * REGION_BYTES) },
+        Kind { class: ServerClass::Ssd, servers: vec![2], room_bytes: Some(capacity * REGION_BYTES) },
     ];
     let classes =
         sizes.map(|request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random });
@@ -79,7 +85,7 @@ fn fits(program: &Program, sum: &Assignment) -> bool {
     sum.room_bytes
         .iter()
         .enumerate()
-        .all(|(at, used)| program.kinds[at % kinds].room_bytes.is_none_or(|room| *used <= room as f64 + 1e-3))
+        .all(|(at, used)| program.kinds[at % kinds].room_bytes.is_none_or(|capacity| *used <= capacity as f64 + 1e-3))
 }
 
 /// Every combination of options of every item in every window that fits, and the least time.
@@ -109,9 +115,9 @@ proptest! {
 
     #[test]
     fn the_rounded_optimum_of_one_window_is_that_of_all_combinations(
-        counts in counts(1, 1..=3), room in 0u64..3, processes in 1u32..40, same_region in prop_oneof![Just(0.0), 0.0..1.0f64],
+        counts in counts(1, 1..=3), capacity in 0u64..3, processes in 1u32..40, same_region in prop_oneof![Just(0.0), 0.0..1.0f64],
     ) {
-        let program = program(&counts, room, f64::from(processes), same_region);
+        let program = program(&counts, capacity, f64::from(processes), same_region);
         prop_assume!((0..program.items.len()).map(|item| program.options(item)).product::<usize>() < 20_000);
         let aim = Aim::plain(&program);
         let relaxed = relax(&program, &aim, reference_s(&program), None, &Budget::new(None));
@@ -125,9 +131,9 @@ proptest! {
     /// With moves between windows the rounding is no enumeration any more, but the bound must hold.
     #[test]
     fn no_combination_with_moves_beats_the_bound_and_the_rounding_fits(
-        counts in counts(2, 1..=2), room in 0u64..2, processes in 1u32..40,
+        counts in counts(2, 1..=2), capacity in 0u64..2, processes in 1u32..40,
     ) {
-        let program = program(&counts, room, f64::from(processes), 0.0);
+        let program = program(&counts, capacity, f64::from(processes), 0.0);
         let all: usize = (0..program.items.len()).map(|item| program.options(item).pow(2)).product();
         prop_assume!(all < 40_000);
         let aim = Aim::plain(&program);
@@ -141,11 +147,11 @@ proptest! {
 
     #[test]
     fn the_best_path_is_the_cheapest_of_all_paths(
-        counts in counts(3, 1..=1), rows in proptest::collection::vec(0.0..1.0f64, 15), room in proptest::collection::vec(0.0..1e-8f64, 6),
+        counts in counts(3, 1..=1), rows in proptest::collection::vec(0.0..1.0f64, 15), capacity in proptest::collection::vec(0.0..1e-8f64, 6),
         haste in 0.0..1.0f64,
     ) {
         let program = program(&counts, 1, 8.0, 0.0);
-        let prices = Prices { rows, room, haste };
+        let prices = Prices { rows, capacity, haste };
         let options = program.options(0) as u16;
         let (cost_s, path) = program.best_path(0, &prices, &vec![true; program.shapes.len()]);
         let mut least_s = f64::INFINITY;
@@ -166,13 +172,13 @@ proptest! {
         let program = program(&counts, 4, 8.0, 0.0);
         let aim = Aim::plain(&program);
         let rows: Vec<f64> = raw.chunks(5).flat_map(|of| of.iter().map(|price| price / of.iter().sum::<f64>()).collect::<Vec<_>>()).collect();
-        let prices = Prices { rows, room: vec![0.0, capacity_price, 0.0, capacity_price], haste: 0.0 };
+        let prices = Prices { rows, capacity: vec![0.0, capacity_price, 0.0, capacity_price], haste: 0.0 };
         let chosen: Vec<u16> = (0..program.items.len() * 2).map(|at| picks[at % picks.len()] % program.options(at / 2) as u16).collect();
         let sum = program.sum(chosen);
         prop_assume!(fits(&program, &sum));
         let all: f64 = (0..program.items.len()).map(|item| program.best_path(item, &prices, &aim.allowed).0).sum();
-        let room_s = 2.0 * capacity_price * 4.0 * REGION_BYTES as f64;
-        prop_assert!(all - room_s <= aim.seconds(&program, &sum) * (1.0 + 1e-6));
+        let capacity_s = 2.0 * capacity_price * 4.0 * REGION_BYTES as f64;
+        prop_assert!(all - capacity_s <= aim.seconds(&program, &sum) * (1.0 + 1e-6));
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the path that is to be executed over the interpreters of scripts to the program that will run.
 
 use super::image::Image;
-use super::{Given, Strings, count, with_room};
+use super::{Given, Strings, count, with_pointers};
 use crate::process;
 use crate::redirect::{Closing, inodes, is_known, is_on, may_be_managed, open_of_inode, record_locks};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
@@ -160,17 +160,17 @@ impl Chain {
         }
         // SAFETY: the caller's promise.
         let given_count = unsafe { count(given.arguments) };
-        with_room(2 * self.depth + given_count + 2, |room| {
+        with_pointers(2 * self.depth + given_count + 2, |pointers| {
             let lines = self.lines[..self.depth].iter().rev();
             let words = lines.flat_map(|line| [Some(line.interpreter()), line.argument()]).flatten();
             let path = std::iter::once(given.path);
             // SAFETY: within the list.
             let rest = (1..given_count).map(|index| unsafe { *given.arguments.add(index) });
             let all = words.chain(path).map(CStr::as_ptr).chain(rest);
-            for (place, word) in room.iter_mut().zip(all) {
+            for (place, word) in pointers.iter_mut().zip(all) {
                 *place = word;
             }
-            then(room.as_ptr().cast::<*const c_char>())
+            then(pointers.as_ptr().cast::<*const c_char>())
         })
     }
 }

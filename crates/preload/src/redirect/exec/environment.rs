@@ -4,7 +4,7 @@
 //! of this library: the new program would read stubs. It gets the variables of its parent that are missing. Who names other libraries in `LD_PRELOAD`,
 //! or sets `STRIPEWISE_DISABLE`, has chosen.
 
-use super::{Strings, count, with_room};
+use super::{Strings, count, with_pointers};
 use crate::process;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -49,15 +49,15 @@ pub(super) unsafe fn with_library<T>(environment: Strings, then: impl FnOnce(Str
     if OWN[0].load(Ordering::Acquire).is_null() || has(NAMES[0]) || has(c"STRIPEWISE_DISABLE") {
         return then(environment);
     }
-    with_room(given + NAMES.len() + 1, |room| {
-        for (index, place) in room[..given].iter_mut().enumerate() {
+    with_pointers(given + NAMES.len() + 1, |pointers| {
+        for (index, place) in pointers[..given].iter_mut().enumerate() {
             // SAFETY: within the list.
             *place = unsafe { *environment.add(index) };
         }
         let own = NAMES.iter().zip(&OWN).filter(|(name, _)| !has(name)).map(|(_, own)| own.load(Ordering::Acquire));
-        for (place, own) in room[given..].iter_mut().zip(own.filter(|own| !own.is_null())) {
+        for (place, own) in pointers[given..].iter_mut().zip(own.filter(|own| !own.is_null())) {
             *place = own;
         }
-        then(room.as_ptr())
+        then(pointers.as_ptr())
     })
 }

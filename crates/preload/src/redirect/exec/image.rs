@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Image {
     memory: Closing,
-    beside: Option<Closing>,
+    copy: Option<Closing>,
 }
 
 impl Image {
@@ -39,17 +39,17 @@ impl Image {
             return Ok((None, length));
         }
         seal(memory.borrow())?;
-        let beside = match copy_beside(path, memory.borrow()) {
+        let copy = match copy_next_to(path, memory.borrow()) {
             Ok(copy) => Some(copy),
             Err(_) if !may_execute_below(path) => return Err(Errno::ACCESS),
             Err(_) => None,
         };
-        Ok((Some(Self { memory, beside }), length))
+        Ok((Some(Self { memory, copy }), length))
     }
 
     /// What the kernel is to execute, the better one first.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.beside.iter().chain([&self.memory]).map(Closing::borrow)
+        self.copy.iter().chain([&self.memory]).map(Closing::borrow)
     }
 }
 
@@ -126,7 +126,7 @@ fn write_all(into: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), 
 }
 
 /// A nameless copy in the directory of what `path` leads to, open only for reading: the kernel executes nothing that somebody has open for writing.
-fn copy_beside(path: &CStr, memory: BorrowedFd<'_>) -> Result<Closing, Errno> {
+fn copy_next_to(path: &CStr, memory: BorrowedFd<'_>) -> Result<Closing, Errno> {
     let handle = Closing(Some(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?));
     let mut name: capture::PathBuffer = [0; _];
     let length = capture::name_of(handle.borrow(), &mut name);

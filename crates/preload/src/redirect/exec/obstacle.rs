@@ -166,8 +166,8 @@ fn is_open_here(status: &Stat) -> bool {
 fn inherited() -> Option<Met<'static>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = Closing(Some(rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()).ok()?));
-    let mut room = [MaybeUninit::<u8>::uninit(); 2048];
-    let mut entries = RawDir::new(directory.borrow(), &mut room);
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
+    let mut entries = RawDir::new(directory.borrow(), &mut buffer);
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<c_int>().ok());
         let Some(number) = number else { continue };
@@ -204,8 +204,9 @@ fn is_first_time(program: &Program) -> bool {
     let (Some(marks), Program::Ordinary(status)) = (marks, program) else { return true };
     use std::io::Write;
     let mut path = [0u8; 4096];
-    let mut room = &mut path[..4095];
-    if room.write_all(marks.to_bytes()).and_then(|()| write!(room, "/{}-{}", status.st_dev, status.st_ino)).is_err() {
+    let mut buffer = &mut path[..4095];
+    if buffer.write_all(marks.to_bytes()).and_then(|()| write!(buffer, "/{}-{}", status.st_dev, status.st_ino)).is_err()
+    {
         return true;
     }
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return true };

@@ -100,8 +100,8 @@ fn a_successor_takes_over_the_clocks_of_this_boot_only() {
 
     after.map.word(BOOT_AT).fetch_xor(1, Relaxed);
     assert!(matches!(Stations::open(&file, 3), Err(StationsError::Boot)));
-    let (_, anew) = stations(&directory, 3);
-    assert_eq!(anew.server_word(ServerId(2), LINK).load(Relaxed), 0, "clocks of another boot are worthless");
+    let (_, stations_again) = stations(&directory, 3);
+    assert_eq!(stations_again.server_word(ServerId(2), LINK).load(Relaxed), 0, "clocks of another boot are worthless");
     assert_eq!(after.server_word(ServerId(2), LINK).load(Relaxed), 77, "who still maps the old file is not disturbed");
 
     let (_, larger) = stations(&directory, 5);

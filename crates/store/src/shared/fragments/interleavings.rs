@@ -234,7 +234,7 @@ impl World {
         if !self.without(LeftOut::ForsakeCheck) {
             return sets.forsake(seen);
         }
-        let now = sets.look(seen.number).filter(|now| now.state() == State::Dirty && sets.still_holds(seen));
+        let now = sets.peek(seen.number).filter(|now| now.state() == State::Dirty && sets.still_holds(seen));
         let is_gone = seen.before == State::Clean && now.is_some_and(|now| sets.change(&now, State::Empty).is_some());
         if is_gone {
             sets.free_slot(seen.slot);
@@ -288,7 +288,7 @@ impl World {
     }
 
     /// Where the values may come from beside the disk, and the values.
-    fn look(&self, disk: &[Mortal], range: &DiskRange) -> (Vec<Seen>, Vec<u64>) {
+    fn peek(&self, disk: &[Mortal], range: &DiskRange) -> (Vec<Seen>, Vec<u64>) {
         match self.sets().plan_read(range) {
             ReadPlan::Slot(seen) => (vec![seen], self.get_slot(&seen, range)),
             ReadPlan::Disk(newer) => {
@@ -307,7 +307,7 @@ impl World {
         let begun = self.history.now();
         let sets = self.sets();
         let found = loop {
-            let (from, found) = self.look(&self.disk, range);
+            let (from, found) = self.peek(&self.disk, range);
             if self.without(LeftOut::StillHolds) || from.iter().all(|seen| sets.still_holds(seen)) {
                 break found;
             }
@@ -351,7 +351,7 @@ impl World {
             let to = if is_over { State::Clean } else { State::Dirty };
             if sets.change(&seen, to).is_none()
                 && self.without(LeftOut::FlushCheck)
-                && let Some(now) = sets.look(seen.number)
+                && let Some(now) = sets.peek(seen.number)
             {
                 let _ = sets.change(&now, State::Clean);
             }
@@ -451,7 +451,7 @@ fn any(rng: &mut impl Rng) -> DiskRange {
     }
 }
 
-fn write_and_look(world: &World, writer: usize) {
+fn write_and_peek(world: &World, writer: usize) {
     let mut rng = thread_rng();
     for _ in 0..WRITES {
         let choice = match rng.gen_range(0..4) {
@@ -506,7 +506,7 @@ fn scenario(left_out: LeftOut) {
                 let (dying, ended) = (Arc::clone(&world), ended.clone());
                 doom(Some(Doom::new(accesses_left, move || dying.die(writer, &ended))));
             }
-            write_and_look(&world, writer);
+            write_and_peek(&world, writer);
             let _ = ended.send(());
         }));
     }

@@ -287,7 +287,7 @@ proptest! {
         sets in 1usize..5,
         granted in 0u32..24,
         operations in prop::collection::vec(operation(), 0..60),
-        looked_at in prop::collection::vec(any_range(), 8),
+        ranges in prop::collection::vec(any_range(), 8),
     ) {
         let mut bed = Bed::new(sets, granted);
         bed.check();
@@ -295,7 +295,7 @@ proptest! {
             run(&mut bed, operation);
             bed.check();
         }
-        for range in looked_at {
+        for range in ranges {
             let mut found = Vec::new();
             bed.sets().overlapping(&range, |seen| found.push(seen.number));
             found.sort_unstable();
@@ -311,7 +311,7 @@ proptest! {
     fn entries_are_found_wherever_they_begin(
         slot_bits in 12u32..21,
         granules in prop::collection::vec((0u32..3, 0u64..1 << 20, any::<u64>(), any::<u64>()), 1..40),
-        looked_at in prop::collection::vec((0u32..3, 0u64..1 << 20, any::<u64>(), 0u64..1 << 24), 20),
+        ranges in prop::collection::vec((0u32..3, 0u64..1 << 20, any::<u64>(), 0u64..1 << 24), 20),
     ) {
         let (entries, free) = (words(64 * WAYS * ENTRY_WORDS), words(1));
         let slot_bytes = 1 << slot_bits;
@@ -321,10 +321,10 @@ proptest! {
             let range = at(region, granule % 64 * slot_bytes + offset % slot_bytes, 1 + length % slot_bytes);
             if sets.overlaps(&range).is_empty() {
                 let own = sets.publish(&range, Class::Random);
-                prop_assert!(own.is_none_or(|own| sets.look(own.number).is_some_and(|seen| seen.range == range)));
+                prop_assert!(own.is_none_or(|own| sets.peek(own.number).is_some_and(|seen| seen.range == range)));
             }
         }
-        for (region, granule, offset, length) in looked_at {
+        for (region, granule, offset, length) in ranges {
             let range = at(region, granule % 64 * slot_bytes + offset % slot_bytes, length);
             let mut found = sets.overlaps(&range);
             found.sort_unstable_by_key(|seen| seen.number);
@@ -512,7 +512,7 @@ fn what_the_dead_left_is_taken_back() {
     // Who claimed it again meanwhile keeps it.
     let own = bed.sets().publish(&at(0, 0, 8), Class::Random).unwrap();
     bed.sets().remove_claimed(&claimed);
-    assert_eq!((own.number, bed.sets().look(0)), (claimed[0].0, Some(own)));
+    assert_eq!((own.number, bed.sets().peek(0)), (claimed[0].0, Some(own)));
 }
 
 #[test]

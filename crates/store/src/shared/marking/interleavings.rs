@@ -106,7 +106,7 @@ impl Region {
                     continue;
                 }
                 Motion::Still => put(),
-                Motion::Replicated => unreachable!("nothing is made beside the place here"),
+                Motion::Replicated => unreachable!("nothing is made next to the place here"),
                 Motion::Moving(_) if dies || left_out == LeftOut::SecondMark => {
                     marks.mark(writer..=writer);
                     put();

@@ -130,9 +130,9 @@ fn ranked<'a>(task: &Task<'_>, joined: &[FileChoice], steps: Vec<Step<'a>>) -> V
                     .filter(|(from, _)| *from == server)
                     .map(|(_, bytes)| bytes)
                     .sum::<u64>();
-                task.room
+                task.capacity
                     .bytes(server)
-                    .is_some_and(|room| used_bytes[server].saturating_sub(freed).saturating_add(bytes) > room)
+                    .is_some_and(|capacity| used_bytes[server].saturating_sub(freed).saturating_add(bytes) > capacity)
             };
             !parts(step.to, step.bytes).any(lacks)
         };

@@ -61,7 +61,7 @@ impl Moved {
                 _ => (in_new_place(file_cells), &self.new_disk),
             };
             take_long();
-            let (from, mut found) = world.look(disk, &place);
+            let (from, mut found) = world.peek(disk, &place);
             let is_of_this_place = from.is_empty() || !self.rechecks || self.generation.load() == generation;
             if !is_of_this_place || !from.iter().all(|seen| world.sets().still_holds(seen)) {
                 continue;
@@ -94,7 +94,7 @@ fn a_reader_of_the_old_place_takes_nothing_of_the_new_one() {
 }
 
 #[test]
-fn readers_have_to_look_at_the_region_again() {
+fn readers_have_to_read_the_region_again() {
     let run = || {
         for _ in 0..40 {
             shuttle::check_random(|| scenario(false), 500);

@@ -11,7 +11,7 @@ use std::path::Path;
 use stripewise_layout::FileId;
 
 /// Nameless at first where the file system can have that, so that a crash before the broker knows of it leaves nothing.
-pub(super) struct FragmentContext {
+pub(super) struct Replacement {
     target: DirectoryEntry,
     temporary: DirectoryEntry,
     descriptor: OwnedFd,
@@ -21,7 +21,7 @@ pub(super) struct FragmentContext {
     is_exchanged: bool,
 }
 
-impl FragmentContext {
+impl Replacement {
     /// For the file at `target`; empty, readable by the owner only.
     pub(super) fn new(target: &DirectoryEntry) -> Result<Self, ManageError> {
         let path = target.path();

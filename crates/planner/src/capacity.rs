@@ -4,11 +4,11 @@ use stripewise_layout::{ByteCount, Cluster, Layout, ServerClass};
 
 /// Room of every server in cluster order; `None` is unknown and counts as unbounded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct Capacity {
     bytes: Vec<Option<u64>>,
 }
 
-impl Room {
+impl Capacity {
     /// Capacity less reserve and what is set aside for fragments where the cluster file gives a capacity, else the free space less both where
     /// it is known. `ssd_room` replaces that for every SServer. Servers named in `exclude` have none.
     #[must_use]
@@ -17,7 +17,7 @@ impl Room {
             let free = free_bytes.get(usize::from(id.0)).copied().flatten();
             match (server.class, ssd_room) {
                 _ if exclude.contains(&server.name) => Some(0),
-                (ServerClass::Ssd, Some(room)) => Some(room.0),
+                (ServerClass::Ssd, Some(capacity)) => Some(capacity.0),
                 _ => {
                     cluster.room_bytes(id).or_else(|| free.map(|free| free.saturating_sub(cluster.kept_free_bytes(id))))
                 }
@@ -42,15 +42,15 @@ impl Room {
 /// What is booked on every server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ledger<'a> {
-    room: &'a Room,
+    capacity: &'a Capacity,
     used_bytes: Vec<u64>,
     /// Servers and their bytes of the region at hand: kept, since thousands of regions are booked.
     parts: Vec<(usize, u64)>,
 }
 
 impl<'a> Ledger<'a> {
-    pub(crate) fn new(room: &'a Room) -> Self {
-        Self { used_bytes: vec![0; room.bytes.len()], parts: Vec::new(), room }
+    pub(crate) fn new(capacity: &'a Capacity) -> Self {
+        Self { used_bytes: vec![0; capacity.bytes.len()], parts: Vec::new(), capacity }
     }
 
     /// Books `region_bytes` under `layout` if its part fits on each of `servers`; books nothing otherwise. Stripes of a class are equal,
@@ -63,7 +63,8 @@ impl<'a> Ledger<'a> {
             of_class.map(|(turn, stripe)| (usize::from(stripe.server.0), view.object_bytes(turn, region_bytes))),
         );
         let fits = self.parts.iter().all(|(server, bytes)| {
-            self.room.bytes[*server].is_none_or(|room| self.used_bytes[*server].saturating_add(*bytes) <= room)
+            self.capacity.bytes[*server]
+                .is_none_or(|capacity| self.used_bytes[*server].saturating_add(*bytes) <= capacity)
         });
         if fits {
             self.parts.iter().for_each(|(server, bytes)| self.used_bytes[*server] += bytes);
@@ -102,12 +103,12 @@ mod tests {
         ];
         let text = format!("version = 1\nid = \"c\"\nstate = \"s\"\nfragment_room = \"32KiB\"\n{}", servers.concat());
         let cluster = Cluster::parse(&text, Path::new("/x/cluster.toml")).unwrap();
-        let room = |free: &[Option<u64>]| {
-            let room = Room::of(&cluster, free, None, &[]);
-            [0, 1, 2, 3].map(|server| room.bytes(server).map(|bytes| bytes >> 10))
+        let capacity = |free: &[Option<u64>]| {
+            let capacity = Capacity::of(&cluster, free, None, &[]);
+            [0, 1, 2, 3].map(|server| capacity.bytes(server).map(|bytes| bytes >> 10))
         };
-        assert_eq!(room(&[]), [None, None, Some(64), None]);
-        assert_eq!(room(&[Some(100 << 10); 4]), [Some(100), Some(100), Some(64), Some(32)]);
-        assert_eq!(room(&[Some(10 << 10); 4])[3], Some(0), "less is free than has to be left");
+        assert_eq!(capacity(&[]), [None, None, Some(64), None]);
+        assert_eq!(capacity(&[Some(100 << 10); 4]), [Some(100), Some(100), Some(64), Some(32)]);
+        assert_eq!(capacity(&[Some(10 << 10); 4])[3], Some(0), "less is free than has to be left");
     }
 }
