@@ -357,7 +357,7 @@ fn wish(wishes: &Sender<Wish>, what: Wished) -> Response {
 
 fn metrics(client: &Client, cluster: &Cluster, status: &Status) -> Result<String> {
     let (moves, servers) = ask(client).map_err(|source| DaemonError::Ask { source: Box::new(source) })?;
-    Ok(metrics::text(cluster, status, &moves, &servers))
+    metrics::text(cluster, status, &moves, &servers).map_err(|source| DaemonError::Metrics { source })
 }
 
 fn ask(client: &Client) -> Result<(MoveTotals, Vec<ServerUsage>)> {

@@ -114,9 +114,9 @@ fn metrics_are_told_on_both_sockets_and_phases_on_one() {
         "stripewise_moves_ended_total{state=\"done\"} 3",
         "stripewise_moved_bytes_total 3145728",
         "stripewise_moves{state=\"queued\"} 0",
-        "stripewise_server_promised_bytes{server=\"s0\",class=\"ssd\"} 1572864",
-        "stripewise_server_room_bytes{server=\"s0\",class=\"ssd\"} 67108864",
-        "stripewise_server_objects{server=\"h0\",class=\"hdd\"} 0",
+        "stripewise_server_promised_bytes{class=\"ssd\",server=\"s0\"} 1572864",
+        "stripewise_server_room_bytes{class=\"ssd\",server=\"s0\"} 67108864",
+        "stripewise_server_objects{class=\"hdd\",server=\"h0\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }

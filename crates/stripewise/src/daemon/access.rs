@@ -3,6 +3,7 @@
 use super::answer::Response;
 use super::error::{DaemonError, Result};
 use crate::paths::OnPath as _;
+use httparse::Header;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -41,12 +42,12 @@ impl Token {
         state.join(FILE)
     }
 
-    /// Why a request with this head is not answered, if it is not.
-    pub(super) fn refusal(&self, head: &str) -> Option<Response> {
-        if !header(head, "host").is_some_and(is_loopback) {
+    /// Why a request with these headers is not answered, if it is not.
+    pub(super) fn refusal(&self, headers: &[Header]) -> Option<Response> {
+        if !value_of(headers, "host").is_some_and(is_loopback) {
             return Some(Response::text(403, "ask for localhost, 127.0.0.1 or [::1]\n"));
         }
-        let shown = header(head, "authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let shown = value_of(headers, "authorization").and_then(|value| value.strip_prefix("Bearer "));
         if !shown.is_some_and(|shown| is_equal(shown.as_bytes(), self.0.as_bytes())) {
             return Some(Response::text(401, "send the token of the state directory: Authorization: Bearer TOKEN\n"));
         }
@@ -55,10 +56,10 @@ impl Token {
 }
 
 /// The only value of the header; of two, neither is to be trusted.
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    let values = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    let mut values = values.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
-    values.next().filter(|_| values.next().is_none())
+fn value_of<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a str> {
+    let mut found = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+    let value = found.next().filter(|_| found.next().is_none())?.value;
+    std::str::from_utf8(value).ok().map(str::trim)
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -87,22 +88,24 @@ mod tests {
         assert_eq!(Token::of(directory.path()).unwrap().0, token.0, "it stays");
         let mode = std::fs::metadata(Token::path_of(directory.path())).unwrap().permissions();
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
-        let status = |host: &str, shown: &str| {
-            let head = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nauthorization: Bearer {shown}\r\n\r\n");
-            token.refusal(&head).map(|refusal| refusal.status)
+        let status = |headers: &[(&str, &str)]| {
+            let headers: Vec<Header> =
+                headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
+            token.refusal(&headers).map(|refusal| refusal.status)
         };
+        let bearer = |token: &str| format!("Bearer {token}");
+        let right = bearer(&token.0);
         for host in ["localhost", "LOCALHOST:9464", "127.0.0.1:9464", "[::1]:80", "[::1]"] {
-            assert_eq!(status(host, &token.0), None, "{host}");
+            assert_eq!(status(&[("Host", host), ("authorization", &right)]), None, "{host}");
         }
         for host in ["evil.example", "evil.example:9464", "127.0.0.1.evil.example", "localhost:", ""] {
-            assert_eq!(status(host, &token.0), Some(403), "{host}");
+            assert_eq!(status(&[("Host", host), ("authorization", &right)]), Some(403), "{host}");
         }
         for shown in ["", "x", &token.0[1..], &format!("{}0", token.0), &"0".repeat(DIGITS)] {
-            assert_eq!(status("localhost", shown), Some(401), "{shown}");
+            assert_eq!(status(&[("host", "localhost"), ("Authorization", &bearer(shown))]), Some(401), "{shown}");
         }
-        let two =
-            format!("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\nAuthorization: Bearer {}\r\n\r\n", token.0);
-        assert_eq!(token.refusal(&two).map(|refusal| refusal.status), Some(403));
-        assert_eq!(token.refusal("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").map(|refusal| refusal.status), Some(401));
+        assert_eq!(status(&[("Host", "localhost"), ("Host", "evil"), ("Authorization", &right)]), Some(403));
+        assert_eq!(status(&[("Host", "localhost")]), Some(401));
+        assert_eq!(status(&[("Authorization", &right)]), Some(403));
     }
 }

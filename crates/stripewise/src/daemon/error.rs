@@ -118,6 +118,12 @@ pub enum DaemonError {
         /// Its cause.
         source: Box<DaemonError>,
     },
+    /// The metrics contradict each other, or a value is none.
+    #[error("writing the metrics")]
+    Metrics {
+        /// Its cause.
+        source: prometheus::Error,
+    },
     /// The broker is of another version.
     #[error("the broker answered with something else; use one version of stripewise")]
     Answer,

@@ -1,7 +1,7 @@
 //! What the daemon tells Prometheus, in its text format.
 
 use super::online::OnlineStatus;
-use std::fmt::Write;
+use prometheus::{GaugeVec, IntCounterVec, Opts, Registry, TextEncoder};
 use stripewise_layout::Cluster;
 use stripewise_store::protocol::{MoveTotals, ServerUsage};
 
@@ -16,138 +16,178 @@ pub(super) struct Status {
     pub(super) online: Option<OnlineStatus>,
 }
 
-/// Text under construction.
-struct Text(String);
+/// Metrics of one moment. The daemon answers rarely, so a registry is filled for every answer and holds nothing that has ended.
+struct Metrics(Registry);
 
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+impl Metrics {
+    fn family(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        let family = GaugeVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(family.clone()))?;
+        Ok(family)
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (number, (label, of)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"{}\"", if number == 0 { '{' } else { ',' }, escaped(of));
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
+    fn gauge(&self, name: &str, help: &str, value: f64) -> prometheus::Result<()> {
+        self.family(name, help, &[])?.with_label_values::<&str>(&[]).set(value);
+        Ok(())
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        let family = IntCounterVec::new(Opts::new(name, help), labels)?;
+        self.0.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+
+    fn counter(&self, name: &str, help: &str, value: u64) -> prometheus::Result<()> {
+        self.counters(name, help, &[])?.with_label_values::<&str>(&[]).inc_by(value);
+        Ok(())
     }
 }
 
-/// A label's value, as the format wants it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Everything at this moment.
-pub(super) fn text(cluster: &Cluster, status: &Status, moves: &MoveTotals, servers: &[ServerUsage]) -> String {
-    let mut text = Text(String::new());
-    text.family("stripewise_info", "gauge", "The cluster and the version of stripewise.");
-    text.sample("stripewise_info", &[("cluster", &cluster.id), ("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.single(
+/// Everything at this moment, families in the order of their names.
+///
+/// # Errors
+///
+/// Two metrics of one name, which is a fault of this module.
+pub(super) fn text(
+    cluster: &Cluster,
+    status: &Status,
+    moves: &MoveTotals,
+    servers: &[ServerUsage],
+) -> prometheus::Result<String> {
+    let metrics = Metrics(Registry::new());
+    let info =
+        metrics.family("stripewise_info", "The cluster and the version of stripewise.", &["cluster", "version"])?;
+    info.with_label_values(&[cluster.id.as_str(), env!("CARGO_PKG_VERSION")]).set(1.0);
+    metrics.gauge(
         "stripewise_broker_start_time_seconds",
-        "gauge",
         "When the serving broker began; counters of moves begin with it.",
         moves.since_ns as f64 / 1e9,
-    );
-    text.single(
+    )?;
+    metrics.gauge(
         "stripewise_serving",
-        "gauge",
         "1 if the daemon itself is the broker, 0 if it waits to follow another process.",
-        u8::from(status.is_broker),
-    );
+        status.is_broker.into(),
+    )?;
     if let Some((window, windows)) = status.window {
-        text.single("stripewise_plan_window", "gauge", "The window of the plan that holds, from 0.", window);
-        text.single("stripewise_plan_windows", "gauge", "Windows of the plan.", windows);
+        metrics.gauge("stripewise_plan_window", "The window of the plan that holds, from 0.", window as f64)?;
+        metrics.gauge("stripewise_plan_windows", "Windows of the plan.", windows as f64)?;
     }
     if let Some(online) = &status.online {
-        online_text(&mut text, online);
+        add_online(&metrics, online)?;
     }
-    text.family("stripewise_moves", "gauge", "Moves of regions that have not ended.");
-    text.sample("stripewise_moves", &[("state", "queued")], moves.queued);
-    text.sample("stripewise_moves", &[("state", "active")], moves.active);
-    text.family("stripewise_moves_ended_total", "counter", "Moves of regions that have ended.");
-    for (state, count) in [("done", moves.done), ("failed", moves.failed), ("cancelled", moves.cancelled)] {
-        text.sample("stripewise_moves_ended_total", &[("state", state)], count);
-    }
-    let paused = u8::from(moves.paused.is_some());
-    text.single("stripewise_moves_paused", "gauge", "1 while moves are paused.", paused);
-    text.single("stripewise_moved_bytes_total", "counter", "Bytes of regions that were moved.", moves.moved_bytes);
-    text.single(
-        "stripewise_move_copied_bytes_total",
-        "counter",
-        "Bytes written by movers, those of unfinished moves and what had to be written again included.",
-        moves.copied_bytes,
-    );
-    text.single(
-        "stripewise_move_left_bytes",
-        "gauge",
-        "Bytes that queued and active moves have yet to copy.",
-        moves.left_bytes,
-    );
-    servers_text(&mut text, cluster, servers);
-    text.0
+    add_moves(&metrics, moves)?;
+    add_servers(&metrics, cluster, servers)?;
+    TextEncoder::new().encode_to_string(&metrics.0.gather())
 }
 
-fn online_text(text: &mut Text, online: &OnlineStatus) {
-    let mut counter = |name: &str, help: &str, value: u64| text.single(name, "counter", help, value);
-    counter("stripewise_online_windows_total", "Windows that were planned for while programs ran.", online.windows);
-    counter(
+fn add_online(metrics: &Metrics, online: &OnlineStatus) -> prometheus::Result<()> {
+    metrics.counter(
+        "stripewise_online_windows_total",
+        "Windows that were planned for while programs ran.",
+        online.windows,
+    )?;
+    metrics.counter(
         "stripewise_online_requests_total",
         "Reads and writes of programs in windows that have ended.",
         online.requests,
-    );
-    counter(
+    )?;
+    metrics.counter(
         "stripewise_online_requests_seen_total",
         "Those that were seen themselves; the others came too fast, and are taken to be like these.",
         online.requests_seen,
-    );
-    counter(
+    )?;
+    metrics.counter(
         "stripewise_online_moves_ordered_total",
         "Moves of regions that were ordered for it.",
         online.moves_ordered,
-    );
-    text.single("stripewise_online_files", "gauge", "Files whose use was seen and that are still there.", online.files);
-    text.single("stripewise_online_plan_seconds", "gauge", "What the last plan took to make.", online.plan_s);
+    )?;
+    metrics.gauge(
+        "stripewise_online_files",
+        "Files whose use was seen and that are still there.",
+        online.files as f64,
+    )?;
+    metrics.gauge("stripewise_online_plan_seconds", "What the last plan took to make.", online.plan_s)
 }
 
-fn servers_text(text: &mut Text, cluster: &Cluster, servers: &[ServerUsage]) {
-    let each = |text: &mut Text, name: &str, help: &str, value: &dyn Fn(&ServerUsage) -> Option<u64>| {
-        text.family(name, "gauge", help);
+fn add_moves(metrics: &Metrics, moves: &MoveTotals) -> prometheus::Result<()> {
+    let states = metrics.family("stripewise_moves", "Moves of regions that have not ended.", &["state"])?;
+    for (state, count) in [("queued", moves.queued), ("active", moves.active)] {
+        states.with_label_values(&[state]).set(count as f64);
+    }
+    let ended = metrics.counters("stripewise_moves_ended_total", "Moves of regions that have ended.", &["state"])?;
+    for (state, count) in [("done", moves.done), ("failed", moves.failed), ("cancelled", moves.cancelled)] {
+        ended.with_label_values(&[state]).inc_by(count);
+    }
+    metrics.gauge("stripewise_moves_paused", "1 while moves are paused.", moves.paused.is_some().into())?;
+    metrics.counter("stripewise_moved_bytes_total", "Bytes of regions that were moved.", moves.moved_bytes)?;
+    metrics.counter(
+        "stripewise_move_copied_bytes_total",
+        "Bytes written by movers, those of unfinished moves and what had to be written again included.",
+        moves.copied_bytes,
+    )?;
+    metrics.gauge(
+        "stripewise_move_left_bytes",
+        "Bytes that queued and active moves have yet to copy.",
+        moves.left_bytes as f64,
+    )
+}
+
+type ValueOf = fn(&ServerUsage) -> Option<f64>;
+
+fn add_servers(metrics: &Metrics, cluster: &Cluster, servers: &[ServerUsage]) -> prometheus::Result<()> {
+    let gauges: [(&str, &str, ValueOf); 5] = [
+        ("stripewise_server_up", "1 if the server's directory can be used.", |usage| {
+            Some(usage.fault.is_none().into())
+        }),
+        ("stripewise_server_promised_bytes", "Bytes that placed regions may come to occupy.", |usage| {
+            Some(usage.promised_bytes as f64)
+        }),
+        ("stripewise_server_room_bytes", "Bytes that may be promised; only of servers with a capacity.", |usage| {
+            usage.room_bytes.map(|bytes| bytes as f64)
+        }),
+        ("stripewise_server_drained", "1 if nothing new is placed on the server.", |usage| Some(usage.drained.into())),
+        ("stripewise_server_objects", "Objects on the server.", |usage| Some(usage.objects as f64)),
+    ];
+    for (name, help, value_of) in gauges {
+        let family = metrics.family(name, help, &["server", "class"])?;
         for (server, usage) in cluster.servers.iter().zip(servers) {
-            if let Some(value) = value(usage) {
-                let class = server.class.to_string();
-                text.sample(name, &[("server", &usage.name), ("class", &class)], value);
+            if let Some(value) = value_of(usage) {
+                family.with_label_values(&[usage.name.as_str(), &server.class.to_string()]).set(value);
             }
         }
-    };
-    each(text, "stripewise_server_up", "1 if the server's directory can be used.", &|usage| {
-        Some(u64::from(usage.fault.is_none()))
-    });
-    each(text, "stripewise_server_promised_bytes", "Bytes that placed regions may come to occupy.", &|usage| {
-        Some(usage.promised_bytes)
-    });
-    each(
-        text,
-        "stripewise_server_room_bytes",
-        "Bytes that may be promised; only of servers with a capacity.",
-        &|usage| usage.room_bytes,
-    );
-    each(text, "stripewise_server_drained", "1 if nothing new is placed on the server.", &|usage| {
-        Some(u64::from(usage.drained))
-    });
-    each(text, "stripewise_server_objects", "Objects on the server.", &|usage| Some(usage.objects));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+
+    const FAMILIES: [&str; 22] = [
+        "stripewise_broker_start_time_seconds gauge",
+        "stripewise_info gauge",
+        "stripewise_move_copied_bytes_total counter",
+        "stripewise_move_left_bytes gauge",
+        "stripewise_moved_bytes_total counter",
+        "stripewise_moves gauge",
+        "stripewise_moves_ended_total counter",
+        "stripewise_moves_paused gauge",
+        "stripewise_online_files gauge",
+        "stripewise_online_moves_ordered_total counter",
+        "stripewise_online_plan_seconds gauge",
+        "stripewise_online_requests_seen_total counter",
+        "stripewise_online_requests_total counter",
+        "stripewise_online_windows_total counter",
+        "stripewise_plan_window gauge",
+        "stripewise_plan_windows gauge",
+        "stripewise_server_drained gauge",
+        "stripewise_server_objects gauge",
+        "stripewise_server_promised_bytes gauge",
+        "stripewise_server_room_bytes gauge",
+        "stripewise_server_up gauge",
+        "stripewise_serving gauge",
+    ];
 
     #[test]
     fn the_text_is_as_prometheus_reads_it() {
@@ -179,7 +219,7 @@ mod tests {
             plan_s: 0.5,
         };
         let status = Status { is_broker: true, window: Some((1, 4)), online: Some(online) };
-        let found = text(&cluster, &status, &moves, &[usage(Some(7))]);
+        let found = text(&cluster, &status, &moves, &[usage(Some(7))]).unwrap();
         for line in [
             concat!("stripewise_info{cluster=\"odd \\\"id\\\"\\\\\\n\",version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
             "stripewise_moves{state=\"queued\"} 3",
@@ -192,13 +232,16 @@ mod tests {
             "stripewise_online_moves_ordered_total 11",
             "stripewise_online_files 2",
             "stripewise_online_plan_seconds 0.5",
-            "stripewise_server_drained{server=\"s0\",class=\"ssd\"} 1",
-            "stripewise_server_up{server=\"s0\",class=\"ssd\"} 0",
-            "stripewise_server_promised_bytes{server=\"s0\",class=\"ssd\"} 5",
-            "stripewise_server_room_bytes{server=\"s0\",class=\"ssd\"} 7",
+            "stripewise_server_drained{class=\"ssd\",server=\"s0\"} 1",
+            "stripewise_server_up{class=\"ssd\",server=\"s0\"} 0",
+            "stripewise_server_promised_bytes{class=\"ssd\",server=\"s0\"} 5",
+            "stripewise_server_room_bytes{class=\"ssd\",server=\"s0\"} 7",
         ] {
             assert!(found.lines().any(|found| found == line), "no `{line}` in\n{found}");
         }
+        // Dashboards and alerts name these, so none may change or go.
+        let kinds: Vec<&str> = found.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        assert_eq!(kinds, FAMILIES);
         // Every sample belongs to a family that was declared before it.
         let mut family = "";
         for line in found.lines() {
@@ -209,7 +252,7 @@ mod tests {
             }
         }
         let status = Status { is_broker: false, window: None, online: None };
-        let found = text(&cluster, &status, &moves, &[usage(None)]);
+        let found = text(&cluster, &status, &moves, &[usage(None)]).unwrap();
         assert!(!found.contains("plan_window") && !found.contains("stripewise_online"));
         assert!(!found.contains("stripewise_server_room_bytes{"));
     }

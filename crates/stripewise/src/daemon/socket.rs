@@ -5,6 +5,9 @@
 //! host (`access`).
 //!
 //! `curl --unix-socket STATE/run/daemon.sock http://daemon/metrics` works as `stripewise phase` does. Each connection carries one request.
+//!
+//! `httparse` reads the heads of requests and answers. A server crate is not used: the small ones listen on no Unix socket that has its
+//! mode before its name, and leave the limits of this module (length of a head, patience, connections at once) to the caller or out.
 
 use super::access::Token;
 use super::answer::Response;
@@ -23,8 +26,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const NAME: &str = "daemon.sock";
-/// Longest head of a request, and of an answer's.
-const MAX_HEAD_BYTES: u64 = 8 << 10;
+/// Longest head of a request.
+const MAX_HEAD_BYTES: usize = 8 << 10;
+/// Most headers of a request or an answer.
+const MAX_HEADERS: usize = 64;
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// A peer that neither sends nor takes anything for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -161,12 +166,8 @@ fn answer(mut stream: impl Stream, token: Option<&Token>, handler: &Handler) {
     if stream.limit(PATIENCE).is_err() {
         return;
     }
-    let head = read_head(&mut stream).unwrap_or_default();
-    let response = match (parse(&head, token.is_some()), token.and_then(|token| token.refusal(&head))) {
-        (None, _) => Response::text(400, "not a request\n"),
-        (_, Some(refusal)) => refusal,
-        (Some(request), None) => handler(&request),
-    };
+    let answered = read_head(&mut stream).and_then(|head| answer_to(&head, token, handler));
+    let response = answered.unwrap_or_else(|| Response::text(400, "not a request\n"));
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         response.status,
@@ -178,29 +179,39 @@ fn answer(mut stream: impl Stream, token: Option<&Token>, handler: &Handler) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(response.body.as_bytes()));
 }
 
-/// Up to the empty line.
-fn read_head(stream: &mut impl Read) -> Option<String> {
+/// Bytes that contain a whole head, or begin with what is none.
+fn read_head(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+    loop {
         let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
         head.extend_from_slice(&part[..length]);
-        if head.len() as u64 > MAX_HEAD_BYTES {
+        if head.len() > MAX_HEAD_BYTES {
             return None;
         }
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        if !matches!(httparse::Request::new(&mut headers).parse(&head), Ok(httparse::Status::Partial)) {
+            return Some(head);
+        }
     }
-    String::from_utf8(head).ok()
 }
 
-fn parse(head: &str, is_network: bool) -> Option<Request> {
-    let mut words = head.lines().next()?.split(' ');
-    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+/// `None` if the bytes are not the head of a request.
+fn answer_to(head: &[u8], token: Option<&Token>, handler: &Handler) -> Option<Response> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    if !parsed.parse(head).ok()?.is_complete() {
+        return None;
+    }
+    let request = request_of(&parsed, token.is_some())?;
+    Some(token.and_then(|token| token.refusal(parsed.headers)).unwrap_or_else(|| handler(&request)))
+}
+
+/// The query of a target is not looked at. A target that is no path is for a proxy, which this is not.
+fn request_of(parsed: &httparse::Request, is_network: bool) -> Option<Request> {
+    let (method, target) = (parsed.method?.to_owned(), parsed.path?);
     let path = target.split('?').next().unwrap_or(target);
-    (version.starts_with("HTTP/1.") && path.starts_with('/') && words.next().is_none()).then(|| Request {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        is_network,
-    })
+    path.starts_with('/').then(|| Request { method, path: path.to_owned(), is_network })
 }
 
 fn reason(status: u16) -> &'static str {
@@ -260,9 +271,10 @@ pub(crate) fn ask(state: &Path, method: &str, path: &str) -> Option<Response> {
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: daemon\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.take(MAX_ANSWER_BYTES).read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Response::text(status, body))
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(head_bytes) = parsed.parse(text.as_bytes()).ok()? else { return None };
+    Some(Response::text(parsed.code?, text.get(head_bytes..)?))
 }
 
 /// Process id of the cluster's daemon, if one answers.
@@ -274,17 +286,44 @@ pub(crate) fn daemon_of(state: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
+    /// What the handler sees of these bytes; `None` if they are refused.
+    fn seen(bytes: &[u8]) -> Option<Request> {
+        let found = Arc::new(std::sync::Mutex::new(None));
+        let sink = Arc::clone(&found);
+        let handler: Handler = Arc::new(move |request| {
+            *sink.lock().unwrap() = Some(request.clone());
+            Response::text(200, "")
+        });
+        let head = read_head(&mut &*bytes)?;
+        assert_eq!(answer_to(&head, None, &handler)?.status, 200);
+        found.lock().unwrap().take()
+    }
+
     #[test]
     fn requests_are_read_and_nonsense_refused() {
         let request =
             |method: &str, path: &str| Some(Request { method: method.into(), path: path.into(), is_network: false });
-        assert_eq!(parse("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", false), request("GET", "/metrics"));
-        assert_eq!(parse("POST /phase/a?b=c HTTP/1.0\r\n\r\n", false), request("POST", "/phase/a"));
-        for head in ["", "GET", "GET /", "GET / HTTP/2", "GET metrics HTTP/1.1", "GET / HTTP/1.1 more"] {
-            assert_eq!(parse(head, false), None, "{head}");
+        assert_eq!(seen(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), request("GET", "/metrics"));
+        assert_eq!(seen(b"POST /phase/a?b=c HTTP/1.0\r\n\r\n"), request("POST", "/phase/a"));
+        let heads =
+            ["", "GET", "GET /", "GET / HTTP/2", "GET metrics HTTP/1.1", "GET / HTTP/1.1 more", "G E T / HTTP/1.1"];
+        for head in heads {
+            assert_eq!(seen(format!("{head}\r\n\r\n").as_bytes()), None, "{head}");
         }
-        let endless = "GET / HTTP/1.1\r\n".to_owned() + &"A: b\r\n".repeat(4000);
-        assert_eq!(read_head(&mut endless.as_bytes()), None);
-        assert_eq!(read_head(&mut &b"GET / HTTP/1.1\r\n"[..]), None, "cut off");
+        assert_eq!(seen(b"GET / HTTP/1.1\r\nno colon\r\n\r\n"), None);
+        assert_eq!(seen(b"GET / HTTP/1.1\r\n"), None, "truncated");
+    }
+
+    #[test]
+    fn long_heads_and_many_headers_are_refused() {
+        let of = |headers: &str| seen(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes());
+        assert!(of(&"A: b\r\n".repeat(MAX_HEADERS)).is_some());
+        assert_eq!(of(&"A: b\r\n".repeat(MAX_HEADERS + 1)), None, "many headers");
+        assert!(of(&format!("A: {}\r\n", "b".repeat(MAX_HEAD_BYTES / 2))).is_some());
+        assert_eq!(of(&format!("A: {}\r\n", "b".repeat(MAX_HEAD_BYTES))), None, "a long header");
+        let endless = "A".repeat(100 * MAX_HEAD_BYTES);
+        let mut rest = endless.as_bytes();
+        assert_eq!(read_head(&mut rest), None);
+        assert!(rest.len() > 98 * MAX_HEAD_BYTES, "no more is read than a head may have");
     }
 }
