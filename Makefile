@@ -24,8 +24,10 @@ help: ## this list
 setup: ## install the packages that are missing (or name them)
 	@setup/install
 
+# One after the other: built together, the library would link what the command's features add to the crates that both use.
 build: setup ## the command and the preload library, release build
-	cargo build --release --package stripewise-cli --package stripewise-preload
+	cargo build --release --package stripewise-preload
+	cargo build --release --package stripewise-cli
 
 build-demo: setup ## what the demo runs: a build of its own, without Arrow and Parquet
 	cargo build --profile demo --package stripewise-cli --package stripewise-preload --no-default-features --target-dir $(DEMO_TARGET)

@@ -31,9 +31,13 @@ pub(crate) struct ApplyArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// Whether nothing was changed.
     dry_run: bool,
+    /// The steps, planned or carried out.
     files: Vec<Step>,
+    /// Bytes copied.
     copied_bytes: u64,
 }
 

@@ -51,22 +51,31 @@ pub(crate) struct Cli {
 }
 
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $variant:ident($module:ident :: $arguments:ident) = $name:literal;)*) => {
+    ($(
+        $([feature $feature:tt])? $(#[$attribute:meta])*
+        $variant:ident($module:ident :: $arguments:ident) = $name:literal;
+    )*) => {
         #[derive(Subcommand, Debug)]
         pub(crate) enum Command {
-            $($(#[$attribute])* #[command(name = $name)] $variant(crate::$module::$arguments),)*
+            $(
+                $(#[cfg(feature = $feature)])? $(#[$attribute])*
+                #[command(name = $name)] $variant(crate::$module::$arguments),
+            )*
         }
 
         impl Command {
             pub(crate) fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(_) => $name,)*
+                    $($(#[cfg(feature = $feature)])? Self::$variant(_) => $name,)*
                 }
             }
 
             pub(crate) fn run(self, context: &Context) -> Result<Verdict> {
                 match self {
-                    $(Self::$variant(arguments) => crate::$module::run(context, arguments),)*
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$variant(arguments) => crate::$module::run(context, arguments),
+                    )*
                 }
             }
         }
@@ -108,6 +117,7 @@ commands! {
     Simulate(simulate::SimulateArgs) = "simulate";
     Reproduce(reproduce::ReproduceArgs) = "reproduce";
     Devices(devices::DevicesArgs) = "devices";
+    [feature "schemas"] Schema(schema::SchemaArgs) = "schema";
     Completions(completions::CompletionsArgs) = "completions";
     Man(man::ManArgs) = "man";
 }

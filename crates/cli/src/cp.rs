@@ -39,7 +39,9 @@ pub(crate) struct CpArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// One for each file that was copied.
     files: Vec<Copied>,
 }
 

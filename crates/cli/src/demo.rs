@@ -73,11 +73,19 @@ impl From<DemoArgs> for DemoOptions {
 
 /// [`Results`] without the version, which every object has of its own.
 #[derive(Serialize)]
-struct Shown<'a> {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown<'a> {
+    /// True when servers were emulated: the devices' times are those of models.
     emulated: bool,
+    /// In the order in which they were made.
     runs: &'a [RunResult],
+    /// The profile of the runs, as in a profile file.
+    #[cfg_attr(feature = "schemas", schemars(with = "stripewise_model::Profile"))]
     profile: &'a serde_json::Value,
+    /// The cluster of the runs, as in `cluster.toml`.
+    #[cfg_attr(feature = "schemas", schemars(with = "stripewise_layout::Cluster"))]
     cluster: &'a serde_json::Value,
+    /// Of a program whose hot set changes; null where it was left out.
     live: &'a Option<LiveResult>,
 }
 

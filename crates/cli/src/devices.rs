@@ -19,52 +19,79 @@ Examples:
 pub(crate) struct DevicesArgs {}
 
 #[derive(Serialize)]
-struct Listed {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Listed {
+    /// Devices.
     devices: Vec<Device>,
+    /// Links.
     links: Vec<Link>,
+    /// Mechanics, for `simulate --disk mechanical`.
     disks: Vec<Disk>,
+    /// Parts, for `simulate --ssd parts`.
     ssds: Vec<Ssd>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct Device {
+    /// As in a URL.
     name: &'static str,
+    /// What it is.
     what: &'static str,
     /// Requests that the device starts at the same time.
     channels: usize,
+    /// Of reads.
     read: Line,
+    /// Of writes.
     write: Line,
 }
 
 /// Time of one request = startup + bytes x s_per_byte.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct Line {
+    /// Startup of a sequential access.
     sequential_s: f64,
+    /// Startup of a random access.
     random_s: f64,
+    /// Transfer time per byte.
     s_per_byte: f64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct Link {
+    /// As in a URL.
     name: &'static str,
+    /// What it is.
     what: &'static str,
+    /// Seconds for a message.
     e_s: f64,
+    /// Seconds for a byte.
     t_s_per_byte: f64,
 }
 
 /// The mechanics of a disk, for `simulate --disk mechanical`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct Disk {
+    /// The device.
     name: &'static str,
+    /// What is modelled.
     what: &'static str,
+    /// Seeks, rates, cache.
     parameters: DiskSpec,
 }
 
 /// The parts of an SSD, for `simulate --ssd parts`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct Ssd {
+    /// The device.
     name: &'static str,
+    /// What is modelled.
     what: &'static str,
+    /// Dies, pages, rates.
     parameters: FlashSpec,
 }
 

@@ -47,7 +47,9 @@ impl Switch {
 }
 
 #[derive(Serialize)]
-struct Shown {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// One for each file, in the order in which they were named.
     files: Vec<FragmentsSet>,
 }
 

@@ -23,7 +23,9 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Serialize)]
-struct Listing {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Listing {
+    /// The managed files, or those at and below the named paths.
     files: Vec<ListedFile>,
 }
 

@@ -40,6 +40,8 @@ mod rescue;
 mod restripe;
 mod rm;
 mod run;
+#[cfg(feature = "schemas")]
+mod schema;
 mod seconds;
 mod simulate;
 mod stat;

@@ -188,8 +188,11 @@ fn options(arguments: &PlanArgs) -> PlanOptions {
 }
 
 #[derive(Serialize)]
-struct One<'a> {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct One<'a> {
+    /// As in a plan file.
     plan: &'a Plan,
+    /// File that was written, if one was named.
     output: Option<&'a Path>,
 }
 
@@ -211,7 +214,9 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
 }
 
 #[derive(Serialize)]
-struct All {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct All {
+    /// One for each policy.
     policies: Vec<PolicyRow>,
 }
 

@@ -29,8 +29,11 @@ pub(crate) struct ReportArgs {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Written<'a> {
+    /// File written.
     output: &'a Path,
+    /// Its size.
     bytes: usize,
 }
 

@@ -84,16 +84,24 @@ impl From<ReproduceArgs> for ReproduceOptions {
 }
 
 #[derive(Serialize)]
-struct Listed {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Listed {
+    /// In the order in which they are run.
     experiments: Vec<ListedExperiment>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct ListedExperiment {
+    /// As the command takes it.
     id: &'static str,
+    /// Short name of the paper.
     paper: &'static str,
+    /// Figure, table or section of the paper.
     place: &'static str,
+    /// What the experiment shows.
     title: &'static str,
+    /// Where the experiment can run.
     testbeds: &'static [TestbedKind],
 }
 

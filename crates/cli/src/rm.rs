@@ -33,8 +33,11 @@ pub(crate) struct RmArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// As given.
     removed: Vec<PathBuf>,
+    /// The ids given with `--id`.
     freed: Vec<FileId>,
 }
 

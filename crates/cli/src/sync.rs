@@ -27,7 +27,9 @@ pub(crate) struct SyncArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// One for each file, in the order in which they were named.
     files: Vec<Synced>,
 }
 

@@ -1,7 +1,7 @@
 //! `stripewise trace`: capture what a program reads and writes, look at it, hand it to other tools.
 
 mod capture;
-mod export;
+pub(crate) mod export;
 mod show;
 
 use crate::context::Context;

@@ -5,7 +5,7 @@ mod support;
 use support::Place;
 
 /// Commands whose help stands in `help.txt`.
-const COMMANDS: [&str; 34] = [
+const COMMANDS: [&str; 35] = [
     "init",
     "doctor",
     "trace",
@@ -37,6 +37,7 @@ const COMMANDS: [&str; 34] = [
     "replay",
     "reproduce",
     "devices",
+    "schema",
     "completions",
     "man",
     "",

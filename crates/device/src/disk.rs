@@ -22,6 +22,7 @@ const KNEE: f64 = 1.0 / 3.0;
 
 /// What a data sheet says of a disk.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct DiskSpec {
     /// Turns of the spindle, 120 at 7,200 rpm.
     pub revolutions_per_s: f64,

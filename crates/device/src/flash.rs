@@ -15,6 +15,7 @@ use stripewise_layout::Direction;
 
 /// What data sheets say of a drive and of its flash.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FlashSpec {
     /// Channels between the controller and the dies, each serving one transfer at a time.
     pub channels: usize,

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// How a device is modelled.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceModel {
     /// By the mean service times of its [`crate::DeviceSpec`], in order of arrival: as emulated servers are.

@@ -15,6 +15,7 @@ const STREAMS: usize = 32;
 
 /// Size and limits of a server's page cache.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PageCacheSpec {
     /// Memory for pages.
     pub size_bytes: u64,

@@ -9,6 +9,7 @@ pub const MAX_CHANNELS: usize = 16;
 
 /// Startup and transfer of one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Service {
     /// Seconds before the first byte; on an HDD those of an access that continues a recent stream.
     pub startup_s: f64,
@@ -39,6 +40,7 @@ impl Service {
 
 /// One head assembly: a single serial stage.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct HddSpec {
     /// Startup and transfer of reads.
     pub read: Service,
@@ -55,6 +57,7 @@ pub struct HddSpec {
 /// One request at a time costs startup + bytes x transfer, as the papers' alpha and beta; with many in flight the device
 /// serves min(channels / startup, interface speed).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SsdSpec {
     /// Startup and transfer of reads.
     pub read: Service,
@@ -66,6 +69,7 @@ pub struct SsdSpec {
 
 /// Parameters of a device, by the stages that it has.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceSpec {
     /// Startup and transfer in one serial stage; startup depends on the order of accesses.
@@ -76,6 +80,7 @@ pub enum DeviceSpec {
 
 /// A server's own link: it is busy `message_s` + bytes x `transfer_s_per_byte` for each sub-request, either way (e and t of the papers).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LinkSpec {
     /// Seconds per message.
     pub message_s: f64,

@@ -93,15 +93,23 @@ pub struct ReplayOptions {
 
 /// What the C program prints.
 #[derive(Deserialize, Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Measured {
+    /// MPI processes.
     pub ranks: u32,
+    /// From the agreed start of all ranks to the end of the last request, in seconds.
     pub seconds: f64,
+    /// Of all reads.
     pub read: Direction,
+    /// Of all writes.
     pub write: Direction,
+    /// In the order of the program.
     pub phases: Vec<Phase>,
     /// Between the first and the last rank's start.
     pub start_skew_s: f64,
+    /// How late ranks were in issuing requests at their times, in seconds.
     pub lateness_s: f64,
+    /// Mean seconds that a rank took to make and compare data; part of `seconds`.
     pub verify_s: f64,
     /// Absent without --verify.
     pub verified: Option<bool>,
@@ -112,9 +120,11 @@ pub struct Measured {
 
 /// Bytes over time.
 #[derive(Clone, Deserialize, Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Slices {
     /// The agreed start by the clock that no change of the date disturbs, the same for all processes of a host.
     pub started_ns: u64,
+    /// Seconds of a slice.
     pub slice_s: f64,
     /// When the first request of each phase began, since the start.
     pub phases_s: Vec<f64>,
@@ -131,21 +141,32 @@ impl Measured {
 }
 
 #[derive(Deserialize, Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Direction {
+    /// Bytes of the requests.
     pub bytes: u64,
+    /// Seconds of the stages in which requests of that direction were under way.
     pub seconds: f64,
+    /// Million bytes per second.
     pub bandwidth_mb_s: f64,
+    /// Requests of all ranks.
     pub requests: u64,
+    /// Median time of a request, in seconds.
     pub latency_p50_s: f64,
+    /// Not exceeded by 95 % of the requests.
     pub latency_p95_s: f64,
+    /// Not exceeded by 99 % of the requests.
     pub latency_p99_s: f64,
 }
 
 #[derive(Deserialize, Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Phase {
     /// In which requests are under way.
     pub seconds: f64,
+    /// Of reads.
     pub read: PhaseDirection,
+    /// Of writes.
     pub write: PhaseDirection,
 }
 
@@ -158,17 +179,25 @@ impl Phase {
 
 /// One direction of a phase.
 #[derive(Deserialize, Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PhaseDirection {
+    /// Bytes of the requests.
     pub bytes: u64,
+    /// Seconds of the stages in which requests of that direction were under way.
     pub seconds: f64,
+    /// Million bytes per second.
     pub bandwidth_mb_s: f64,
 }
 
 /// What a replay came to.
 #[derive(Serialize, Debug)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Replayed {
+    /// As it was named.
     pub workload: String,
+    /// Which calls the ranks issue.
     pub interface: &'static str,
+    /// Whether the program ran under redirection.
     pub redirected: bool,
     /// Whether servers of the cluster have the times of emulated devices.
     pub emulated: bool,

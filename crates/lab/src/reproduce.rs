@@ -40,7 +40,9 @@ use std::path::{Path, PathBuf};
 
 /// What experiments found, as `--json` prints it.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Results<'a> {
+    /// In the order in which they were run.
     experiments: Vec<DoneJson<'a>>,
     /// What single experiments say besides.
     #[serde(flatten)]

@@ -25,6 +25,7 @@ pub const DEFAULT_REGION_BYTES: u64 = 64 << 20;
 
 /// What stores a server's bytes, and so which of the papers' two kinds of server it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ServerClass {
     /// HServer in the papers.
@@ -44,6 +45,7 @@ impl fmt::Display for ServerClass {
 
 /// One `[[server]]` of the cluster file. Its number, a [`ServerId`], is its position in the file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Server {
     /// Unique in the cluster: ASCII letters, digits, `-`, `_` and `.`.
@@ -82,9 +84,11 @@ impl Server {
 /// The cluster file, checked. Everything that names a server by number means a position in
 /// `servers`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// [`CLUSTER_VERSION`]; files of any other version are refused.
+    #[cfg_attr(feature = "schemas", schemars(extend("const" = CLUSTER_VERSION)))]
     pub version: u32,
     /// Random name given by `init`; server directories, stubs, profiles and plans carry it.
     pub id: String,

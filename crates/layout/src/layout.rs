@@ -53,6 +53,7 @@ pub enum LayoutError {
 
 /// An owned layout: at least one stripe, none of size 0, no server twice.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(try_from = "Vec<(ServerId, u32)>", into = "Vec<(ServerId, u32)>")]
 pub struct Layout {
     stripes: Vec<Stripe>,

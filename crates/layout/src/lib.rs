@@ -31,6 +31,7 @@ macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $repr:ty) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(pub $repr);
         impl fmt::Display for $name {
@@ -89,6 +90,22 @@ impl Serialize for FileId {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for FileId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FileId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "minLength": 16,
+            "maxLength": 16,
+            "description": "Identity of a managed file, 16 hexadecimal digits."
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for FileId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -98,6 +115,7 @@ impl<'de> Deserialize<'de> for FileId {
 
 /// Which way the bytes of a request go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From servers to the program.
@@ -108,6 +126,7 @@ pub enum Direction {
 
 /// Whether a request continues a recent one or starts elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// The request starts where a recent one ended.

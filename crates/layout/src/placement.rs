@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Layouts of every region of a file, run-length coded, and of the regions beyond the planned end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
     /// Bytes of a region, a multiple of 4 KiB; equals the cluster's.
@@ -21,6 +22,7 @@ pub struct Placement {
 
 /// `regions` consecutive regions with one layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// How many regions, at least 1.

@@ -73,6 +73,26 @@ impl Serialize for ByteCount {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for ByteCount {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ByteCount".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let text = schemars::json_schema!({
+            "type": "string",
+            "description": "A number of bytes with its unit, as `64KiB`, `1.5GiB` or `512B` (powers of 1024)."
+        });
+        if generator.contract().is_serialize() {
+            return text;
+        }
+        schemars::json_schema!({
+            "anyOf": [text, { "type": "integer", "minimum": 0, "description": "A number of bytes." }]
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for ByteCount {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;

@@ -74,11 +74,22 @@ fn crates_use_only_what_the_table_allows() {
 /// What is loaded into every program of a user: each crate there is one more to build, to trust and to keep from locks and allocations.
 const MAX_PRELOAD_CRATES: usize = 40;
 /// Work of brokers and commands, never of a user's program.
-const NOT_IN_PRELOAD: [&str; 9] =
-    ["arrow-array", "arrow-schema", "csv", "heed", "lmdb-master-sys", "parquet", "rand", "rayon", "stripewise-broker"];
+const NOT_IN_PRELOAD: [&str; 11] = [
+    "arrow-array",
+    "arrow-schema",
+    "csv",
+    "heed",
+    "lmdb-master-sys",
+    "parquet",
+    "rand",
+    "rayon",
+    "schemars",
+    "serde_json",
+    "stripewise-broker",
+];
 
-/// Names of all crates that `package` links, build scripts included where `and_builds` is set, when cargo is run with `arguments`.
-fn closure(package: &str, arguments: &[&str], and_builds: bool) -> BTreeSet<String> {
+/// Names of all crates that `package` links and that its build scripts use, when cargo is run with `arguments`.
+fn closure(package: &str, arguments: &[&str]) -> BTreeSet<String> {
     let host = Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
     let host = String::from_utf8(host.stdout).unwrap();
     let metadata = metadata(&[&["--filter-platform", host.trim()], arguments].concat());
@@ -101,7 +112,7 @@ fn closure(package: &str, arguments: &[&str], and_builds: bool) -> BTreeSet<Stri
         for dependency in nodes[id]["deps"].as_array().unwrap() {
             let mut kinds = dependency["dep_kinds"].as_array().unwrap().iter().map(|kind| &kind["kind"]);
             let id = dependency["pkg"].as_str().unwrap();
-            if kinds.any(|kind| kind.is_null() || and_builds && kind == "build") && closure.insert(id) {
+            if kinds.any(|kind| kind.is_null() || kind == "build") && closure.insert(id) {
                 waiting.push(id);
             }
         }
@@ -109,9 +120,27 @@ fn closure(package: &str, arguments: &[&str], and_builds: bool) -> BTreeSet<Stri
     closure.into_iter().map(|id| names[id].to_owned()).collect()
 }
 
+/// Names of all crates that the preload library links where it is built by itself. `cargo metadata` would add what the features of the
+/// command bring to the crates that both use.
+fn linked_by_preload() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", "stripewise-preload", "--edges", "normal", "--prefix", "none", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    tree.lines().filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 #[test]
 fn the_preload_library_links_nothing_heavy() {
-    let closure = closure("stripewise-preload", &[], false);
+    let makefile = std::fs::read_to_string(root().join("Makefile")).unwrap();
+    let mut builds =
+        makefile.lines().filter(|line| line.contains("cargo build") && line.contains("stripewise-preload"));
+    let by_itself = |line: &str| !line.contains("stripewise-cli") || line.contains("--no-default-features");
+    assert!(builds.all(by_itself), "the preload library is built with the features of the command");
+    let closure = linked_by_preload();
     let heavy: Vec<_> = NOT_IN_PRELOAD.iter().filter(|name| closure.contains(**name)).collect();
     assert!(heavy.is_empty(), "the preload library links {heavy:?}");
     assert!(
@@ -128,8 +157,9 @@ fn the_demo_is_built_without_arrow_and_parquet() {
     let build = makefile.lines().find(|line| line.contains("cargo build --profile demo")).unwrap();
     assert!(build.contains("--package stripewise-cli") && build.contains("--no-default-features"), "{build}");
     let heavy = |arguments: &[&str]| -> Vec<String> {
-        let is_heavy = |name: &String| ["arrow", "parquet", "zstd"].iter().any(|heavy| name.starts_with(heavy));
-        closure("stripewise-cli", arguments, true).into_iter().filter(is_heavy).collect()
+        let is_heavy =
+            |name: &String| ["arrow", "parquet", "schemars", "zstd"].iter().any(|heavy| name.starts_with(heavy));
+        closure("stripewise-cli", arguments).into_iter().filter(is_heavy).collect()
     };
     assert!(!heavy(&[]).is_empty(), "the command links Parquet by default");
     assert_eq!(heavy(&["--no-default-features"]), [""; 0]);

@@ -10,6 +10,7 @@ use stripewise_layout::{Direction, Order};
 
 /// One reason why figures of a profile may be wrong. Its text is one sentence that names the servers and the remedy.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Caveat {
     /// A stream of large requests fell below the rate of single ones. The server's lines have the lower rate.

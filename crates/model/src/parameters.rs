@@ -6,6 +6,7 @@ use stripewise_layout::{Direction, Order, ServerClass};
 
 /// How many processes do I/O at once. The papers multiply the cost of a request by it, because the servers serve one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Concurrency {
     /// p: client processes, at least 1.
@@ -24,6 +25,7 @@ impl Concurrency {
 
 /// `<h, s>`: bytes on each HServer and on each SServer in one cycle. A class with stripe 0 takes no part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StripePair {
     /// h: stripe size on each HServer, 0 when regions use none.

@@ -16,6 +16,7 @@ const OLDEST_PROFILE_VERSION: u32 = 1;
 
 /// A fitted line: time = alpha + bytes x beta.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Line {
     /// Startup time in seconds.
@@ -40,6 +41,7 @@ impl Line {
 
 /// The four lines of one server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServerProfile {
     /// As in the cluster file.
@@ -71,6 +73,7 @@ impl ServerProfile {
 
 /// How the network parameters were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkSource {
     /// Measured over the servers' links.
@@ -83,6 +86,7 @@ pub enum NetworkSource {
 
 /// The network between client nodes and servers, one for all of them as in the papers.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NetworkProfile {
     /// Seconds to establish one connection: e of the papers.
@@ -95,9 +99,11 @@ pub struct NetworkProfile {
 
 /// A profile file: what calibration found of a cluster, from which every cost is worked out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// [`PROFILE_VERSION`], whichever version was read.
+    #[cfg_attr(feature = "schemas", schemars(range(min = OLDEST_PROFILE_VERSION, max = PROFILE_VERSION)))]
     pub version: u32,
     /// Id of the cluster that was measured.
     pub cluster: String,

@@ -64,6 +64,7 @@ pub struct Explainer<'a> {
 
 /// Which station sets the pace of a window.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Pace {
     /// Name of the server.
     pub server: String,
@@ -75,6 +76,7 @@ pub struct Pace {
 
 /// One window of the run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct WindowPace {
     /// Seconds from the start of the run.
     pub start_s: f64,
@@ -88,6 +90,7 @@ pub struct WindowPace {
 
 /// A region by the service time that its requests take.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct HeavyRegion {
     /// Path as the plan has it.
     pub file: String,
@@ -107,6 +110,7 @@ pub struct HeavyRegion {
 
 /// What more room would bring.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct CapacityPrice {
     /// The servers that get the room, in equal parts.
     pub servers: Vec<String>,
@@ -121,6 +125,7 @@ pub struct CapacityPrice {
 /// What [`Explainer::overview`] finds: where the time of a plan goes and what keeps it from being
 /// less.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Overview {
     /// Whose plan it is.
     pub policy: PolicyName,
@@ -144,6 +149,7 @@ pub struct Overview {
 
 /// The requests of one class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Asked {
     /// Size, direction and order of each.
     #[serde(flatten)]
@@ -154,6 +160,7 @@ pub struct Asked {
 
 /// A layout that the region could have.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Alternative {
     /// Whose it is: policies, or a description.
     pub names: Vec<String>,
@@ -173,6 +180,7 @@ pub struct Alternative {
 
 /// A server on which an alternative does not fit.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Lack {
     /// Name of the server.
     pub server: String,
@@ -182,6 +190,7 @@ pub struct Lack {
 
 /// What [`Explainer::region`] finds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RegionExplanation {
     /// Path as the plan has it.
     pub file: String,

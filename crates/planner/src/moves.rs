@@ -9,6 +9,7 @@ use stripewise_model::Profile;
 
 /// One region that changes its layout at the start of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Move {
     /// Region of the window's file.
@@ -21,6 +22,7 @@ pub struct Move {
 
 /// In the order in which they are to be done: room on SServers is freed before it is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MoveKind {
     /// From hybrid servers to HServers.

@@ -28,9 +28,11 @@ pub(crate) const OLDEST_PLAN_VERSION: u32 = 1;
 /// A plan file: placements, moves and replicas of a run's files, and what they are predicted to
 /// bring.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// [`PLAN_VERSION`], whichever version was read.
+    /// [`PLAN_VERSION`], whichever version was read; version 1 knows no replicas.
+    #[cfg_attr(feature = "schemas", schemars(range(min = OLDEST_PLAN_VERSION, max = PLAN_VERSION)))]
     pub version: u32,
     /// Id of the cluster it was made for.
     pub cluster: String,
@@ -76,6 +78,7 @@ impl Plan {
 
 /// A file that the plan places.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFile {
     /// Absolute path in the traced run.
@@ -105,6 +108,7 @@ impl PlannedFile {
 
 /// An interval of the run during which one placement of a file holds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedWindow {
     /// Seconds from the start of the run.
@@ -122,6 +126,7 @@ pub struct PlannedWindow {
 
 /// A server of the cluster as it was when the plan was made.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedServer {
     /// As in the cluster file.
@@ -136,6 +141,7 @@ pub struct PlannedServer {
 
 /// How much faster than `def`: 0.5 is half as much again. `low` and `high` come from the spread of the profile's fits.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Gain {
     /// With both predictions off by their spread to the plan's disadvantage.
@@ -148,6 +154,7 @@ pub struct Gain {
 
 /// Gains by direction.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Gains {
     /// Of the time of reads; `None` without reads.
@@ -160,6 +167,7 @@ pub struct Gains {
 
 /// Whether the plan is worth its move.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
     /// True when a gain beyond the prediction's spread wins the placing back within

@@ -42,6 +42,7 @@ macro_rules! policies {
     ($($(#[$attribute:meta])* $variant:ident = $name:literal, $summary:literal, $policy:expr;)*) => {
         /// A policy by the name that users give and plans carry.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
         pub enum PolicyName {
             $($(#[$attribute])* #[doc = $summary] #[serde(rename = $name)] $variant,)*
         }

@@ -27,6 +27,7 @@ pub const MODEL_SPREAD: f64 = 0.12;
 
 /// What one direction, or all requests together, is predicted to do.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Throughput {
     /// Requests in the windows predicted.
@@ -43,6 +44,7 @@ pub struct Throughput {
 
 /// What a run is predicted to do under a placement, in one window or in all of them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
     /// `None` without reads.

@@ -12,6 +12,7 @@ pub const MAX_REGIONS: u64 = 1 << 24;
 
 /// Choices that are the user's. Off or at the papers' values by default; kept in the plan.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlanOptions {
     /// Lattice of stripe sizes; 4 KiB in H2DP algorithm 1. A multiple of 512 bytes.
@@ -54,6 +55,7 @@ pub struct PlanOptions {
 
 /// How a window is guessed from the ones before it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Online {
     /// Weight of a window relative to the next one, 0 to 1: 0 looks at the last window alone.

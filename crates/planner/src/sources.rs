@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 /// SHA-256 of the inputs, in hexadecimal; empty when not known.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Sources {
     /// Of the cluster file.
@@ -20,6 +21,7 @@ pub struct Sources {
 
 /// Where a plan's inputs were when it was made, and how the trace was counted.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InputPaths {
     /// Absolute.
@@ -55,6 +57,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Which runs a plan is for; the file names are those of [`PlannedFile`](crate::PlannedFile).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlanKey {
     /// Name of the program, without its directory.
@@ -68,6 +71,7 @@ pub struct PlanKey {
 
 /// A program that a plan is for besides its first one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProgram {
     /// Name of the program, without its directory.

@@ -7,6 +7,7 @@ use stripewise_planner::PolicyName;
 
 /// What `stripewise demo` measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Results {
     /// Absent in the first files, which are as version 1.
     #[serde(default = "version_1")]
@@ -16,8 +17,10 @@ pub struct Results {
     /// In the order in which they were made.
     pub runs: Vec<RunResult>,
     /// The profile and the cluster that the runs were made with, as in their own files.
+    #[cfg_attr(feature = "schemas", schemars(with = "stripewise_model::Profile"))]
     pub profile: serde_json::Value,
     /// As `profile`.
+    #[cfg_attr(feature = "schemas", schemars(with = "stripewise_layout::Cluster"))]
     pub cluster: serde_json::Value,
     /// Absent in files of version 1, and where it was left out.
     #[serde(default)]
@@ -33,6 +36,7 @@ fn version_1() -> u32 {
 
 /// One run, or one direction of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RunResult {
     /// Name of the policy whose plan placed the file.
     pub policy: String,
@@ -58,6 +62,7 @@ pub struct RunResult {
 
 /// A program whose hot set changes at half time, on regions that stay where they lie and on regions that are moved meanwhile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LiveResult {
     /// Whose plan says where regions lie in each half.
     pub policy: String,
@@ -79,6 +84,7 @@ pub struct LiveResult {
 
 /// One run of that program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LiveRun {
     /// Whether regions were moved to where the second half's plan has them.
     pub migrate: bool,
@@ -102,6 +108,7 @@ pub struct LiveRun {
 
 /// What the program did before or after the change of its hot set.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LiveHalf {
     /// When the first request began, since the run's start.
     pub start_s: f64,

@@ -52,8 +52,10 @@ pub enum SimulationError {
 
 /// What was simulated, on which servers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Simulation {
     /// [`SIMULATION_VERSION`].
+    #[cfg_attr(feature = "schemas", schemars(extend("const" = SIMULATION_VERSION)))]
     pub version: u32,
     /// Always true: tells readers of the file that nothing was measured.
     pub simulated: bool,
@@ -66,6 +68,7 @@ pub struct Simulation {
     /// In cluster order.
     pub servers: Vec<SimulatedServer>,
     /// [`stripewise_sim::SimOptions`], for people: nothing reads them again.
+    #[cfg_attr(feature = "schemas", schemars(with = "stripewise_sim::SimOptions"))]
     pub options: serde_json::Value,
     /// One for each placement that was simulated.
     pub runs: Vec<SimulatedRun>,
@@ -73,6 +76,7 @@ pub struct Simulation {
 
 /// A server as it was simulated.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SimulatedServer {
     /// As in the cluster file.
     pub name: String,
@@ -88,6 +92,7 @@ pub struct SimulatedServer {
 
 /// The workload on one placement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SimulatedRun {
     /// The policy or plan, for people.
     pub name: String,
@@ -101,6 +106,7 @@ pub struct SimulatedRun {
 
 /// For `--json`, whose envelope has a version of its own.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Printed<'a> {
     /// All of it, under the key `simulation`.
     pub simulation: &'a Simulation,

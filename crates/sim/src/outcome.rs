@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Percentiles of the time from issue to completion of requests, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// Exact; 0 without requests, as the others.
     pub mean_s: f64,
@@ -19,6 +20,7 @@ pub struct Latency {
 
 /// The requests of one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct DirectionOutcome {
     /// Completed requests.
     pub requests: u64,
@@ -32,6 +34,7 @@ pub struct DirectionOutcome {
 
 /// What one server did during the run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ServerOutcome {
     /// Seconds that the device and the link were busy, of the program's requests and of migration together. A device of several stages is as
     /// busy as its busiest: an SSD's channels count with their mean.
@@ -52,6 +55,7 @@ pub struct ServerOutcome {
 
 /// One phase of the program.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PhaseOutcome {
     /// Seconds from the start of the run to the barrier that began the phase; 0 for the first.
     pub start_s: f64,
@@ -66,6 +70,7 @@ pub struct PhaseOutcome {
 
 /// One slice of the time line.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct TimeSlice {
     /// Seconds from the start of the run; the next slice's start, or the run's end, ends it.
     pub start_s: f64,
@@ -81,6 +86,7 @@ pub struct TimeSlice {
 
 /// Everything measured in one simulated run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// From the start to the completion of the last request, in seconds.
     pub time_s: f64,

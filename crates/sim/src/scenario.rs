@@ -27,6 +27,7 @@ pub struct System {
 
 /// What a window border is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Borders {
     /// Windows begin at their time, in seconds of the simulated run.
@@ -61,6 +62,7 @@ impl FilePlacements {
 
 /// How data moves at a border.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Migration {
     /// The new placement holds at once and costs nothing.
@@ -79,6 +81,7 @@ pub enum Migration {
 
 /// The way of a sub-request through the stations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StationOrder {
     /// As over a network: the bytes of a read leave the device, then the server's link, then the link of the client's node; those of
@@ -92,6 +95,7 @@ pub enum StationOrder {
 
 /// What of a server is modelled beyond its device's mean service times.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ServerDetail {
     /// How the device behaves; its mean service times by default.
     pub device: DeviceModel,
@@ -107,6 +111,7 @@ pub struct ServerDetail {
 /// A fragment is a sub-request shorter than `below` and than half its stripe, of a request longer than a stripe. All of them lie on the SSD
 /// from the start: which are admitted, for how many there is room, and how a log of writes goes back to the disk is not modelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FragmentService {
     /// The server of the system that stands for the SSD; no layout should name it.
     pub on: ServerId,
@@ -127,6 +132,7 @@ impl FragmentService {
 /// How a run is simulated. The default has no time line, free migration and servers of mean service
 /// times.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SimOptions {
     /// Of all random draws.
     pub seed: u64,

@@ -643,6 +643,7 @@ pub struct ReplicaInfo {
 
 /// One thing that `check` found.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The fault and where it is, for people.
     pub what: String,

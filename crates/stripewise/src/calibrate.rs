@@ -103,6 +103,7 @@ pub struct Calibration {
 
 /// A profile that was written.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Calibrated {
     /// Its file.
     pub path: PathBuf,

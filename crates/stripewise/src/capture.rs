@@ -77,6 +77,7 @@ pub struct Capture {
 
 /// What a finished trace holds.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct CaptureSummary {
     /// Absolute path of its directory.
     pub trace: PathBuf,

@@ -24,6 +24,7 @@ pub enum CheckError {
 
 /// What a check found.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Checked {
     /// Empty when nothing is wrong.
     pub findings: Vec<Finding>,

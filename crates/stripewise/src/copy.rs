@@ -130,6 +130,7 @@ pub enum CopyKind {
 
 /// A file that was copied.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Copied {
     /// As it was named.
     pub source: PathBuf,

@@ -22,6 +22,7 @@ use stripewise_store::state::INODES;
 
 /// What is known of the programs of a command.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Diagnosis {
     /// Whether nothing stands in the way.
     pub redirectable: bool,

@@ -58,6 +58,7 @@ type Result<T> = std::result::Result<T, EvacuateError>;
 
 /// What became of a server.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Evacuated {
     /// Its name.
     pub server: String,

@@ -46,6 +46,7 @@ pub struct FragmentState {
 
 /// A file whose setting was changed.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FragmentsSet {
     /// As it was named.
     pub path: PathBuf,

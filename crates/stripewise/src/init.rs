@@ -137,6 +137,7 @@ impl Default for InitOptions {
 
 /// A cluster that was made.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Initialized {
     /// Absolute path of the cluster file.
     pub path: PathBuf,

@@ -21,6 +21,7 @@ pub enum ListError {
 
 /// A managed file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ListedFile {
     /// Where its stub was last seen.
     pub path: String,

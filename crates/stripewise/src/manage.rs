@@ -66,6 +66,7 @@ pub struct ManageOptions {
 
 /// A directory that became managed, or no longer is.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ManagedDirectory {
     /// Absolute path without links.
     pub directory: String,
@@ -73,6 +74,7 @@ pub struct ManagedDirectory {
 
 /// Which new files become managed.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ManagedPaths {
     /// Absolute paths of managed directories.
     pub directories: Vec<String>,

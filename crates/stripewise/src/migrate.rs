@@ -71,6 +71,7 @@ type Result<T> = std::result::Result<T, MigrateError>;
 
 /// The queue of moves.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct MigrateStatus {
     /// Process id of the daemon, if one runs.
     pub daemon: Option<u32>,
@@ -84,6 +85,7 @@ pub struct MigrateStatus {
 
 /// All moves since the broker began.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct MigrateTotals {
     /// Why nothing is moved; `None`: moves go on.
     pub paused: Option<String>,
@@ -109,6 +111,7 @@ pub struct MigrateTotals {
 
 /// The move of one region.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct MigrateMove {
     /// Its number, in the order of the queue.
     pub number: u64,

@@ -64,6 +64,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// A region that was not moved as ordered.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Stayed {
     /// Path of the file.
     pub path: String,

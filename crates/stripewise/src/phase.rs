@@ -55,6 +55,7 @@ impl FromStr for PhaseName {
 
 /// A phase that was marked.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct MarkedPhase {
     /// Its name.
     pub phase: String,

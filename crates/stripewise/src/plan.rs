@@ -84,6 +84,7 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
 
 /// What one policy's plan is predicted to bring.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PolicyRow {
     /// The policy.
     pub policy: PolicyName,

@@ -90,6 +90,7 @@ pub enum Wanted {
 
 /// What became of the regions.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Rebalanced {
     /// Names of the added servers.
     pub new: Vec<String>,

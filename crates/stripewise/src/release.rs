@@ -21,6 +21,7 @@ pub enum ReleaseError {
 
 /// A file that is ordinary again.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Released {
     /// As it was named.
     pub path: PathBuf,

@@ -45,6 +45,7 @@ pub enum ReplicaError {
 
 /// What the replicas of one file are after a sync.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Synced {
     /// As it was named.
     pub path: PathBuf,

@@ -35,6 +35,7 @@ pub enum RescueError {
 
 /// A file with a new name.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Rescued {
     /// The file.
     pub file: FileId,

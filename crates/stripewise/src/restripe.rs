@@ -136,6 +136,7 @@ pub struct RestripeOptions {
 
 /// What became of the regions.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Restriped {
     /// The file as it was named.
     pub path: PathBuf,

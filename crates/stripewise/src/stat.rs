@@ -33,6 +33,7 @@ type Result<T> = std::result::Result<T, StatError>;
 
 /// A managed file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FileStat {
     /// As it was named.
     pub path: PathBuf,
@@ -70,6 +71,7 @@ pub struct FileStat {
 
 /// What one server holds of a file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ServerBytes {
     /// Name of the server.
     pub name: String,
@@ -81,6 +83,7 @@ pub struct ServerBytes {
 
 /// Neighbouring regions with one layout and the same replicas.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RegionSpan {
     /// Number of the first region.
     pub first_region: u32,
@@ -96,6 +99,7 @@ pub struct RegionSpan {
 
 /// A replica of regions.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ReplicaLayout {
     /// Its layout, as `layouts::parse` reads it.
     pub layout: String,

@@ -57,6 +57,7 @@ pub struct SummaryOptions {
 
 /// What a trace holds.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct TraceSummary {
     /// The trace as it was named.
     pub trace: PathBuf,
@@ -89,6 +90,7 @@ pub struct TraceSummary {
 
 /// One file of a trace.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct TraceFile {
     /// As the program named it, made absolute.
     pub path: String,
@@ -120,6 +122,7 @@ pub struct TraceFile {
 
 /// Requests of one size.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RequestSize {
     /// Read or write.
     pub operation: Direction,
@@ -131,6 +134,7 @@ pub struct RequestSize {
 
 /// Processes with one access pattern.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PatternCount {
     /// `single request`, `sequential`, `strided by N B` or `random`.
     pub pattern: String,
@@ -140,6 +144,7 @@ pub struct PatternCount {
 
 /// A window of time.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct TraceWindow {
     /// Begin, from the start of the trace.
     pub start_s: f64,
@@ -155,6 +160,7 @@ pub struct TraceWindow {
 
 /// Requests on one region.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct HotRegion {
     /// Number of the region.
     pub region: u32,
@@ -164,6 +170,7 @@ pub struct HotRegion {
 
 /// How requests lie to stripes, as iBridge's Table 1.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct AlignmentSummary {
     /// Size of a stripe.
     pub stripe: ByteCount,
@@ -175,6 +182,7 @@ pub struct AlignmentSummary {
 
 /// Requests of one file, or of all.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct AlignmentRow {
     /// The file, or `all files`.
     pub path: String,

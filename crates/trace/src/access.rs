@@ -9,6 +9,7 @@ use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
 
 /// One kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct AccessClass {
     /// Whether it reads or writes.
     pub direction: Direction,

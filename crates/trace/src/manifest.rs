@@ -11,9 +11,12 @@ const FORMAT: &str = "stripewise-trace";
 
 /// The header of a whole trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
+    /// `stripewise-trace`.
     format: String,
+    /// [`MANIFEST_VERSION`]; traces of any other version are refused.
     version: u32,
     /// The version of Stripewise that captured the trace.
     pub stripewise: String,

@@ -38,9 +38,13 @@ struct Target {
 }
 
 #[derive(Serialize)]
-struct Exported<'a> {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct Exported<'a> {
+    /// The exported trace.
     trace: &'a Path,
+    /// CSV file that was written, if one was asked for.
     csv: Option<&'a Path>,
+    /// Parquet file that was written, if one was asked for.
     parquet: Option<&'a Path>,
 }
 

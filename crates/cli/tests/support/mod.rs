@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test target uses a part")]
 
 pub(crate) mod plan;
+pub(crate) mod schema;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -79,12 +80,12 @@ impl Place {
         said.out
     }
 
-    /// The object that the command prints with `--json`.
+    /// The object that the command prints with `--json`, which has the form of its schema.
     pub(crate) fn json(&self, words: &[&str]) -> serde_json::Value {
         let mut words = words.to_vec();
         words.insert(0, "--json");
         let value: serde_json::Value = serde_json::from_str(&self.done(&words)).unwrap();
-        assert_eq!(value["version"], 1);
+        schema::check(value["command"].as_str().unwrap(), &value);
         value
     }
 }

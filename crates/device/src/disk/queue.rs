@@ -11,6 +11,7 @@ const WINDOW: usize = 32;
 
 /// In which order waiting requests are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskOrder {
     /// In order of arrival.

@@ -10,6 +10,7 @@ use stripewise::progress::Task;
 
 /// What the servers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TestbedKind {
     /// Modelled servers in a discrete-event simulation, at the papers' full size
@@ -132,6 +133,18 @@ impl<'de> Deserialize<'de> for Unit {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for Unit {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Unit".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names = Self::ALL.map(Unit::name);
+        schemars::json_schema!({ "enum": names, "description": "Unit of a figure; empty for counts." })
+    }
+}
+
 impl Serialize for Unit {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
@@ -140,8 +153,10 @@ impl Serialize for Unit {
 
 /// What the paper prints of a figure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Published {
+    /// A figure.
     Value(f64),
     /// The most over several cases, as in "up to 219 percent"; ours is the most as well.
     UpTo(f64),
@@ -149,6 +164,7 @@ pub(crate) enum Published {
     Below(f64),
     /// A goal of our own.
     AtLeast(f64),
+    /// Figures from the first to the second.
     Range(f64, f64),
     /// Only a plot shows it, which is not in the text that we have, or the paper does not say.
     NotPrinted,

@@ -171,47 +171,73 @@ pub fn text(done: &Done) -> String {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub(super) struct DoneJson<'a> {
+    /// As the command takes it.
     id: &'static str,
+    /// Short name of the paper.
     paper: &'static str,
+    /// Figure, table or section of the paper.
     place: &'static str,
+    /// What the experiment shows.
     title: &'static str,
+    /// Where it was run.
     testbed: TestbedKind,
     /// None at the papers' size.
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<Scale>,
+    /// Of all random draws.
     seed: u64,
+    /// What was run, and where that differs from what the paper ran.
     setup: &'static str,
+    /// Figures of the paper beside ours.
     rows: Vec<RowJson<'a>>,
+    /// What is plotted.
     panels: Vec<PanelJson<'a>>,
+    /// Further information, one sentence each.
     notes: &'a [String],
+    /// What came out, and why where it differs from the paper.
     discussion: &'static str,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct RowJson<'a> {
+    /// Of the x axis, as in `256KiB read`.
     case: &'a str,
+    /// What is compared, as in `h2dp over padp`.
     quantity: &'a str,
+    /// Of `published` and `ours`.
     unit: Unit,
     /// None where the paper prints nothing.
     published: Option<Published>,
+    /// What we found.
     ours: f64,
     /// In points for percentages, else a share.
     difference: Option<f64>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct PanelJson<'a> {
+    /// Of the panel.
     title: &'a str,
+    /// Of all values.
     unit: Unit,
+    /// What the groups are, as in `request size`.
     axis: &'a str,
+    /// Names of the series.
     series: &'a [String],
+    /// In the order of the axis.
     groups: Vec<GroupJson<'a>>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 struct GroupJson<'a> {
+    /// Place on the axis.
     group: &'a str,
+    /// One for each series; null where it has no figure.
     values: &'a [Option<f64>],
 }
 

@@ -7,6 +7,7 @@ use stripewise_layout::ByteCount;
 
 /// By how much an experiment is smaller than what the paper ran. Requests keep their sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub(crate) struct Scale {
     /// Bytes of files are divided by this.
     pub(crate) files: u64,

@@ -77,6 +77,20 @@ impl Serialize for ServerUrl {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for ServerUrl {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ServerUrl".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "`KIND:///DIRECTORY[?NAME=VALUE&NAME=VALUE]`; docs/formats.md lists the kinds."
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for ServerUrl {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)

@@ -5,6 +5,7 @@ use stripewise_layout::{Layout, RegionIndex};
 
 /// The bound that a plan was made beside, in seconds of the whole run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Optimum {
     /// No placement by the shapes that were weighed takes less, whatever the order of requests: asymptotic, so not reached by few processes.
@@ -21,6 +22,7 @@ pub struct Optimum {
 
 /// What the bound says of one server.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServerPrices {
     /// Seconds by which one GiB more room on this server would shorten the run, as long as every server of its kind gets as much.
@@ -33,6 +35,7 @@ pub struct ServerPrices {
 
 /// One more copy of consecutive regions beside that of the placement (Cost-intelligent section 5). A region may have several.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Replica {
     /// The first of the regions.

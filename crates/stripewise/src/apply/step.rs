@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// What is to be done with one file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Step {
     /// Absolute path without links.
     pub path: PathBuf,
@@ -24,6 +25,7 @@ pub struct Step {
 
 /// What is done with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Copy the file in.

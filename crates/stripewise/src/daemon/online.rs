@@ -110,6 +110,7 @@ impl Settings {
 
 /// What a daemon that plans while programs run reports.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct OnlineStatus {
     /// Who says where regions should lie.
     pub policy: PolicyName,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The program or a part of its I/O cannot be redirected.
@@ -17,6 +18,7 @@ pub enum Level {
 
 /// One thing found out about one file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// How bad it is.
     pub level: Level,

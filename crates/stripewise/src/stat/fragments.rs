@@ -9,6 +9,7 @@ use stripewise_store::shared::fragments::Class;
 
 /// Fragments of a file.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FragmentsStat {
     /// Whether they go to SSDs.
     pub on: bool,
@@ -23,6 +24,7 @@ pub struct FragmentsStat {
 
 /// The log of the fragments of one file and one disk.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FragmentLogStat {
     /// Name of the disk.
     pub disk: String,
@@ -58,6 +60,7 @@ pub struct FragmentLogStat {
 
 /// Candidates of one class.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FragmentClassStat {
     /// Candidates that went to the SSD.
     pub admitted: u64,
