@@ -32,7 +32,7 @@ pub(crate) struct DemoArgs {
     link: String,
 
     /// Size of the shared file
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     size: ByteCount,
 
     /// The unit of placement
@@ -51,7 +51,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "def,padp,psa,h2dp,opt")]
     policy: Vec<PolicyName>,
 
-    /// About how long one operation should take, in seconds; policies differ around it
+    /// About how long one operation should take, in seconds, by the devices' time and by the machine's
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
 

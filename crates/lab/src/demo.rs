@@ -3,14 +3,17 @@
 //! Makes a cluster of emulated disks and SSDs, calibrates it, runs an MPI program of many ranks on a shared file, traces it once
 //! for each request size, plans with every policy, places the data by each plan and runs the same program redirected. Every
 //! step is a `stripewise` command in a process of its own, printed before it runs. The program verifies every byte that it reads.
-//! A run in which the machine and not the emulated devices set the pace is repeated once, and then reported as `host_bound`.
+//! Devices are dilated by as much as each run needs so that they and not this machine set its pace (`dilation`); figures are in the devices'
+//! own time. A run of which the machine set the pace nevertheless is repeated once with devices slower still, and then reported as `host_bound`.
 //! Last comes the [`live`] part.
 
 pub(crate) mod live;
 mod table;
 pub(crate) mod testbed;
 
+use crate::dilation::{HOST_SPEED, HostCost, Pass};
 use anyhow::{Context as _, Result, bail, ensure};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stripewise::Voice;
@@ -24,6 +27,8 @@ use testbed::Testbed;
 const REPEAT_WITHIN_S: f64 = 225.0;
 /// What of that is left for the live part, about as long as it takes by default.
 const LIVE_S: f64 = 25.0;
+/// About what all ranks of a run move that shows what the machine needs.
+const TRIAL_BYTES: u64 = 256 << 20;
 
 /// What the demo makes and measures.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,7 +49,7 @@ pub struct DemoOptions {
     pub request: Vec<ByteCount>,
     /// The first is what the others are compared with.
     pub policy: Vec<PolicyName>,
-    /// About how long one operation should take.
+    /// About how long one operation should take, by the devices' time and by the machine's.
     pub seconds: f64,
     /// About how long the live part's program should take until its hot set changes; 0 leaves the live part out.
     pub live: f64,
@@ -92,11 +97,11 @@ pub fn demo(voice: &Voice, options: &DemoOptions) -> Result<Demonstration> {
         .with_context(|| format!("cannot make the directory {}", options.out.display()))?;
     let is_live = options.live > 0.0;
     let host_bound_within_s = if is_live { REPEAT_WITHIN_S - LIVE_S } else { REPEAT_WITHIN_S };
-    let Measurements { testbed, mut results, mut inputs } =
+    let Measurements { testbed, mut results, mut inputs, cost } =
         measure(options, &Repeats { host_bound_within_s, of: &|_| 1 })?;
     if is_live {
         let until = started + Duration::from_secs_f64(REPEAT_WITHIN_S);
-        results.live = Some(live::run(&testbed, options, voice, until)?);
+        results.live = Some(live::run((&testbed, &cost), options, voice, until)?);
     }
     let results_path = options.out.join("results.json");
     output::write(&results_path, serde_json::to_string_pretty(&results)? + "\n")
@@ -139,6 +144,7 @@ struct Measurements {
     testbed: Testbed,
     results: Results,
     inputs: Vec<PathBuf>,
+    cost: HostCost,
 }
 
 /// Traces, plans and runs every request size with every policy.
@@ -156,6 +162,7 @@ fn measure(arguments: &DemoOptions, repeats: &Repeats<'_>) -> Result<Measurement
     // The report shows one trace with its plans in full, the middle one; the results of all.
     let shown = arguments.request.len() / 2;
     let mut inputs = Vec::new();
+    let mut cost: Option<HostCost> = None;
     for (number, request) in arguments.request.iter().enumerate() {
         eprintln!("\n-- requests of {request} ({} of {})", number + 1, arguments.request.len());
         let requests = testbed.requests_per_rank(arguments, *request)?;
@@ -167,13 +174,30 @@ fn measure(arguments: &DemoOptions, repeats: &Repeats<'_>) -> Result<Measurement
             // The whole demo at the pace so far, with some space for the repeated run itself.
             let may_repeat = elapsed_s / done.max(0.1) < repeats.host_bound_within_s;
             for _ in 0..(repeats.of)(*policy) {
-                results.runs.extend(one_plan(&testbed, arguments, (*request, requests), *policy, &plan, may_repeat)?);
+                let of_size = (*request, requests);
+                results.runs.extend(one_plan(&testbed, arguments, of_size, (*policy, &plan), &mut cost, may_repeat)?);
             }
             inputs.extend((number == shown).then_some(plan));
         }
         inputs.extend((number == shown).then_some(trace));
     }
-    Ok(Measurements { testbed, results, inputs })
+    let cost = cost.context("at least one plan was made")?;
+    Ok(Measurements { testbed, results, inputs, cost })
+}
+
+/// What the machine needs for the smallest and the largest requests, on the file as it is placed now.
+fn host_cost(testbed: &Testbed, arguments: &DemoOptions) -> Result<HostCost> {
+    eprintln!("   what this machine does without the devices' time:");
+    let sizes: BTreeSet<ByteCount> =
+        arguments.request.iter().min().into_iter().chain(arguments.request.iter().max()).copied().collect();
+    let mut runs = Vec::new();
+    for size in &sizes {
+        let requests = (TRIAL_BYTES / size.0 / u64::from(arguments.ranks)).clamp(2, 64);
+        let measured = testbed.measure(arguments, (*size, requests), HOST_SPEED)?;
+        ensure!(measured.iter().all(|run| run.verified), "the demo's program read other bytes than it wrote");
+        runs.extend(measured.iter().map(|run| (run.request_bytes, run.bandwidth_mb_s / HOST_SPEED)));
+    }
+    Ok(HostCost::fit(&runs))
 }
 
 /// Places a fresh copy of the file by the plan and runs the program on it, writing and then reading.
@@ -181,16 +205,34 @@ fn one_plan(
     testbed: &Testbed,
     arguments: &DemoOptions,
     (request, requests): (ByteCount, u64),
-    policy: PolicyName,
-    plan_path: &Path,
+    (policy, plan_path): (PolicyName, &Path),
+    cost: &mut Option<HostCost>,
     may_repeat: bool,
 ) -> Result<Vec<RunResult>> {
     let plan = Plan::load(plan_path)?;
     testbed.place(plan_path)?;
-    let mut measured = testbed.measure(arguments, request, requests)?;
-    if may_repeat && measured.iter().any(|run| run.host_bound) {
-        eprintln!("   the machine could not keep up; once more");
-        measured = testbed.measure(arguments, request, requests)?;
+    let cost = match cost {
+        Some(cost) => cost,
+        None => cost.insert(host_cost(testbed, arguments)?),
+    };
+    let ranks = arguments.ranks;
+    let bytes = u64::from(ranks) * requests * request.0;
+    let predicted = plan.predicted.read.iter().chain(&plan.predicted.write).map(|found| found.mb_per_s);
+    let devices_s = predicted.map(|mb_s| bytes as f64 / 1e6 / mb_s).fold(f64::INFINITY, f64::min);
+    let pass = Pass { ranks, request_bytes: request.0, requests, devices_s };
+    let dilation = cost.dilation(&pass, arguments.seconds);
+    let mut measured = testbed.measure(arguments, (request, requests), dilation)?;
+    if measured.iter().any(|run| run.host_bound) {
+        let slower = cost.raise(dilation);
+        if may_repeat {
+            eprintln!("   the machine could not keep up; once more with slower devices");
+            let repeated = testbed.measure(arguments, (request, requests), slower)?;
+            for (run, again) in measured.iter_mut().zip(repeated) {
+                if run.host_bound {
+                    *run = again;
+                }
+            }
+        }
     }
     testbed.remove()?;
     if measured.is_empty() {
@@ -214,5 +256,6 @@ fn with_prediction(run: Measured, policy: PolicyName, predicted: &Prediction) ->
         bytes: run.bytes,
         verified: run.verified,
         host_bound: run.host_bound,
+        dilation: run.dilation,
     }
 }

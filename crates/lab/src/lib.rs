@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout)]
 
 pub mod demo;
+mod dilation;
 mod programs;
 pub mod replay;
 #[cfg(test)]

@@ -58,6 +58,21 @@ pub struct RunResult {
     /// The machine and not the emulated devices was the bottleneck.
     #[serde(default)]
     pub host_bound: bool,
+    /// Factor by which the times of the emulated devices were multiplied during the run; bandwidth is in the devices' own time.
+    #[serde(default = "undilated")]
+    pub dilation: f64,
+}
+
+fn undilated() -> f64 {
+    1.0
+}
+
+/// The least and the greatest dilation of runs; `None` where all devices ran in their own time.
+#[must_use]
+pub fn dilation_range(runs: &[RunResult]) -> Option<(f64, f64)> {
+    let (least, most) =
+        runs.iter().fold((1.0f64, 1.0f64), |(least, most), run| (least.min(run.dilation), most.max(run.dilation)));
+    (least != most).then_some((least, most))
 }
 
 /// A program whose hot set changes at half time, on regions that stay where they lie and on regions that are moved meanwhile.
@@ -78,6 +93,9 @@ pub struct LiveResult {
     pub file_bytes: u64,
     /// Length of a slice of time.
     pub slice_s: f64,
+    /// Factor by which the times of the emulated devices were multiplied; all times here are the devices' own.
+    #[serde(default = "undilated")]
+    pub dilation: f64,
     /// Without moves, with moves.
     pub runs: Vec<LiveRun>,
 }
@@ -214,6 +232,7 @@ pub mod samples {
             bytes: 1 << 30,
             verified: true,
             host_bound: false,
+            dilation: 1.0,
         }
     }
 
@@ -239,6 +258,7 @@ pub mod samples {
             ranks: 32,
             file_bytes: 128 << 20,
             slice_s: 0.5,
+            dilation: 1.0,
             runs: vec![
                 run(false, 8.0, vec![10_000_000; 16], vec![0; 16]),
                 run(
@@ -307,6 +327,8 @@ mod tests {
         let results: Results = serde_json::from_str(text).unwrap();
         assert_eq!(results.runs[0].op, Direction::Read);
         assert_eq!(results.runs[0].predicted_mb_s, Some(40.0));
+        assert_eq!(results.runs[0].dilation, 1.0, "files of before dilation are in the devices' time");
+        assert_eq!(dilation_range(&results.runs), None);
     }
 
     /// Numbers replaced, bytes changed, the end cut off.

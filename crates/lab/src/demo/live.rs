@@ -11,6 +11,7 @@
 
 use super::DemoOptions;
 use super::testbed::{SSD_SHARE, Testbed};
+use crate::dilation::{HostCost, Pass, is_host_bound};
 use crate::replay::{Measured, Player, Ranks};
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
@@ -38,13 +39,11 @@ const REQUEST: ByteCount = ByteCount(512 << 10);
 const SMALLER: u64 = 4;
 /// Before the change of the hot set, and after it.
 const HALVES: u32 = 2;
-/// As the program tells them.
+/// As the program tells them, in the machine's time.
 const SLICE: Duration = Duration::from_millis(50);
 /// As they are kept, in the longer run.
 const MAX_SLICES: usize = 40;
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-/// Ranks that start further apart than this share of a run make it the host's.
-const START_SHARE: f64 = 0.01;
 
 /// Whether the live part can be, before anything runs.
 pub(super) fn check(arguments: &DemoOptions) -> Result<()> {
@@ -58,9 +57,14 @@ pub(super) fn check(arguments: &DemoOptions) -> Result<()> {
 }
 
 /// Runs the program without moves and with them. A run of which the machine set the pace is repeated once, unless that would end after `until`.
-pub(super) fn run(testbed: &Testbed, arguments: &DemoOptions, voice: &Voice, until: Instant) -> Result<LiveResult> {
+pub(super) fn run(
+    (testbed, cost): (&Testbed, &HostCost),
+    arguments: &DemoOptions,
+    voice: &Voice,
+    until: Instant,
+) -> Result<LiveResult> {
     eprintln!("\n-- a hot set that changes while the program runs");
-    let stage = Stage::build(testbed, arguments, voice)?;
+    let stage = Stage::build(testbed, cost, arguments, voice)?;
     let mut runs = [stage.run(false)?, stage.run(true)?];
     for run in runs.iter_mut().filter(|run| run.whole.host_bound) {
         if Instant::now() + run.took < until {
@@ -77,7 +81,8 @@ pub(super) fn run(testbed: &Testbed, arguments: &DemoOptions, voice: &Voice, unt
         request_bytes: REQUEST.0,
         ranks: stage.program.processes(),
         file_bytes: stage.program.files()[0].size_bytes,
-        slice_s: SLICE.as_secs_f64() * joined as f64,
+        slice_s: SLICE.as_secs_f64() / stage.dilation * joined as f64,
+        dilation: stage.dilation,
         runs: runs.into_iter().map(|run| run.joined(joined)).collect(),
     })
 }
@@ -91,20 +96,33 @@ struct Stage<'a> {
     workload: Benchmark,
     program: Box<dyn Program>,
     plan: PathBuf,
+    dilation: f64,
 }
 
 impl<'a> Stage<'a> {
-    fn build(testbed: &'a Testbed, arguments: &DemoOptions, voice: &Voice) -> Result<Self> {
+    fn build(testbed: &'a Testbed, cost: &HostCost, arguments: &DemoOptions, voice: &Voice) -> Result<Self> {
         let directory = testbed.directory();
         let player = Player::compile(directory, Ranks::Mpi)?;
         // As many bytes as the file has, to learn how fast they come.
         let trial = workload(arguments, (arguments.size.0 / SMALLER / REQUEST.0 / u64::from(arguments.ranks)).max(1))?;
         let expected = plan(testbed, &*trial.program()?, 1, arguments)?.predicted.total.mb_per_s;
         let requests = (expected * 1e6 * arguments.live / REQUEST.0 as f64 / f64::from(arguments.ranks)).ceil();
-        let workload = workload(arguments, (requests as u64).clamp(4, 100_000))?;
+        let requests = (requests as u64).clamp(4, 100_000);
+        let workload = workload(arguments, requests)?;
         let program = workload.program()?;
+        let halves = f64::from(HALVES);
+        let pass = Pass {
+            ranks: arguments.ranks,
+            request_bytes: REQUEST.0,
+            requests: requests * u64::from(HALVES),
+            devices_s: arguments.live * halves,
+        };
+        // Never faster than devices are: movers and the program's phases take the machine's time too.
+        let dilation = cost.dilation(&pass, arguments.live * halves).max(1.0);
+        testbed.dilate(dilation)?;
         let store = Store::open(&Session::new(Some(directory.to_owned()), voice.clone()))?;
-        let stage = Self { testbed, store, player, workload, program, plan: directory.join("live.plan.json") };
+        let stage =
+            Self { testbed, store, player, workload, program, plan: directory.join("live.plan.json"), dilation };
         let mut plan = plan(testbed, &*stage.program, HALVES, arguments)?;
         plan.files[0].path = utf8(&stage.data())?;
         plan.save(&stage.plan)?;
@@ -157,7 +175,7 @@ impl<'a> Stage<'a> {
         stations.reset_counters();
         let before = moves::totals(&self.store)?;
         let (printed, copied) = self.watched(|| self.testbed.steps.printed(words))?;
-        let stalls = stations.host_report().stalls;
+        let late_s = stations.host_report().late_max.seconds();
         // What was cancelled at the program's end may still be freeing its places.
         self.testbed.steps.run(["migrate".into(), "wait".into()])?;
         let after = moves::totals(&self.store)?;
@@ -167,7 +185,8 @@ impl<'a> Stage<'a> {
             moved_bytes: after.moved_bytes - before.moved_bytes,
             unfinished: after.cancelled - before.cancelled,
             failed: after.failed - before.failed,
-            stalls,
+            late_s,
+            dilation: self.dilation,
             took: begun.elapsed(),
         };
         Run::of(migrate, measured, &copied, &ended)
@@ -285,7 +304,9 @@ struct Ended {
     moved_bytes: u64,
     unfinished: u64,
     failed: u64,
-    stalls: u64,
+    /// The latest wake-up.
+    late_s: f64,
+    dilation: f64,
     /// Its preparation included.
     took: Duration,
 }
@@ -312,10 +333,14 @@ impl Run {
             .phases
             .iter()
             .zip(&slices.phases_s)
-            .map(|(phase, start_s)| LiveHalf { start_s: *start_s, seconds: phase.seconds, bytes: phase.bytes() })
+            .map(|(phase, start_s)| LiveHalf {
+                start_s: *start_s / ended.dilation,
+                seconds: phase.seconds / ended.dilation,
+                bytes: phase.bytes(),
+            })
             .collect();
-        let seconds: f64 = halves.iter().map(|half| half.seconds).sum();
-        let host_bound = ended.stalls > 0 || measured.start_skew_s > seconds * START_SHARE;
+        let seconds: f64 = measured.phases.iter().map(|phase| phase.seconds).sum();
+        let host_bound = is_host_bound(ended.late_s, measured.start_skew_s, seconds, ended.dilation);
         let whole = LiveRun {
             migrate,
             halves,

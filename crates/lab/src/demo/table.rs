@@ -1,9 +1,11 @@
 //! What the demo's program printed, and the tables of all runs.
 
+use crate::dilation::is_host_bound;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
+use stripewise_layout::figures::number;
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_report::results::RunResult;
+use stripewise_report::results::{RunResult, dilation_range};
 
 /// What the program printed of one operation.
 pub(super) struct Measured {
@@ -14,6 +16,7 @@ pub(super) struct Measured {
     pub(super) bytes: u64,
     pub(super) verified: bool,
     pub(super) host_bound: bool,
+    pub(super) dilation: f64,
 }
 
 /// The program's line; it says more than is used here.
@@ -30,16 +33,18 @@ struct Line {
 }
 
 impl Measured {
-    pub(super) fn parse(line: &str, host_bound: bool) -> Result<Self> {
+    /// Of a run on devices dilated by `dilation`, in which a rank woke up late by at most `late_s`. The bandwidth is in the devices' own time.
+    pub(super) fn parse(line: &str, late_s: f64, dilation: f64) -> Result<Self> {
         let line: Line = serde_json::from_str(line).with_context(|| format!("the demo's program printed {line}"))?;
         Ok(Self {
             op: line.op,
             request_bytes: line.request_bytes,
             ranks: line.ranks,
-            bandwidth_mb_s: line.bandwidth_mb_s,
+            bandwidth_mb_s: line.bandwidth_mb_s * dilation,
             bytes: line.bytes,
             verified: line.verified,
-            host_bound: host_bound || line.start_skew_s > line.seconds / 100.0,
+            host_bound: is_host_bound(late_s, line.start_skew_s, line.seconds, dilation),
+            dilation,
         })
     }
 }
@@ -49,6 +54,13 @@ pub(super) fn table(runs: &[RunResult]) -> String {
     let mut text = "\nEmulated devices; MB/s (10^6 bytes per second)\n".to_owned();
     let first = runs.first().map_or("the first policy", |run| run.policy.as_str());
     text += &format!("each: measured, gain over {first}, the model's prediction\n");
+    if let Some((least, most)) = dilation_range(runs) {
+        text += &format!(
+            "in the devices' own time: their times were multiplied by {} to {}, so that this machine keeps up\n",
+            number(least),
+            number(most)
+        );
+    }
     for direction in [Direction::Read, Direction::Write] {
         let of_direction: Vec<&RunResult> = runs.iter().filter(|run| run.op == direction).collect();
         if !of_direction.is_empty() {
@@ -200,8 +212,21 @@ host: the machine and not the emulated devices was the bottleneck, no result
                 r#"{{"op":"read","request_bytes":4096,"ranks":2,"bandwidth_mb_s":1.5,"bytes":9,"verified":true,"start_skew_s":{skew},"seconds":1.0}}"#
             )
         };
-        assert!(!Measured::parse(&line(0.009), false).unwrap().host_bound);
-        assert!(Measured::parse(&line(0.011), false).unwrap().host_bound);
-        assert!(Measured::parse("{}", false).is_err());
+        assert!(!Measured::parse(&line(0.009), 0.0, 1.0).unwrap().host_bound);
+        assert!(Measured::parse(&line(0.011), 0.0, 1.0).unwrap().host_bound);
+        assert!(Measured::parse("{}", 0.0, 1.0).is_err());
+        let slow = Measured::parse(&line(0.0), 0.0, 4.0).unwrap();
+        assert_eq!((slow.bandwidth_mb_s, slow.dilation), (6.0, 4.0), "in the devices' time");
+    }
+
+    #[test]
+    fn a_dilation_is_said_above_the_figures() {
+        let mut runs = runs(&["def", "opt"], &[4096]);
+        assert!(!table(&runs).contains("own time"));
+        runs[1].dilation = 0.5;
+        runs[3].dilation = 8.25;
+        let said =
+            "in the devices' own time: their times were multiplied by 0.5 to 8.25, so that this machine keeps up\n";
+        assert!(table(&runs).contains(said), "{}", table(&runs));
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod live;
 pub(crate) mod replicated;
 
 use crate::demo::testbed::{Steps, Work, finish};
+use crate::dilation::{dilated, is_host_bound};
 use crate::replay::{Measured, Phase, Player, Ranks};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsString;
@@ -26,7 +27,6 @@ use stripewise_layout::{ByteCount, Cluster, Direction, Placement};
 use stripewise_model::Profile;
 use stripewise_sim::{FilePlacements, ServerModel};
 use stripewise_store::protocol::Admin;
-use stripewise_store::server::emulated::EmulatedUrl;
 use stripewise_store::server::stations::Stations;
 use stripewise_trace::{FileShape, IoRequest, Program, Step};
 
@@ -148,11 +148,7 @@ impl EmulatedLab {
             let Cluster { fragments, fragment_threshold, fragment_room, .. } = lab.cluster;
             cluster = Cluster { fragments, fragment_threshold, fragment_room, ..cluster };
         }
-        for server in &mut cluster.servers {
-            if let Some(url) = EmulatedUrl::of(&server.url).map_err(anyhow::Error::msg)? {
-                server.url = EmulatedUrl { time_scale: dilation, ..url }.at(server.url.directory());
-            }
-        }
+        cluster = dilated(&cluster, dilation)?;
         std::fs::write(session.cluster_path(), cluster.to_toml()).context("writing the testbed's cluster file")?;
         let profile = Profile { cluster: cluster.id.clone(), emulated: true, ..lab.profile.clone() };
         profile.check(&cluster, Path::new("the laboratory's profile"))?;
@@ -244,7 +240,8 @@ impl EmulatedLab {
     fn measure(&self, program: &dyn Program, paths: &[PathBuf]) -> Result<EmulatedRun> {
         let words = self.player.words(program, paths)?;
         let phases = self.measure_phases(["run".into(), "--".into()].into_iter().chain(words))?;
-        let skewed = self.stations.host_report().is_host_bound();
+        let report = self.stations.host_report();
+        let skewed = report.start_skew.seconds() > report.span.seconds() * START_SHARE;
         let sum = EmulatedRun::sum(&phases);
         Ok(EmulatedRun { host_bound: sum.host_bound || skewed, ..sum })
     }
@@ -257,7 +254,8 @@ impl EmulatedLab {
         let Measured { phases, start_skew_s, verified, .. } = measured;
         ensure!(verified == Some(true), "the program read other bytes than were written");
         let seconds = phases.iter().map(|phase| phase.seconds).sum::<f64>();
-        let host_bound = self.stations.host_report().stalls > 0 || start_skew_s > seconds * START_SHARE;
+        let late_s = self.stations.host_report().late_max.seconds();
+        let host_bound = is_host_bound(late_s, start_skew_s, seconds, self.dilation);
         let run =
             |phase: &Phase| EmulatedRun { bytes: phase.bytes(), seconds: phase.seconds / self.dilation, host_bound };
         Ok(phases.iter().map(run).collect())

@@ -2,7 +2,7 @@
 
 use crate::bars::{self, Bar, Bound, Operation};
 use crate::material::Material;
-use crate::results::Results;
+use crate::results::{Results, dilation_range};
 use serde::Serialize;
 use stripewise_layout::Direction;
 use stripewise_layout::figures::{bytes, number, signed_percent};
@@ -13,6 +13,8 @@ pub(super) struct Bandwidth {
     chart: String,
     measured: bool,
     host_bound: usize,
+    /// "0.5 to 8.2", where emulated devices did not run in their own time.
+    dilation: Option<String>,
     bounds: Vec<String>,
     groups: Vec<Group>,
     rows: Vec<PolicyRow>,
@@ -60,11 +62,16 @@ pub(super) fn section(material: &Material) -> Option<Bandwidth> {
     Some(Bandwidth {
         chart: bars::chart(&bars, &bounds, "measured"),
         measured: material.results.is_some(),
+        dilation: material.results.as_ref().and_then(|results| dilation_range(&results.runs)).map(range),
         host_bound: bars.iter().filter(|bar| bar.host_bound && bar.operation != Operation::Both).count(),
         bounds: bounds.iter().map(words).collect(),
         groups: groups(&keys),
         rows: rows.collect(),
     })
+}
+
+fn range((least, most): (f64, f64)) -> String {
+    format!("{} to {}", number(least), number(most))
 }
 
 fn size_words(size: Option<u64>) -> String {

@@ -27,11 +27,15 @@ pub(super) fn section(result: &LiveResult) -> LiveSection {
         policy: result.policy.clone(),
         workload: result.workload.clone(),
         facts: format!(
-            "{} of {} by {} on a file of {}",
+            "{} of {} by {} on a file of {}{}",
             requests,
             bytes(result.request_bytes),
             counted(result.ranks as usize, "rank", "ranks"),
-            bytes(result.file_bytes)
+            bytes(result.file_bytes),
+            match result.dilation == 1.0 {
+                true => String::new(),
+                false => format!(", in the time of devices that ran {} times slower", number(result.dilation)),
+            }
         ),
         chart: live::chart(result),
         host_bound: result.runs.iter().filter(|run| run.host_bound).count(),
