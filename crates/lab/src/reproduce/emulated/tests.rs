@@ -8,6 +8,7 @@ use stripewise_layout::{FileOffset, Layout, RegionIndex, ServerClass, ServerId, 
 use stripewise_planner::{Plan, PlannedWindow, PolicyName};
 use stripewise_sim::PlacedWindow;
 use stripewise_store::protocol::MigrateBandwidth;
+use stripewise_store::server::emulated::EmulatedUrl;
 use stripewise_trace::ProgramFile;
 
 const KIB: u64 = 1 << 10;
