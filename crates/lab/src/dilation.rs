@@ -17,7 +17,7 @@ const START_S: f64 = 0.012;
 /// Devices take at least this many times what the machine needs for the bytes.
 const PACE_MARGIN: f64 = 4.0;
 /// Devices that set the pace by far may run faster than they are, to save time, but lateness counts for more then.
-const MIN_DILATION: f64 = 0.5;
+const MIN_DILATION: f64 = 0.75;
 const MAX_DILATION: f64 = 64.0;
 /// Dilations are whole numbers of these parts of one, which reads better.
 const STEPS: f64 = 20.0;
