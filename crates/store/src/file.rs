@@ -3,7 +3,7 @@
 //! Every read and write takes a *lane* in the file's slots, then looks at the gate (`shared::slots`): whoever cuts the file shuts the
 //! gate and waits for the lanes. Inside the lane it finds the regions' layouts in mapped memory, the objects' descriptors in the process's
 //! cache, and moves the bytes. Whatever needs the broker or another process (a shut gate, a region without objects, an object that only
-//! the broker may open) is an *reason*: the lane is given back, the reason removed, and the request begun again. Nothing is
+//! the broker may open) is a *reason*: the lane is given back, the reason removed, and the request begun again. Nothing is
 //! locked or allocated on the way of a request that meets none.
 //!
 //! Semantics that programs see:
@@ -16,12 +16,18 @@
 //! - Small parts of requests may lie in logs on SSDs instead of their disks (`fragments`); whoever reads gets the newest of both.
 //! - One call moves at most `0x7fff_f000` bytes, as Linux does.
 
-mod append;
 mod buffers;
 mod copies;
+mod core;
+mod error;
 mod fragments;
 mod lane;
+mod logs;
+mod objects;
 mod opening;
+mod piece;
+mod reason;
+mod request;
 mod retry;
 mod sub_request;
 mod syncing;
@@ -29,85 +35,19 @@ mod together;
 mod transfer;
 mod upkeep;
 
-use crate::client::{ClientError, OpenFile};
-use crate::server::ServerError;
-use crate::shared::robust::RobustGuard;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
-use stripewise_layout::{FileId, FileOffset, Generation, RegionGeometry, RegionIndex};
+pub use error::FileError;
 
-/// Why a call on an open file failed. [`ToErrno`](crate::errno::ToErrno) says what a program sees.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// A region's place has no object on a server: data is lost.
-    #[error(
-        "file {file}: server {server} has no object of region {region}, generation {generation}; see `stripewise check`"
-    )]
-    ObjectMissing {
-        /// The managed file.
-        file: FileId,
-        /// The region.
-        region: RegionIndex,
-        /// Of the region's place.
-        generation: Generation,
-        /// Name of the server.
-        server: String,
-    },
-    /// A server failed, and no replica could serve instead.
-    #[error("file {file}: {source}")]
-    Server {
-        /// The managed file.
-        file: FileId,
-        /// Its error.
-        source: ServerError,
-    },
-    /// The broker refused, or cannot be reached.
-    #[error("file {file}: {source}")]
-    Broker {
-        /// The managed file.
-        file: FileId,
-        /// Its cause.
-        source: ClientError,
-    },
-    /// Somebody holds the file, for a truncation or a release, and does not end.
-    #[error("file {file} was held exclusively for more than {waited_s} s; see `stripewise check`")]
-    GateStuck {
-        /// The managed file.
-        file: FileId,
-        /// For how long the gate was waited for.
-        waited_s: u64,
-    },
-    /// The file's number of regions does not reach so far.
-    #[error("file {file}: byte {offset} lies beyond the largest size of {limit_bytes} bytes; use a larger region size")]
-    TooLarge {
-        /// The managed file.
-        file: FileId,
-        /// The end that was asked for.
-        offset: FileOffset,
-        /// As [`StripedFile::limit_bytes`].
-        limit_bytes: u64,
-    },
-    /// The stub could not be made durable.
-    #[error("file {file}: syncing its stub: {source}")]
-    Stub {
-        /// The managed file.
-        file: FileId,
-        /// Its cause.
-        source: rustix::io::Errno,
-    },
-    /// The stub's descriptor was not open for writing.
-    #[error("file {file} is not open for writing")]
-    NotWritable {
-        /// The managed file.
-        file: FileId,
-    },
-    /// The memory that this open shares with others is no longer the broker's.
-    #[error("file {file} was reset by another broker; close it and open it again")]
-    Replaced {
-        /// The managed file.
-        file: FileId,
-    },
-}
+use self::core::FileCore;
+use crate::client::OpenFile;
+use crate::shared::control::RegionState;
+use logs::FragmentLogs;
+use request::{Requests, Start};
+use retry::Retry;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use stripewise_layout::{FileId, FileOffset, RegionIndex};
+use syncing::Durability;
+use transfer::Transfers;
 
 /// How a request treats caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -120,69 +60,66 @@ pub struct IoMode {
 
 /// A managed file, open. All methods may be called from any thread.
 pub struct StripedFile {
-    open: OpenFile,
-    geometry: RegionGeometry,
-    /// Asked for when there is use for it.
-    fragment_memory: OnceLock<fragments::FragmentMemory>,
-    /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
-    does_without_fragments: AtomicBool,
-    /// Since this open.
-    stub_is_synced: AtomicBool,
-    durable_names: syncing::DurableNames,
+    file: FileCore,
+    logs: FragmentLogs,
+    durability: Durability,
 }
 
 impl std::fmt::Debug for StripedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StripedFile")
-            .field("file", &self.open.id())
-            .field("writable", &self.open.is_writable())
+            .field("file", &self.id())
+            .field("writable", &self.is_writable())
             .finish_non_exhaustive()
     }
 }
 
 impl StripedFile {
     pub(crate) fn new(open: OpenFile) -> Self {
-        Self {
-            geometry: RegionGeometry::new(open.control().region_bytes().max(1)),
-            open,
-            fragment_memory: OnceLock::new(),
-            does_without_fragments: AtomicBool::new(false),
-            stub_is_synced: AtomicBool::new(false),
-            durable_names: syncing::DurableNames::none(),
-        }
+        Self { file: FileCore::new(open), logs: FragmentLogs::default(), durability: Durability::none() }
+    }
+
+    #[inline]
+    fn retry(&self) -> Retry<'_> {
+        Retry::new(&self.file, &self.logs)
+    }
+
+    #[inline]
+    fn requests(&self) -> Requests<'_> {
+        Requests::new(&self.file, Transfers::new(&self.file, &self.logs, &self.durability), self.retry())
     }
 
     /// Identity of the managed file.
     #[must_use]
     pub fn id(&self) -> FileId {
-        self.open.id()
+        self.file.id()
     }
 
     /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.open.is_writable()
+        self.file.is_writable()
     }
 
     /// Logical size.
     #[must_use]
     #[inline]
     pub fn size_bytes(&self) -> u64 {
-        self.open.extent().size_bytes()
+        self.file.size_bytes()
     }
 
     /// Bytes of its regions.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
-        self.geometry.region_bytes()
+        self.file.geometry().region_bytes()
     }
 
     /// The layout of a region as (server, stripe bytes), for hints and reports; `None`: not placed.
     #[must_use]
     pub fn region_layout(&self, region: RegionIndex) -> Option<Vec<(stripewise_layout::ServerId, u32)>> {
-        match self.open.control().regions().get(region) {
-            crate::shared::control::RegionState::Absent => None,
-            crate::shared::control::RegionState::Placed { view, .. } => {
+        match self.file.region(region) {
+            RegionState::Absent => None,
+            RegionState::Placed { view, .. } => {
                 Some(view.stripes().iter().map(|stripe| (stripe.server, stripe.size_bytes)).collect())
             }
         }
@@ -195,7 +132,7 @@ impl StripedFile {
     /// [`FileError::Broker`] if the broker cannot be told; the file is closed here all the same.
     pub fn close(self: Arc<Self>) -> Result<(), FileError> {
         match Arc::into_inner(self) {
-            Some(mut last) => last.open.close().map_err(|source| last.broker(source)),
+            Some(last) => last.file.close(),
             None => Ok(()),
         }
     }
@@ -206,48 +143,88 @@ impl StripedFile {
     ///
     /// [`FileError::NotWritable`].
     pub fn set_modified_ns(&self, modified: Option<u64>) -> Result<(), FileError> {
-        self.check_writable()?;
-        self.open.extent().set_modified_ns(modified);
+        self.file.check_writable()?;
+        self.file.extent().set_modified_ns(modified);
         Ok(())
     }
 
     /// The modification time in ns since 1970 if writes have set it; otherwise the stub's own holds.
     #[must_use]
     pub fn modified_ns(&self) -> Option<u64> {
-        self.open.extent().modified_ns()
-    }
-
-    fn robust_lock<'a>(&'a self, word: &'a AtomicU64) -> Result<RobustGuard<'a>, FileError> {
-        self.check_writable()?;
-        let (slot, incarnation) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
-        Ok(crate::shared::robust::lock(word, slot, incarnation, &self.open.core().processes))
-    }
-
-    #[inline]
-    fn check_writable(&self) -> Result<(), FileError> {
-        if self.open.is_writable() && self.open.extent().is_writable() {
-            Ok(())
-        } else {
-            Err(FileError::NotWritable { file: self.open.id() })
-        }
-    }
-
-    fn check_not_replaced(&self) -> Result<(), FileError> {
-        if self.open.is_replaced() { Err(FileError::Replaced { file: self.open.id() }) } else { Ok(()) }
+        self.file.extent().modified_ns()
     }
 
     /// Largest size that the number of regions allows.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
-        let regions = u64::from(crate::shared::control::MAX_REGIONS);
-        self.geometry.region_bytes().saturating_mul(regions).min(i64::MAX as u64)
+        self.file.limit_bytes()
     }
 
-    fn broker(&self, source: ClientError) -> FileError {
-        FileError::Broker { file: self.open.id(), source }
+    /// Reads at `offset`, at most up to the size; returns the bytes read, 0 at the end.
+    ///
+    /// # Errors
+    /// [`FileError`] if nothing could be read.
+    pub fn read_at(&self, offset: FileOffset, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, FileError> {
+        self.read_with(offset, buffers, IoMode::default())
     }
 
-    fn server(&self, source: ServerError) -> FileError {
-        FileError::Server { file: self.open.id(), source }
+    /// As [`Self::read_at`], in a mode.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_with(
+        &self,
+        offset: FileOffset,
+        buffers: &mut [IoSliceMut<'_>],
+        mode: IoMode,
+    ) -> Result<usize, FileError> {
+        self.requests().read(offset, buffers, mode)
+    }
+
+    /// Writes at `offset` and raises the size to the end of what was written; returns the bytes written, fewer than asked for only
+    /// if the rest met a fault (no space, above all).
+    ///
+    /// # Errors
+    /// [`FileError`] if nothing could be written.
+    pub fn write_at(&self, offset: FileOffset, buffers: &[IoSlice<'_>]) -> Result<usize, FileError> {
+        self.write_with(offset, buffers, IoMode::default())
+    }
+
+    /// As [`Self::write_at`], in a mode.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    pub fn write_with(&self, offset: FileOffset, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<usize, FileError> {
+        self.requests().write(Start::At(offset), buffers, mode).map(|(_, bytes)| bytes)
+    }
+
+    /// Writes at the end of the file, wherever that is; returns where, and how many bytes. As [`Self::write_at`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    pub fn append(&self, buffers: &[IoSlice<'_>]) -> Result<(FileOffset, usize), FileError> {
+        self.append_with(buffers, IoMode::default())
+    }
+
+    /// As [`Self::append`], in a mode.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    pub fn append_with(&self, buffers: &[IoSlice<'_>], mode: IoMode) -> Result<(FileOffset, usize), FileError> {
+        // The lock is robust: a holder that dies before it raised the size has changed nothing that the size covers, so the next one just goes on.
+        let _held = self.file.robust_lock(self.file.extent().append_lock())?;
+        self.requests().write(Start::End, buffers, mode)
+    }
+
+    /// Makes durable what any process wrote before: data, then size, mapping and names. `data_only` as in `fdatasync`: the size counts as
+    /// data, since it is needed to read it.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Stub`], [`FileError::Server`], [`FileError::ObjectMissing`] or [`FileError::Broker`]
+    /// where something could not be made durable, which the next call tries again;
+    /// [`FileError::Replaced`].
+    pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
+        self.durability.sync(self.retry(), data_only)
     }
 }

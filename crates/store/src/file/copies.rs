@@ -12,10 +12,11 @@
 //! copy that cannot be read is passed over for the next, which is how the loss of a server is survived.
 
 use super::IoMode;
-use super::StripedFile;
 use super::buffers::Buffers;
+use super::core::FileCore;
 use super::fragments::Part;
-use super::retry::RetryReason;
+use super::piece::Pieces;
+use super::reason::RetryReason;
 use super::sub_request::{Stopped, from_first_byte};
 use super::together::PutOff;
 use crate::client::Core;
@@ -93,20 +94,37 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl StripedFile {
+/// Chooses among the copies of regions, and reads them.
+#[derive(Clone, Copy)]
+pub(super) struct Copies<'f> {
+    pieces: Pieces<'f>,
+}
+
+impl<'f> Copies<'f> {
+    pub(super) fn new(pieces: Pieces<'f>) -> Self {
+        Self { pieces }
+    }
+
+    fn file(&self) -> &'f FileCore {
+        self.pieces.objects().file()
+    }
+
+    fn core(&self) -> &'f Core {
+        self.pieces.objects().core()
+    }
+
     /// Takes the emulated devices' time for every sub-request, in turn, before any byte moves.
     /// What is read from regions with replicas is chosen now.
-    pub(super) fn reserve<'a>(
-        &'a self,
+    pub(super) fn reserve(
+        &self,
         direction: Direction,
         offset: FileOffset,
         length: u64,
-        chosen: &mut Vec<Choice<'a>>,
+        chosen: &mut Vec<Choice<'f>>,
     ) -> Due {
         let mut due = None;
-        for piece in self.geometry.pieces(offset, length) {
-            let RegionState::Placed { generation, view, motion } = self.open.control().regions().get(piece.region)
-            else {
+        for piece in self.file().geometry().pieces(offset, length) {
+            let RegionState::Placed { generation, view, motion } = self.file().region(piece.region) else {
                 continue;
             };
             let mut copy = (generation, view);
@@ -129,8 +147,8 @@ impl StripedFile {
     ) -> Due {
         let mut due = None;
         for sub in from_first_byte(view, piece.offset, piece.length) {
-            if let Some(device) = self.open.core().server(sub.server).ok().and_then(|server| server.device_time()) {
-                let object = ObjectName { file: self.open.id(), region: piece.region, generation };
+            if let Some(device) = self.core().server(sub.server).ok().and_then(|server| server.device_time()) {
+                let object = ObjectName { file: self.file().id(), region: piece.region, generation };
                 due = due.max(device.reserve(direction, object, sub.offset, sub.length));
             }
         }
@@ -138,9 +156,9 @@ impl StripedFile {
     }
 
     /// The copies of a region that was seen to have replicas, in the order in which they are to be tried for `piece`.
-    pub(super) fn choose<'a>(&'a self, piece: &RegionPiece, place: (Generation, StripeView<'a>)) -> Choice<'a> {
+    fn choose(&self, piece: &RegionPiece, place: (Generation, StripeView<'f>)) -> Choice<'f> {
         let copies: Vec<_> =
-            std::iter::once(place).chain(self.open.control().regions().replicas(piece.region)).collect();
+            std::iter::once(place).chain(self.file().control().regions().replicas(piece.region)).collect();
         let readings: Vec<Option<Reading>> = copies.iter().map(|copy| self.predict(piece, *copy)).collect();
         let mut costly: Vec<_> = costs_ns(&readings).into_iter().zip(copies).collect();
         costly.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -148,22 +166,22 @@ impl StripedFile {
     }
 
     fn predict(&self, piece: &RegionPiece, (generation, view): (Generation, StripeView<'_>)) -> Option<Reading> {
-        let object = ObjectName { file: self.open.id(), region: piece.region, generation };
+        let object = ObjectName { file: self.file().id(), region: piece.region, generation };
         let subs = view.split(piece.offset, piece.length);
-        reading(subs.map(|sub| self.open.core().predict_read(sub.server, object, sub.offset, sub.length)))
+        reading(subs.map(|sub| self.core().predict_read(sub.server, object, sub.offset, sub.length)))
     }
 
     /// Reads one region's part from the best of its copies that can be read. `reserved`: chosen before, the first one's devices' time taken.
-    pub(super) fn read_copies<'a>(
-        &'a self,
+    pub(super) fn read(
+        &self,
         piece: &RegionPiece,
-        place: (Generation, StripeView<'a>),
-        reserved: Option<Choice<'a>>,
+        place: (Generation, StripeView<'f>),
+        reserved: Option<Choice<'f>>,
         buffers: &Buffers<'_>,
         mode: IoMode,
         due: &mut Due,
     ) -> Result<(), Stopped> {
-        let reserves = self.open.core().stations.is_some();
+        let reserves = self.core().stations.is_some();
         let mut is_reserved = reserved.is_some();
         let choice = reserved.unwrap_or_else(|| self.choose(piece, place));
         let mut first_fault = None;
@@ -171,11 +189,11 @@ impl StripedFile {
             if reserves && !std::mem::take(&mut is_reserved) {
                 *due = (*due).max(self.reserve_piece(Direction::Read, piece, copy));
             }
-            let _counted = Counted::new(self.open.core(), piece, copy.1);
+            let _counted = Counted::new(self.core(), piece, copy.1);
             let mut put_off = PutOff::new(Direction::Read, mode, piece.length);
             let part = Part { piece: *piece, view: copy.1, motion: Motion::Replicated };
-            let moved = self.move_piece(Direction::Read, &part, copy.0, buffers, &mut put_off, None);
-            let moved = self.finish_put_off(&mut put_off, moved.err(), buffers).map_or(Ok(()), Err);
+            let moved = self.pieces.move_piece(Direction::Read, &part, copy.0, buffers, &mut put_off, None);
+            let moved = self.pieces.finish(&mut put_off, moved.err(), buffers).map_or(Ok(()), Err);
             match moved {
                 Err(stop) if matches!(stop.reason, RetryReason::Fault(_)) => {
                     first_fault.get_or_insert(stop);

@@ -10,21 +10,21 @@
 //!
 //! On a file that has logs, emulated time is reserved part by part, as each is found to be served by its disk or by an SSD.
 
-use super::StripedFile;
 use super::buffers::{Batch, Buffers};
-use super::retry::RetryReason;
+use super::core::FileCore;
+use super::logs::{FragmentLogs, FragmentMemory};
+use super::objects::Objects;
+use super::reason::RetryReason;
 use super::sub_request::{SubMove, Weigh};
+use crate::client::now;
 use crate::client::objects::ObjectKey;
-use crate::client::{ClientError, now};
-use crate::protocol::{Reply, Request};
 use crate::server::{Due, Handle, How, ObjectName, ObjectStore, ServerError};
 use crate::shared::control::{FragmentMode, RegionState};
-use crate::shared::fragments::hints::{Counter, Hints, Suggestion};
-use crate::shared::fragments::table::{FragmentTable, Log, log_region, tick};
+use crate::shared::fragments::hints::{Counter, Hints};
+use crate::shared::fragments::table::{Log, log_region, tick};
 use crate::shared::fragments::{Class, DiskRange, ReadPlan, Seen, State, WriteChoice, WritePlan};
 use crate::shared::marking::Motion;
 use rustix::io::Errno;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use stripewise_layout::{
     Direction, FileOffset, ObjectOffset, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
@@ -34,15 +34,10 @@ use stripewise_layout::{
 /// nothing of the disk.
 const MIN_DISK_NS: u64 = 200_000;
 
-/// The shared memory of a file's fragments.
-#[derive(Debug)]
-pub(super) struct FragmentMemory {
-    table: FragmentTable,
-    hints: Hints,
-}
-
 /// What one request's parts need to know to be served beside logs.
 pub(super) struct FragmentContext<'a> {
+    objects: Objects<'a>,
+    logs: &'a FragmentLogs,
     memory: &'a FragmentMemory,
     is_adding: bool,
     threshold_bytes: u64,
@@ -80,26 +75,28 @@ pub(super) fn disk_time_since(begun: Duration) -> Option<u64> {
     Some((now() - begun).as_nanos() as u64).filter(|ns| *ns >= MIN_DISK_NS)
 }
 
-impl StripedFile {
+impl<'a> FragmentContext<'a> {
     /// The logs that a request has to look at; `None`: the file has none. The reason: this process does not know them yet.
-    pub(super) fn context(
-        &self,
+    pub(super) fn of(
+        objects: Objects<'a>,
+        logs: &'a FragmentLogs,
         offset: FileOffset,
         request_bytes: u64,
-    ) -> Result<Option<FragmentContext<'_>>, RetryReason> {
-        let control = self.open.control();
+    ) -> Result<Option<Self>, RetryReason> {
+        let control = objects.file().control();
         let mode = control.notices().fragments();
         let threshold_bytes = control.notices().fragment_threshold_bytes();
         let is_needed = match mode {
             FragmentMode::Off => return Ok(None),
             FragmentMode::Wanted => {
-                !self.does_without_fragments.load(Relaxed)
-                    && self.has_small_part(offset, request_bytes, threshold_bytes)
+                !logs.is_done_without() && has_small_part(objects.file(), offset, request_bytes, threshold_bytes)
             }
             FragmentMode::On | FragmentMode::Leaving => true,
         };
-        match self.fragment_memory.get() {
-            Some(memory) => Ok(Some(FragmentContext {
+        match logs.known() {
+            Some(memory) => Ok(Some(Self {
+                objects,
+                logs,
                 memory,
                 is_adding: mode == FragmentMode::On,
                 threshold_bytes,
@@ -111,113 +108,50 @@ impl StripedFile {
         }
     }
 
-    fn has_small_part(&self, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
-        self.geometry.pieces(offset, length).any(|piece| {
-            let RegionState::Placed { view, motion, .. } = self.open.control().regions().get(piece.region) else {
-                return false;
-            };
-            let part = Part { piece, view, motion };
-            view.split(piece.offset, piece.length)
-                .any(|sub| small_class(length, threshold_bytes, &part, &sub).is_some())
-        })
-    }
-
-    /// As [`Self::map_fragments`]. As long as nobody has logs made, a file is used without them where there is no broker to be asked.
-    #[cold]
-    pub(super) fn check_for_fragments(&self) -> Result<(), super::FileError> {
-        let mapped = self.map_fragments();
-        if mapped.is_err() && self.open.control().notices().fragments() == FragmentMode::Wanted {
-            self.does_without_fragments.store(true, Relaxed);
-            return Ok(());
-        }
-        mapped
-    }
-
-    /// Asks the broker for the logs' shared memory.
-    #[cold]
-    fn map_fragments(&self) -> Result<(), super::FileError> {
-        let request = Request::Fragments { file: self.open.id() };
-        let (reply, descriptors) =
-            self.open.core().with_descriptors(&request, &[]).map_err(|source| self.broker(source))?;
-        let unexpected = |what: String| self.broker(ClientError::Unexpected { request: "Fragments", what });
-        match (reply, &descriptors[..]) {
-            (Reply::Done, _) => Ok(()),
-            (Reply::Fragments, [table, hints]) => {
-                let fault = |source| self.broker(ClientError::Os { action: "mapping the table of fragments", source });
-                let table = FragmentTable::open(table, self.open.id(), self.open.is_writable()).map_err(fault)?;
-                let hints = Hints::open(hints, self.open.core().server_count(), &table).map_err(fault)?;
-                // Two threads may both have asked; the second one's mapping is dropped.
-                let _ = self.fragment_memory.set(FragmentMemory { table, hints });
-                Ok(())
-            }
-            (reply, _) => Err(unexpected(format!("{reply:?}"))),
-        }
-    }
-
-    /// The logs that there are, whoever has them made.
-    fn fragments(&self) -> Result<Option<&FragmentMemory>, super::FileError> {
-        let mode = self.open.control().notices().fragments();
-        if matches!(mode, FragmentMode::On | FragmentMode::Leaving) && self.fragment_memory.get().is_none() {
-            self.map_fragments()?;
-        }
-        Ok(self.fragment_memory.get())
-    }
-
-    /// Has the broker write to the disks what any process wrote to logs, if there is such.
-    pub(super) fn flush_fragments(&self) -> Result<(), super::FileError> {
-        match self.fragments()? {
-            Some(memory) if memory.table.is_dirtied() => self
-                .open
-                .core()
-                .done(&Request::Flush { file: self.open.id() }, &[])
-                .map_err(|source| self.broker(source)),
-            _ => Ok(()),
-        }
-    }
-
     /// One server's part of a request on a file with logs. False: a read that the page cache does not have, to be waited for with others.
-    pub(super) fn move_with_fragments(
-        &self,
+    pub(super) fn serve(
+        &mut self,
         direction: Direction,
         moving: &mut SubMove<'_>,
         part: &Part<'_>,
-        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
         how: How,
     ) -> Result<bool, RetryReason> {
         let sub = moving.sub;
-        let Some(log) = context.memory.table.log(sub.server) else {
-            self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length, context)?;
-            if direction == Direction::Read && sub.length < part.piece.length && self.open.core().may_wait(sub.server) {
-                return self.read_from_cache(moving, buffers);
+        let Some(log) = self.memory.table.log(sub.server) else {
+            self.reserve_on(sub.server, direction, moving.key.object, sub.offset, sub.length)?;
+            if direction == Direction::Read
+                && sub.length < part.piece.length
+                && self.objects.core().may_wait(sub.server)
+            {
+                return moving.read_from_cache(self.objects, buffers);
             }
-            return self.move_sub_request(direction, moving, buffers, how).map(|()| true);
+            return moving.move_in_turn(self.objects, direction, buffers, how).map(|()| true);
         };
         let range = DiskRange { region: part.piece.region, offset: sub.offset, length: sub.length };
-        let class = small_class(context.request_bytes, context.threshold_bytes, part, &sub)
-            .filter(|_| context.is_adding && part.motion == Motion::Still && range.length <= log.sets.slot_bytes());
+        let class = small_class(self.request_bytes, self.threshold_bytes, part, &sub)
+            .filter(|_| self.is_adding && part.motion == Motion::Still && range.length <= log.sets.slot_bytes());
         let weigh = Weigh {
             disk: sub.server,
             range,
             class,
-            siblings_ns_per_byte: class.map_or(0.0, |_| siblings(&context.memory.hints, part, sub.server)),
+            siblings_ns_per_byte: class.map_or(0.0, |_| siblings(&self.memory.hints, part, sub.server)),
         };
         match direction {
-            Direction::Read => self.read_with_fragments(moving, &log, weigh, part, context, buffers),
-            Direction::Write => self.write_with_fragments(moving, &log, weigh, part, context, buffers).map(|()| true),
+            Direction::Read => self.read_with_fragments(moving, &log, weigh, part, buffers),
+            Direction::Write => self.write_with_fragments(moving, &log, weigh, part, buffers).map(|()| true),
         }
     }
 
     fn read_with_fragments(
-        &self,
+        &mut self,
         moving: &mut SubMove<'_>,
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<bool, RetryReason> {
-        let (sub, hints) = (moving.sub, &context.memory.hints);
+        let (sub, hints) = (moving.sub, &self.memory.hints);
         let mut is_slot_readable = true;
         loop {
             moving.moved = 0;
@@ -227,7 +161,7 @@ impl StripedFile {
             }
             let newer = match plan {
                 ReadPlan::Slot(seen) if is_slot_readable || seen.state().is_newer() => {
-                    match self.move_slot(Direction::Read, moving, log, &seen, context, buffers) {
+                    match self.move_slot(Direction::Read, moving, log, &seen, buffers) {
                         Ok(_) if !log.sets.still_holds(&seen) => continue,
                         // Another's by now, or nobody's: a log that gives slots up is cut.
                         Err(RetryReason::Fault(_)) if !log.sets.still_holds(&seen) => continue,
@@ -250,27 +184,26 @@ impl StripedFile {
                 ReadPlan::Disk(newer) => newer,
             };
             let (object, length) = (moving.key.object, sub.length);
-            let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length, context)?;
-            if newer.is_empty() && length < part.piece.length && self.open.core().may_wait(sub.server) {
-                if self.read_from_cache(moving, buffers)? {
+            let predicted_ns = self.reserve_on(sub.server, Direction::Read, object, sub.offset, length)?;
+            if newer.is_empty() && length < part.piece.length && self.objects.core().may_wait(sub.server) {
+                if moving.read_from_cache(self.objects, buffers)? {
                     return Ok(true);
                 }
                 moving.weigh = Some(weigh);
                 return Ok(false);
             }
             let begun = now();
-            let mut read = self.move_sub_request(Direction::Read, moving, buffers, How::default());
+            let mut read = moving.move_in_turn(self.objects, Direction::Read, buffers, How::default());
             let took_ns = predicted_ns.or_else(|| disk_time_since(begun));
             for seen in &newer {
-                read =
-                    read.and_then(|()| self.move_slot(Direction::Read, moving, log, seen, context, buffers).map(drop));
+                read = read.and_then(|()| self.move_slot(Direction::Read, moving, log, seen, buffers).map(drop));
             }
             let holds = newer.iter().all(|seen| log.sets.still_holds(seen));
             match read {
                 Ok(()) if holds => {
                     let weigh = Weigh { class: weigh.class.filter(|_| newer.is_empty() && is_slot_readable), ..weigh };
                     if let Some(took_ns) = took_ns {
-                        self.served_by_disk(&weigh, took_ns);
+                        self.logs.served_by_disk(&weigh, took_ns);
                     }
                     return Ok(true);
                 }
@@ -290,34 +223,19 @@ impl StripedFile {
     /// Whether the region has not moved since its word was loaded. Readers are not waited for when entries of its new place are added: one that finds an entry has
     /// to know that it is one of the place that it reads.
     fn lies_still_at(&self, object: &ObjectName) -> bool {
-        let state = self.open.control().regions().get(object.region);
+        let state = self.objects.file().region(object.region);
         matches!(state, RegionState::Placed { generation, .. } if generation == object.generation)
     }
 
-    /// A disk has served a read of a file with logs.
-    pub(super) fn served_by_disk(&self, weigh: &Weigh, took_ns: u64) {
-        let Some(FragmentMemory { hints, .. }) = self.fragment_memory.get() else { return };
-        let Weigh { disk, range, class, siblings_ns_per_byte } = *weigh;
-        if let Some(class) = class {
-            let value = hints.return_of(disk, range.length, took_ns) + siblings_ns_per_byte;
-            if hints.weigh(disk, class, value) {
-                hints.suggest(&Suggestion { disk, range, class });
-                return;
-            }
-        }
-        hints.note_service(disk, range.length, took_ns);
-    }
-
     fn write_with_fragments(
-        &self,
+        &mut self,
         moving: &mut SubMove<'_>,
         log: &Log<'_>,
         weigh: Weigh,
         part: &Part<'_>,
-        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<(), RetryReason> {
-        let (table, hints) = (&context.memory.table, &context.memory.hints);
+        let (table, hints) = (&self.memory.table, &self.memory.hints);
         let Weigh { disk, range, class, .. } = weigh;
         let mut choice = match part.motion {
             Motion::Still => WriteChoice::Present,
@@ -333,7 +251,7 @@ impl StripedFile {
             moving.moved = 0;
             let seen = match log.sets.plan_write(&range, choice) {
                 WritePlan::Slot(seen) => {
-                    let moved = self.move_slot(Direction::Write, moving, log, &seen, context, buffers);
+                    let moved = self.move_slot(Direction::Write, moving, log, &seen, buffers);
                     // Also of a write that failed: a part of it may be there.
                     table.note_dirtied();
                     match moved {
@@ -347,7 +265,7 @@ impl StripedFile {
                     }
                 }
                 WritePlan::Fill(seen) => {
-                    if let Err(reason) = self.move_slot(Direction::Write, moving, log, &seen, context, buffers) {
+                    if let Err(reason) = self.move_slot(Direction::Write, moving, log, &seen, buffers) {
                         log.sets.take_back(&seen);
                         // A full or broken SSD is no reason to fail: the disk takes the bytes.
                         match reason {
@@ -364,7 +282,7 @@ impl StripedFile {
                     seen
                 }
                 WritePlan::Disk(newer) => {
-                    let moved = self.write_disk(moving, log, &weigh, &newer, context, buffers);
+                    let moved = self.write_disk(moving, log, &weigh, &newer, buffers);
                     if !newer.is_empty() {
                         table.note_dirtied();
                     }
@@ -381,7 +299,7 @@ impl StripedFile {
 
     fn is_admitted(&self, weigh: &Weigh, class: Class, key: &ObjectKey, hints: &Hints) -> bool {
         let Weigh { disk, range, siblings_ns_per_byte, .. } = *weigh;
-        let predicted = self.open.core().predict(disk, Direction::Write, key.object, range.offset, range.length);
+        let predicted = self.objects.core().predict(disk, Direction::Write, key.object, range.offset, range.length);
         let expected_ns = predicted.map_or_else(|| hints.small_write_ns(disk), |predicted| predicted.service_ns);
         if expected_ns == 0 {
             // The disk has not been seen to write one yet.
@@ -391,22 +309,21 @@ impl StripedFile {
     }
 
     fn write_disk(
-        &self,
+        &mut self,
         moving: &mut SubMove<'_>,
         log: &Log<'_>,
         weigh: &Weigh,
         newer: &[Seen],
-        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<(), RetryReason> {
-        let (disk, range, hints) = (weigh.disk, weigh.range, &context.memory.hints);
+        let (disk, range, hints) = (weigh.disk, weigh.range, &self.memory.hints);
         let object = moving.key.object;
         for seen in newer {
-            self.move_slot(Direction::Write, moving, log, seen, context, buffers)?;
+            self.move_slot(Direction::Write, moving, log, seen, buffers)?;
         }
-        let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length, context)?;
+        let predicted_ns = self.reserve_on(disk, Direction::Write, object, range.offset, range.length)?;
         let begun = now();
-        self.move_sub_request(Direction::Write, moving, buffers, How::default())?;
+        moving.move_in_turn(self.objects, Direction::Write, buffers, How::default())?;
         if let Some(took_ns) = predicted_ns.or_else(|| disk_time_since(begun)) {
             hints.note_service(disk, range.length, took_ns);
             if weigh.class.is_some() {
@@ -418,32 +335,30 @@ impl StripedFile {
 
     /// Takes an emulated device's time; returns its own part of it, without waiting, in ns.
     fn reserve_on(
-        &self,
+        &mut self,
         server: ServerId,
         direction: Direction,
         object: ObjectName,
         offset: ObjectOffset,
         length: u64,
-        context: &mut FragmentContext<'_>,
     ) -> Result<Option<u64>, RetryReason> {
-        if self.open.core().stations.is_none() {
+        if self.objects.core().stations.is_none() {
             return Ok(None);
         }
-        let server = self.open.core().server(server).map_err(|error| self.fault(error))?;
+        let server = self.objects.store(server)?;
         let Some(device) = server.device_time() else { return Ok(None) };
         let predicted = device.predict(direction, object, offset, length);
-        context.due = context.due.max(device.reserve(direction, object, offset, length));
+        self.due = self.due.max(device.reserve(direction, object, offset, length));
         Ok(predicted.map(|predicted| predicted.service_ns))
     }
 
     /// Moves what an entry has of a part between its slot and the buffers; returns the bytes.
     fn move_slot(
-        &self,
+        &mut self,
         direction: Direction,
         moving: &SubMove<'_>,
         log: &Log<'_>,
         seen: &Seen,
-        context: &mut FragmentContext<'_>,
         buffers: &Buffers<'_>,
     ) -> Result<u64, RetryReason> {
         let sub = &moving.sub;
@@ -451,10 +366,16 @@ impl StripedFile {
         let end = seen.range.end().min(sub.offset.0 + sub.length);
         let Some(bytes) = end.checked_sub(first) else { return Ok(0) };
         let slot_at = u64::from(seen.slot) * log.sets.slot_bytes() + (first - seen.range.offset.0);
-        let object = ObjectName { file: self.open.id(), region: log_region(sub.server), generation: log.generation };
-        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes, context)?;
-        let server = self.open.core().server(log.on).map_err(|error| self.fault(error))?;
-        let pin = self.pin(&ObjectKey { object, server: log.on, writable: self.open.is_writable(), direct: false })?;
+        let object =
+            ObjectName { file: self.objects.file().id(), region: log_region(sub.server), generation: log.generation };
+        self.reserve_on(log.on, direction, object, ObjectOffset(slot_at), bytes)?;
+        let server = self.objects.store(log.on)?;
+        let pin = self.objects.pin(&ObjectKey {
+            object,
+            server: log.on,
+            writable: self.objects.file().is_writable(),
+            direct: false,
+        })?;
         let (mut cursor, mut batch) = (buffers.cursor(), Batch::new());
         let (mut at, mut slot_at) = (sub.offset.0, slot_at);
         for (start, length) in sub.pieces() {
@@ -488,11 +409,11 @@ impl StripedFile {
                 Direction::Read => server.read_at(log, offset, batch.slices_to_fill()),
                 Direction::Write => server.write_at(log, offset, batch.slices_to_take(), How::default()),
             };
-            match result.map_err(|error| self.fault(error))? {
+            match result.map_err(|error| self.objects.fault(error))? {
                 // A filled slot lies inside the log.
                 0 => {
                     let (server, action) = (server.name().to_owned(), "moving bytes of a log of fragments");
-                    return Err(self.fault(ServerError::Os { server, action, source: Errno::IO }));
+                    return Err(self.objects.fault(ServerError::Os { server, action, source: Errno::IO }));
                 }
                 bytes => {
                     moved += bytes as u64;
@@ -503,6 +424,16 @@ impl StripedFile {
         batch.clear();
         Ok(moved)
     }
+}
+
+fn has_small_part(file: &FileCore, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
+    file.geometry().pieces(offset, length).any(|piece| {
+        let RegionState::Placed { view, motion, .. } = file.region(piece.region) else {
+            return false;
+        };
+        let part = Part { piece, view, motion };
+        view.split(piece.offset, piece.length).any(|sub| small_class(length, threshold_bytes, &part, &sub).is_some())
+    })
 }
 
 /// How much slower this disk is than the next slowest of those that serve the part, times their number; 0 unless it is the slowest. (iBridge, as the

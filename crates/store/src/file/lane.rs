@@ -1,6 +1,7 @@
 //! Entering a file for one read or write: a lane, then the gate.
 
-use super::{FileError, StripedFile};
+use super::core::FileCore;
+use super::error::FileError;
 use crate::client::{ClientError, now, sleep};
 use crate::shared::control::RegionState;
 use crate::shared::marking::Motion;
@@ -41,11 +42,22 @@ impl Drop for Lane<'_> {
     }
 }
 
-impl StripedFile {
+/// The ways into a file.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes<'f> {
+    file: &'f FileCore,
+}
+
+impl<'f> Lanes<'f> {
+    #[inline]
+    pub(super) fn new(file: &'f FileCore) -> Self {
+        Self { file }
+    }
+
     /// Notes a request that is about to end, if anybody watches.
     #[inline]
     pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
-        if let Some(observation) = self.open.control().notices().observation()
+        if let Some(observation) = self.file.control().notices().observation()
             && bytes > 0
         {
             lane.0.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
@@ -54,11 +66,11 @@ impl StripedFile {
 
     /// Enters with the gate open; waits while it is shut or all lanes are taken.
     #[inline]
-    pub(super) fn enter(&self, what: InFlight) -> Result<Lane<'_>, FileError> {
-        let (slot, _) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
-        if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
+    pub(super) fn enter(&self, what: InFlight) -> Result<Lane<'f>, FileError> {
+        let (slot, _) = self.file.core().identity().ok_or_else(|| self.file.broker(ClientError::NoProcessSlot))?;
+        if let Some(word) = self.file.slots().occupy(slot, hint(), what) {
             let lane = Lane(word);
-            if !self.open.control().gate().is_shut() {
+            if !self.file.control().gate().is_shut() {
                 return Ok(lane);
             }
         }
@@ -66,14 +78,14 @@ impl StripedFile {
     }
 
     #[cold]
-    fn enter_slowly(&self, what: InFlight) -> Result<Lane<'_>, FileError> {
-        let (slot, _) = self.open.core().identity().ok_or_else(|| self.broker(ClientError::NoProcessSlot))?;
+    fn enter_slowly(&self, what: InFlight) -> Result<Lane<'f>, FileError> {
+        let (slot, _) = self.file.core().identity().ok_or_else(|| self.file.broker(ClientError::NoProcessSlot))?;
         let mut pause = Duration::from_micros(20);
         loop {
             self.wait_for_gate()?;
-            if let Some(word) = self.open.slots().occupy(slot, hint(), what) {
+            if let Some(word) = self.file.slots().occupy(slot, hint(), what) {
                 let lane = Lane(word);
-                if !self.open.control().gate().is_shut() {
+                if !self.file.control().gate().is_shut() {
                     return Ok(lane);
                 }
             } else {
@@ -86,14 +98,14 @@ impl StripedFile {
 
     /// Returns when the gate is open. Fails when it has been shut for longer than the client's patience and no broker lives to open it.
     fn wait_for_gate(&self) -> Result<(), FileError> {
-        let gate = self.open.control().gate().word();
+        let gate = self.file.control().gate().word();
         self.wait_for_broker(gate, |seen| seen & 1 == 0)
     }
 
     /// Returns when the region takes writes again: its last part is being copied to another place. To be called outside the lane.
     #[cold]
     pub(super) fn wait_while_sealed(&self, region: RegionIndex) -> Result<(), FileError> {
-        let control = self.open.control();
+        let control = self.file.control();
         // The count is read before the word, so that no change in between is slept through.
         self.wait_for_broker(control.regions().moves_word(), |_| {
             !matches!(control.regions().get(region), RegionState::Placed { motion: Motion::Sealed(_), .. })
@@ -105,7 +117,7 @@ impl StripedFile {
         let began = now();
         let check_after = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         loop {
-            self.check_not_replaced()?;
+            self.file.check_not_replaced()?;
             let seen = word.load(SeqCst);
             if is_done(seen) {
                 return Ok(());
@@ -115,8 +127,8 @@ impl StripedFile {
                 continue;
             }
             // A broker at work takes as long as it needs; a dead one's successor ends what it left.
-            if self.open.core().check_broker().is_err() && now() - began > self.open.core().patience() {
-                return Err(FileError::GateStuck { file: self.open.id(), waited_s: (now() - began).as_secs() });
+            if self.file.core().check_broker().is_err() && now() - began > self.file.core().patience() {
+                return Err(FileError::GateStuck { file: self.file.id(), waited_s: (now() - began).as_secs() });
             }
         }
     }

@@ -1,115 +1,78 @@
-//! Why a request leaves its lane before it is done, and how what stands in its way is removed.
+//! How what stands in a request's way is removed.
 
-use super::{FileError, StripedFile};
-use crate::client::objects::{ObjectKey, Opened};
+use super::core::FileCore;
+use super::error::FileError;
+use super::lane::Lanes;
+use super::logs::FragmentLogs;
+use super::reason::RetryReason;
+use crate::client::objects::Opened;
 use crate::protocol::Request;
-use crate::server::{ObjectName, ServerError};
-use crate::shared::control::MAX_REGIONS;
+use crate::server::ObjectName;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
-use stripewise_layout::RegionIndex;
 
-/// Why a request must leave its lane before it can go on.
-pub(super) enum RetryReason {
-    /// What it saw has changed meanwhile.
-    Again,
-    /// Regions without objects.
-    Place {
-        first: RegionIndex,
-        last: RegionIndex,
-    },
-    /// Regions with replicas, which have to be forgotten before a write.
-    Pin {
-        first: RegionIndex,
-        last: RegionIndex,
-    },
-    /// A region whose writers wait for the end of its move.
-    Sealed(RegionIndex),
-    /// Bytes beyond the size on a server, over which the request would leave a gap.
-    Leftovers,
-    /// An object that this process may not open by itself.
-    Object(ObjectKey),
-    /// The file's small parts may lie in logs that this process does not know yet.
-    Fragments,
-    /// A server of the region's place has no space left; the region may move.
-    Full {
-        key: ObjectKey,
-        error: FileError,
-    },
-    Fault(FileError),
+/// Removes reasons, by the broker or by waiting.
+#[derive(Clone, Copy)]
+pub(super) struct Retry<'f> {
+    file: &'f FileCore,
+    logs: &'f FragmentLogs,
 }
 
-impl StripedFile {
+impl<'f> Retry<'f> {
+    #[inline]
+    pub(super) fn new(file: &'f FileCore, logs: &'f FragmentLogs) -> Self {
+        Self { file, logs }
+    }
+
+    pub(super) fn file(&self) -> &'f FileCore {
+        self.file
+    }
+
+    pub(super) fn logs(&self) -> &'f FragmentLogs {
+        self.logs
+    }
+
     /// Removes what stood in the way, outside the lane.
     #[cold]
     pub(super) fn resolve(&self, reason: RetryReason) -> Result<(), FileError> {
-        let file = self.open.id();
+        let (core, file) = (self.file.core(), self.file.id());
         match reason {
             RetryReason::Again => Ok(()),
-            RetryReason::Sealed(region) => self.wait_while_sealed(region),
+            RetryReason::Sealed(region) => Lanes::new(self.file).wait_while_sealed(region),
             RetryReason::Pin { first, last } => {
-                self.check_not_replaced()?;
-                self.open
-                    .core()
-                    .done(&Request::Pin { file, first, last }, &[])
-                    .map_err(|source| self.broker(source))?;
-                self.check_not_replaced()
+                self.file.check_not_replaced()?;
+                self.file.ask(&Request::Pin { file, first, last })?;
+                self.file.check_not_replaced()
             }
             RetryReason::Leftovers => {
-                self.check_not_replaced()?;
-                self.open.core().done(&Request::Tidy { file }, &[]).map_err(|source| self.broker(source))
+                self.file.check_not_replaced()?;
+                self.file.ask(&Request::Tidy { file })
             }
             RetryReason::Place { first, last } => {
-                self.check_not_replaced()?;
-                self.open
-                    .core()
-                    .done(&Request::Place { file, first, last }, &[])
-                    .map_err(|source| self.broker(source))?;
-                self.check_not_replaced()
+                self.file.check_not_replaced()?;
+                self.file.ask(&Request::Place { file, first, last })?;
+                self.file.check_not_replaced()
             }
             RetryReason::Object(key) => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::OpenObject { file, region, generation, server: key.server.0 };
-                let object = self.open.core().object_from_broker(&request).map_err(|source| self.broker(source))?;
+                let object = core.object_from_broker(&request).map_err(|source| self.file.broker(source))?;
                 if key.direct {
                     // The broker opens for all alike; a file system without direct transfers goes through its cache.
                     let _ = rustix::fs::fcntl_getfl(&object)
                         .and_then(|flags| rustix::fs::fcntl_setfl(&object, flags | OFlags::DIRECT));
                 }
-                drop(self.open.core().objects.insert(&key, Opened::Descriptor(object)));
+                drop(core.objects.insert(&key, Opened::Descriptor(object)));
                 Ok(())
             }
-            RetryReason::Fragments => self.check_for_fragments(),
+            RetryReason::Fragments => self.logs.check_for(self.file),
             RetryReason::Full { key, error } => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::Rescue { file, region, generation, server: key.server.0 };
                 // Whatever keeps the region where it is, the program's error is that the server is full.
-                self.open.core().done(&request, &[]).map_err(|_| error)?;
-                self.check_not_replaced()
+                core.done(&request, &[]).map_err(|_| error)?;
+                self.file.check_not_replaced()
             }
             RetryReason::Fault(error) => Err(error),
-        }
-    }
-
-    #[cold]
-    pub(super) fn fault(&self, error: ServerError) -> RetryReason {
-        RetryReason::Fault(self.server(error))
-    }
-
-    /// Of a write to an object of a region's place, or of a log.
-    #[cold]
-    pub(super) fn write_fault(&self, key: &ObjectKey, error: ServerError) -> RetryReason {
-        let is_full = matches!(error, ServerError::NoSpace { .. }) && key.object.region.0 < MAX_REGIONS;
-        let error = self.server(error);
-        if is_full { RetryReason::Full { key: *key, error } } else { RetryReason::Fault(error) }
-    }
-
-    #[cold]
-    pub(super) fn no_progress(&self, key: &ObjectKey) -> ServerError {
-        ServerError::Os {
-            server: self.open.core().server_name(key.server),
-            action: "writing nothing",
-            source: Errno::IO,
         }
     }
 }

@@ -1,10 +1,13 @@
 //! One server's part of a request.
 
 use super::buffers::{Batch, Buffers, Cursor};
-use super::retry::RetryReason;
+use super::objects::Objects;
+use super::reason::RetryReason;
 use crate::client::objects::ObjectKey;
+use crate::server::How;
 use crate::shared::fragments::{Class, DiskRange};
-use stripewise_layout::{ObjectOffset, RegionOffset, ServerId, StripeView, SubRequest};
+use rustix::io::ReadWriteFlags;
+use stripewise_layout::{Direction, ObjectOffset, RegionOffset, ServerId, StripeView, SubRequest};
 
 /// The sub-requests of a region's part, that of its first byte first.
 pub(super) fn from_first_byte(
@@ -71,6 +74,63 @@ impl SubMove<'_> {
             moved -= length;
         }
         u64::MAX
+    }
+
+    /// What is left of one server's part.
+    pub(super) fn move_in_turn(
+        &mut self,
+        objects: Objects<'_>,
+        direction: Direction,
+        buffers: &Buffers<'_>,
+        how: How,
+    ) -> Result<(), RetryReason> {
+        let server = objects.store(self.sub.server)?;
+        let pin = objects.pin(&self.key)?;
+        let sub = self.sub;
+        let (mut gather, mut batch) = (Gather::new(sub.pieces(), self, buffers), Batch::new());
+        while gather.next(&mut batch) {
+            while batch.bytes() > 0 {
+                let at = self.at();
+                let result = match direction {
+                    Direction::Read => server.read_at(pin.handle(), at, batch.slices_to_fill()),
+                    Direction::Write => server.write_at(pin.handle(), at, batch.slices_to_take(), how),
+                };
+                match (result, direction) {
+                    (Ok(0), Direction::Read) => self.moved += batch.zero(),
+                    (Ok(0), Direction::Write) => return Err(objects.fault(objects.no_progress(&self.key))),
+                    (Ok(bytes), _) => {
+                        self.moved += bytes as u64;
+                        batch.advance(bytes as u64);
+                    }
+                    (Err(error), Direction::Read) => return Err(objects.fault(error)),
+                    (Err(error), Direction::Write) => return Err(objects.write_fault(&self.key, error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the page cache has; true when that was all.
+    pub(super) fn read_from_cache(&mut self, objects: Objects<'_>, buffers: &Buffers<'_>) -> Result<bool, RetryReason> {
+        let pin = objects.pin(&self.key)?;
+        let Some(object) = pin.handle().descriptor() else { return Ok(false) };
+        let sub = self.sub;
+        let (mut gather, mut batch) = (Gather::new(sub.pieces(), self, buffers), Batch::new());
+        while gather.next(&mut batch) {
+            while batch.bytes() > 0 {
+                match rustix::io::preadv2(object, batch.slices_to_fill(), self.at().0, ReadWriteFlags::NOWAIT) {
+                    // The object's end, or a kernel (5.9, 5.10) that says so of what is not in memory: the call in turn tells.
+                    Ok(0) => return Ok(false),
+                    Ok(bytes) => {
+                        self.moved += bytes as u64;
+                        batch.advance(bytes as u64);
+                    }
+                    // Not there, or not a store that can tell; the server's own words for an error come from the call in turn.
+                    Err(_) => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -16,19 +16,21 @@
 //! Direct calls move what is aligned, in memory and in the object, to [`DIRECT_BYTES`]: the leading pieces of a part. The rest goes through the page
 //! cache, and a write of it is durable when it is over.
 
+use super::IoMode;
 use super::buffers::Buffers;
 use super::fragments::disk_time_since;
-use super::retry::RetryReason;
-use super::sub_request::{Gather, Stopped, SubMove};
-use super::{IoMode, StripedFile};
-use crate::client::now;
+use super::logs::FragmentLogs;
+use super::objects::Objects;
+use super::reason::RetryReason;
+use super::sub_request::{Stopped, SubMove};
 use crate::client::objects::{ObjectKey, Pin};
 use crate::client::rings::{Call, GROUP};
 use crate::client::servers::Medium;
+use crate::client::{Core, now};
 use crate::server::transfer::DIRECT_BYTES;
 use crate::server::{How, Memory, ServerError, Submission, Transfer, submit_all};
 use rustix::fd::AsRawFd;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex, ServerId};
 
 /// Pieces of memory in one call: the kernel's limit.
@@ -64,9 +66,70 @@ impl<'a> PutOff<'a> {
         bytes < self.request_bytes
     }
 
+    /// Whether a sub-request of so many bytes is put off before anything of it is tried.
+    pub(super) fn takes(&self, core: &Core, server: ServerId, bytes: u64) -> bool {
+        let medium = core.medium(server);
+        if self.mode.direct && medium.is_plain() {
+            return true;
+        }
+        self.has_others(bytes)
+            && match (medium, self.direction) {
+                (Medium::Overlapping, _) => true,
+                (Medium::Device, Direction::Write) => self.mode.durable || self.has_waited || core.writes_wait(server),
+                _ => false,
+            }
+    }
+
     /// How a call is made of a part that is not put off.
     pub(super) fn how(&self) -> How {
         How { durable: self.mode.durable, in_place: false }
+    }
+
+    /// Moves what was put off. `stopped`: where the request stopped before; then no write is begun any more.
+    pub(super) fn finish(
+        &mut self,
+        objects: Objects<'_>,
+        logs: &FragmentLogs,
+        mut stopped: Option<Stopped>,
+        buffers: &Buffers<'_>,
+    ) -> Option<Stopped> {
+        if self.subs.is_empty() {
+            return stopped;
+        }
+        let begun = now();
+        let (direction, mode) = (self.direction, self.mode);
+        // What is left of a direct part goes through the page cache.
+        let how = How { durable: mode.durable || mode.direct, in_place: false };
+        let may_begin = direction == Direction::Read || stopped.is_none();
+        for group in self.subs.chunks_mut(GROUP) {
+            let mut faults: Vec<Option<RetryReason>> = group.iter().map(|_| None).collect();
+            if may_begin {
+                Together { objects, direction, mode }.move_all(group, buffers, &mut faults);
+            }
+            for (moving, fault) in group.iter_mut().zip(faults) {
+                let result = match fault {
+                    Some(reason) => Err(reason),
+                    None if moving.moved == moving.sub.length => Ok(()),
+                    None if stopped.is_none() => moving.move_in_turn(objects, direction, buffers, how),
+                    None => Err(RetryReason::Again),
+                };
+                // Asked for together, they are taken to have ended together.
+                if let (Ok(()), Some(weigh), Some(took_ns)) = (&result, moving.weigh, disk_time_since(begun)) {
+                    logs.served_by_disk(&weigh, took_ns);
+                }
+                stopped = Stopped::first(stopped, result.map_err(|reason| Stopped::new(moving, reason)));
+            }
+        }
+        for region in self.regions.drain(..) {
+            objects.file().extent().end_write(region);
+        }
+        if direction == Direction::Write && !how.durable {
+            let (took, bytes) = (now() - begun, self.subs.iter().map(|moving| moving.sub.length).sum());
+            for moving in &self.subs {
+                objects.core().note_write(moving.sub.server, took, bytes);
+            }
+        }
+        stopped
     }
 }
 
@@ -87,105 +150,21 @@ struct Pins<'p> {
     direct: Option<Pin<'p>>,
 }
 
-impl StripedFile {
-    /// Whether a sub-request of so many bytes is put off before anything of it is tried.
-    pub(super) fn is_put_off(&self, server: ServerId, bytes: u64, put_off: &PutOff<'_>) -> bool {
-        let medium = self.open.core().medium(server);
-        if put_off.mode.direct && medium.is_plain() {
-            return true;
-        }
-        put_off.has_others(bytes)
-            && match (medium, put_off.direction) {
-                (Medium::Overlapping, _) => true,
-                (Medium::Device, Direction::Write) => {
-                    put_off.mode.durable || put_off.has_waited || self.open.core().writes_wait(server)
-                }
-                _ => false,
-            }
-    }
+/// Some sub-requests of one request on their way together.
+struct Together<'f> {
+    objects: Objects<'f>,
+    direction: Direction,
+    mode: IoMode,
+}
 
-    /// Takes what the page cache has; true when that was all.
-    pub(super) fn read_from_cache(&self, moving: &mut SubMove<'_>, buffers: &Buffers<'_>) -> Result<bool, RetryReason> {
-        let pin = self.pin(&moving.key)?;
-        let Some(object) = pin.handle().descriptor() else { return Ok(false) };
-        let sub = moving.sub;
-        let (mut gather, mut batch) = (Gather::new(sub.pieces(), moving, buffers), super::buffers::Batch::new());
-        while gather.next(&mut batch) {
-            while batch.bytes() > 0 {
-                match rustix::io::preadv2(object, batch.slices_to_fill(), moving.at().0, ReadWriteFlags::NOWAIT) {
-                    // The object's end, or a kernel (5.9, 5.10) that says so of what is not in memory: the call in turn tells.
-                    Ok(0) => return Ok(false),
-                    Ok(bytes) => {
-                        moving.moved += bytes as u64;
-                        batch.advance(bytes as u64);
-                    }
-                    // Not there, or not a store that can tell; the server's own words for an error come from the call in turn.
-                    Err(_) => return Ok(false),
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Moves what was put off. `stopped`: where the request stopped before; then no write is begun any more.
-    pub(super) fn finish_put_off(
-        &self,
-        put_off: &mut PutOff<'_>,
-        mut stopped: Option<Stopped>,
-        buffers: &Buffers<'_>,
-    ) -> Option<Stopped> {
-        if put_off.subs.is_empty() {
-            return stopped;
-        }
-        let begun = now();
-        let (direction, mode) = (put_off.direction, put_off.mode);
-        // What is left of a direct part goes through the page cache.
-        let how = How { durable: mode.durable || mode.direct, in_place: false };
-        let may_begin = direction == Direction::Read || stopped.is_none();
-        for group in put_off.subs.chunks_mut(GROUP) {
-            let mut faults: Vec<Option<RetryReason>> = group.iter().map(|_| None).collect();
-            if may_begin {
-                self.move_together(direction, mode, group, buffers, &mut faults);
-            }
-            for (moving, fault) in group.iter_mut().zip(faults) {
-                let result = match fault {
-                    Some(reason) => Err(reason),
-                    None if moving.moved == moving.sub.length => Ok(()),
-                    None if stopped.is_none() => self.move_sub_request(direction, moving, buffers, how),
-                    None => Err(RetryReason::Again),
-                };
-                // Asked for together, they are taken to have ended together.
-                if let (Ok(()), Some(weigh), Some(took_ns)) = (&result, moving.weigh, disk_time_since(begun)) {
-                    self.served_by_disk(&weigh, took_ns);
-                }
-                stopped = Stopped::first(stopped, result.map_err(|reason| Stopped::new(moving, reason)));
-            }
-        }
-        for region in put_off.regions.drain(..) {
-            self.open.extent().end_write(region);
-        }
-        if direction == Direction::Write && !how.durable {
-            let (took, bytes) = (now() - begun, put_off.subs.iter().map(|moving| moving.sub.length).sum());
-            for moving in &put_off.subs {
-                self.open.core().note_write(moving.sub.server, took, bytes);
-            }
-        }
-        stopped
-    }
-
+impl Together<'_> {
     /// Has the sub-requests under way together and returns when all calls are over. What is done of each is counted in it.
-    fn move_together(
-        &self,
-        direction: Direction,
-        mode: IoMode,
-        group: &mut [SubMove<'_>],
-        buffers: &Buffers<'_>,
-        faults: &mut [Option<RetryReason>],
-    ) {
+    fn move_all(&self, group: &mut [SubMove<'_>], buffers: &Buffers<'_>, faults: &mut [Option<RetryReason>]) {
+        let Self { objects, direction, mode } = *self;
         let (mut pins, mut pieces, mut parts) = (Vec::with_capacity(group.len()), Vec::new(), Vec::new());
         for (number, moving) in group.iter().enumerate() {
-            let is_direct = mode.direct && self.open.core().medium(moving.sub.server).is_plain();
-            let pin = |direct| self.pin(&ObjectKey { direct, ..moving.key });
+            let is_direct = mode.direct && self.objects.core().medium(moving.sub.server).is_plain();
+            let pin = |direct| objects.pin(&ObjectKey { direct, ..moving.key });
             let direct = if is_direct { pin(true).map(Some) } else { Ok(None) };
             // An object that cannot be opened here is met again in turn, which says why.
             let (Ok(cached), Ok(direct)) = (pin(false), direct) else { return };
@@ -202,7 +181,7 @@ impl StripedFile {
             let memory = unsafe { Memory::of_pieces(&pieces[part.first..part.first + part.count], direction) };
             Transfer::new(handle(part), part.offset, memory, how(part))
         };
-        let is_plain = |part: &Part| self.open.core().medium(group[part.sub].sub.server).is_plain();
+        let is_plain = |part: &Part| self.objects.core().medium(group[part.sub].sub.server).is_plain();
         let mut results: Vec<Option<Result<usize, ServerError>>> = parts.iter().map(|_| None).collect();
         let (plain, other): (Vec<usize>, Vec<usize>) = (0..parts.len()).partition(|number| is_plain(&parts[*number]));
         let mut submissions: Vec<Submission<'_, '_>> = Vec::new();
@@ -215,14 +194,12 @@ impl StripedFile {
             }
         }
         for (server, numbers) in &numbers {
-            let Ok(store) = self.open.core().server(*server) else { return };
+            let Ok(store) = self.objects.core().server(*server) else { return };
             submissions
                 .push(Submission { store, batch: numbers.iter().map(|number| transfer(&parts[*number])).collect() });
         }
         submit_all(&mut submissions, &mut || {
-            self.move_plain(&plain, &parts, &pieces, direction, &transfer, &how, &mut results, &|part| {
-                group[part.sub].sub.server
-            });
+            self.move_plain(&plain, &parts, &pieces, &transfer, &how, &mut results, &|part| group[part.sub].sub.server);
         });
         for ((_, numbers), submission) in numbers.iter().zip(submissions) {
             for (number, transfer) in numbers.iter().zip(submission.batch) {
@@ -230,7 +207,7 @@ impl StripedFile {
             }
         }
         drop(pins);
-        self.count(direction, group, &parts, results, faults);
+        self.count(group, &parts, results, faults);
     }
 
     /// The parts on plain descriptors: one group of calls to the kernel, or in turn.
@@ -240,7 +217,6 @@ impl StripedFile {
         plain: &[usize],
         parts: &[Part],
         pieces: &'t [libc::iovec],
-        direction: Direction,
         transfer: &dyn Fn(&Part) -> Transfer<'t>,
         how: &dyn Fn(&Part) -> How,
         results: &mut [Option<Result<usize, ServerError>>],
@@ -249,20 +225,20 @@ impl StripedFile {
         let call = |part: &Part| {
             let descriptor = transfer(part).handle.descriptor().map_or(-1, |object| object.as_raw_fd());
             let (offset, pieces) = (part.offset.0, &pieces[part.first..part.first + part.count]);
-            match direction {
+            match self.direction {
                 Direction::Read => Call::Read { descriptor, offset, pieces },
                 Direction::Write => Call::Write { descriptor, offset, pieces, durable: how(part).durable },
             }
         };
         if plain.len() > 1 {
             let calls: Vec<Call<'_>> = plain.iter().map(|number| call(&parts[*number])).collect();
-            let action = match direction {
+            let action = match self.direction {
                 Direction::Read => "reading an object",
                 Direction::Write => "writing an object",
             };
-            let is_begun = self.open.core().rings.run(&calls, |number, result| {
+            let is_begun = self.objects.core().rings.run(&calls, |number, result| {
                 let number = plain[number];
-                let server = || self.open.core().server_name(server_of(&parts[number]));
+                let server = || self.objects.core().server_name(server_of(&parts[number]));
                 results[number] = Some(result.map_err(|errno| ServerError::from_errno(server(), action, errno)));
             });
             if is_begun {
@@ -271,7 +247,7 @@ impl StripedFile {
         }
         for number in plain {
             let part = &parts[*number];
-            let Ok(server) = self.open.core().server(server_of(part)) else { continue };
+            let Ok(server) = self.objects.core().server(server_of(part)) else { continue };
             let mut batch = [transfer(part)];
             server.submit(&mut batch, &mut || ());
             let [done] = batch;
@@ -282,7 +258,6 @@ impl StripedFile {
     /// Counts what is done of each sub-request: up to the first part that is not whole.
     fn count(
         &self,
-        direction: Direction,
         group: &mut [SubMove<'_>],
         parts: &[Part],
         results: Vec<Option<Result<usize, ServerError>>>,
@@ -301,8 +276,8 @@ impl StripedFile {
                 }
                 Some(Err(error)) => {
                     is_broken[part.sub] = true;
-                    if direction == Direction::Write && !is_worth_another_try(&error) {
-                        faults[part.sub] = Some(self.write_fault(&moving.key, error));
+                    if self.direction == Direction::Write && !is_worth_another_try(&error) {
+                        faults[part.sub] = Some(self.objects.write_fault(&moving.key, error));
                     }
                 }
                 None => is_broken[part.sub] = true,

@@ -1,6 +1,6 @@
 //! What is done to a file as a whole: its size, its space, its status.
 
-use super::retry::RetryReason;
+use super::reason::RetryReason;
 use super::{FileError, StripedFile};
 use crate::protocol::{FileStatus, Request};
 use crate::shared::control::RegionState;
@@ -14,16 +14,13 @@ impl StripedFile {
     /// [`FileError::NotWritable`], [`FileError::TooLarge`], [`FileError::Replaced`], or
     /// [`FileError::Broker`] if the broker refuses or cannot be reached.
     pub fn truncate(&self, size_bytes: u64) -> Result<(), FileError> {
-        self.check_writable()?;
-        self.check_not_replaced()?;
-        if size_bytes > self.limit_bytes() {
-            let (file, limit_bytes) = (self.open.id(), self.limit_bytes());
-            return Err(FileError::TooLarge { file, offset: FileOffset(size_bytes), limit_bytes });
-        }
-        self.open.core().truncate(self.open.id(), size_bytes).map_err(|source| self.broker(source))?;
+        self.file.check_writable()?;
+        self.file.check_not_replaced()?;
+        self.file.check_limit(FileOffset(size_bytes))?;
+        self.file.core().truncate(self.file.id(), size_bytes).map_err(|source| self.file.broker(source))?;
         // Objects that were cut off are gone only when nobody has them open.
-        self.open.core().objects.close_file(self.open.id());
-        self.touch();
+        self.file.core().objects.close_file(self.file.id());
+        self.file.touch();
         Ok(())
     }
 
@@ -36,42 +33,30 @@ impl StripedFile {
     /// [`Refusal::NoSpace`](crate::protocol::Refusal::NoSpace) when the servers have too little
     /// free space.
     pub fn allocate(&self, offset: FileOffset, length: u64, keep_size: bool) -> Result<(), FileError> {
-        self.check_writable()?;
+        self.file.check_writable()?;
         let end = offset.0.saturating_add(length);
-        if end > self.limit_bytes() {
-            let (file, limit_bytes) = (self.open.id(), self.limit_bytes());
-            return Err(FileError::TooLarge { file, offset: FileOffset(end), limit_bytes });
-        }
+        self.file.check_limit(FileOffset(end))?;
         if length == 0 {
             return Ok(());
         }
-        let (first, last) = (self.geometry.locate(offset).0, self.geometry.locate(FileOffset(end - 1)).0);
-        let absent = |region: u32| self.open.control().regions().get(RegionIndex(region)) == RegionState::Absent;
+        let (first, last) = (self.file.geometry().locate(offset).0, self.file.geometry().locate(FileOffset(end - 1)).0);
+        let absent = |region: u32| self.file.region(RegionIndex(region)) == RegionState::Absent;
         if (first.0..=last.0).any(absent) {
-            self.resolve(RetryReason::Place { first, last })?;
+            self.retry().resolve(RetryReason::Place { first, last })?;
         }
         if !keep_size && end > self.size_bytes() {
             // Not by truncation: another writer may have gone beyond `end` meanwhile, and must not be cut.
-            self.open
-                .core()
-                .done(&Request::Tidy { file: self.open.id() }, &[])
-                .map_err(|source| self.broker(source))?;
-            self.open.extent().extend_to(end);
-            self.touch();
+            self.file.ask(&Request::Tidy { file: self.id() })?;
+            self.file.extent().extend_to(end);
+            self.file.touch();
         }
         Ok(())
-    }
-
-    fn touch(&self) {
-        use rustix::time::{ClockId, clock_gettime};
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        self.open.extent().set_modified_ns(Some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64));
     }
 
     /// Size, blocks and time, from shared memory alone: no server is asked, so a missing one changes nothing.
     #[must_use]
     pub fn status(&self) -> FileStatus {
-        let (extent, control) = (self.open.extent(), self.open.control());
+        let (extent, control) = (self.file.extent(), self.file.control());
         let size_bytes = self.size_bytes();
         let blocks_512 = control.regions().placed_bytes(size_bytes).div_ceil(512);
         FileStatus { size_bytes, blocks_512, modified_ns: extent.modified_ns() }
@@ -97,10 +82,10 @@ impl StripedFile {
         if offset.0 >= size {
             return None;
         }
-        let first = self.geometry.locate(offset).0;
-        (first.0..self.geometry.count_for(size))
+        let first = self.file.geometry().locate(offset).0;
+        (first.0..self.file.geometry().count_for(size))
             .map(RegionIndex)
-            .find(|region| matches(self.open.control().regions().get(*region)))
-            .map(|region| self.geometry.start_of(region).max(offset))
+            .find(|region| matches(self.file.region(*region)))
+            .map(|region| self.file.geometry().start_of(region).max(offset))
     }
 }

@@ -1,0 +1,78 @@
+//! What can go wrong with an open file.
+
+use crate::client::ClientError;
+use crate::server::ServerError;
+use stripewise_layout::{FileId, FileOffset, Generation, RegionIndex};
+
+/// Why a call on an open file failed. [`ToErrno`](crate::errno::ToErrno) says what a program sees.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A region's place has no object on a server: data is lost.
+    #[error(
+        "file {file}: server {server} has no object of region {region}, generation {generation}; see `stripewise check`"
+    )]
+    ObjectMissing {
+        /// The managed file.
+        file: FileId,
+        /// The region.
+        region: RegionIndex,
+        /// Of the region's place.
+        generation: Generation,
+        /// Name of the server.
+        server: String,
+    },
+    /// A server failed, and no replica could serve instead.
+    #[error("file {file}: {source}")]
+    Server {
+        /// The managed file.
+        file: FileId,
+        /// Its error.
+        source: ServerError,
+    },
+    /// The broker refused, or cannot be reached.
+    #[error("file {file}: {source}")]
+    Broker {
+        /// The managed file.
+        file: FileId,
+        /// Its cause.
+        source: ClientError,
+    },
+    /// Somebody holds the file, for a truncation or a release, and does not end.
+    #[error("file {file} was held exclusively for more than {waited_s} s; see `stripewise check`")]
+    GateStuck {
+        /// The managed file.
+        file: FileId,
+        /// For how long the gate was waited for.
+        waited_s: u64,
+    },
+    /// The file's number of regions does not reach so far.
+    #[error("file {file}: byte {offset} lies beyond the largest size of {limit_bytes} bytes; use a larger region size")]
+    TooLarge {
+        /// The managed file.
+        file: FileId,
+        /// The end that was asked for.
+        offset: FileOffset,
+        /// As [`StripedFile::limit_bytes`](super::StripedFile::limit_bytes).
+        limit_bytes: u64,
+    },
+    /// The stub could not be made durable.
+    #[error("file {file}: syncing its stub: {source}")]
+    Stub {
+        /// The managed file.
+        file: FileId,
+        /// Its cause.
+        source: rustix::io::Errno,
+    },
+    /// The stub's descriptor was not open for writing.
+    #[error("file {file} is not open for writing")]
+    NotWritable {
+        /// The managed file.
+        file: FileId,
+    },
+    /// The memory that this open shares with others is no longer the broker's.
+    #[error("file {file} was reset by another broker; close it and open it again")]
+    Replaced {
+        /// The managed file.
+        file: FileId,
+    },
+}
