@@ -67,15 +67,24 @@ pub(crate) struct Parts {
     recovery: Arc<Recovery>,
 }
 
-impl Parts {
-    pub(crate) fn new(
-        cluster: &Cluster,
-        state: StateDirectory,
-        lock: BrokerLock,
-        options: BrokerOptions,
-    ) -> Result<Self, BrokerError> {
-        let idle_after = options.idle_after;
-        let context = Arc::new(Context::open(cluster, state, lock, options)?);
+/// What all others use.
+struct Base {
+    context: Arc<Context>,
+    rechecks: Arc<Rechecks>,
+    capacity: Arc<Capacity>,
+    drained: Arc<Drained>,
+    quiescing: Arc<Quiescing>,
+    inodes: Arc<StubInodes>,
+    names: Arc<ManagedNames>,
+    memory: Arc<FileMemory>,
+    describing: Arc<Describing>,
+    objects: Arc<Objects>,
+    files: Arc<Files>,
+}
+
+impl Base {
+    fn new(cluster: &Cluster, context: Context) -> Result<Self, BrokerError> {
+        let context = Arc::new(context);
         let rechecks = Arc::new(Rechecks::default());
         let capacity = Arc::new(Capacity::new(cluster));
         let drained = Arc::new(Drained::load(&context)?);
@@ -86,34 +95,68 @@ impl Parts {
         let describing = Arc::new(Describing::new(&context, &drained));
         let objects = Arc::new(Objects::new(&context));
         let files = Arc::new(Files::default());
-        let discards = Arc::new(Discards::new(&context, &capacity, &quiescing, &files, &objects));
-        let throttle = Throttle::new(cluster, context.devices()?)
+        Ok(Self { context, rechecks, capacity, drained, quiescing, inodes, names, memory, describing, objects, files })
+    }
+}
+
+/// Regions and what happens to them.
+struct Regions {
+    discards: Arc<Discards>,
+    queue: Arc<MoveQueue>,
+    replicas: Arc<Replicas>,
+    placer: Arc<Placer>,
+    logs: Arc<FragmentLogs>,
+    write_back: Arc<WriteBack>,
+    fragments: Arc<Fragments>,
+    moves: Arc<Moves>,
+    truncation: Arc<Truncation>,
+}
+
+impl Regions {
+    fn new(cluster: &Cluster, base: &Base, idle_after: Option<std::time::Duration>) -> Result<Self, BrokerError> {
+        let discards =
+            Arc::new(Discards::new(&base.context, &base.capacity, &base.quiescing, &base.files, &base.objects));
+        let throttle = Throttle::new(cluster, base.context.devices()?)
             .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
         let throttle = Arc::new(throttle);
         let idle = Arc::new(Idle::new(idle_after));
         let queue = Arc::new(MoveQueue::new(&throttle, &discards, &idle));
         let replicas = Arc::new(Replicas::new(
-            &context,
-            &capacity,
-            &drained,
-            &quiescing,
-            &files,
-            &describing,
+            &base.context,
+            &base.capacity,
+            &base.drained,
+            &base.quiescing,
+            &base.files,
+            &base.describing,
             &discards,
             &idle,
             &queue,
         ));
-        let placer = Arc::new(Placer::new(&context, &capacity, &drained, &describing, &files, &replicas));
+        let placer = Arc::new(Placer::new(
+            &base.context,
+            &base.capacity,
+            &base.drained,
+            &base.describing,
+            &base.files,
+            &replicas,
+        ));
         let keeping = Arc::new(Keeping::default());
         let log_capacity = Arc::new(LogCapacity::new(cluster));
-        let logs =
-            Arc::new(FragmentLogs::new(&context, &drained, &quiescing, &files, &placer, &log_capacity, &keeping));
-        let write_back = Arc::new(WriteBack::new(&context, &quiescing, &objects, &throttle));
+        let logs = Arc::new(FragmentLogs::new(
+            &base.context,
+            &base.drained,
+            &base.quiescing,
+            &base.files,
+            &placer,
+            &log_capacity,
+            &keeping,
+        ));
+        let write_back = Arc::new(WriteBack::new(&base.context, &base.quiescing, &base.objects, &throttle));
         let fragments = Arc::new(Fragments::new(
-            &context,
-            &drained,
-            &quiescing,
-            &files,
+            &base.context,
+            &base.drained,
+            &base.quiescing,
+            &base.files,
             &throttle,
             &logs,
             &write_back,
@@ -121,13 +164,13 @@ impl Parts {
             &keeping,
         ));
         let moves = Arc::new(Moves::new(
-            &context,
-            &capacity,
-            &drained,
-            &quiescing,
-            &describing,
-            &objects,
-            &files,
+            &base.context,
+            &base.capacity,
+            &base.drained,
+            &base.quiescing,
+            &base.describing,
+            &base.objects,
+            &base.files,
             &discards,
             &throttle,
             &queue,
@@ -135,70 +178,106 @@ impl Parts {
             &placer,
             &write_back,
         ));
-        let truncation =
-            Arc::new(Truncation::new(&context, &capacity, &quiescing, &describing, &replicas, &write_back));
-        let loader = Arc::new(Loader::new(&context, &memory, &quiescing, &describing, &replicas, &truncation, &logs));
-        files.load_by(Arc::downgrade(&loader) as _);
-        let identities = Arc::new(Identities::new(&context, &files, &inodes, &memory));
-        let observers = Arc::new(Observers::new(&context, &quiescing, &files, &memory, queue.totals().since_ns));
-        let search = Arc::new(StubSearch::new(&files, &names));
+        let truncation = Arc::new(Truncation::new(
+            &base.context,
+            &base.capacity,
+            &base.quiescing,
+            &base.describing,
+            &replicas,
+            &write_back,
+        ));
+        Ok(Self { discards, queue, replicas, placer, logs, write_back, fragments, moves, truncation })
+    }
+}
+
+impl Parts {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        state: StateDirectory,
+        lock: BrokerLock,
+        options: BrokerOptions,
+    ) -> Result<Self, BrokerError> {
+        let idle_after = options.idle_after;
+        let base = Base::new(cluster, Context::open(cluster, state, lock, options)?)?;
+        let regions = Regions::new(cluster, &base, idle_after)?;
+        let loader = Arc::new(Loader::new(
+            &base.context,
+            &base.memory,
+            &base.quiescing,
+            &base.describing,
+            &regions.replicas,
+            &regions.truncation,
+            &regions.logs,
+        ));
+        base.files.load_by(Arc::downgrade(&loader) as _);
+        let identities = Arc::new(Identities::new(&base.context, &base.files, &base.inodes, &base.memory));
+        let observers = Arc::new(Observers::new(
+            &base.context,
+            &base.quiescing,
+            &base.files,
+            &base.memory,
+            regions.queue.totals().since_ns,
+        ));
+        let search = Arc::new(StubSearch::new(&base.files, &base.names));
         let notes = Arc::new(NameNotes::default());
         let lifecycle = Arc::new(Lifecycle::new(
-            &context,
-            &rechecks,
-            &capacity,
-            &quiescing,
-            &inodes,
-            &memory,
-            &describing,
-            &files,
-            &replicas,
-            &logs,
-            &write_back,
-            &truncation,
+            &base.context,
+            &base.rechecks,
+            &base.capacity,
+            &base.quiescing,
+            &base.inodes,
+            &base.memory,
+            &base.describing,
+            &base.files,
+            &regions.replicas,
+            &regions.logs,
+            &regions.write_back,
+            &regions.truncation,
             &search,
             &identities,
             &observers,
             &notes,
         ));
         let name_changes = Arc::new(NameChanges::new(
-            &context,
-            &rechecks,
-            &quiescing,
-            &files,
+            &base.context,
+            &base.rechecks,
+            &base.quiescing,
+            &base.files,
             &identities,
             &notes,
             &search,
             &lifecycle,
         ));
         let checks = Arc::new(Checks::new(
-            &context,
-            &rechecks,
-            &quiescing,
-            &inodes,
-            &files,
-            &replicas,
-            &logs,
-            &truncation,
+            &base.context,
+            &base.rechecks,
+            &base.quiescing,
+            &base.inodes,
+            &base.files,
+            &regions.replicas,
+            &regions.logs,
+            &regions.truncation,
             &search,
             &identities,
             &notes,
             &lifecycle,
         ));
         let recovery = Arc::new(Recovery::new(
-            &context,
-            &rechecks,
-            &capacity,
-            &quiescing,
-            &inodes,
-            &files,
-            &objects,
-            &discards,
-            &logs,
+            &base.context,
+            &base.rechecks,
+            &base.capacity,
+            &base.quiescing,
+            &base.inodes,
+            &base.files,
+            &base.objects,
+            &regions.discards,
+            &regions.logs,
             &search,
             &lifecycle,
             &name_changes,
         ));
+        let Base { context, rechecks, capacity, drained, quiescing, names, memory, files, .. } = base;
+        let Regions { queue, replicas, placer, logs, write_back, fragments, moves, truncation, .. } = regions;
         Ok(Self {
             context,
             rechecks,
