@@ -30,6 +30,9 @@ pub(crate) fn servers_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> S
     layouts.into_iter().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server)).collect()
 }
 
+/// A server, and whether it took what was appended.
+type Appended = (ServerId, Result<(), Refusal>);
+
 /// What servers are told, and in which order.
 pub(crate) struct Describing {
     context: Arc<Context>,
@@ -76,7 +79,7 @@ impl Describing {
         managed: &Managed,
         inner: &Inner,
         lines: impl IntoIterator<Item = (ServerId, &'a [Line])>,
-    ) -> Result<Vec<(ServerId, Result<(), Refusal>)>, Refusal> {
+    ) -> Result<Vec<Appended>, Refusal> {
         let file = managed.file;
         let (mut servers, mut calls) = (Vec::new(), Vec::new());
         for (server, lines) in lines {
@@ -163,7 +166,7 @@ impl Describing {
         inner: &Inner,
         servers: impl IntoIterator<Item = &'s ServerId>,
         line: &Line,
-    ) -> Result<Vec<(ServerId, Result<(), Refusal>)>, Refusal> {
+    ) -> Result<Vec<Appended>, Refusal> {
         let lines = std::slice::from_ref(line);
         let mut results = self.append(managed, inner, servers.into_iter().map(|server| (*server, lines)))?;
         let appended = || results.iter().filter(|(_, result)| result.is_ok()).map(|(server, _)| *server);

@@ -218,7 +218,7 @@ fn unquoted(literal: &str) -> Option<&str> {
 }
 
 /// Identifiers and strings of a file of Rust: whether it is a string, what it is, its line.
-fn words_of_rust(path: &Path) -> Vec<(bool, String, usize)> {
+fn words_of_rust(path: &Path) -> Names {
     let mut found = Vec::new();
     for_each_word(tokens(path), &mut |token| {
         let (text, line) = (token.to_string(), token.span().start().line);
@@ -231,7 +231,7 @@ fn words_of_rust(path: &Path) -> Vec<(bool, String, usize)> {
 }
 
 /// Strings of a script, and names after `--` or `.` of a style sheet or a template.
-fn words_of_text(text: &str) -> Vec<(bool, String, usize)> {
+fn words_of_text(text: &str) -> Names {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for quote in ['"', '\''] {
@@ -247,7 +247,10 @@ fn words_of_text(text: &str) -> Vec<(bool, String, usize)> {
     found
 }
 
-fn sources() -> Vec<(PathBuf, Vec<(bool, String, usize)>)> {
+/// Names in a file: whether each stands in a string, the name, and its line.
+type Names = Vec<(bool, String, usize)>;
+
+fn sources() -> Vec<(PathBuf, Names)> {
     let root = root();
     let (mut rust, mut texts) = (Vec::new(), Vec::new());
     for package in std::fs::read_dir(root.join("crates")).unwrap() {

@@ -1,7 +1,7 @@
 //! A server with real bytes and the time of a named device: any object store, and stations in shared memory before it.
 //!
 //! [`DeviceTime::reserve`] takes the sub-request's turn on the device and on the server's own link and says when it will be done; the
-//! caller moves the bytes meanwhile and then waits ([`Stations::wait`]) for the last of its sub-requests. Everything else is
+//! caller moves the bytes meanwhile and then waits ([`pace::wait`](super::pace::wait)) for the last of its sub-requests. Everything else is
 //! the inner store's. Reads and writes pass device and link in that order. The objects of consecutive regions of a file lie one
 //! behind the other on the emulated disk. A capacity is the broker's to enforce.
 

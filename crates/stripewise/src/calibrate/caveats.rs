@@ -98,11 +98,11 @@ mod tests {
     fn requests_that_the_line_misses_are_seen_in_the_sum() {
         let sample = |number: u64| {
             let bytes = 4096 << (number % 11);
-            Sample { bytes, seconds: if number % 5 == 0 { 1.0 } else { 1e-4 + bytes as f64 * 1e-9 } }
+            Sample { bytes, seconds: if number.is_multiple_of(5) { 1.0 } else { 1e-4 + bytes as f64 * 1e-9 } }
         };
         let of = |direction, samples: Vec<Sample>| LineSamples { direction, order: Order::Random, samples };
         let slow = of(Direction::Write, (1..100).map(sample).collect());
-        let even = of(Direction::Read, (1..100).filter(|number| number % 5 != 0).map(sample).collect());
+        let even = of(Direction::Read, (1..100).filter(|number: &u64| !number.is_multiple_of(5)).map(sample).collect());
         let lines: Vec<_> = [&slow, &even].map(|line| (line.direction, line.order, fit(&line.samples).unwrap())).into();
         let caveats = of_lines("s0", &lines, &[slow, even], &[]);
         assert!(
