@@ -3,6 +3,7 @@
 //! Messages of the command itself are events of the target [`COMMAND`], at whatever level: lines on standard error in its name. Events of a broker in
 //! this process are in the log of its state directory; they are shown here too if `STRIPEWISE_LOG` asks for their level, as in redirected programs.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::Write as _;
 use stripewise::messages::{self, Line};
@@ -68,11 +69,18 @@ impl Subscriber for Lines {
         let _ = if metadata.target() == COMMAND {
             std::io::stderr().write_all(format!("stripewise {}: {line}\n", self.name).as_bytes())
         } else {
-            let level = metadata.level().as_str().to_ascii_lowercase();
-            let text = format!("stripewise {}: {level}: {}\n", self.name, messages::message(&line));
+            let (level, message) = (*metadata.level(), messages::message(&line));
             match &self.wish.file {
-                Some(file) => (&*file).write_all(text.as_bytes()),
-                None => std::io::stderr().write_all(text.as_bytes()),
+                Some(file) => {
+                    let now = clock_gettime(ClockId::Realtime);
+                    let (milliseconds, process) = (now.tv_nsec / 1_000_000, std::process::id());
+                    let text = format!("{}.{milliseconds:03} {process} {level} {message}\n", now.tv_sec);
+                    (&*file).write_all(text.as_bytes())
+                }
+                None => {
+                    let level = level.as_str().to_ascii_lowercase();
+                    std::io::stderr().write_all(format!("stripewise {}: {level}: {message}\n", self.name).as_bytes())
+                }
             }
         };
     }

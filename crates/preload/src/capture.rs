@@ -44,11 +44,11 @@ pub(crate) fn leave_out() {
 pub(crate) fn prepare() -> bool {
     let Some(directory) = process::variable(c"STRIPEWISE_TRACE") else { return false };
     if directory.to_bytes().first() != Some(&b'/') {
-        process::say(&[b"stripewise: STRIPEWISE_TRACE must be an absolute path, not ", directory.to_bytes()]);
+        process::say(&[b"STRIPEWISE_TRACE must be an absolute path, not ", directory.to_bytes()]);
         return false;
     }
     let Ok(recorder) = Recorder::in_wiped_memory() else {
-        process::say(&[b"stripewise: no memory for the trace; nothing is captured"]);
+        process::say(&[b"no memory for the trace; nothing is captured"]);
         return false;
     };
     DIRECTORY.store(Box::into_raw(Box::new(directory.to_owned())), Ordering::Release);
@@ -73,7 +73,7 @@ pub(crate) fn start() {
             stripewise_capture::recorder::StartError::Space(_) => b"the trace file got no space; is the disk full?",
             stripewise_capture::recorder::StartError::Started => return,
         };
-        process::log(Level::Error, &[b"stripewise: nothing is captured in ", directory.to_bytes(), b": ", text]);
+        process::log(Level::Error, &[b"nothing is captured in ", directory.to_bytes(), b": ", text]);
     }
 }
 
@@ -100,20 +100,8 @@ pub(crate) fn finish() {
             let mut digits = [0u8; 20];
             process::log(
                 Level::Warn,
-                &[b"stripewise: records that found no space in the trace: ", decimal(lost, &mut digits)],
+                &[b"records that found no space in the trace: ", process::decimal(lost, &mut digits)],
             );
-        }
-    }
-}
-
-pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[start..];
         }
     }
 }
@@ -193,7 +181,7 @@ pub(crate) fn name_of(descriptor: BorrowedFd<'_>, buffer: &mut PathBuffer) -> us
     let mut link = [0u8; 40];
     let mut digits = [0u8; 20];
     let prefix = b"/proc/self/fd/";
-    let number = decimal(descriptor.as_raw_fd() as u64, &mut digits);
+    let number = process::decimal(descriptor.as_raw_fd() as u64, &mut digits);
     link[..prefix.len()].copy_from_slice(prefix);
     link[prefix.len()..prefix.len() + number.len()].copy_from_slice(number);
     let Ok(link) = CStr::from_bytes_until_nul(&link) else { return 0 };

@@ -35,9 +35,7 @@ static HIGHEST: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn prepare() -> bool {
     let is_there = TABLE.reach().is_some();
     if !is_there {
-        process::say(&[
-            b"stripewise: no memory for the table of descriptors (a limit on address space?); nothing is done",
-        ]);
+        process::say(&[b"no memory for the table of descriptors (a limit on address space?); nothing is done"]);
     }
     is_there
 }

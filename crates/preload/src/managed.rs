@@ -215,7 +215,7 @@ impl Open {
         if let Some(file) = file
             && let Err(error) = file.close()
         {
-            process::log(Level::Warn, &[b"stripewise: closing: ", error.to_string().as_bytes()]);
+            process::log(Level::Warn, &[b"closing: ", error.to_string().as_bytes()]);
         }
         if unnamed && let (Some(id), Some(client)) = (id, connected()) {
             let _ = client.abandon(id);
@@ -292,7 +292,7 @@ pub(crate) fn prepare() -> bool {
     let Some(directory) = process::variable(c"STRIPEWISE_STATE") else { return false };
     let path = Path::new(OsStr::from_bytes(directory.to_bytes()));
     if !path.is_absolute() {
-        process::say(&[b"stripewise: STRIPEWISE_STATE must be an absolute path, not ", directory.to_bytes()]);
+        process::say(&[b"STRIPEWISE_STATE must be an absolute path, not ", directory.to_bytes()]);
         return false;
     }
     state().directory = Some(path.to_owned());
@@ -319,12 +319,12 @@ pub(crate) fn client() -> Result<Client, Errno> {
     let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
     match Client::connect(&directory, ClientOptions::default()) {
         Ok(client) => {
-            process::log(Level::Info, &[b"stripewise: connected to the broker in ", directory.as_os_str().as_bytes()]);
+            process::log(Level::Info, &[b"connected to the broker in ", directory.as_os_str().as_bytes()]);
             state.client = Connection::There(client.clone());
             Ok(client)
         }
         Err(error) => {
-            process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+            process::log(Level::Error, &[error.to_string().as_bytes()]);
             state.client = Connection::Refused(error.errno());
             Err(error.errno())
         }
@@ -361,7 +361,7 @@ pub(crate) fn enter(
     if process::logs(Level::Debug) {
         let mut name: capture::PathBuffer = [0; _];
         let length = capture::name_of(descriptor, &mut name);
-        process::log(Level::Debug, &[b"stripewise: redirected: ", &name[..length]]);
+        process::log(Level::Debug, &[b"redirected: ", &name[..length]]);
     }
     let mut state = state();
     let open: &'static Open = state.free.pop().unwrap_or_else(|| Box::leak(Box::new(Open::new())));

@@ -182,7 +182,7 @@ fn initialised() {
 /// Says once per process that an MPI function is missing.
 #[cold]
 fn missing(name: &CStr) -> c_int {
-    process::say(&[b"stripewise: the MPI library of this program has no ", name.to_bytes()]);
+    process::say(&[b"the MPI library of this program has no ", name.to_bytes()]);
     FAILED
 }
 

@@ -8,7 +8,7 @@
 pub(crate) mod helper;
 
 pub(crate) use crate::environment::variable;
-pub(crate) use crate::log::{Level, log, log_descriptor, log_once, logs, say};
+pub(crate) use crate::log::{Level, decimal, log, log_descriptor, log_once, logs, say, say_as_libc};
 pub(crate) use crate::thread::{Errno, Inside, NoSignals, errno, fail, set_errno};
 
 use crate::LIFE;
@@ -114,7 +114,7 @@ fn begin() -> bool {
         match rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) {
             Ok(memory) if rustix::mm::madvise(memory, bytes, Advice::LinuxWipeOnFork).is_ok() => memory.cast::<Page>(),
             _ => {
-                say(&[b"stripewise: no memory that a forked child finds empty (kernel before 4.14?); nothing is done"]);
+                say(&[b"no memory that a forked child finds empty (kernel before 4.14?); nothing is done"]);
                 return false;
             }
         }

@@ -56,7 +56,7 @@ impl<F: Copy> Real<F> {
         let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if address.is_null() {
             // Only a program that itself found the symbol in a newer libc than the one loaded could get here.
-            crate::log::say(&[b"stripewise: this system's libc has no ", self.name.to_bytes()]);
+            crate::log::say(&[b"this system's libc has no ", self.name.to_bytes()]);
             // SAFETY: ends the process.
             unsafe { libc::abort() };
         }

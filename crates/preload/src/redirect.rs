@@ -63,7 +63,7 @@ pub(crate) fn check_stub(open: &Open, descriptor: c_int) {
         let length = capture::name_of(borrowed, &mut name);
         let what = b": something wrote over the stub past the library; the data is whole; \
             `stripewise check --repair` restores the stub";
-        process::log_once(Level::Warn, &[b"stripewise: ", &name[..length], what]);
+        process::log_once(Level::Warn, &[&name[..length], what]);
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn linked(directory: c_int, path: &CStr) {
         && let (Ok(file), Some(client)) = (open.file(), connected())
         && let Err(error) = client.linked(file.id())
     {
-        process::log(Level::Error, &[b"stripewise: ", path.to_bytes(), b": ", error.to_string().as_bytes()]);
+        process::log(Level::Error, &[path.to_bytes(), b": ", error.to_string().as_bytes()]);
     }
 }
 

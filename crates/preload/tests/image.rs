@@ -42,3 +42,29 @@ fn without_memory_for_the_table_nothing_is_done() {
     assert!(said.contains("no memory for the table of descriptors"), "{said}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{said}");
 }
+
+/// On standard error a line begins with the library's name; in a file it has the form of the broker's log.
+#[test]
+fn lines_have_time_process_and_level_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let run = |wish: &str| {
+        let mut command = std::process::Command::new("/bin/true");
+        command
+            .env("LD_PRELOAD", support::library())
+            .env("STRIPEWISE_STATE", "not\nabsolute")
+            .env("STRIPEWISE_LOG", wish);
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let process = child.id();
+        (process, String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap())
+    };
+    let message = "STRIPEWISE_STATE must be an absolute path, not not?absolute";
+    assert_eq!(run("warn").1, format!("stripewise: {message}\n"));
+    let (process, said) = run(&format!("warn:{}", log.display()));
+    assert_eq!(said, "");
+    let text = std::fs::read_to_string(log).unwrap();
+    let (time, rest) = text.split_once(' ').unwrap();
+    assert_eq!(rest, format!("{process} ERROR {message}\n"));
+    let (seconds, milliseconds) = time.split_once('.').unwrap();
+    assert!(seconds.parse::<u64>().unwrap() > 1_700_000_000 && milliseconds.len() == 3, "{time}");
+}

@@ -44,7 +44,7 @@ fn parse_stub(descriptor: BorrowedFd<'_>, text: &[u8]) -> Result<Option<Stub>, E
     Stub::parse(text).map_err(|error| {
         let mut name: capture::PathBuffer = [0; _];
         let name_length = capture::name_of(descriptor, &mut name);
-        process::log(Level::Error, &[b"stripewise: ", &name[..name_length], b": ", error.to_string().as_bytes()]);
+        process::log(Level::Error, &[&name[..name_length], b": ", error.to_string().as_bytes()]);
         Errno::IO
     })
 }
@@ -116,7 +116,7 @@ fn check_cluster(stub: &Stub) -> Result<(), Errno> {
     let client = client()?;
     if stub.cluster != client.cluster() {
         let text = format!(
-            "stripewise: file {} belongs to cluster {} in {}; this program runs on {}",
+            "file {} belongs to cluster {} in {}; this program runs on {}",
             stub.file,
             stub.cluster,
             stub.state.display(),
@@ -142,7 +142,7 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>) -> Result<Arc<StripedFile>, 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
     with_raised_limit(|| client.open(descriptor, file)).map_err(|error| {
         if !was_removed(descriptor, error.errno()) {
-            process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+            process::log(Level::Error, &[error.to_string().as_bytes()]);
         }
         error.errno()
     })
@@ -156,7 +156,7 @@ pub(crate) fn was_removed(stub: BorrowedFd<'_>, error: Errno) -> bool {
 /// The managed file that an open file of a stub's size is the stub of, if any, by the broker's word.
 pub(crate) fn find(descriptor: BorrowedFd<'_>) -> Result<Option<FileId>, Errno> {
     client()?.find(descriptor).map_err(|error| {
-        process::log(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+        process::log(Level::Error, &[error.to_string().as_bytes()]);
         error.errno()
     })
 }

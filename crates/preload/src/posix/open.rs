@@ -193,7 +193,7 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
 /// one is an error there.
 fn check_mode_not_needed(flags: c_int) {
     if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        process::say(&[b"*** invalid open call: O_CREAT or O_TMPFILE without mode ***: terminated"]);
+        process::say_as_libc(b"*** invalid open call: O_CREAT or O_TMPFILE without mode ***: terminated");
         // SAFETY: ends the process, as libc's own does.
         unsafe { libc::abort() }
     }

@@ -9,13 +9,13 @@ use stripewise_store::file::FileError;
 /// Tells the log what went wrong, and the program its number.
 #[cold]
 pub(crate) fn failed(error: &FileError) -> Errno {
-    log_once(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+    log_once(Level::Error, &[error.to_string().as_bytes()]);
     error.errno()
 }
 
 /// The same where the broker could not be asked, or refused.
 #[cold]
 pub(crate) fn out_of_reach(error: &ClientError) -> Errno {
-    log_once(Level::Error, &[b"stripewise: ", error.to_string().as_bytes()]);
+    log_once(Level::Error, &[error.to_string().as_bytes()]);
     error.errno()
 }

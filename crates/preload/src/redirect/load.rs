@@ -62,7 +62,7 @@ pub(crate) fn load(path: &CStr, flags: c_int, load: impl Fn(&CStr, c_int) -> *mu
         // The loader would fail on the stub; it says so of the path that the program knows.
         Err(errno) => {
             let text = errno.to_string();
-            process::log(process::Level::Error, &[b"stripewise: loading ", path.to_bytes(), b": ", text.as_bytes()]);
+            process::log(process::Level::Error, &[b"loading ", path.to_bytes(), b": ", text.as_bytes()]);
             return None;
         }
     };

@@ -168,10 +168,7 @@ fn try_begin(call: NameCall, source: Option<Named<'_>>, target: Named<'_>) -> Re
         // The directory's names may be changed, so this is another user's file under a sticky bit.
         Ok(Err(ClientError::Refused(Refusal::NotPermitted))) => Errno::PERM,
         Ok(Err(error)) => {
-            process::log(
-                Level::Error,
-                &[b"stripewise: changing a managed file's name: ", error.to_string().as_bytes()],
-            );
+            process::log(Level::Error, &[b"changing a managed file's name: ", error.to_string().as_bytes()]);
             error.errno()
         }
         Err(errno) => errno,
@@ -186,10 +183,7 @@ impl Noted {
         if let Err(error) = self.0.end(done) {
             process::log(
                 Level::Warn,
-                &[
-                    b"stripewise: what became of a managed file's name was not noted yet: ",
-                    error.to_string().as_bytes(),
-                ],
+                &[b"what became of a managed file's name was not noted yet: ", error.to_string().as_bytes()],
             );
         }
     }
@@ -201,10 +195,7 @@ fn report_change(stub: BorrowedFd<'_>, file: FileId, striped: Option<&StripedFil
         Change::Attributes => {
             let _ = client().and_then(|client| {
                 client.attributes_changed(stub, file).map_err(|error| {
-                    process::log(
-                        Level::Warn,
-                        &[b"stripewise: objects keep their mode and owner: ", error.to_string().as_bytes()],
-                    );
+                    process::log(Level::Warn, &[b"objects keep their mode and owner: ", error.to_string().as_bytes()]);
                     error.errno()
                 })
             });

@@ -207,7 +207,7 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
     let mut stub = nameless(target, OFlags::from_bits_retain((kept | access) as u32), Mode::from_raw_mode(mode))?;
     let path = Path::new(OsStr::from_bytes(target.to_bytes()));
     let file = with_raised_limit(|| client.create(path, stub.descriptor.borrow())).map_err(|error| {
-        process::log(Level::Error, &[b"stripewise: creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+        process::log(Level::Error, &[b"creating ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
         error.errno()
     })?;
     if !unnamed {
@@ -240,7 +240,7 @@ fn name(client: &Client, target: &CStr, linked: Result<(), Errno>, file: &Stripe
         Err(_) => client.abandon(file.id()),
     };
     if let Err(error) = reported {
-        process::log(Level::Error, &[b"stripewise: ", target.to_bytes(), b": ", error.to_string().as_bytes()]);
+        process::log(Level::Error, &[target.to_bytes(), b": ", error.to_string().as_bytes()]);
         linked?;
         return Err(error.errno());
     }

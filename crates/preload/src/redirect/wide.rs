@@ -194,7 +194,7 @@ impl Stream {
 
     /// What cannot be done here fails, and says so.
     pub(crate) fn refuse(&self, call: &[u8]) -> c_int {
-        let parts: [&[u8]; 3] = [b"stripewise: ", call, b" is not there for streams of managed files"];
+        let parts: [&[u8]; 2] = [call, b" is not there for streams of managed files"];
         process::log_once(Level::Error, &parts);
         self.fail(Errno::OPNOTSUPP);
         -1

@@ -51,7 +51,7 @@ pub(super) unsafe fn check(chain: &Chain, given: Given<'_>, who: Who) -> Result<
             process::log(
                 Level::Error,
                 &[
-                    b"stripewise: not started: ",
+                    b"not started: ",
                     program,
                     b" ",
                     what,
@@ -68,7 +68,7 @@ pub(super) unsafe fn check(chain: &Chain, given: Given<'_>, who: Who) -> Result<
     if is_first_time(chain.program()) {
         let lost: &[u8] =
             if is_on() { b"; what it does to managed files is not redirected; " } else { b"; it is not captured; " };
-        process::log_once(Level::Warn, &[b"stripewise: warning: ", program, b" ", what, lost, remedy]);
+        process::log_once(Level::Warn, &[b"warning: ", program, b" ", what, lost, remedy]);
     }
     Ok(())
 }
