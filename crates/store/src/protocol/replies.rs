@@ -1,0 +1,262 @@
+//! What the broker answers, and what an answer says of files, servers and regions.
+
+use super::{FragmentStatus, MoveNumber, MoveStatus, MoveTotals, Refusal};
+use serde::{Deserialize, Serialize};
+use stripewise_layout::{FileId, Generation, Placement, RegionIndex, ServerClass};
+
+/// What the broker answers: one reply to each request, in order.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The request was carried out.
+    Done,
+    /// Id and servers of the cluster, the managed directories, and the paths at which plans expect files.
+    Welcome {
+        /// Id of the cluster.
+        cluster: String,
+        /// In the cluster's order: a server's number is its position.
+        servers: Vec<ServerInfo>,
+        /// Absolute paths of managed directories.
+        managed: Vec<String>,
+        /// Absolute paths at which plans expect files; where they are too many for a packet, their
+        /// directories, each with a `/` at its end.
+        expected: Vec<String>,
+    },
+    /// The file, and whether it is open for writing. The descriptors of control block, extent and slots ride along.
+    Opened {
+        /// As the mapping table knows the stub's inode.
+        file: FileId,
+        /// Whether the stub's descriptor is open for writing.
+        writable: bool,
+    },
+    /// The descriptor of an object rides along.
+    Object,
+    /// The descriptors of the table of fragments and of the hints ride along.
+    Fragments,
+    /// `file` is `None`: the descriptor's file is no stub of this cluster. The status is told of a stub itself, not of a copy; no server is asked for it.
+    Found {
+        /// By the inode, or, of a copy or a restored stub, by its text.
+        file: Option<FileId>,
+        /// `None` of a copy.
+        status: Option<FileStatus>,
+    },
+    /// A part of the list of files, and whether there are more.
+    Files {
+        /// In order of their ids.
+        files: Vec<FileInfo>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// Use and state of each server.
+    Usage {
+        /// In the cluster's order.
+        servers: Vec<ServerUsage>,
+    },
+    /// A part of a file's regions with their replicas, and whether there are more.
+    Regions {
+        /// Regions with a place, ascending.
+        regions: Vec<RegionInfo>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// Whether a plan expects the file.
+    Expected {
+        /// False also for a path that is managed for its directory alone.
+        expected: bool,
+    },
+    /// The findings of a check.
+    Findings {
+        /// Empty when all is well.
+        findings: Vec<Finding>,
+    },
+    /// One move for each region of the orders that has objects, numbered from `first` on, in the order of the orders; none if `count` is 0.
+    MovesQueued {
+        /// Number of the first of them.
+        first: MoveNumber,
+        /// How many were queued.
+        count: u64,
+    },
+    /// All moves of this broker together, a part of the list of moves, and whether there are more.
+    Moves {
+        /// Over all moves.
+        totals: MoveTotals,
+        /// Ascending by number.
+        moves: Vec<MoveStatus>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// The placement of the file's regions to come.
+    Placement {
+        /// As last set.
+        placement: Placement,
+    },
+    /// Replicas of placed regions: how many are wanted, how many of them are there, of how many regions syncs are queued or under way, and,
+    /// of a region that lacks some since its last sync, why.
+    Replicas {
+        /// Replicas that regions with a place are to have.
+        wanted: u64,
+        /// Those of them that equal their place.
+        fresh: u64,
+        /// Regions, not replicas.
+        syncing: u64,
+        /// For people; `None` when the last sync lacked nothing.
+        why: Option<String>,
+    },
+    /// Whether fragments of the file go to SSDs, whether that was said of the file itself, and of each HServer whose fragments have a log what
+    /// became of it.
+    FileFragments {
+        /// Whether small sub-requests of the file go to SSDs.
+        on: bool,
+        /// What `SetFragments` said; `None`: the cluster's setting holds.
+        set_by_file: Option<bool>,
+        /// By HServer.
+        servers: Vec<FragmentStatus>,
+    },
+    /// `since_ns` tells brokers apart, as in [`MoveTotals`]: numbers of files are one broker's.
+    Observed {
+        /// When this broker began, ns since 1970.
+        since_ns: u64,
+        /// Ascending by number.
+        files: Vec<ObservedFile>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// The request was refused.
+    Refused(Refusal),
+}
+
+/// What `stat` returns of a managed file's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileStatus {
+    /// Logical size.
+    pub size_bytes: u64,
+    /// Blocks of 512 bytes in the placed regions up to the size: what the file occupies, if these have no holes.
+    pub blocks_512: u64,
+    /// Of the last change, ns since 1970; `None`: the stub's own time holds.
+    pub modified_ns: Option<u64>,
+}
+
+/// What clients have to know of a server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// As in cluster.toml.
+    pub name: String,
+    /// As in cluster.toml.
+    pub class: ServerClass,
+    /// As in cluster.toml, absolute.
+    pub url: String,
+    /// By which readers choose among replicas, unless the server can tell better itself.
+    pub read_cost: ReadCost,
+}
+
+/// What a read takes on a server that is not busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReadCost {
+    /// Before the first byte, in ns.
+    pub startup_ns: u64,
+    /// Of each 1024 bytes.
+    pub kib_ns: u64,
+}
+
+impl ReadCost {
+    /// Of a server that was never measured: a disk that seeks half of the time, or an SSD (rounded figures of ours).
+    #[must_use]
+    pub fn usual(class: ServerClass) -> Self {
+        match class {
+            ServerClass::Hdd => Self { startup_ns: 4_000_000, kib_ns: 7_000 },
+            ServerClass::Ssd => Self { startup_ns: 100_000, kib_ns: 2_000 },
+        }
+    }
+
+    /// For one read.
+    #[must_use]
+    pub fn ns(&self, bytes: u64) -> u64 {
+        self.startup_ns.saturating_add(bytes.saturating_mul(self.kib_ns) / 1024)
+    }
+}
+
+/// One file of the list.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Its identity.
+    pub file: FileId,
+    /// Where its stub was last seen.
+    pub path: String,
+    /// Logical size.
+    pub size_bytes: u64,
+    /// Bytes of its regions.
+    pub region_bytes: u64,
+    /// Regions that have objects.
+    pub regions_placed: u32,
+    /// Processes that have it open.
+    pub users: u32,
+    /// `creating`, `live`, `importing`, `releasing` or `unlinked`.
+    pub state: String,
+}
+
+/// A file whose requests are noted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ObservedFile {
+    /// Ascending in the order in which files were seen to be open; each file has one as long as anybody observes.
+    pub number: u64,
+    /// Its identity.
+    pub file: FileId,
+    /// Where it stood when it was first seen.
+    pub path: String,
+    /// Bytes of its regions.
+    pub region_bytes: u64,
+}
+
+/// What a server holds, and how it is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerUsage {
+    /// As in cluster.toml.
+    pub name: String,
+    /// Bytes that placed regions may come to occupy.
+    pub promised_bytes: u64,
+    /// Bytes that regions may occupy in all; `None`: not known.
+    pub room_bytes: Option<u64>,
+    /// Objects of places and replicas.
+    pub objects: u64,
+    /// Nothing new is placed there.
+    pub drained: bool,
+    /// What is wrong with the server now, if anything.
+    pub fault: Option<String>,
+    /// For how long it has not answered.
+    pub silent_s: Option<u64>,
+}
+
+/// A region that has a place.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RegionInfo {
+    /// Number of the region.
+    pub region: RegionIndex,
+    /// Of its place.
+    pub generation: Generation,
+    /// (server, stripe bytes) of the place, in the order of turns.
+    pub stripes: Vec<(u16, u32)>,
+    /// True when its own layout had no space and the fallback was used.
+    pub fell_back: bool,
+    /// Those that are there, then those that are wanted and are not.
+    pub replicas: Vec<ReplicaInfo>,
+}
+
+/// One further copy of a region.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReplicaInfo {
+    /// (server, stripe bytes), in the order of turns.
+    pub stripes: Vec<(u16, u32)>,
+    /// It equals the region's place. Otherwise it has no objects until it is rebuilt.
+    pub fresh: bool,
+}
+
+/// One thing that `check` found.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Finding {
+    /// The fault and where it is, for people.
+    pub what: String,
+    /// What to do about it, for people.
+    pub remedy: String,
+    /// True when the check has done that.
+    pub repaired: bool,
+}
