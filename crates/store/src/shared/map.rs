@@ -116,6 +116,7 @@ impl SharedMap {
         self.writable
     }
 
+    #[inline]
     fn at<T>(&self, offset: usize, count: usize) -> *const T {
         assert!(offset.is_multiple_of(align_of::<T>()) && offset + count * size_of::<T>() <= self.length);
         // SAFETY: within the mapping, as just checked.
@@ -124,6 +125,7 @@ impl SharedMap {
 
     /// The atomic at `offset`. Storing through it in a read-only mapping faults: callers check [`Self::is_writable`] at open.
     #[must_use]
+    #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: in bounds and aligned; every process reaches this memory through atomics only.
         unsafe { &*self.at::<AtomicU64>(offset, 1) }
@@ -131,6 +133,7 @@ impl SharedMap {
 
     /// As [`Self::word`], of 32 bits.
     #[must_use]
+    #[inline]
     pub fn half(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: as in `word`.
         unsafe { &*self.at::<AtomicU32>(offset, 1) }
@@ -138,6 +141,7 @@ impl SharedMap {
 
     /// `count` atomics from `offset` on.
     #[must_use]
+    #[inline]
     pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         // SAFETY: as in `word`.
         unsafe { std::slice::from_raw_parts(self.at::<AtomicU64>(offset, count), count) }
@@ -148,6 +152,7 @@ impl SharedMap {
     /// # Safety
     /// No process writes these bytes any more, and any bit pattern is a valid `T`.
     #[must_use]
+    #[inline]
     pub unsafe fn published<T: Copy>(&self, offset: usize, count: usize) -> &[T] {
         // SAFETY: in bounds and aligned; immutability is the caller's promise.
         unsafe { std::slice::from_raw_parts(self.at::<T>(offset, count), count) }

@@ -155,6 +155,7 @@ impl<'a> Regions<'a> {
         Layouts::new(self.map)
     }
 
+    #[inline]
     fn word_at(region: RegionIndex) -> usize {
         REGIONS_AT + region.0 as usize * 8
     }
