@@ -41,22 +41,8 @@ use stripewise_store::state::{BrokerLock, StateDirectory};
 
 /// What requests are carried out with. All its methods are requests, or what follows when a client goes.
 pub(crate) struct Parts {
-    context: Arc<Context>,
-    rechecks: Arc<Rechecks>,
-    capacity: Arc<Capacity>,
-    drained: Arc<Drained>,
-    quiescing: Arc<Quiescing>,
-    names: Arc<ManagedNames>,
-    memory: Arc<FileMemory>,
-    files: Arc<Files>,
-    queue: Arc<MoveQueue>,
-    replicas: Arc<Replicas>,
-    placer: Arc<Placer>,
-    logs: Arc<FragmentLogs>,
-    write_back: Arc<WriteBack>,
-    fragments: Arc<Fragments>,
-    moves: Arc<Moves>,
-    truncation: Arc<Truncation>,
+    base: Base,
+    regions: Regions,
     /// Kept for [`Files`], which do not keep it.
     _loader: Arc<Loader>,
     identities: Arc<Identities>,
@@ -276,53 +262,27 @@ impl Parts {
             &lifecycle,
             &name_changes,
         ));
-        let Base { context, rechecks, capacity, drained, quiescing, names, memory, files, .. } = base;
-        let Regions { queue, replicas, placer, logs, write_back, fragments, moves, truncation, .. } = regions;
-        Ok(Self {
-            context,
-            rechecks,
-            capacity,
-            drained,
-            quiescing,
-            names,
-            memory,
-            files,
-            queue,
-            replicas,
-            placer,
-            logs,
-            write_back,
-            fragments,
-            moves,
-            truncation,
-            _loader: loader,
-            identities,
-            observers,
-            lifecycle,
-            name_changes,
-            checks,
-            recovery,
-        })
+        Ok(Self { base, regions, _loader: loader, identities, observers, lifecycle, name_changes, checks, recovery })
     }
 
     pub(crate) fn context(&self) -> &Context {
-        &self.context
+        &self.base.context
     }
 
     pub(crate) fn rechecks(&self) -> &Rechecks {
-        &self.rechecks
+        &self.base.rechecks
     }
 
     pub(crate) fn queue(&self) -> &MoveQueue {
-        &self.queue
+        &self.regions.queue
     }
 
     pub(crate) fn moves(&self) -> &Arc<Moves> {
-        &self.moves
+        &self.regions.moves
     }
 
     pub(crate) fn fragments(&self) -> &Arc<Fragments> {
-        &self.fragments
+        &self.regions.fragments
     }
 
     /// See [`Recovery::recover`].

@@ -53,55 +53,55 @@ impl Parts {
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
             Admin::Move { orders } => {
-                let (first, count) = self.moves.queue_moves(&orders)?;
+                let (first, count) = self.regions.moves.queue_moves(&orders)?;
                 Ok((Reply::MovesQueued { first, count }, Vec::new()))
             }
             Admin::ControlMoves(control) => {
-                self.queue.control(control);
+                self.regions.queue.control(control);
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Moves { after } => {
-                let (moves, more) = self.queue.list(after);
-                Ok((Reply::Moves { totals: self.queue.totals(), moves, more }, Vec::new()))
+                let (moves, more) = self.regions.queue.list(after);
+                Ok((Reply::Moves { totals: self.regions.queue.totals(), moves, more }, Vec::new()))
             }
             Admin::SetPlacement { file, placement } => {
-                self.placer.set_placement(file, placement)?;
+                self.regions.placer.set_placement(file, placement)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Placement { file } => {
-                Ok((Reply::Placement { placement: self.placer.placement_of(file)? }, Vec::new()))
+                Ok((Reply::Placement { placement: self.regions.placer.placement_of(file)? }, Vec::new()))
             }
             Admin::Drain { server, drained } => {
                 self.empty_server(ServerId(server), drained)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SetReplicas { file, wanted } => {
-                self.replicas.set_wanted(file, wanted)?;
+                self.regions.replicas.set_wanted(file, wanted)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::ExpectReplicas { path, wanted } => {
-                self.replicas.check_wanted(&wanted)?;
-                self.context.table().expect_replicas(&path, &wanted)?;
+                self.regions.replicas.check_wanted(&wanted)?;
+                self.base.context.table().expect_replicas(&path, &wanted)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::SyncReplicas { file } => {
-                self.replicas.queue_syncs(&*self.files.managed(file)?)?;
+                self.regions.replicas.queue_syncs(&*self.base.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Replicas { file } => Ok((self.replicas.replica_totals(file)?, Vec::new())),
+            Admin::Replicas { file } => Ok((self.regions.replicas.replica_totals(file)?, Vec::new())),
             Admin::SetFragments { file, on } => {
-                self.fragments.switch_fragments(file, on)?;
+                self.regions.fragments.switch_fragments(file, on)?;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Fragments { file } => Ok((self.fragments.file_fragments(file)?, Vec::new())),
+            Admin::Fragments { file } => Ok((self.regions.fragments.file_fragments(file)?, Vec::new())),
             Admin::Observe { after, reset } => self.observers.observe(connection, after, reset),
             Admin::ObservedMemory { file } => self.observers.memory_to_observe(file),
             Admin::Rescue { file, path } => {
-                self.checks.rescue(&*self.files.managed(file)?, &path)?;
+                self.checks.rescue(&*self.base.files.managed(file)?, &path)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Remove { file } => {
-                self.checks.remove_lost(&*self.files.managed(file)?)?;
+                self.checks.remove_lost(&*self.base.files.managed(file)?)?;
                 Ok((Reply::Done, Vec::new()))
             }
             Admin::Check { repair } => Ok((Reply::Findings { findings: self.checks.check(repair)? }, Vec::new())),
@@ -110,9 +110,9 @@ impl Parts {
 
     /// The server is to be emptied, or used again.
     fn empty_server(&self, server: ServerId, is_drained: bool) -> Result<(), Refusal> {
-        self.drained.set(server, is_drained)?;
-        self.logs.leave_logs();
-        if is_drained { self.replicas.leave_server(server) } else { Ok(()) }
+        self.base.drained.set(server, is_drained)?;
+        self.regions.logs.leave_logs();
+        if is_drained { self.regions.replicas.leave_server(server) } else { Ok(()) }
     }
 
     fn import(
@@ -124,8 +124,8 @@ impl Parts {
         placement: Placement,
     ) -> Result<Arc<Managed>, Refusal> {
         original.permits_io()?;
-        if let Some(file) = self.context.table().file_of(original.facts.inode)?
-            && self.context.table().file(file)?.is_some_and(|record| record.stub.is(&original.facts.inode))
+        if let Some(file) = self.base.context.table().file_of(original.facts.inode)?
+            && self.base.context.table().file(file)?.is_some_and(|record| record.stub.is(&original.facts.inode))
         {
             return Err(Refusal::Invalid { what: format!("{path} is managed already (file {file})") });
         }
@@ -137,7 +137,7 @@ impl Parts {
 
     /// The file, if this connection holds it.
     fn held(&self, connection: &Connection, file: FileId) -> Result<Arc<Managed>, Refusal> {
-        let managed = self.files.managed(file)?;
+        let managed = self.base.files.managed(file)?;
         let holder = guard(&managed.inner).holder;
         if holder == Some(connection.id) {
             return Ok(managed);
@@ -161,7 +161,7 @@ impl Parts {
 
     fn begin_release(&self, connection: &Connection, file: FileId, copy: &Proof, temporary: String) -> Answer {
         copy.permits_io()?;
-        let managed = self.files.managed(file)?;
+        let managed = self.base.files.managed(file)?;
         let mut inner = guard(&managed.inner);
         self.lifecycle.refuse_if_held(&managed, &inner, connection.id)?;
         if !inner.openers.contains(&connection.id) {
@@ -169,11 +169,12 @@ impl Parts {
         }
         let own = guard(&connection.client).claim;
         let others: Vec<u64> = self
+            .base
             .quiescing
             .users(&managed)
             .into_iter()
             .filter(|user| Some(*user) != own)
-            .map(|(slot, _)| self.context.processes().process_id(slot))
+            .map(|(slot, _)| self.base.context.processes().process_id(slot))
             .collect();
         if !others.is_empty() || inner.openers.len() > 1 {
             let processes: Vec<String> = others.iter().map(u64::to_string).collect();
@@ -187,7 +188,7 @@ impl Parts {
             });
         }
         self.lifecycle.set_state(&managed, &mut inner, FileState::Releasing { copy, temporary })?;
-        self.quiescing.end_moves(&managed, &inner, "the file is being released");
+        self.base.quiescing.end_moves(&managed, &inner, "the file is being released");
         inner.holder = Some(connection.id);
         guard(&connection.client).held.insert(file);
         Ok((Reply::Done, Vec::new()))
@@ -208,7 +209,7 @@ impl Parts {
             inner.holder = None;
         }
         if !self.lifecycle.after_close(&managed)? {
-            self.rechecks.recheck(file);
+            self.base.rechecks.recheck(file);
         }
         Ok((Reply::Done, Vec::new()))
     }
@@ -216,10 +217,10 @@ impl Parts {
     fn expect_files(&self, files: Vec<ExpectedFile>) -> Answer {
         for file in &files {
             self.check_name(&file.path, Some(&file.placement))?;
-            self.replicas.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
+            self.regions.replicas.check_wanted(file.replicas.as_deref().unwrap_or_default())?;
         }
-        let mut names = self.names.write();
-        names.expect(self.context.table(), files)?;
+        let mut names = self.base.names.write();
+        names.expect(self.base.context.table(), files)?;
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -227,35 +228,35 @@ impl Parts {
         if !Path::new(path).is_absolute() {
             return Err(Refusal::Invalid { what: format!("{path} is not an absolute path") });
         }
-        let checked = placement.map_or(Ok(()), |placement| placement.check(self.context.servers().len()));
+        let checked = placement.map_or(Ok(()), |placement| placement.check(self.base.context.servers().len()));
         checked.map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })
     }
 
     fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
         self.check_name(path, placement.as_ref())?;
-        let mut names = self.names.write();
-        names.set(self.context.table(), kind, path, placement)?;
+        let mut names = self.base.names.write();
+        names.set(self.base.context.table(), kind, path, placement)?;
         Ok((Reply::Done, Vec::new()))
     }
 
     fn list(&self, after: Option<FileId>) -> Answer {
-        let records = self.context.table().files(after, FILES_AT_ONCE + 1)?;
+        let records = self.base.context.table().files(after, FILES_AT_ONCE + 1)?;
         let more = records.len() > FILES_AT_ONCE;
         let files = records.into_iter().take(FILES_AT_ONCE).map(|(file, record)| {
-            let loaded = self.files.if_loaded(file);
+            let loaded = self.base.files.if_loaded(file);
             let (size_bytes, regions_placed, users) = match &loaded {
                 Some(managed) => {
-                    let users = self.quiescing.users(managed).len() as u32;
+                    let users = self.base.quiescing.users(managed).len() as u32;
                     // A request may hold the file for long.
                     let regions = match managed.inner.try_lock() {
                         Ok(inner) => inner.regions.len(),
-                        Err(_) => self.context.table().regions(file)?.len(),
+                        Err(_) => self.base.context.table().regions(file)?.len(),
                     };
                     (managed.extent.size_bytes(), regions as u32, users)
                 }
                 None => (
-                    self.memory.status_unloaded(file, &record)?.size_bytes,
-                    self.context.table().regions(file)?.len() as u32,
+                    self.base.memory.status_unloaded(file, &record)?.size_bytes,
+                    self.base.context.table().regions(file)?.len() as u32,
                     0,
                 ),
             };
@@ -281,20 +282,20 @@ impl Parts {
 
     /// The number of objects and promises per server, and what is wrong with it now.
     fn usage(&self) -> Vec<ServerUsage> {
-        let servers = (0..self.context.servers().len()).map(|number| ServerId(number as u16));
-        let probed = self.context.perform_together(servers.map(|server| (server, Operation::Probe)));
+        let servers = (0..self.base.context.servers().len()).map(|number| ServerId(number as u16));
+        let probed = self.base.context.perform_together(servers.map(|server| (server, Operation::Probe)));
         let faults: Vec<Option<ServerError>> = probed.into_iter().map(Result::err).collect();
-        let (promised, drained) = (self.capacity.promised(), self.drained.servers());
+        let (promised, drained) = (self.base.capacity.promised(), self.base.drained.servers());
         (0..)
             .map(ServerId)
-            .zip(&self.context.cluster().servers)
+            .zip(&self.base.context.cluster().servers)
             .zip(faults)
             .map(|((id, server), fault)| {
                 let promised = promised[usize::from(id.0)];
                 ServerUsage {
                     name: server.name.clone(),
                     promised_bytes: promised.bytes,
-                    room_bytes: self.capacity.total_bytes(id),
+                    room_bytes: self.base.capacity.total_bytes(id),
                     objects: promised.objects,
                     drained: drained.contains(&id),
                     silent_s: match fault {
@@ -308,11 +309,11 @@ impl Parts {
     }
 
     fn regions(&self, file: FileId, first: RegionIndex) -> Answer {
-        let managed = self.files.managed(file)?;
+        let managed = self.base.files.managed(file)?;
         let inner = guard(&managed.inner);
         let (mut bytes, mut more, mut regions) = (0, false, Vec::new());
         for (region, placed) in inner.regions.range(first..) {
-            let replicas = self.replicas.replica_infos(&inner, *region);
+            let replicas = self.regions.replicas.replica_infos(&inner, *region);
             let stripes = replicas.iter().map(|replica| 1 + replica.stripes.len()).sum::<usize>();
             bytes += 24 + 8 * (placed.layout.stripes().len() + stripes);
             if bytes > MAX_PACKET_BYTES / 2 {

@@ -91,7 +91,7 @@ impl Parts {
             }
             Request::Linked { file } => {
                 needs_write(connection, file)?;
-                self.lifecycle.linked(&*self.files.managed(file)?)?;
+                self.lifecycle.linked(&*self.base.files.managed(file)?)?;
                 done()
             }
             Request::Abandon { file } => {
@@ -100,42 +100,51 @@ impl Parts {
             }
             Request::Place { file, first, last } => {
                 needs_write(connection, file)?;
-                self.placer.place(&*self.files.managed(file)?, first, last)?;
+                self.regions.placer.place(&*self.base.files.managed(file)?, first, last)?;
                 done()
             }
             Request::Rescue { file, region, generation, server } => {
                 needs_write(connection, file)?;
-                self.context.server(ServerId(server))?;
-                self.moves.move_from_full(&self.files.managed(file)?, region, generation, ServerId(server))?;
+                self.base.context.server(ServerId(server))?;
+                self.regions.moves.move_from_full(
+                    &self.base.files.managed(file)?,
+                    region,
+                    generation,
+                    ServerId(server),
+                )?;
                 done()
             }
             Request::Pin { file, first, last } => {
                 needs_write(connection, file)?;
-                self.replicas.pin(&*self.files.managed(file)?, first, last)?;
+                self.regions.replicas.pin(&*self.base.files.managed(file)?, first, last)?;
                 done()
             }
             Request::Truncate { file, size_bytes } => {
                 needs_write(connection, file)?;
-                self.truncation.truncate(&*self.files.managed(file)?, size_bytes, &Requester(connection))?;
+                self.regions.truncation.truncate(
+                    &*self.base.files.managed(file)?,
+                    size_bytes,
+                    &Requester(connection),
+                )?;
                 done()
             }
             Request::Tidy { file } => {
                 needs_write(connection, file)?;
-                self.truncation.tidy(&*self.files.managed(file)?)?;
+                self.regions.truncation.tidy(&*self.base.files.managed(file)?)?;
                 done()
             }
             Request::Fragments { file } => {
                 let granted = needs_open(connection, file)?;
-                self.fragments.fragments_for(&*self.files.managed(file)?, granted)
+                self.regions.fragments.fragments_for(&*self.base.files.managed(file)?, granted)
             }
             Request::Flush { file } => {
                 needs_open(connection, file)?;
-                self.write_back.flush(&*self.files.managed(file)?)?;
+                self.regions.write_back.flush(&*self.base.files.managed(file)?)?;
                 done()
             }
             Request::Sync { file } => {
                 needs_open(connection, file)?;
-                self.lifecycle.sync(&*self.files.managed(file)?)?;
+                self.lifecycle.sync(&*self.base.files.managed(file)?)?;
                 done()
             }
             Request::Attributes { file } => {
@@ -146,8 +155,8 @@ impl Parts {
             }
             Request::Close { file } => {
                 guard(&connection.client).opened.remove(&file);
-                if let Some(managed) = self.files.if_loaded(file) {
-                    self.replicas.left(&managed, connection.id);
+                if let Some(managed) = self.base.files.if_loaded(file) {
+                    self.regions.replicas.left(&managed, connection.id);
                     self.lifecycle.after_close(&managed)?;
                 }
                 done()
@@ -169,7 +178,7 @@ impl Parts {
             }
             Request::Find => Ok((self.identities.find(&proof()?)?, Vec::new())),
             Request::IsExpected { path } => {
-                let names = self.names.read();
+                let names = self.base.names.read();
                 Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
             }
             Request::Admin(request) => {
@@ -191,22 +200,21 @@ impl Parts {
             rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
                 .map_err(|errno| Refusal::Table { what: format!("descriptors of shared memory: {errno}") })
         };
-        let mut along = vec![Carried::Kept(self.context.processes().descriptor())];
-        if let Some(stations) = &self.context.stations() {
+        let mut along = vec![Carried::Kept(self.base.context.processes().descriptor())];
+        if let Some(stations) = &self.base.context.stations() {
             along.push(Carried::Own(copy(stations.as_fd())?));
         }
-        let servers =
-            self.context.cluster().servers.iter().zip(self.context.read_costs()).map(|(server, read_cost)| {
-                ServerInfo {
-                    name: server.name.clone(),
-                    class: server.class,
-                    url: server.url.to_string(),
-                    read_cost: *read_cost,
-                }
-            });
-        let names = self.names.read();
+        let servers = self.base.context.cluster().servers.iter().zip(self.base.context.read_costs()).map(
+            |(server, read_cost)| ServerInfo {
+                name: server.name.clone(),
+                class: server.class,
+                url: server.url.to_string(),
+                read_cost: *read_cost,
+            },
+        );
+        let names = self.base.names.read();
         let welcome = Reply::Welcome {
-            cluster: self.context.cluster().id.clone(),
+            cluster: self.base.context.cluster().id.clone(),
             servers: servers.collect(),
             managed: names.managed(),
             expected: names.expected(),
@@ -215,7 +223,7 @@ impl Parts {
     }
 
     fn placement_for(&self, path: &str) -> Result<Placement, Refusal> {
-        let names = self.names.read();
+        let names = self.base.names.read();
         names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
             what: format!("{path} is neither below a managed directory nor in a plan"),
         })
@@ -223,7 +231,7 @@ impl Parts {
 
     fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {
         needs_write(connection, file)?;
-        let managed = self.files.managed(file)?;
+        let managed = self.base.files.managed(file)?;
         let mut inner = guard(&managed.inner);
         if inner.freed {
             return Ok(());
@@ -238,10 +246,10 @@ impl Parts {
     }
 
     fn open_object(&self, object: ObjectName, server: ServerId, granted: Granted) -> Result<OwnedFd, Refusal> {
-        let managed = self.files.managed(object.file)?;
+        let managed = self.base.files.managed(object.file)?;
         // Held, so that the mode is not changed by two at once.
         let inner = guard(&managed.inner);
-        let backend = self.context.server(server)?;
+        let backend = self.base.context.server(server)?;
         let open = || {
             let opened = backend.open(object, granted.writable)?.into_descriptor(backend.name())?;
             if granted.readable || !granted.writable {
@@ -278,11 +286,11 @@ impl Parts {
             (client.claim.take(), files)
         };
         if let Some((slot, incarnation)) = claim {
-            self.context.processes().forget_reads(slot, incarnation);
+            self.base.context.processes().forget_reads(slot, incarnation);
         }
         for file in files {
-            let Some(managed) = self.files.if_loaded(file) else { continue };
-            self.replicas.left(&managed, connection.id);
+            let Some(managed) = self.base.files.if_loaded(file) else { continue };
+            self.regions.replicas.left(&managed, connection.id);
             let was_holder = {
                 let mut inner = guard(&managed.inner);
                 let was = inner.holder == Some(connection.id);
@@ -297,12 +305,12 @@ impl Parts {
             let died_writing = claim.is_some_and(|(slot, _)| {
                 managed.slots.in_flight(slot).any(|io| io.direction == stripewise_layout::Direction::Write)
             });
-            if died_writing && let Err(refusal) = self.truncation.tidy(&managed) {
-                note!(self.context.log(), warn, %file, error = %refusal, "what a dead writer left beyond the size stays");
+            if died_writing && let Err(refusal) = self.regions.truncation.tidy(&managed) {
+                note!(self.base.context.log(), warn, %file, error = %refusal, "what a dead writer left beyond the size stays");
             }
             // A process that is just dying may still hold its lock.
             if !self.lifecycle.after_close(&managed).unwrap_or(false) {
-                self.rechecks.recheck(file);
+                self.base.rechecks.recheck(file);
             }
         }
     }
