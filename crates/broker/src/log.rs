@@ -48,15 +48,26 @@ impl Visit for Line {
     }
 }
 
-/// Writes events into the log of a state directory.
-struct LogSubscriber {
-    state: Arc<StateDirectory>,
-    outer: Dispatch,
+/// Where events go.
+pub trait Sink: Send + Sync + 'static {
+    /// Whether an event with this metadata is wanted.
+    fn takes(&self, metadata: &Metadata<'_>) -> bool;
+
+    /// Takes an event that is wanted.
+    fn event(&self, event: &Event<'_>);
 }
 
-impl Subscriber for LogSubscriber {
+/// A subscriber of events alone; nobody here opens spans.
+#[derive(Debug)]
+pub struct EventsOnly<S>(pub S);
+
+impl<S: Sink> Subscriber for EventsOnly<S> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO || self.outer.enabled(metadata)
+        self.0.takes(metadata)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        self.0.event(event);
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -67,6 +78,22 @@ impl Subscriber for LogSubscriber {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Writes events into the log of a state directory.
+struct StateLog {
+    state: Arc<StateDirectory>,
+    outer: Dispatch,
+}
+
+impl Sink for StateLog {
+    fn takes(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO || self.outer.enabled(metadata)
+    }
+
     fn event(&self, event: &Event<'_>) {
         let level = *event.metadata().level();
         if level <= Level::INFO {
@@ -76,10 +103,6 @@ impl Subscriber for LogSubscriber {
             self.outer.event(event);
         }
     }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 /// Where a broker's events go.
@@ -89,7 +112,7 @@ impl Log {
     /// The log of this state directory, and the subscriber that is in force now.
     pub(crate) fn new(state: &Arc<StateDirectory>) -> Self {
         let outer = dispatcher::get_default(Clone::clone);
-        Self(Dispatch::new(LogSubscriber { state: Arc::clone(state), outer }))
+        Self(Dispatch::new(EventsOnly(StateLog { state: Arc::clone(state), outer })))
     }
 
     /// Runs what emits events; see [`note`].
@@ -114,20 +137,14 @@ mod tests {
     /// Keeps the lines of all events.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
-    impl Subscriber for Kept {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+    impl Sink for Kept {
+        fn takes(&self, metadata: &Metadata<'_>) -> bool {
             *metadata.level() <= Level::WARN
         }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
         fn event(&self, event: &Event<'_>) {
             self.0.lock().unwrap().push(Line::of(event));
         }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
     }
 
     #[test]
@@ -136,7 +153,7 @@ mod tests {
         let path = root.path().join("state");
         let state = Arc::new(StateDirectory::open(&path).unwrap());
         let kept = Arc::new(Mutex::new(Vec::new()));
-        let log = dispatcher::with_default(&Dispatch::new(Kept(Arc::clone(&kept))), || Log::new(&state));
+        let log = dispatcher::with_default(&Dispatch::new(EventsOnly(Kept(Arc::clone(&kept)))), || Log::new(&state));
         note!(log, info, server = "s0", "a server is drained");
         note!(log, warn, path = %"/a b=c", region = 7, error = %"full\nof it", "not described");
         note!(log, debug, "of no interest");

@@ -3,12 +3,11 @@
 //! Messages of the command itself are events of the target [`COMMAND`], at whatever level: lines on standard error in its name. Events of a broker in
 //! this process are in the log of its state directory; they are shown here too if `STRIPEWISE_LOG` asks for their level, as in redirected programs.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::Write as _;
-use stripewise::messages::{self, Line};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use stripewise::messages::{self, EventsOnly, Line, Sink};
+use stripewise_store::log_line::log_line;
+use tracing::{Event, Level, Metadata};
 
 /// Target of what the command says to the person who runs it.
 pub(crate) const COMMAND: &str = "stripewise::command";
@@ -50,18 +49,10 @@ impl Lines {
     }
 }
 
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+impl Sink for Lines {
+    fn takes(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == COMMAND || self.is_wanted(*metadata.level())
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
         let (metadata, line) = (event.metadata(), Line::of(event));
@@ -71,12 +62,7 @@ impl Subscriber for Lines {
         } else {
             let (level, message) = (*metadata.level(), messages::message(&line));
             match &self.wish.file {
-                Some(file) => {
-                    let now = clock_gettime(ClockId::Realtime);
-                    let (milliseconds, process) = (now.tv_nsec / 1_000_000, std::process::id());
-                    let text = format!("{}.{milliseconds:03} {process} {level} {message}\n", now.tv_sec);
-                    (&*file).write_all(text.as_bytes())
-                }
+                Some(file) => (&*file).write_all(log_line(&format!("{level} {message}")).as_bytes()),
                 None => {
                     let level = level.as_str().to_ascii_lowercase();
                     std::io::stderr().write_all(format!("stripewise {}: {level}: {message}\n", self.name).as_bytes())
@@ -84,10 +70,6 @@ impl Subscriber for Lines {
             }
         };
     }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 /// To be called once, before anything is said.
@@ -98,7 +80,7 @@ pub(crate) fn start(name: &'static str) {
         Err(complaint) => (Wish::default(), Some(complaint)),
     };
     // It fails only where there is one already.
-    let _ = tracing::subscriber::set_global_default(Lines { name, wish });
+    let _ = tracing::subscriber::set_global_default(EventsOnly(Lines { name, wish }));
     if let Some(complaint) = complaint {
         tracing::warn!(target: COMMAND, "{}", messages::message(&complaint));
     }

@@ -9,12 +9,12 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise::inputs::Selection;
-use stripewise::plan::{PlanningOptions, PolicyRow, plan, rows, save_all};
+use stripewise::plan::{PlanningOptions, plan, save_all};
 use stripewise::shell::quoted_path;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::StripePair;
 use stripewise_planner::{
-    Comparison, Online, Plan, PlanOptions, PolicyName, UnknownPolicy, comparison_text, plan_text,
+    Comparison, ComparisonRow, Online, Plan, PlanOptions, PolicyName, UnknownPolicy, comparison_text, plan_text,
 };
 
 /// Plan where the files of a traced program go
@@ -217,7 +217,7 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub(crate) struct All {
     /// One for each policy.
-    policies: Vec<PolicyRow>,
+    policies: Vec<ComparisonRow>,
 }
 
 fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Result<()> {
@@ -225,7 +225,7 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
         save_all(comparison, directory)?;
     }
     if context.json {
-        return context.object(&All { policies: rows(comparison) });
+        return context.object(&All { policies: comparison.rows() });
     }
     context.line(comparison_text(comparison).trim_end())?;
     if let Some(directory) = output {

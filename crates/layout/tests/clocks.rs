@@ -12,9 +12,8 @@ const READERS: &[(&str, usize, &str)] = &[
     ("broker/src/identities.rs", 1, "a record says when its file was made"),
     ("broker/src/move_queue.rs", 1, "totals say since when they count, which tells one broker's from another's"),
     ("store/src/file/core.rs", 1, "a file's modification time"),
-    ("store/src/state.rs", 1, "lines of the log"),
+    ("store/src/log_line.rs", 1, "lines of a log"),
     ("preload/src/log.rs", 1, "the same"),
-    ("cli/src/log.rs", 1, "the same"),
     ("capture/src/clock.rs", 2, "for the next"),
     ("capture/src/recorder.rs", 1, "a record's monotonic times are tied to the time of day at one instant"),
 ];

@@ -15,7 +15,7 @@ const PROPOSALS: [&str; 14] = [
     "remove it",
     "remove them",
     "--force",
-    "init` anew",
+    "init` again",
     "write over it",
     "overwrite it",
     "rm -f",
@@ -72,7 +72,7 @@ fn the_proposals_of_old_are_found() {
     for line in [
         r#"bail!("{} exists already; remove it first if its cluster is no longer needed")"#,
         r#"#[error("{}: not a host file (`{text}`); delete it if no other host uses this cluster")]"#,
-        r#"    "only if the files are not wanted, delete `stripewise-objects` and run `stripewise init` anew","#,
+        r#"    "only if the files are not wanted, delete `stripewise-objects` and run `stripewise init` again","#,
         r#"bail!("{} holds a trace already; name another directory, or replace it with --force")"#,
     ] {
         assert_eq!(proposals_in(line).len(), 1, "{line}");

@@ -7,6 +7,7 @@ use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, re
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::{seconds, verdict};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
@@ -19,20 +20,21 @@ pub struct Comparison {
     pub plans: Vec<Plan>,
 }
 
-/// One line of the table of policies.
-#[derive(Clone, PartialEq, Debug)]
+/// What one policy's plan is predicted to bring.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ComparisonRow {
-    /// Whose plan it is.
+    /// The policy.
     pub policy: PolicyName,
-    /// Million bytes per second; `None` without requests in that direction.
+    /// Million bytes read per second; `None` without reads.
     pub read_mb_per_s: Option<f64>,
-    /// As `read_mb_per_s`, of writes.
+    /// Million bytes written per second; `None` without writes.
     pub write_mb_per_s: Option<f64>,
-    /// Seconds that all requests are predicted to take.
+    /// Seconds that all requests take.
     pub time_s: f64,
     /// Against the plan of `def`.
     pub gain: Gains,
-    /// Bytes on all SServers together.
+    /// Bytes on all SSD servers together.
     pub ssd_bytes: u64,
     /// Whether the plan is worth its move.
     pub verdict: Verdict,

@@ -16,6 +16,7 @@ pub mod errno;
 pub mod executable;
 pub mod file;
 mod lock;
+pub mod log_line;
 pub mod manage;
 pub mod observer;
 pub mod packet;

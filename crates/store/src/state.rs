@@ -35,6 +35,7 @@ pub use own_files::OwnDirectory;
 pub use socket::connect;
 
 use crate::entry::{check_own_at, create_own_at, open_own_at};
+use crate::log_line::log_line;
 use error::fault_of;
 use own_files::{DIRECTORY, check_copied_stubs, check_owner, other_owner, own_directory, read_own, replace_at};
 use rustix::fd::{AsFd, OwnedFd};
@@ -260,16 +261,12 @@ impl StateDirectory {
 
     /// Notes one line in the log.
     pub fn note(&self, text: &str) {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        // One line, whatever name it speaks of.
-        let text = text.replace(|c: char| c.is_control(), "\u{fffd}");
-        let line = format!("{}.{:03} {} {text}\n", now.tv_sec, now.tv_nsec / 1_000_000, std::process::id());
         // The log is for people; a full disk must not stop the broker.
         let _ = std::fs::File::from(match rustix::io::fcntl_dupfd_cloexec(&self.log, 0) {
             Ok(log) => log,
             Err(_) => return,
         })
-        .write_all(line.as_bytes());
+        .write_all(log_line(text).as_bytes());
     }
 
     fn fault(&self, name: &str, action: &'static str) -> impl FnOnce(Errno) -> StateError + use<> {

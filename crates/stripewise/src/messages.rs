@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 /// Events of `tracing` as text.
-pub use stripewise_broker::log::Line;
+pub use stripewise_broker::log::{EventsOnly, Line, Sink};
 
 /// The messages of an error and its causes on one line. Causes that a message repeats already are left out.
 pub fn chain(error: &(dyn Error + 'static)) -> String {

@@ -3,12 +3,9 @@
 use crate::inputs::{InputError, Inputs, Selection};
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::Cluster;
-use stripewise_planner::{
-    Comparison, ComparisonRow, Gains, PlanError, PlanOptions, PolicyName, RequestError, Verdict, compare,
-};
+use stripewise_planner::{Comparison, PlanError, PlanOptions, PolicyName, RequestError, compare};
 use thiserror::Error;
 
 /// Why no plan was made, or written.
@@ -80,45 +77,6 @@ pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, Pla
     let inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
     let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
     Ok(Planned { comparison, remarks: inputs.remarks, cluster })
-}
-
-/// What one policy's plan is predicted to bring.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct PolicyRow {
-    /// The policy.
-    pub policy: PolicyName,
-    /// Million bytes read per second; `None` without reads.
-    pub read_mb_per_s: Option<f64>,
-    /// Million bytes written per second; `None` without writes.
-    pub write_mb_per_s: Option<f64>,
-    /// Seconds that all requests take.
-    pub time_s: f64,
-    /// Against the plan of `def`.
-    pub gain: Gains,
-    /// Bytes on all SSD servers together.
-    pub ssd_bytes: u64,
-    /// Whether the plan is worth its move.
-    pub verdict: Verdict,
-}
-
-impl From<ComparisonRow> for PolicyRow {
-    fn from(row: ComparisonRow) -> Self {
-        Self {
-            policy: row.policy,
-            read_mb_per_s: row.read_mb_per_s,
-            write_mb_per_s: row.write_mb_per_s,
-            time_s: row.time_s,
-            gain: row.gain,
-            ssd_bytes: row.ssd_bytes,
-            verdict: row.verdict,
-        }
-    }
-}
-
-/// One row for each plan, in their order.
-pub fn rows(comparison: &Comparison) -> Vec<PolicyRow> {
-    comparison.rows().into_iter().map(PolicyRow::from).collect()
 }
 
 /// Writes `POLICY.json` for each plan into `directory`, which is made if it is not there.

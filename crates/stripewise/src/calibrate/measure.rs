@@ -44,8 +44,7 @@ pub(super) struct LineSamples {
     pub(super) samples: Vec<Sample>,
 }
 
-/// Every combination that a server's profile has, writes first: what is read was written by then.
-/// Ways to access a server, each with a line of its own.
+/// The ways to access a server that have a line each in its profile. Writes come first: what is read was written by then.
 pub const SERVER_LINES: [(Direction, Order); 4] = [
     (Direction::Write, Order::Sequential),
     (Direction::Read, Order::Sequential),

@@ -21,10 +21,10 @@ const BLOCKS: usize = 5;
 /// Requests of a stream at least, so that its end is more than one of them.
 const MIN_REQUESTS: usize = 8;
 
-/// And at most: what a bucket or cache of memory speed lets pass is told by fewer.
+/// And at most: fewer show what a bucket or cache of memory speed lets pass.
 const MAX_REQUESTS: usize = 200_000;
 
-/// Streams that [`sustain`] runs in each direction.
+/// Sizes of the requests of the streams in each direction.
 pub(super) const STREAMS: [u64; 2] = [LARGEST_BYTES, SMALLEST_BYTES];
 
 /// Requests of one size, each where the last one ended.
