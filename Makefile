@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-demo demo check test test-cargo test-programs torture fuzz bench install clean
+.PHONY: help setup build build-demo demo check test test-cargo test-programs torture fuzz bench bench-devices install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -95,6 +95,11 @@ fuzz: ## cargo-fuzz over every target, each for FUZZ_SECONDS (60); needs nightly
 bench: build ## once built, at most 5 minutes; prints a table and leaves bench-out/bench.json
 	cargo bench --quiet --no-run --package stripewise-planner --package stripewise-trace --package stripewise-sim --package stripewise-broker
 	$(PYTHON) bench/run.py --stripewise $(BIN)
+
+# DEVICES=--quick is a short form of it; see bench/devices/run.py.
+DEVICES :=
+bench-devices: build ## the proof on disks that seek: loop devices over FUSE, as root, 25 minutes; leaves bench-out/devices.json
+	$(PYTHON) bench/devices/run.py --stripewise $(BIN) $(DEVICES)
 
 install: build ## the command, the library, manual pages and completions under PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/stripewise
