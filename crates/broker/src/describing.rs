@@ -191,6 +191,7 @@ impl Describing {
 
     /// The file's size, durable with the next `fsync`.
     pub(crate) fn describe_size(&self, managed: &Managed, inner: &mut Inner, size_bytes: u64, is_exact: bool) {
+        managed.control.notices().set_unsynced_descriptions(true);
         let servers = self.describing(inner);
         let lines = [Line::Size { size_bytes, is_exact }];
         let appended = self.append(managed, inner, servers.into_iter().map(|server| (server, &lines[..])));
@@ -225,10 +226,16 @@ impl Describing {
         if !is_exact && self.held_bytes(managed.file, inner) == size_bytes {
             return Ok(());
         }
+        let notices = managed.control.notices();
+        let before = (inner.unsynced.clone(), notices.has_unsynced_descriptions());
         self.describe_size(managed, inner, size_bytes, is_exact);
         let unsynced = self.describing(inner).into_iter().filter(|server| inner.unsynced.contains(server));
         let sync = |server| (server, Operation::SyncDescription(managed.file));
-        Ok(self.context.perform_together(unsynced.map(sync)).into_iter().try_for_each(|outcome| outcome.map(drop))?)
+        self.context.perform_together(unsynced.map(sync)).into_iter().try_for_each(|outcome| outcome.map(drop))?;
+        let are_unsynced;
+        (inner.unsynced, are_unsynced) = before;
+        notices.set_unsynced_descriptions(are_unsynced);
+        Ok(())
     }
 
     /// Servers that hold anything of the file, or will hold its first region.

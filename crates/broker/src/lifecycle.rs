@@ -39,7 +39,7 @@ use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use stripewise_layout::{FileId, ServerId};
+use stripewise_layout::{FileId, Generation, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::server::{ObjectName, Operation, Ownership};
 use stripewise_store::shared::control::Life;
@@ -255,6 +255,7 @@ impl Lifecycle {
             return Err(unknown(managed.file));
         }
         let unsynced = std::mem::take(&mut inner.unsynced);
+        let has_new_names = !unsynced.is_empty();
         let sync = |server: &ServerId| (*server, Operation::SyncNames(managed.file));
         let synced = self.context.perform_together(unsynced.iter().map(sync));
         let mut first_fault = None;
@@ -267,7 +268,9 @@ impl Lifecycle {
         if let Some(error) = first_fault {
             return Err(error.into());
         }
-        if inner.generation > inner.record.generations_synced {
+        // What is told from here on is synced at once.
+        managed.control.notices().set_unsynced_descriptions(false);
+        if has_new_names && inner.generation > inner.record.generations_synced {
             let size_bytes = managed.extent.size_bytes();
             self.describing.describe_size_if_hidden(managed, &mut inner, size_bytes)?;
             let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
@@ -275,6 +278,7 @@ impl Lifecycle {
             changes.put_file(managed.file, &record);
             self.context.table().commit(&changes)?;
             inner.record = record;
+            managed.control.set_durable_names(Generation(inner.record.generations_synced));
         }
         self.save_size(managed, &mut inner)
     }

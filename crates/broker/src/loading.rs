@@ -5,7 +5,7 @@
 //! size. What a predecessor committed but did not publish is published now.
 
 use crate::context::Context;
-use crate::describing::Describing;
+use crate::describing::{Describing, servers_of};
 use crate::file_memory::FileMemory;
 use crate::files::Load;
 use crate::fragments::FragmentLogs;
@@ -15,14 +15,14 @@ use crate::managed::{Inner, Managed, memory_fault, unknown};
 use crate::objects::stripe_servers;
 use crate::quiescing::Quiescing;
 use crate::replicas::Replicas;
-use crate::rmt::{Changes, FileState, RegionRecord};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::truncation::Truncation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stripewise_layout::{FileId, ServerId};
+use stripewise_layout::{FileId, Generation, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{ObjectName, Operation, ServerError, is_moved};
-use stripewise_store::shared::control::{Life, RegionState};
+use stripewise_store::shared::control::{ControlBlock, Life, RegionState};
 use stripewise_store::shared::marking::Motion;
 
 /// Takes files over from their records and shared memory.
@@ -84,7 +84,7 @@ impl Loader {
         };
         let inner = Inner {
             generation: record.generations_reserved,
-            unsynced: regions.values().flat_map(|r| r.layout.stripes().iter().map(|s| s.server)).collect(),
+            unsynced: unsynced_servers(&memory.0, &record, &regions),
             regions,
             discards: discards.into_iter().map(|(_, region, number, layout)| ((region, number), layout)).collect(),
             replicas,
@@ -135,6 +135,7 @@ impl Loader {
         }
         managed.control.notices().set_leftovers(inner.record.has_leftovers);
         managed.control.set_durable_size_bytes(inner.record.size_bytes);
+        managed.control.set_durable_names(Generation(inner.record.generations_synced));
         self.quiescing.open_or_keep_shut(managed);
         managed.control.set_life(match inner.record.state {
             FileState::Creating | FileState::Importing { .. } => Life::Making,
@@ -149,11 +150,7 @@ impl Loader {
     /// After a power failure, objects that were made and never synced may be gone, though the table names them. What they held was never
     /// acknowledged: they are made again, empty. A synced one that is missing stays missing, and reading it fails.
     fn restore_unsynced(&self, file: FileId, inner: &Inner) {
-        // What was moved was synced first.
-        let unsynced = |placed: &RegionRecord| {
-            !is_moved(placed.generation) && placed.generation.0 > inner.record.generations_synced
-        };
-        let regions = inner.regions.iter().filter(|(_, placed)| unsynced(placed));
+        let regions = inner.regions.iter().filter(|(_, placed)| !has_durable_names(&inner.record, placed));
         let objects: Vec<(ServerId, ObjectName)> = regions
             .flat_map(|(region, placed)| {
                 let object = ObjectName { file, region: *region, generation: placed.generation };
@@ -195,6 +192,22 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+/// Whether the names of the region's objects are durable. What was moved was synced first.
+fn has_durable_names(record: &FileRecord, placed: &RegionRecord) -> bool {
+    is_moved(placed.generation) || placed.generation.0 <= record.generations_synced
+}
+
+/// Servers on which names of objects or lines of the description may not be durable.
+fn unsynced_servers(
+    control: &ControlBlock,
+    record: &FileRecord,
+    regions: &BTreeMap<RegionIndex, RegionRecord>,
+) -> BTreeSet<ServerId> {
+    let are_described = !control.notices().has_unsynced_descriptions();
+    let unsynced = regions.values().filter(|placed| !(are_described && has_durable_names(record, placed)));
+    servers_of(unsynced.map(|placed| &placed.layout))
 }
 
 impl Load for Loader {

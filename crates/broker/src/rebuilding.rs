@@ -116,7 +116,12 @@ impl<'a> Rebuilding<'a> {
             for (file, text) in server.descriptions().map_err(fault)? {
                 described.entry(file).or_default().add(&text);
             }
-            for object in server.objects().map_err(fault)? {
+            let held = server.objects().map_err(fault)?;
+            // The new table says of all of them that their names are durable.
+            for file in held.iter().map(|object| object.file).collect::<BTreeSet<_>>() {
+                server.sync_names(file).map_err(fault)?;
+            }
+            for object in held {
                 objects.insert((number, object), server.size(object).map_err(fault)?.end_bytes);
             }
         }

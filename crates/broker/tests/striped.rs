@@ -6,6 +6,8 @@ mod broker_together;
 mod damaged;
 #[path = "striped/devices.rs"]
 mod devices;
+#[path = "striped/durable_writes.rs"]
+mod durable_writes;
 #[path = "striped/every_call.rs"]
 mod every_call;
 #[path = "striped/faults.rs"]

@@ -54,7 +54,7 @@ use transfer::Transfers;
 pub struct IoMode {
     /// Past the page caches of the servers, as `O_DIRECT` asks, as far as it is aligned to [`crate::server::transfer::DIRECT_BYTES`].
     pub direct: bool,
-    /// A write's bytes are durable when it returns, as `O_DSYNC` asks. Size and names need [`StripedFile::sync`], which finds the data durable.
+    /// A write's bytes are durable when it returns, as `O_DSYNC` asks. Finding them after a power failure takes more: [`StripedFile::sync_written`].
     pub durable: bool,
 }
 
@@ -226,5 +226,15 @@ impl StripedFile {
     /// [`FileError::Replaced`].
     pub fn sync(&self, data_only: bool) -> Result<(), FileError> {
         self.durability.sync(self.retry(), data_only)
+    }
+
+    /// After a write of `[offset, offset + bytes)` in a durable mode: makes durable what it takes to find these bytes after a power failure, and nothing that the
+    /// write did not touch. `data_only` as `O_DSYNC` asks, else as `O_SYNC`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::sync`].
+    pub fn sync_written(&self, offset: FileOffset, bytes: u64, data_only: bool) -> Result<(), FileError> {
+        self.durability.sync_written(self.retry(), offset, bytes, data_only)
     }
 }

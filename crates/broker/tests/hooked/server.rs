@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use stripewise_broker::rmt::{Batch, Entries, MappingStore, RmtError};
 use stripewise_broker::{WrapServer, WrapTable};
-use stripewise_layout::{Direction, FileId};
+use stripewise_layout::{Direction, FileId, ObjectOffset};
 use stripewise_store::client::OpenServer;
 use stripewise_store::server::memory::MemoryServer;
 use stripewise_store::server::{
@@ -27,7 +27,7 @@ pub enum Call<'a> {
     Read(Handle<'a>, usize),
     Write(Handle<'a>, usize),
     /// A write whose bytes are durable when it is over.
-    WriteDurably(Handle<'a>, usize),
+    WriteDurably(Handle<'a>, ObjectOffset, usize),
     Size(ObjectName),
     Cut(ObjectName),
     Sync(Handle<'a>),
@@ -158,7 +158,7 @@ impl<H: Hook> Decorator for Hooked<H> {
             let (handle, bytes) = (transfer.handle, transfer.memory.bytes());
             let call = match transfer.memory.direction() {
                 Direction::Read => Call::Read(handle, bytes),
-                Direction::Write if transfer.how.durable => Call::WriteDurably(handle, bytes),
+                Direction::Write if transfer.how.durable => Call::WriteDurably(handle, transfer.offset, bytes),
                 Direction::Write => Call::Write(handle, bytes),
             };
             transfer.completion = Some(self.call(call, |inner, most| move_at_most(inner, transfer, most)));

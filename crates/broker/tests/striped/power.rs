@@ -10,6 +10,7 @@ use crate::world::{Dice, World};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -117,13 +118,25 @@ impl Power {
         present
     }
 
-    fn object_synced(&self, server: &str, handle: Handle<'_>) {
+    /// All of the object, or a range of it, which is then no shorter than the range's end.
+    fn object_synced(&self, server: &str, handle: Handle<'_>, range: Option<Range<usize>>) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", handle.descriptor().unwrap().as_raw_fd())).unwrap();
         // Before anything is looked at, or of two that sync at once the earlier might be kept.
         let mut state = self.state.lock().unwrap();
         // Of one that was removed meanwhile nothing stays.
-        if let Ok(content) = std::fs::read(&path) {
-            state.synced.insert((server.to_owned(), name_of(&path)), content);
+        let Ok(content) = std::fs::read(&path) else { return };
+        let key = (server.to_owned(), name_of(&path));
+        match range {
+            None => {
+                state.synced.insert(key, content);
+            }
+            Some(range) => {
+                let synced = state.synced.entry(key).or_default();
+                // It may have been truncated since.
+                let end = range.end.min(content.len());
+                synced.resize(synced.len().max(end), 0);
+                synced[range.start.min(end)..end].copy_from_slice(&content[range.start.min(end)..end]);
+            }
         }
     }
 
@@ -182,7 +195,10 @@ impl Hook for Power {
             return Err(without_power(server));
         }
         match call {
-            Call::Sync(handle) | Call::WriteDurably(handle, _) => self.object_synced(server, handle),
+            Call::Sync(handle) => self.object_synced(server, handle, None),
+            Call::WriteDurably(handle, offset, bytes) => {
+                self.object_synced(server, handle, Some(offset.0 as usize..offset.0 as usize + bytes));
+            }
             Call::SyncNames(file) => self.names_synced(server, &file.to_string()),
             _ => {}
         }

@@ -8,6 +8,7 @@ use crate::replicas::{never_idle, wanted};
 use crate::world::{Dice, World, uniform};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,15 @@ impl Model {
 
     fn synced(&mut self) {
         self.contents.drain(..self.contents.len() - 1);
+    }
+
+    /// Bytes of the present content that a durable write acknowledged: whatever else is lost, they are there.
+    fn range_synced(&mut self, range: Range<usize>) {
+        let (now, before) = self.contents.split_last_mut().unwrap();
+        for content in before {
+            content.resize(content.len().max(range.end), 0);
+            content[range.clone()].copy_from_slice(&now[range.clone()]);
+        }
     }
 
     fn check_after_loss(&self, found: &[u8], context: &str) {
@@ -180,7 +190,10 @@ impl Life<'_> {
     }
 
     fn write(&mut self, open: &mut Open, name: &str) -> Result<(), Fault> {
-        let at = self.dice.roll(REGIONS * REGION - 1);
+        let size = open.model.now().len() as u64;
+        // Some at the end, as appends are.
+        let appends = self.dice.roll(4) == 0 && size < REGIONS * REGION;
+        let at = if appends { size } else { self.dice.roll(REGIONS * REGION - 1) };
         let most = if self.dice.roll(4) == 0 { 2 * REGION } else { 6000 };
         let length = 1 + self.dice.roll(most.min(REGIONS * REGION - at));
         let bytes: Vec<u8> = (0..length).map(|_| 1 + self.dice.roll(255) as u8).collect();
@@ -193,14 +206,20 @@ impl Life<'_> {
         // Every fourth as `O_DSYNC` has it, what only is past the page cache among them.
         let durable = self.dice.roll(4) == 0;
         let mode = IoMode { durable, direct: durable && self.dice.roll(2) == 0 };
-        let written = open.file.write_with(FileOffset(at), &[IoSlice::new(&bytes)], mode)?;
+        let written = if appends {
+            let (found_at, written) = open.file.append_with(&[IoSlice::new(&bytes)], mode)?;
+            assert_eq!(found_at.0, at, "{}", self.context);
+            written
+        } else {
+            open.file.write_with(FileOffset(at), &[IoSlice::new(&bytes)], mode)?
+        };
         if written < bytes.len() {
             return Err(Fault);
         }
         if durable {
             self.note("durably");
-            open.file.sync(true)?;
-            open.model.synced();
+            open.file.sync_written(FileOffset(at), length, self.dice.roll(2) == 0)?;
+            open.model.range_synced(at as usize..(at + length) as usize);
         }
         Ok(())
     }

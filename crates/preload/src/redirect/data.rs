@@ -54,16 +54,23 @@ pub(crate) fn check_flags(flags: c_int, writing: bool) -> Result<(), Errno> {
     if flags & !allowed != 0 { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
-/// What a write has to do once it is done, as the open asked for.
-fn sync_after_write(open: &Open) -> Result<(), Errno> {
-    open.syncs_data_only().map_or(Ok(()), |data_only| super::extent::sync(open, data_only))
+/// Whether a write is synced, by the open or by its own flags, and if so whether that is of the data alone.
+fn syncs_data_only(open: &Open, flags: c_int) -> Option<bool> {
+    let by_flags = (flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0).then_some(flags & libc::RWF_SYNC == 0);
+    match (open.syncs_data_only(), by_flags) {
+        (Some(by_open), Some(by_flags)) => Some(by_open && by_flags),
+        (by_open, by_flags) => by_open.or(by_flags),
+    }
 }
 
-fn sync_for_flags(open: &Open, flags: c_int) -> Result<(), Errno> {
-    if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
-        super::extent::sync(open, flags & libc::RWF_SYNC == 0)
-    } else {
-        Ok(())
+/// What a write has to do once it is done, as the open or its flags asked for.
+fn sync_after_write(open: &Open, moved: &Moved, flags: c_int) -> Result<(), Errno> {
+    match syncs_data_only(open, flags) {
+        Some(data_only) if moved.bytes > 0 => {
+            let (offset, bytes) = (FileOffset(moved.offset), moved.bytes as u64);
+            open.file()?.sync_written(offset, bytes, data_only).map_err(|error| failed(&error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -161,14 +168,10 @@ pub(crate) fn write_with_flags(
     at: At,
     flags: c_int,
 ) -> Result<Moved, Errno> {
-    let moved = write_in(open, descriptor, vectors, at, mode_for(open, flags), flags & libc::RWF_APPEND != 0)?;
-    sync_for_flags(open, flags)?;
+    let mode = IoMode { durable: syncs_data_only(open, flags).is_some(), ..open.mode() };
+    let moved = write_in(open, descriptor, vectors, at, mode, flags & libc::RWF_APPEND != 0)?;
+    sync_after_write(open, &moved, flags)?;
     Ok(moved)
-}
-
-fn mode_for(open: &Open, flags: c_int) -> IoMode {
-    let mode = open.mode();
-    IoMode { durable: mode.durable || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0, ..mode }
 }
 
 fn write_in(
@@ -198,9 +201,7 @@ fn write_in(
     if let At::Position = at {
         give_back(descriptor, wanted - bytes as u64);
     }
-    let bytes = result?;
-    sync_after_write(open)?;
-    Ok(Moved { offset, bytes })
+    result.map(|bytes| Moved { offset, bytes })
 }
 
 fn write_vectors(file: &StripedFile, offset: u64, vectors: &[iovec], mode: IoMode) -> Result<usize, Errno> {
@@ -240,7 +241,6 @@ fn append(open: &Open, descriptor: c_int, vectors: &[iovec], at: At, mode: IoMod
     if let At::Position = at {
         rustix::fs::seek(borrow(descriptor), SeekFrom::Start(offset.0 + bytes as u64))?;
     }
-    sync_after_write(open)?;
     Ok(Moved { offset: offset.0, bytes })
 }
 

@@ -2,6 +2,10 @@
 //!
 //! What was written lies in the page caches of the servers' file systems, so a sync takes as long as its slowest device, if all are asked together. The
 //! objects of all regions that were written are synced by groups of calls under way at once, whatever region they belong to.
+//!
+//! The bytes of a durable write (`O_DSYNC`) are durable when the servers' calls return ([`super::together`]). Beside them, reading them after a power
+//! failure takes the stub, the names of the objects and a size that covers them. Shared memory says of each whether it is durable, so an overwrite asks
+//! nobody, and an append has the broker record the size.
 
 use super::core::FileCore;
 use super::error::FileError;
@@ -10,43 +14,19 @@ use super::reason::RetryReason;
 use super::retry::Retry;
 use crate::client::rings::GROUP;
 use crate::protocol::Request;
+use crate::server::is_moved;
 use crate::shared::control::{FragmentMode, RegionState};
 use crate::shared::marking::Motion;
 use rustix::io::Errno;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use stripewise_layout::{FileOffset, Generation, RegionIndex, RegionPiece};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use stripewise_layout::{FileOffset, Generation, RegionIndex, RegionPiece, ServerId, StripeView};
 
 /// Objects of a region that are synced already.
 #[derive(Default)]
 struct Begun {
     generation: Generation,
     objects: usize,
-}
-
-/// Regions whose new objects' names a sync of this process made durable, each with its generation. A table of few places: what is forgotten is synced
-/// again.
-#[derive(Debug)]
-struct DurableNames([AtomicU64; 64]);
-
-impl DurableNames {
-    const fn none() -> Self {
-        Self([const { AtomicU64::new(u64::MAX) }; 64])
-    }
-
-    fn entry(&self, region: RegionIndex, generation: Generation) -> (&AtomicU64, u64) {
-        (&self.0[region.0 as usize % self.0.len()], u64::from(region.0) << 32 | u64::from(generation.0))
-    }
-
-    fn add(&self, region: RegionIndex, generation: Generation) {
-        let (place, value) = self.entry(region, generation);
-        place.store(value, Relaxed);
-    }
-
-    fn has(&self, region: RegionIndex, generation: Generation) -> bool {
-        let (place, value) = self.entry(region, generation);
-        place.load(Relaxed) == value
-    }
 }
 
 /// A region of which everything was durable before a durable write.
@@ -61,21 +41,19 @@ pub(super) struct DurableBefore {
 pub(super) struct Durability {
     /// Since this open.
     stub_is_synced: AtomicBool,
-    names: DurableNames,
 }
 
 impl Durability {
     pub(super) const fn none() -> Self {
-        Self { stub_is_synced: AtomicBool::new(false), names: DurableNames::none() }
+        Self { stub_is_synced: AtomicBool::new(false) }
     }
 
-    /// The regions of `[offset, offset + bytes)` of which everything is durable now.
+    /// The regions of `[offset, offset + bytes)` of which all bytes are durable now.
     pub(super) fn durable_regions(&self, file: &FileCore, offset: FileOffset, bytes: u64) -> Vec<DurableBefore> {
         let durable = |piece: RegionPiece| match file.region(piece.region) {
             RegionState::Placed { generation, motion: Motion::Still, .. } => {
                 let written = file.extent().synced(piece.region)?;
-                let has_names = self.names.has(piece.region, generation);
-                has_names.then_some(DurableBefore { region: piece.region, generation, written })
+                Some(DurableBefore { region: piece.region, generation, written })
             }
             _ => None,
         };
@@ -117,26 +95,56 @@ impl Durability {
         retry.logs().flush(file)?;
         let (control, extent) = (file.control(), file.extent());
         let size = file.size_bytes();
-        let regions = (0..file.geometry().count_for(size)).map(RegionIndex);
+        let regions = || (0..file.geometry().count_for(size)).map(RegionIndex);
         let (synced, writes): (Vec<_>, Vec<_>) =
-            regions.filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
-        let placed = |region: &RegionIndex| match file.region(*region) {
-            RegionState::Placed { generation, .. } => Some((*region, generation)),
-            RegionState::Absent => None,
-        };
-        let named: Vec<(RegionIndex, Generation)> = synced.iter().filter_map(placed).collect();
-        sync_regions(retry, &synced)?;
-        if synced.is_empty() && data_only && control.durable_size_bytes() == size {
+            regions().filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
+        sync_objects(retry, &synced, Scope::Regions)?;
+        let is_known =
+            || control.durable_size_bytes() == size && regions().all(|region| has_durable_names(file, region));
+        if synced.is_empty() && data_only && is_known() {
             return Ok(());
         }
         file.ask(&Request::Sync { file: file.id() })?;
-        named.into_iter().for_each(|(region, generation)| self.names.add(region, generation));
         if extent.is_writable() {
             for (region, written) in synced.into_iter().zip(writes) {
                 extent.mark_synced(region, written);
             }
         }
         Ok(())
+    }
+
+    /// Makes durable what it takes to find `[offset, offset + bytes)` after a power failure, which this process wrote in a durable mode: what of the bytes
+    /// lies in logs of fragments, names of objects, a size that covers them, and the stub. `data_only` as in `O_DSYNC`: a stub that was synced
+    /// through any open is not synced again.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::sync`].
+    pub(super) fn sync_written(
+        &self,
+        retry: Retry<'_>,
+        offset: FileOffset,
+        bytes: u64,
+        data_only: bool,
+    ) -> Result<(), FileError> {
+        let file = retry.file();
+        file.check_not_replaced()?;
+        let is_stub_known = || stub_inode(file).is_some_and(|inode| file.extent().is_stub_synced(inode));
+        if !(data_only && is_stub_known()) {
+            self.sync_stub(file)?;
+        }
+        let regions: Vec<RegionIndex> = file.geometry().pieces(offset, bytes).map(|piece| piece.region).collect();
+        // Once this process knows the logs, parts of its writes may lie there, or may have been written back from there to the disks' page caches.
+        let may_lie_in_logs = retry.logs().known().is_some();
+        if may_lie_in_logs {
+            retry.logs().flush(file)?;
+        }
+        sync_objects(retry, &regions, Scope::Range { offset, bytes, are_durable: !may_lie_in_logs })?;
+        let is_covered = file.control().durable_size_bytes() >= offset.0 + bytes;
+        if is_covered && regions.iter().all(|region| has_durable_names(file, *region)) {
+            return Ok(());
+        }
+        file.ask(&Request::Sync { file: file.id() })
     }
 
     /// Once for each open: the broker wrote its text, and without that the data would not be found after a power failure.
@@ -150,17 +158,53 @@ impl Durability {
                 Ok(Ok(()) | Err(Errno::INVAL | Errno::ROFS)) => {}
                 Ok(Err(source)) | Err(source) => return Err(FileError::Stub { file: file.id(), source }),
             }
+            if file.extent().is_writable() {
+                file.extent().note_stub_synced(stub.identity().1);
+            }
         }
         self.stub_is_synced.store(true, Release);
         Ok(())
     }
 }
 
-/// Syncs the objects of these regions, of all of them together: devices work side by side only on what they were asked for.
-fn sync_regions(retry: Retry<'_>, mut regions: &[RegionIndex]) -> Result<(), FileError> {
+fn stub_inode(file: &FileCore) -> Option<u64> {
+    Some(file.core().stub_of(file.id(), file.is_writable())?.identity().1)
+}
+
+/// Whether the names of the region's objects survive a power failure.
+fn has_durable_names(file: &FileCore, region: RegionIndex) -> bool {
+    match file.region(region) {
+        RegionState::Placed { generation, .. } => is_moved(generation) || generation <= file.control().durable_names(),
+        RegionState::Absent => true,
+    }
+}
+
+/// Which objects of regions are synced.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// All.
+    Regions,
+    /// Those that hold something of a range. Where its bytes are durable, it is only looked whether the objects still have their names.
+    Range { offset: FileOffset, bytes: u64, are_durable: bool },
+}
+
+impl Scope {
+    /// The servers of a region's objects.
+    fn servers(self, file: &FileCore, region: RegionIndex, view: StripeView<'_>) -> Vec<ServerId> {
+        let Self::Range { offset, bytes, .. } = self else {
+            return view.stripes().iter().map(|stripe| stripe.server).collect();
+        };
+        let is_of = |piece: &RegionPiece| piece.region == region;
+        let pieces = file.geometry().pieces(offset, bytes).filter(is_of);
+        pieces.flat_map(|piece| view.split(piece.offset, piece.length).map(|sub| sub.server)).collect()
+    }
+}
+
+/// Syncs objects of these regions, of all of them together: devices work side by side only on what they were asked for.
+fn sync_objects(retry: Retry<'_>, mut regions: &[RegionIndex], scope: Scope) -> Result<(), FileError> {
     let mut begun = Begun::default();
     while !regions.is_empty() {
-        match sync_next(Objects::new(retry.file()), regions, &mut begun) {
+        match sync_next(Objects::new(retry.file()), regions, scope, &mut begun) {
             Ok(done) => regions = &regions[done..],
             Err(reason) => retry.resolve(reason)?,
         }
@@ -170,7 +214,12 @@ fn sync_regions(retry: Retry<'_>, mut regions: &[RegionIndex]) -> Result<(), Fil
 
 /// Syncs the next objects, as many as are asked for together. Returns how many regions that ends; of the one behind them, `begun` says what is done:
 /// that is not done again after a reason.
-fn sync_next(objects: Objects<'_>, regions: &[RegionIndex], begun: &mut Begun) -> Result<usize, RetryReason> {
+fn sync_next(
+    objects: Objects<'_>,
+    regions: &[RegionIndex],
+    scope: Scope,
+    begun: &mut Begun,
+) -> Result<usize, RetryReason> {
     let mut pinned = Vec::new();
     let (mut done, mut next) = (0, Begun::default());
     'regions: for region in regions {
@@ -179,8 +228,8 @@ fn sync_next(objects: Objects<'_>, regions: &[RegionIndex], begun: &mut Begun) -
             continue;
         };
         let before = if done == 0 && begun.generation == generation { begun.objects } else { 0 };
-        for (number, stripe) in view.stripes().iter().enumerate().skip(before) {
-            let key = objects.key(*region, generation, stripe.server);
+        for (number, server) in scope.servers(objects.file(), *region, view).into_iter().enumerate().skip(before) {
+            let key = objects.key(*region, generation, server);
             // No more, so that not too many descriptors are held at a time.
             let pin = if pinned.len() < GROUP { objects.pin(&key) } else { Err(RetryReason::Again) };
             match pin {
@@ -195,7 +244,9 @@ fn sync_next(objects: Objects<'_>, regions: &[RegionIndex], begun: &mut Begun) -
         }
         done += 1;
     }
-    objects.sync_group(&pinned)?;
+    if !matches!(scope, Scope::Range { are_durable: true, .. }) {
+        objects.sync_group(&pinned)?;
+    }
     for (key, pin) in &pinned {
         objects.check_named(key, pin.handle())?;
     }

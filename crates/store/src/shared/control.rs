@@ -9,11 +9,12 @@
 //! | 40 | 4 | life: 0 being made, 1 live, 2 gone (objects freed or file released) |
 //! | 44 | 4 | gate: 0 open; odd while the file is held exclusively (truncation, release) |
 //! | 48 | 4 | layout words used |
-//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. From bit 16 on: the number of the observation |
+//! | 52 | 4 | flags. 1, leftovers: a server may hold bytes beyond the size, which must be cut before a gap is left there. 2: requests are observed. 4: the broker appended to descriptions what no sync has covered yet. From bit 16 on: the number of the observation |
 //! | 56 | 8 | size that the mapping table has made durable |
 //! | 64 | 4 | moves: counted up whenever writers may go on in a region that was sealed; they wait on it |
 //! | 68 | 4 | fragments: 0 off, 1 on and no table yet, 2 on, 3 off with a table whose entries hold (`super::fragments`) |
 //! | 72 | 4 | fragments' threshold in bytes |
+//! | 76 | 4 | generation up to which the names of placed objects are durable |
 //! | 80 | 8 | process slot + 1 of who asked for the truncation under way; 0: none is under way that might be repeated |
 //! | 88, 96 | 8 each | its incarnation and the truncation's number (`super::processes`) |
 //! | 104 | 8 | the size to be |
@@ -52,15 +53,16 @@ use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use stripewise_layout::{FileId, RegionIndex};
+use stripewise_layout::{FileId, Generation, RegionIndex};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x07");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
 const LIFE_AT: usize = 40;
 const GATE_AT: usize = 44;
 const DURABLE_SIZE_AT: usize = 56;
+const DURABLE_NAMES_AT: usize = 76;
 const TRUNCATION_AT: usize = 80;
 const LAYOUTS_AT: usize = 4096;
 const LAYOUT_WORDS: usize = 1 << 17;
@@ -231,6 +233,17 @@ impl ControlBlock {
         self.map.word(DURABLE_SIZE_AT).store(size, Release);
     }
 
+    /// Generation up to which the names of placed objects are durable. Those of moved regions are so in any case, from before the commit of the move.
+    #[must_use]
+    pub fn durable_names(&self) -> Generation {
+        Generation(self.map.half(DURABLE_NAMES_AT).load(Acquire))
+    }
+
+    /// Broker only, after the transaction that recorded it: the names of all objects placed up to this generation are synced.
+    pub fn set_durable_names(&self, generation: Generation) {
+        self.map.half(DURABLE_NAMES_AT).store(generation.0, Release);
+    }
+
     /// Whether I/O may begin.
     #[must_use]
     #[inline]
@@ -283,7 +296,7 @@ impl ControlBlock {
 mod tests {
     use super::*;
     use crate::shared::marking::Motion;
-    use stripewise_layout::{Generation, Layout, ServerId};
+    use stripewise_layout::{Layout, ServerId};
 
     /// A word beyond the file's size was not looked at, and believed when the file grew to it.
     #[test]

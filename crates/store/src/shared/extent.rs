@@ -6,6 +6,7 @@
 //! | 8 | 8 | logical size in bytes |
 //! | 16 | 8 | modification time, ns since 1970; 0: the stub's own time holds |
 //! | 24 | 8 | append lock: 0, or a mark that someone waits (1 bit), incarnation (31) and process slot + 1 (32) of the holder |
+//! | 32 | 8 | inode of the stub that a process synced in this boot; 0: none |
 //! | 4096 | 8 each | per region: writes counted (32 bits, raised before and after the data) and synced up to (32) |
 //! | 4096 + 8 MiB | 128 each | move slots: the marks of one moving region's chunks, see `super::marking` |
 //!
@@ -20,10 +21,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::RegionIndex;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWEXTN\0\x04");
 const SIZE_AT: usize = 8;
 const MODIFIED_AT: usize = 16;
 const APPEND_AT: usize = 24;
+const STUB_AT: usize = 32;
 const REGIONS_AT: usize = 4096;
 const MARKS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 const LENGTH: usize = MARKS_AT + MOVE_SLOTS as usize * MARK_WORDS * 8;
@@ -104,6 +106,17 @@ impl Extent {
     #[must_use]
     pub fn append_lock(&self) -> &AtomicU64 {
         self.map.word(APPEND_AT)
+    }
+
+    /// Whether a process has synced the stub with this inode since the memory was built.
+    #[must_use]
+    pub fn is_stub_synced(&self, inode: u64) -> bool {
+        inode != 0 && self.map.word(STUB_AT).load(Acquire) == inode
+    }
+
+    /// Call after the stub with this inode was synced; only where [`Self::is_writable`].
+    pub fn note_stub_synced(&self, inode: u64) {
+        self.map.word(STUB_AT).store(inode, Release);
     }
 
     /// Broker only, before the region is published: gives its counters room.

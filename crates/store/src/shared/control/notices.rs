@@ -10,6 +10,7 @@ const THRESHOLD_AT: usize = 72;
 /// Flags.
 const LEFTOVERS: u32 = 1;
 const OBSERVED: u32 = 2;
+const DESCRIPTIONS_UNSYNCED: u32 = 4;
 const OBSERVATION_SHIFT: u32 = 16;
 
 /// What the control block says of a file's fragments.
@@ -49,6 +50,17 @@ impl<'a> Notices<'a> {
     /// Broker only; with the gate shut.
     pub fn set_leftovers(&self, has_leftovers: bool) {
         self.set_flag(LEFTOVERS, has_leftovers);
+    }
+
+    /// Whether servers were told of the file what no sync has covered yet.
+    #[must_use]
+    pub fn has_unsynced_descriptions(&self) -> bool {
+        self.flags.load(Acquire) & DESCRIPTIONS_UNSYNCED != 0
+    }
+
+    /// Broker only: before it appends to the descriptions, and after it has synced them.
+    pub fn set_unsynced_descriptions(&self, are_unsynced: bool) {
+        self.set_flag(DESCRIPTIONS_UNSYNCED, are_unsynced);
     }
 
     /// The number of the present observation, if somebody wants to know of every request ([`crate::shared::recent`]). In the cache line of the gate, which an
