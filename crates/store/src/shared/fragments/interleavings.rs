@@ -9,14 +9,16 @@
 //!
 //! So that this proves something, each safeguard is left out in turn, and the checker has to find what goes wrong. `STRIPED_SCHEDULES` makes it long.
 
+use super::entry::STATE;
 use super::*;
-use crate::shared::marking::occupy;
+use crate::shared::marking::{Word, occupy};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::sync::mpsc::Sender;
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 use std::sync::atomic::Ordering::SeqCst;
+use stripewise_layout::{ObjectOffset, RegionIndex};
 
 mod history;
 mod mortal;

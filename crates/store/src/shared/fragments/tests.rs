@@ -1,10 +1,13 @@
 //! One thread against plain vectors: disks, slots, and what a program that knows nothing of fragments would see. The broker's work is cut into steps
 //! with other operations between them. What several threads do at once is in `interleavings`.
 
+use super::entry::{ONE_OCCUPANCY, STATE};
 use super::*;
+use crate::shared::marking::Word;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
+use stripewise_layout::{ObjectOffset, RegionIndex};
 
 const SLOT_BYTES: u64 = 16;
 const REGIONS: usize = 2;
