@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | `context` | `Context` | cluster, servers, state directory, mapping table, processes |
 //! | `rmt`, `table`, `description` | | the mapping table; what is done with it at a start and a stop; what servers are told |
+//! | `flushing` | `Flusher` | makes the table's changes durable that nobody has synced |
 //! | `proof`, `ancestors`, `aside`, `connection`, `permission` | | what a descriptor proves; a client's connection, and what its user may do |
 //! | `rechecks` | `Rechecks` | files to look at again |
 //! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
@@ -56,6 +57,7 @@ mod discards;
 mod drained;
 mod file_memory;
 mod files;
+mod flushing;
 mod fragments;
 mod identities;
 mod idleness;
@@ -193,6 +195,7 @@ pub struct BrokerHandle {
     service: Option<service::Service>,
     movers: Option<Movers>,
     keeper: Option<fragments::Keeper>,
+    flusher: Option<flushing::Flusher>,
     cleaned: Vec<String>,
 }
 
@@ -281,8 +284,9 @@ impl Broker {
         }
         let movers = Some(Movers::start(core.moves())?);
         let keeper = Some(fragments::Keeper::start(core.fragments())?);
+        let flusher = Some(flushing::Flusher::start(core.context())?);
         let service = Some(service::Service::start(Arc::clone(&core), listener)?);
-        Ok(BrokerHandle { core, service, movers, keeper, cleaned })
+        Ok(BrokerHandle { core, service, movers, keeper, flusher, cleaned })
     }
 }
 
@@ -326,6 +330,7 @@ impl BrokerHandle {
         if let Some(service) = self.service.take() {
             service.stop();
             self.core.settle_all();
+            drop(self.flusher.take());
             let context = self.core.context();
             table::keep_good_copy(context.table(), context.state(), context.log());
             note!(self.core.context().log(), info, "broker stopped");

@@ -33,7 +33,7 @@ use crate::proof::{Granted, Proof};
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
 use crate::replicas::Replicas;
-use crate::rmt::{Changes, FileRecord, FileState};
+use crate::rmt::{Changes, FileRecord, FileState, RmtError, Table};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
@@ -182,7 +182,7 @@ impl Lifecycle {
         if record != inner.record {
             let mut changes = Changes::default();
             changes.put_file(managed.file, &record);
-            self.context.table().commit(&changes)?;
+            self.context.table().commit_later(&changes)?;
             if inner.record.state != record.state {
                 managed.control.set_life(Life::Live);
             }
@@ -222,7 +222,12 @@ impl Lifecycle {
             return Err(unknown(managed.file));
         }
         match &inner.record.state {
-            FileState::Creating | FileState::Importing { complete: true, .. } => {}
+            FileState::Creating => {
+                self.set_state_later(managed, &mut inner, FileState::Live)?;
+                managed.control.set_life(Life::Live);
+                return Ok(());
+            }
+            FileState::Importing { complete: true, .. } => {}
             // Taken for a dead program's, until its user was found; it has its name.
             FileState::Unlinked if managed.control.life() == Life::Live && inner.is_nameless() == Some(false) => {}
             FileState::Live | FileState::Unlinked | FileState::Releasing { .. } => return Ok(()),
@@ -236,14 +241,39 @@ impl Lifecycle {
         Ok(())
     }
 
+    /// Durably.
     pub(crate) fn set_state(&self, managed: &Managed, inner: &mut Inner, state: FileState) -> Result<(), Refusal> {
         if inner.record.state == state {
             return Ok(());
         }
-        let record = FileRecord { state, ..inner.record.clone() };
+        self.put_record(managed, inner, Table::commit, |record| record.state = state)
+    }
+
+    /// As [`Self::set_state`], not to outlive a power failure yet.
+    pub(crate) fn set_state_later(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        state: FileState,
+    ) -> Result<(), Refusal> {
+        if inner.record.state == state {
+            return Ok(());
+        }
+        self.put_record(managed, inner, Table::commit_later, |record| record.state = state)
+    }
+
+    fn put_record(
+        &self,
+        managed: &Managed,
+        inner: &mut Inner,
+        commit: fn(&Table, &Changes) -> Result<(), RmtError>,
+        change: impl FnOnce(&mut FileRecord),
+    ) -> Result<(), Refusal> {
+        let mut record = inner.record.clone();
+        change(&mut record);
         let mut changes = Changes::default();
         changes.put_file(managed.file, &record);
-        self.context.table().commit(&changes)?;
+        commit(self.context.table(), &changes)?;
         inner.record = record;
         Ok(())
     }
@@ -273,16 +303,19 @@ impl Lifecycle {
         if has_new_names && inner.generation > inner.record.generations_synced {
             let size_bytes = managed.extent.size_bytes();
             self.describing.describe_size_if_hidden(managed, &mut inner, size_bytes)?;
-            let record = FileRecord { generations_synced: inner.generation, size_bytes, ..inner.record.clone() };
-            let mut changes = Changes::default();
-            changes.put_file(managed.file, &record);
-            self.context.table().commit(&changes)?;
-            inner.record = record;
-            managed.control.set_durable_names(Generation(inner.record.generations_synced));
+            let generation = inner.generation;
+            self.put_record(managed, &mut inner, Table::commit_later, |record| {
+                (record.generations_synced, record.size_bytes) = (generation, size_bytes);
+            })?;
         }
-        self.save_size(managed, &mut inner)
+        self.save_size(managed, &mut inner)?;
+        self.context.table().flush()?;
+        managed.control.set_durable_size_bytes(Some(inner.record.size_bytes));
+        managed.control.set_durable_names(Generation(inner.record.generations_synced));
+        Ok(())
     }
 
+    /// The record takes over the size, which is durable when the table is.
     pub(crate) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
             self.truncation.note_truncation(managed, inner, truncated_to_bytes)?;
@@ -290,13 +323,10 @@ impl Lifecycle {
         let size_bytes = managed.extent.size_bytes();
         if size_bytes != inner.record.size_bytes {
             self.describing.describe_size_if_hidden(managed, inner, size_bytes)?;
-            let record = FileRecord { size_bytes, ..inner.record.clone() };
-            let mut changes = Changes::default();
-            changes.put_file(managed.file, &record);
-            self.context.table().commit(&changes)?;
-            inner.record = record;
+            self.put_record(managed, inner, Table::commit_later, |record| record.size_bytes = size_bytes)?;
+            // Whoever syncs this size has the record made durable.
+            managed.control.set_durable_size_bytes(None);
         }
-        managed.control.set_durable_size_bytes(size_bytes);
         Ok(())
     }
 
@@ -320,7 +350,7 @@ impl Lifecycle {
             }
             // Named, but the word of it never came.
             FileState::Creating if inner.stub.is_some() => {
-                self.set_state(managed, &mut inner, FileState::Live)?;
+                self.set_state_later(managed, &mut inner, FileState::Live)?;
                 managed.control.set_life(Life::Live);
             }
             _ => {}

@@ -134,8 +134,10 @@ impl Loader {
             note!(self.context.log(), warn, path = %inner.record.path, error = %refusal, "what lies beyond the size is not truncated yet");
         }
         managed.control.notices().set_leftovers(inner.record.has_leftovers);
-        managed.control.set_durable_size_bytes(inner.record.size_bytes);
-        managed.control.set_durable_names(Generation(inner.record.generations_synced));
+        // Without a sync, the record may not outlive a power failure yet.
+        let durable = Some(&inner.record).filter(|_| self.context.table().is_durable());
+        managed.control.set_durable_size_bytes(durable.map(|record| record.size_bytes));
+        managed.control.set_durable_names(Generation(durable.map_or(0, |record| record.generations_synced)));
         self.quiescing.open_or_keep_shut(managed);
         managed.control.set_life(match inner.record.state {
             FileState::Creating | FileState::Importing { .. } => Life::Making,

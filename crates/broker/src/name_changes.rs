@@ -237,7 +237,8 @@ impl NameChanges {
             let mut changes = Changes::default();
             changes.put_name_change(number, change);
             self.context.step("name change: before the note");
-            self.context.table().commit(&changes)?;
+            // The note outlives caller and broker. A power failure that takes it may take the change of the name as well.
+            self.context.table().commit_later(&changes)?;
             self.context.step("name change: noted");
         }
         Ok(())

@@ -265,7 +265,7 @@ impl Parts {
         Ok(Self { base, regions, _loader: loader, identities, observers, lifecycle, name_changes, checks, recovery })
     }
 
-    pub(crate) fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.base.context
     }
 

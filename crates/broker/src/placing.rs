@@ -281,7 +281,8 @@ impl Placer {
         for (region, record) in placed {
             changes.put_region(managed.file, *region, record);
         }
-        self.context.table().commit(&changes)?;
+        // Durable with the first sync of the file, as the data there is.
+        self.context.table().commit_later(&changes)?;
         self.context.step("place: recorded");
         for (region, record) in placed {
             managed.control.regions().publish(managed.file, *region, record.generation, &record.layout)?;

@@ -33,6 +33,7 @@
 //!   stale record shows.
 //! - The file `committed` next to the database holds the number of the last transaction (`witness`). It shows a table that was
 //!   replaced by an older one as a whole.
+//! - The file `pending` next to the database holds changes that have taken effect and are not durable yet (`journal`).
 //! - `rmt.good/` is a copy in LMDB's compact form with a `committed` of its own. A broker makes it after it has read the table and
 //!   found it intact, and again when it stops, unless the copy would be the same.
 //!
@@ -56,6 +57,7 @@ mod audit;
 mod fragments;
 mod head;
 mod inode;
+mod journal;
 mod keys;
 pub mod lmdb;
 mod memory;
@@ -269,8 +271,9 @@ impl Table {
         Ok(Self { store: Box::new(memory::MemoryStore::new(entries)), head: Mutex::default(), witness: None })
     }
 
-    /// From now on notes in `directory` which transaction was the last.
+    /// From now on notes in `directory` which transaction was the last that is durable, and keeps there what is not yet.
     pub fn witnessed_in(mut self, directory: &Path) -> Result<Self, RmtError> {
+        self.store = Box::new(journal::Journal::open(self.store, directory)?);
         let fault = |source| RmtError::Unreadable { path: directory.to_owned(), source };
         let witness = witness::Witness::open(directory).map_err(fault)?;
         witness.note(self.transactions()?).map_err(fault)?;
@@ -280,6 +283,7 @@ impl Table {
 
     /// Keeps a copy of the table, whose directory this is, as the last good one, unless that holds the same transaction.
     pub fn keep_good_copy(&self, directory: &Path) -> Result<(), RmtError> {
+        self.flush()?;
         let transactions = self.transactions()?;
         let copy = lmdb::LmdbStore::copy_path(directory, GOOD_COPY);
         if Audit::last_transaction(&copy) == Some(transactions) {

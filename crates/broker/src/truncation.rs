@@ -189,7 +189,7 @@ impl Truncation {
         self.context.step("truncate: noted");
         // Before the intent goes: after a crash the shared size counts.
         managed.extent.truncate_to(size_bytes);
-        managed.control.set_durable_size_bytes(size_bytes);
+        managed.control.set_durable_size_bytes(Some(size_bytes));
         self.context.step("truncate: size set");
         let has_leftovers = truncated.is_err();
         managed.control.notices().set_leftovers(has_leftovers);

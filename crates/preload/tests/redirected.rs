@@ -118,9 +118,10 @@ fn durable_size_bytes(state: &Path, scratch: &Path) -> u64 {
     let copy = tempfile::tempdir_in(scratch).unwrap();
     std::fs::copy(state.join("rmt/data.mdb"), copy.path().join("data.mdb")).unwrap();
     let table = Table::new(Box::new(LmdbStore::open(copy.path()).unwrap())).unwrap();
+    // Of one that nothing was synced of there may be no record yet.
     let files = table.all_files().unwrap();
-    assert_eq!(files.len(), 1);
-    files[0].1.size_bytes
+    assert!(files.len() <= 1);
+    files.first().map_or(0, |(_, record)| record.size_bytes)
 }
 
 #[test]

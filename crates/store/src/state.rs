@@ -52,6 +52,8 @@ const HOST: &str = "host";
 const PASSABLE: Mode = Mode::from_bits_retain(0o711);
 /// The number of the table's last transaction, in `rmt/` (broker, `rmt::witness`).
 pub const COMMITTED: &str = "committed";
+/// The table's changes that are not durable yet, in `rmt/` (broker, `rmt::journal`).
+pub const PENDING: &str = "pending";
 const DRAINED: &str = "drained";
 const DRAINED_HEAD: &str = "stripewise drained 1\n";
 
@@ -104,7 +106,7 @@ impl StateDirectory {
         check_owner(&root, path)?;
         let table = own_directory(&root, Path::new("rmt")).map_err(fault("rmt", "open"))?;
         // LMDB opens them by their path, and follows links. Not opened here: a close would drop the locks that LMDB holds in this process.
-        for name in ["data.mdb", "lock.mdb", COMMITTED] {
+        for name in ["data.mdb", "lock.mdb", COMMITTED, PENDING] {
             match check_own_at(&table, name.as_ref()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(fault(&format!("rmt/{name}"), "open")(errno)),

@@ -78,7 +78,9 @@ impl Lifecycle {
         changes.put_inode(record.stub, file);
         self.inodes.publish_inode(record.stub)?;
         self.context.step("create: before the record");
-        self.context.table().commit(&changes)?;
+        // As much as a name that was made: not before somebody syncs the file.
+        self.context.table().commit_later(&changes)?;
+        memory.0.set_durable_size_bytes(None);
         self.context.step("create: before the stub's text");
         write_stub(&proof.descriptor, &text)
             .map_err(|errno| Refusal::Invalid { what: format!("writing the stub of {path}: {errno}") })?;

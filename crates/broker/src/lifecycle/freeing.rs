@@ -14,7 +14,7 @@ impl Lifecycle {
     pub(crate) fn free(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if !matches!(inner.record.state, FileState::Unlinked) {
             self.context.step("free: before the mark");
-            self.set_state(managed, inner, FileState::Unlinked)?;
+            self.set_state_later(managed, inner, FileState::Unlinked)?;
         }
         managed.control.set_life(Life::Gone);
         if !self.quiescing.users(managed).is_empty() {
@@ -47,7 +47,7 @@ impl Lifecycle {
             self.inodes.withdraw_inode(inner.record.stub);
         }
         self.notes.decide_names_of(managed.file, &mut changes);
-        self.context.table().commit(&changes)?;
+        self.context.table().commit_later(&changes)?;
         self.capacity.give_back(inner.layouts(), inner.record.region_bytes);
         inner.freed = true;
         inner.stub = None;

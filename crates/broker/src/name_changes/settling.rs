@@ -76,7 +76,7 @@ impl NameChanges {
         if change.is_durable() {
             let mut changes = Changes::default();
             changes.remove_name_change(number);
-            self.context.table().commit(&changes)?;
+            self.context.table().commit_later(&changes)?;
         }
         self.notes.open().remove(&number);
         Ok(())
@@ -104,7 +104,7 @@ impl NameChanges {
                 let record = Ancestors::of_directory(directory).record(path, &inner.record);
                 let mut changes = Changes::default();
                 changes.put_file(file, &record);
-                self.context.table().commit(&changes)?;
+                self.context.table().commit_later(&changes)?;
                 inner.record = record;
             }
             Ok(())
@@ -155,11 +155,11 @@ impl NameChanges {
             let mut changes = Changes::default();
             changes.remove_name_change(number);
             if inner.freed {
-                self.context.table().commit(&changes)?;
+                self.context.table().commit_later(&changes)?;
             } else {
                 let record = FileRecord { state: FileState::Unlinked, ..inner.record.clone() };
                 changes.put_file(victim.file, &record);
-                self.context.table().commit(&changes)?;
+                self.context.table().commit_later(&changes)?;
                 inner.record = record;
                 self.quiescing.end_moves(&managed, &inner, "the file was removed");
                 if inner.stub.is_none() {

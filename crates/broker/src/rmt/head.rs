@@ -113,15 +113,55 @@ impl Head {
 impl Table {
     /// A transaction that changes nothing else: its number is nobody else's. At least `least`.
     pub fn advance(&self, least: u64) -> Result<u64, RmtError> {
-        self.transact(&Changes::default(), least)
+        self.transact(&Changes::default(), least, |batch| self.store.commit(batch))
     }
 
-    /// Makes the changes durable, together.
+    /// Makes the changes durable, together, and with them all that took effect before.
     pub fn commit(&self, changes: &Changes) -> Result<(), RmtError> {
-        if changes.is_empty() { Ok(()) } else { self.transact(changes, 0).map(drop) }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.transact(changes, 0, |batch| self.store.commit(batch)).map(drop)
     }
 
-    fn transact(&self, changes: &Changes, least: u64) -> Result<u64, RmtError> {
+    /// Has the changes take effect, together. They outlive the broker, and become durable with the next commit or flush; a power failure
+    /// before that may take them, and then all that took effect after them.
+    pub fn commit_later(&self, changes: &Changes) -> Result<(), RmtError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.transact(changes, 0, |batch| self.store.commit_later(batch)).map(drop)
+    }
+
+    /// Makes durable whatever took effect before.
+    pub fn flush(&self) -> Result<(), RmtError> {
+        let known = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.store.has_pending() {
+            return Ok(());
+        }
+        self.store.flush()?;
+        let transactions = known.as_ref().map(|head| Ok(head.transactions()));
+        let transactions = transactions.unwrap_or_else(|| Ok(Head::read(self.store.as_ref())?.transactions()))?;
+        self.note_durable(transactions);
+        Ok(())
+    }
+
+    /// Whether all that took effect is durable.
+    pub fn is_durable(&self) -> bool {
+        !self.store.has_pending()
+    }
+
+    fn note_durable(&self, transactions: u64) {
+        // A full or failing disk keeps the number of an earlier one, which contradicts nothing.
+        let _ = self.witness.as_ref().map(|witness| witness.note(transactions));
+    }
+
+    fn transact(
+        &self,
+        changes: &Changes,
+        least: u64,
+        commit: impl FnOnce(&Batch) -> Result<bool, RmtError>,
+    ) -> Result<u64, RmtError> {
         // Held over the transaction: the next one goes on from its head.
         let mut known = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let mut head = match known.take() {
@@ -138,11 +178,12 @@ impl Table {
         }
         head.record.transactions = (head.record.transactions + 1).max(least);
         batch.changes.push((HEAD.to_vec(), Some(head.sealed())));
-        if !self.store.commit(&batch)? {
+        if !commit(&batch)? {
             return Err(RmtError::Conflict);
         }
-        // A full or failing disk keeps the number of an earlier one, which contradicts nothing.
-        let _ = self.witness.as_ref().map(|witness| witness.note(head.record.transactions));
+        if self.is_durable() {
+            self.note_durable(head.record.transactions);
+        }
         let number = head.record.transactions;
         *known = Some(head);
         Ok(number)

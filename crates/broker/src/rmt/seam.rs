@@ -18,6 +18,22 @@ pub trait MappingStore: Send + Sync {
     /// Applies the batch durably if all it expects holds; otherwise changes nothing and returns false.
     fn commit(&self, batch: &Batch) -> Result<bool, RmtError>;
 
+    /// As [`Self::commit`], but durable only with the next commit or [`Self::flush`], with all that took effect before it. Until then it
+    /// outlives the process and not a power failure.
+    fn commit_later(&self, batch: &Batch) -> Result<bool, RmtError> {
+        self.commit(batch)
+    }
+
+    /// Makes durable what is not.
+    fn flush(&self) -> Result<(), RmtError> {
+        Ok(())
+    }
+
+    /// Whether anything is not durable yet.
+    fn has_pending(&self) -> bool {
+        false
+    }
+
     /// Up to `limit` entries whose keys start with `prefix`, in order, the first behind `after` if that is given.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Entries, RmtError>;
 

@@ -137,7 +137,7 @@ impl World {
             }
             Step::Sync => {
                 self.ask(Request::Sync { file });
-                assert_eq!(self.opened.control.durable_size_bytes(), model.size_bytes);
+                assert_eq!(self.opened.control.durable_size_bytes(), Some(model.size_bytes));
             }
             Step::Restart { reboot } => {
                 self.restart(reboot);

@@ -2,7 +2,7 @@
 //!
 //! The directories hold what the page cache would: every call takes effect there at once. Beside them [`Power`] keeps what is on the platter: of each
 //! object the bytes of its last sync, of each server the names of the last sync of names. When the power goes, all calls fail from then on, those of
-//! the mapping table too (whose commits are durable by themselves); [`Power::lose`] then makes the directories what a disk may hold after it:
+//! the mapping table too (whose commits are durable by themselves, and whose other changes are kept, lost or torn); [`Power::lose`] then makes the directories what a disk may hold after it:
 //! sectors that were not synced are old or new, as dice decide, and so are lengths and names.
 
 use crate::hooked::{Call, Hook, register, wrap, wrap_table};
@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use stripewise_broker::BrokerOptions;
 use stripewise_store::server::{Handle, ServerError};
+use stripewise_store::state::PENDING;
 
 const SECTOR_BYTES: usize = 512;
 
@@ -35,6 +36,8 @@ struct State {
     /// By object, as of its last sync.
     synced: BTreeMap<Key, Vec<u8>>,
     named: BTreeSet<Key>,
+    /// The table's changes that were not durable when the power went.
+    pending: Vec<u8>,
 }
 
 impl Power {
@@ -65,7 +68,10 @@ impl Power {
     fn call(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         state.calls_left = state.calls_left.saturating_sub(1);
-        state.is_off |= state.calls_left == 0;
+        if state.calls_left == 0 && !state.is_off {
+            state.is_off = true;
+            state.pending = std::fs::read(self.pending_path()).unwrap_or_default();
+        }
         !state.is_off
     }
 
@@ -73,6 +79,14 @@ impl Power {
     pub(crate) fn lose(&self, dice: &mut Dice) {
         let mut state = self.state.lock().unwrap();
         let state = &mut *state;
+        if state.is_off {
+            let kept = match dice.roll(3) {
+                0 => 0,
+                1 => dice.roll(state.pending.len() as u64 + 1) as usize,
+                _ => state.pending.len(),
+            };
+            std::fs::write(self.pending_path(), &state.pending[..kept]).unwrap();
+        }
         let present = self.present();
         let keys: BTreeSet<Key> = present.keys().chain(&state.named).cloned().collect();
         let (mut synced, mut named) = (BTreeMap::new(), BTreeSet::new());
@@ -95,7 +109,11 @@ impl Power {
             synced.insert(key.clone(), found);
             named.insert(key);
         }
-        *state = State { is_off: false, calls_left: u64::MAX, synced, named };
+        *state = State { calls_left: u64::MAX, synced, named, ..State::default() };
+    }
+
+    fn pending_path(&self) -> PathBuf {
+        self.root.join("state/rmt").join(PENDING)
     }
 
     fn path(&self, (server, object): &Key) -> PathBuf {

@@ -100,7 +100,7 @@ impl Durability {
             regions().filter_map(|region| Some((region, extent.unsynced(region)?))).unzip();
         sync_objects(retry, &synced, Scope::Regions)?;
         let is_known =
-            || control.durable_size_bytes() == size && regions().all(|region| has_durable_names(file, region));
+            || control.durable_size_bytes() == Some(size) && regions().all(|region| has_durable_names(file, region));
         if synced.is_empty() && data_only && is_known() {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Durability {
             retry.logs().flush(file)?;
         }
         sync_objects(retry, &regions, Scope::Range { offset, bytes, are_durable: !may_lie_in_logs })?;
-        let is_covered = file.control().durable_size_bytes() >= offset.0 + bytes;
+        let is_covered = file.control().durable_size_bytes().is_some_and(|durable| durable >= offset.0 + bytes);
         if is_covered && regions.iter().all(|region| has_durable_names(file, *region)) {
             return Ok(());
         }

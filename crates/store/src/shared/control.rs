@@ -75,6 +75,9 @@ pub const MAX_REPLICAS: usize = 3;
 const REPLICAS_AT: usize = REGIONS_AT + MAX_REGIONS as usize * 8;
 const LENGTH: usize = REPLICAS_AT + MAX_REGIONS as usize * MAX_REPLICAS * 8;
 
+/// In the place of a durable size: none is.
+const NOT_DURABLE: u64 = u64::MAX;
+
 /// How far the file is from its making to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
@@ -222,15 +225,16 @@ impl ControlBlock {
         self.map.half(LIFE_AT).store(life as u32, SeqCst);
     }
 
-    /// The size that the mapping table has; the size itself is the extent's.
+    /// The size that the mapping table has durably; `None` if the file's present record might not outlive a power failure. The size itself is the
+    /// extent's.
     #[must_use]
-    pub fn durable_size_bytes(&self) -> u64 {
-        self.map.word(DURABLE_SIZE_AT).load(Acquire)
+    pub fn durable_size_bytes(&self) -> Option<u64> {
+        Some(self.map.word(DURABLE_SIZE_AT).load(Acquire)).filter(|size| *size != NOT_DURABLE)
     }
 
-    /// Broker only, after the transaction that made it durable.
-    pub fn set_durable_size_bytes(&self, size: u64) {
-        self.map.word(DURABLE_SIZE_AT).store(size, Release);
+    /// Broker only: after the transaction that made it durable, or `None` when the record has changed and is not durable.
+    pub fn set_durable_size_bytes(&self, size: Option<u64>) {
+        self.map.word(DURABLE_SIZE_AT).store(size.unwrap_or(NOT_DURABLE), Release);
     }
 
     /// Generation up to which the names of placed objects are durable. Those of moved regions are so in any case, from before the commit of the move.
