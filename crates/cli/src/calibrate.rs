@@ -4,10 +4,12 @@ use crate::context::Context;
 use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use stripewise::calibrate::{Options, SERVER_LINES, calibrate, name_of};
+use stripewise::calibrate::{Options, SERVER_LINES, Verification, VerifyOptions, calibrate, name_of, verify};
+use stripewise::made_from::PlanFiles;
 use stripewise::table::Table;
+use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{NetworkSource, Profile};
 
@@ -17,6 +19,7 @@ use stripewise_model::{NetworkSource, Profile};
 Examples:
   stripewise calibrate
   stripewise calibrate --quick -o /tmp/profile.json
+  stripewise calibrate --verify plan.json --seconds 10
   stripewise calibrate --network-e 300us --network-t 8.3ns   # directories of remote file systems")]
 pub(crate) struct CalibrateArgs {
     /// Where the profile goes [default: profile.json next to the cluster file]
@@ -27,7 +30,19 @@ pub(crate) struct CalibrateArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Seconds for all directories together; each gets its share, and at least one round [default: 20 for each, --quick 4]
+    /// Write no profile; issue the plan's own requests on the servers and compare with what it predicts. Nothing is moved
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["output", "network_e", "network_t"])]
+    verify: Option<PathBuf>,
+
+    /// With --verify: the trace, where it is not where the plan was made from it; once for each of several
+    #[arg(long = "trace", value_name = "TRACE", requires = "verify")]
+    traces: Vec<PathBuf>,
+
+    /// With --verify: the profile, where it is not where the plan was made from it
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    profile: Option<PathBuf>,
+
+    /// Seconds for all directories together; each gets its share, and at least one round [default: 20 for each, --quick 4]; with --verify for reads and for writes [default: 10, --quick 2]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
@@ -45,6 +60,9 @@ pub(crate) struct CalibrateArgs {
 }
 
 pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict> {
+    if let Some(plan) = &arguments.verify {
+        return run_verify(context, arguments.verify_options(plan));
+    }
     let cluster = context.session.cluster()?;
     let output = arguments.output.clone().unwrap_or_else(|| context.session.profile_path());
     let calibrated = calibrate(&cluster, &arguments.options(&cluster), &output, context.voice())?;
@@ -60,7 +78,37 @@ pub(crate) fn run(context: &Context, arguments: CalibrateArgs) -> Result<Verdict
     Ok(Verdict::Done)
 }
 
+fn run_verify(context: &Context, options: VerifyOptions) -> Result<Verdict> {
+    let verification = verify(&context.session, &options)?;
+    for caveat in &verification.caveats {
+        context.say(caveat);
+    }
+    if context.json {
+        context.object(&verification)?;
+    } else {
+        print_verification(context, &verification)?;
+    }
+    if verification.is_met {
+        return Ok(Verdict::Done);
+    }
+    context.say(
+        "the servers do not do what the plan predicts: calibrate again, then plan again, before anything is moved",
+    );
+    Ok(Verdict::Finding)
+}
+
 impl CalibrateArgs {
+    fn verify_options(&self, plan: &Path) -> VerifyOptions {
+        let options = if self.quick { Options::quick() } else { Options::thorough() };
+        let seconds = self.seconds.unwrap_or(if self.quick { 2 } else { 10 });
+        VerifyOptions {
+            files: PlanFiles { plan: plan.to_owned(), traces: self.traces.clone(), profile: self.profile.clone() },
+            duration: Duration::from_secs(seconds.into()),
+            file_bytes: self.file_size.map_or(options.file_bytes, |size| size.0),
+            patience: options.directory_budget,
+        }
+    }
+
     fn options(&self, cluster: &Cluster) -> Options {
         let mut options = if self.quick { Options::quick() } else { Options::thorough() };
         if let Some(seconds) = self.seconds {
@@ -102,6 +150,41 @@ fn print(context: &Context, profile: &Profile) -> Result<()> {
         network.e_s * 1e3,
         megabytes_per_s(network.t_s_per_byte)
     ))
+}
+
+fn print_verification(context: &Context, verification: &Verification) -> Result<()> {
+    let Verification { plan, start_s, end_s, processes, .. } = verification;
+    let plan = plan.display();
+    context.line(format!(
+        "{plan}, window {start_s:.1} to {end_s:.1} s: {}",
+        counted(*processes as usize, "process", "processes")
+    ))?;
+    let mut table = Table::new(&["access", "server", ">requests", ">predicted", ">MB/s", ">of it", ">mean", ">busy"]);
+    for part in &verification.directions {
+        table.row([
+            name_of(part.direction),
+            "all".to_owned(),
+            part.requests.to_string(),
+            format!("{:.1}", part.predicted_mb_per_s),
+            format!("{:.1}", part.measured_mb_per_s),
+            format!("{:.0} %", part.ratio * 100.0),
+            String::new(),
+            String::new(),
+        ]);
+        for server in &part.servers {
+            table.row([
+                String::new(),
+                server.name.clone(),
+                server.sub_requests.to_string(),
+                String::new(),
+                format!("{:.1}", server.mb_per_s),
+                String::new(),
+                server.mean_s.map_or_else(String::new, |seconds| format!("{:.3} ms", seconds * 1e3)),
+                format!("{:.0} %", server.busy * 100.0),
+            ]);
+        }
+    }
+    context.line(table)
 }
 
 fn megabytes_per_s(seconds_per_byte: f64) -> String {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use stripewise::explain::{ExplainOptions, Explanation, explain};
+use stripewise::made_from::PlanFiles;
 use stripewise_planner::explain::{overview_text, region_text};
 
 /// Say why a region lies where a plan puts it, and what other layouts would cost
@@ -37,7 +38,8 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) fn run(context: &Context, arguments: ExplainArgs) -> Result<Verdict> {
     let ExplainArgs { plan, region, traces, profile } = arguments;
-    let explanation = explain(&context.session, &ExplainOptions { plan, region, traces, profile })?;
+    let explanation =
+        explain(&context.session, &ExplainOptions { files: PlanFiles { plan, traces, profile }, region })?;
     if context.json {
         context.object(&explanation)?;
         return Ok(Verdict::Done);

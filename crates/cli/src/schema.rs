@@ -76,7 +76,7 @@ const FORMS: &[Form] = &[
     read("trace-file", "trace.json of a trace", &[plain::<stripewise_trace::manifest::Manifest>]),
     written("daemon-online", "answer of the daemon to GET /online", &[plain::<stripewise::daemon::OnlineStatus>]),
     printed("apply", &[of::<crate::apply::Shown>]),
-    printed("calibrate", &[of::<stripewise::calibrate::Calibrated>]),
+    printed("calibrate", &[of::<stripewise::calibrate::Calibrated>, of::<stripewise::calibrate::Verification>]),
     printed("check", &[of::<stripewise::check::Checked>]),
     printed("cp", &[of::<crate::cp::Shown>]),
     printed("demo", &[of::<crate::demo::Shown>]),

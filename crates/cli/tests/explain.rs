@@ -1,4 +1,4 @@
-//! `explain`: the plan's inputs are found again, and refused when they are others.
+//! `explain` and `calibrate --verify`: the plan's inputs are found again, and refused when they are others.
 
 mod support;
 
@@ -84,4 +84,35 @@ fn an_older_plan_needs_the_names_of_its_inputs() {
     assert_eq!(said.err, "stripewise explain: old.json does not say where its profile is; name it with --profile\n");
     let words = ["explain", "old.json", "--trace", "run.csv", "--profile", "profile.json"];
     assert_eq!(place.done(&words), place.done(&["explain", "plan.json"]));
+}
+
+#[test]
+fn a_plan_is_verified_on_its_servers_and_nothing_is_left() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    write_trace(&place, "run.csv", 40);
+    place.done(&["plan", "run.csv", "--policy", "h2dp", "--ssd-room", "1MiB", "-o", "plan.json"]);
+    let servers = ["h0", "h1", "s0", "s1"];
+    let entries = |name: &&str| std::fs::read_dir(place.path(name)).unwrap().count();
+    let before: Vec<usize> = servers.iter().map(entries).collect();
+    let words = ["calibrate", "--verify", "plan.json", "--quick", "--seconds", "1", "--file-size", "16MiB"];
+    let said = place.say(&[&words[..], &["--json"]].concat());
+    let verification: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}", said.err));
+    let [reads] = &verification["directions"].as_array().unwrap()[..] else { panic!("{verification}") };
+    assert_eq!((&verification["processes"], &reads["direction"]), (&4.into(), &"read".into()));
+    let of = |field: &str| reads[field].as_f64().unwrap();
+    assert!(of("requests") > 0.0 && of("measured_mb_per_s") > 0.0, "{reads}");
+    assert!((of("ratio") * of("predicted_mb_per_s") / of("measured_mb_per_s") - 1.0).abs() < 1e-9, "{reads}");
+    let is_met = (1.0 / 1.3..=1.3).contains(&of("ratio"));
+    assert_eq!((&verification["is_met"], said.status), (&is_met.into(), i32::from(!is_met)));
+    assert_eq!(said.err.contains("the servers do not do what the plan predicts"), !is_met, "{}", said.err);
+    let named: Vec<&str> =
+        reads["servers"].as_array().unwrap().iter().map(|server| server["name"].as_str().unwrap()).collect();
+    assert_eq!(named, servers);
+    assert_eq!(servers.iter().map(entries).collect::<Vec<_>>(), before);
+
+    std::fs::rename(place.path("run.csv"), place.path("moved.csv")).unwrap();
+    let said = place.say(&words);
+    assert_eq!(said.status, 2);
+    assert!(said.err.contains("plan.json was made from; name where it is now with --trace"), "{}", said.err);
 }

@@ -13,7 +13,7 @@ use crate::compare::compare;
 use crate::map::layout_text;
 use crate::plan::Plan;
 use crate::policy::{Optimum, PolicyName, region_bytes, region_count};
-use crate::predict::{Busiest, PredictionSum};
+use crate::predict::{Busiest, Prediction, PredictionSum};
 use crate::request::{PlanRequest, RequestError};
 use crate::verdict::layouts_by_region;
 use alternatives::layouts_of;
@@ -306,6 +306,12 @@ impl<'a> Explainer<'a> {
             window,
             caveats: self.request.profile.caveats.clone(),
         })
+    }
+
+    /// Predicted for the requests of one window alone, by its number.
+    #[must_use]
+    pub fn prediction(&self, number: usize) -> Prediction {
+        self.window(number, None).0.finish()
     }
 
     fn window_pace(&self, number: usize) -> WindowPace {

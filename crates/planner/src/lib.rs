@@ -29,7 +29,7 @@ pub use plan::{
     nearest,
 };
 pub use policy::online::{Guess, History, OnlineStep, OnlineWindow, online_step, online_step_by};
-pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, UnknownPolicy, reference};
+pub use policy::{About, Optimum, PolicyName, Replica, ServerPrices, Source, UnknownPolicy, reference, region_bytes};
 pub use predict::{MODEL_SPREAD, Prediction, Throughput, predict};
 pub use render::{comparison_text, plan_text};
 pub use request::{MAX_REGIONS, Online, PlanOptions, PlanRequest, RequestError};

@@ -246,7 +246,8 @@ pub(crate) fn region_count(file: &FileAccess) -> u32 {
 }
 
 /// Bytes of a file in a region; a whole region where the recorded size does not reach.
-pub(crate) fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
+#[must_use]
+pub fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
     match RegionGeometry::new(file.region_size.0).used_bytes(region, file.size_bytes) {
         0 => file.region_size.0,
         used => used,

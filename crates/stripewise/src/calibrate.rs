@@ -12,9 +12,11 @@ mod host;
 mod measure;
 mod shared;
 mod sustained;
+mod verify;
 
 pub use error::CalibrationError;
 pub use measure::SERVER_LINES;
+pub use verify::{Verification, VerifiedDirection, VerifiedServer, VerifyOptions, verify};
 
 use crate::progress::Voice;
 use directory::{DirectorySubject, Method};

@@ -88,6 +88,7 @@ pub mod laboratory;
 pub mod launch;
 pub mod layouts;
 pub mod list;
+pub mod made_from;
 pub mod manage;
 pub mod messages;
 pub mod migrate;

@@ -47,7 +47,8 @@ impl DirectorySubject {
             });
         }
         let wanted_bytes = wanted_bytes.min(free_bytes / 2).max(MIN_SPAN_BYTES) / LARGEST_BYTES * LARGEST_BYTES;
-        let mut subject = Self { file, method: Method::Synchronous, span_bytes: 0, buffer: AlignedBuffer::new(seed) };
+        let mut subject =
+            Self { file, method: Method::Synchronous, span_bytes: 0, buffer: AlignedBuffer::new(LARGEST_BYTES, seed) };
         subject.method = subject.choose_method();
         let begin = Instant::now();
         while subject.span_bytes < wanted_bytes && (subject.span_bytes < MIN_SPAN_BYTES || begin.elapsed() < patience) {
@@ -63,6 +64,11 @@ impl DirectorySubject {
 
     pub(super) fn method(&self) -> Method {
         self.method
+    }
+
+    /// One access with the caller's memory, aligned as [`AlignedBuffer`]'s. May be called from several threads.
+    pub(super) fn perform(&self, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        access(&self.file, self.method, direction, offset, buffer).map(drop)
     }
 
     /// Direct I/O if the file system takes it for the smallest size; some accept the flag and refuse the access.
@@ -85,34 +91,28 @@ impl Subject for DirectorySubject {
     }
 
     fn time(&mut self, direction: Direction, offset: u64, bytes: u64) -> Result<f64> {
-        let begin = match (direction, self.method) {
-            (Direction::Write, Method::Direct) => {
-                let begin = Instant::now();
-                write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::empty())?;
-                begin
-            }
-            (Direction::Write, Method::Synchronous) => {
-                let begin = Instant::now();
-                match write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::DSYNC) {
-                    Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                        write_at(&self.file, self.buffer.bytes(bytes), offset, ReadWriteFlags::empty())?;
-                        rustix::fs::fdatasync(&self.file)?;
-                    }
-                    result => result?,
-                }
-                begin
-            }
-            (Direction::Read, method) => {
-                if method == Method::Synchronous {
-                    rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed)?;
-                }
-                let begin = Instant::now();
-                read_at(&self.file, self.buffer.bytes_mut(bytes), offset)?;
-                begin
-            }
-        };
-        Ok(begin.elapsed().as_secs_f64())
+        access(&self.file, self.method, direction, offset, self.buffer.bytes_mut(bytes))
     }
+}
+
+/// One access past the page cache, and the seconds that it took.
+fn access(file: &OwnedFd, method: Method, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<f64> {
+    if (direction, method) == (Direction::Read, Method::Synchronous) {
+        rustix::fs::fadvise(file, offset, NonZeroU64::new(buffer.len() as u64), Advice::DontNeed)?;
+    }
+    let begin = Instant::now();
+    match (direction, method) {
+        (Direction::Write, Method::Direct) => write_at(file, buffer, offset, ReadWriteFlags::empty())?,
+        (Direction::Write, Method::Synchronous) => match write_at(file, buffer, offset, ReadWriteFlags::DSYNC) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                write_at(file, buffer, offset, ReadWriteFlags::empty())?;
+                rustix::fs::fdatasync(file)?;
+            }
+            result => result?,
+        },
+        (Direction::Read, _) => read_at(file, buffer, offset)?,
+    }
+    Ok(begin.elapsed().as_secs_f64())
 }
 
 fn scratch(what: &'static str, directory: &Path) -> impl FnOnce(Errno) -> CalibrationError {
@@ -168,18 +168,27 @@ pub(super) fn read_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> std::re
     Ok(())
 }
 
-/// Bytes of the largest request, aligned for direct I/O, random so that no device compresses them away.
+/// Memory aligned for direct I/O, filled with random bytes so that no device compresses them away.
 pub(super) struct AlignedBuffer {
     storage: Vec<u8>,
     start: usize,
 }
 
 impl AlignedBuffer {
-    pub(super) fn new(seed: u64) -> Self {
-        let mut storage = vec![0; (LARGEST_BYTES + SMALLEST_BYTES) as usize];
+    pub(super) fn new(bytes: u64, seed: u64) -> Self {
+        let mut storage = vec![0; (bytes + SMALLEST_BYTES) as usize];
         SmallRng::seed_from_u64(seed).fill_bytes(&mut storage);
+        Self::of(storage)
+    }
+
+    fn of(storage: Vec<u8>) -> Self {
         let start = storage.as_ptr().align_offset(SMALLEST_BYTES as usize);
         Self { storage, start }
+    }
+
+    /// As many bytes, of the same randomness.
+    pub(super) fn copy(&self) -> Self {
+        Self::of(self.storage.clone())
     }
 
     pub(super) fn bytes(&self, bytes: u64) -> &[u8] {

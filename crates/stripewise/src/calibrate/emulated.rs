@@ -39,7 +39,7 @@ impl EmulatedSubject {
         directory: &Path,
         seed: u64,
     ) -> Result<Self> {
-        let (scratch, buffer) = (scratch_file(directory)?, AlignedBuffer::new(seed));
+        let (scratch, buffer) = (scratch_file(directory)?, AlignedBuffer::new(LARGEST_BYTES, seed));
         for offset in (0..SCRATCH_BYTES).step_by(LARGEST_BYTES as usize) {
             write_at(&scratch, buffer.bytes(LARGEST_BYTES), offset, ReadWriteFlags::empty()).map_err(|source| {
                 CalibrationError::Scratch { what: "write", directory: directory.to_owned(), source }

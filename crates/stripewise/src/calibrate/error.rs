@@ -1,5 +1,6 @@
 //! Why servers could not be measured.
 
+use crate::made_from::MadeFromError;
 use std::path::PathBuf;
 use stripewise_device::UnknownName;
 use stripewise_layout::ByteCount;
@@ -87,6 +88,20 @@ pub enum CalibrationError {
         directory: PathBuf,
         /// What the system says.
         source: rustix::io::Errno,
+    },
+    /// A plan or what it was made from cannot be read.
+    #[error(transparent)]
+    MadeFrom(#[from] MadeFromError),
+    /// A plan and its trace do not fit.
+    #[error(transparent)]
+    Explain(#[from] stripewise_planner::explain::ExplainError),
+    /// A plan for emulated servers is not verified.
+    #[error(
+        "server `{name}` is emulated: its times are those of the model that the prediction is made of; `stripewise simulate` and `stripewise replay` try a plan on emulated servers"
+    )]
+    EmulatedPlan {
+        /// Name of the server.
+        name: String,
     },
     /// The emulated devices take no time.
     #[error("the emulated servers run at the host's pace in this process")]
