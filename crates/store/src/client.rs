@@ -12,6 +12,7 @@ mod connection;
 mod error;
 mod expected;
 mod fork;
+mod handle;
 mod name_changes;
 pub(crate) mod objects;
 mod open_file;
@@ -22,14 +23,15 @@ pub(crate) mod stub;
 
 pub use connection::SOCKET_NAME;
 pub use error::ClientError;
+pub use handle::Lookup;
 pub use name_changes::{BegunChange, Name, NameChange, Standing};
 pub(crate) use open_file::OpenFile;
 pub use rings::is_making_ring;
 
-use crate::descriptors::{self, Descriptor, Received, owns_descriptor};
+use crate::descriptors::{self, Descriptor, Received};
 use crate::lock::{Guard, Lock};
 use crate::packet::PacketError;
-use crate::protocol::{FileStatus, Refusal, Reply, Request, ServerInfo};
+use crate::protocol::{Refusal, Reply, Request};
 use crate::server::stations::Stations;
 use crate::server::{ObjectStore, ServerError};
 use crate::shared::process_slot::{Incarnation, ProcessSlot};
@@ -116,146 +118,6 @@ struct Control {
     untold: Vec<name_changes::Untold>,
     /// A request has waited in vain for a broker; the next ones do not wait again until one answers.
     given_up: bool,
-}
-
-/// What a descriptor's file is to the broker; see [`Client::lookup`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lookup {
-    /// An ordinary file, or another cluster's stub.
-    NoStub,
-    /// The stub of a managed file.
-    Data(FileStatus),
-    /// A copy of that file's stub, which opens nothing.
-    Copy(FileId),
-}
-
-impl Client {
-    /// Connects to the broker of `state_directory` and takes a process slot. Fails after [`ClientOptions::connect_patience`] without a broker.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError::StateDirectory`] or [`ClientError::Unreachable`] without a broker,
-    /// [`ClientError::Refused`] by one of another version, [`ClientError::NoProcessSlot`];
-    /// [`ClientError::Os`] or [`ClientError::StateFull`] where memory cannot be mapped.
-    pub fn connect(state_directory: &Path, options: ClientOptions) -> Result<Self, ClientError> {
-        Core::connect(state_directory, options).map(|core| Self { core: Arc::new(core) })
-    }
-
-    /// As it was given to [`Self::connect`].
-    #[must_use]
-    pub fn state_directory(&self) -> &Path {
-        &self.core.state_directory
-    }
-
-    /// Id of the cluster.
-    #[must_use]
-    pub fn cluster(&self) -> &str {
-        &self.core.cluster
-    }
-
-    /// The servers, by number.
-    pub fn servers(&self) -> impl Iterator<Item = &ServerInfo> {
-        self.core.seats.iter().map(|seat| &seat.info)
-    }
-
-    /// Directories below which new files become managed, as of the connection.
-    #[must_use]
-    pub fn managed_directories(&self) -> &[String] {
-        &self.core.managed
-    }
-
-    /// Absolute paths whose new files get a planned placement, as of the connection; where they are too many, their directories, each with a `/` at
-    /// its end. [`Self::expects`] tells of one path.
-    #[must_use]
-    pub fn expected_paths(&self) -> &[String] {
-        &self.core.expected
-    }
-
-    /// The emulated servers' stations, if the cluster has any.
-    #[must_use]
-    pub fn stations(&self) -> Option<&Arc<Stations>> {
-        self.core.stations.as_ref()
-    }
-
-    /// System calls that were issued to the kernel several at once, since the client was made; see [`crate::file`].
-    #[must_use]
-    pub fn calls_at_once(&self) -> u64 {
-        self.core.rings.issued()
-    }
-
-    /// Whether `descriptor` belongs to this library and must not be closed or replaced by the program.
-    #[must_use]
-    pub fn owns_descriptor(&self, descriptor: RawFd) -> bool {
-        owns_descriptor(descriptor)
-    }
-
-    /// The stub of a created file has its name.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::request`].
-    pub fn linked(&self, file: FileId) -> Result<(), ClientError> {
-        self.core.done(&Request::Linked { file }, &[])
-    }
-
-    /// A created file will not get a name; drop its [`StripedFile`](crate::file::StripedFile) too.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::request`].
-    pub fn abandon(&self, file: FileId) -> Result<(), ClientError> {
-        self.core.done(&Request::Abandon { file }, &[])
-    }
-
-    /// The stub's mode, owner or group changed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::request`].
-    pub fn attributes_changed(&self, stub: BorrowedFd<'_>, file: FileId) -> Result<(), ClientError> {
-        self.core.done(&Request::Attributes { file }, &[stub])
-    }
-
-    /// The file whose stub a descriptor (`O_PATH` is enough) is open on, if it is a stub; for stubs that this process may not read.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::request`].
-    pub fn find(&self, stub: BorrowedFd<'_>) -> Result<Option<FileId>, ClientError> {
-        match self.core.call(&Request::Find, &[stub])?.reply {
-            Reply::Found { file, .. } => Ok(file),
-            reply => Err(unexpected("Find", &reply)),
-        }
-    }
-
-    /// What the broker knows of a stub's file without asking any server; nothing is opened, and `O_PATH` is enough.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::request`].
-    pub fn lookup(&self, stub: BorrowedFd<'_>) -> Result<Lookup, ClientError> {
-        match self.core.call(&Request::Find, &[stub])?.reply {
-            Reply::Found { file: None, .. } => Ok(Lookup::NoStub),
-            Reply::Found { file: Some(file), status: None } => Ok(Lookup::Copy(file)),
-            Reply::Found { status: Some(status), .. } => Ok(Lookup::Data(status)),
-            reply => Err(unexpected("Find", &reply)),
-        }
-    }
-
-    /// Any other request, above all administration.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError::Refused`]; [`ClientError::Lost`] if the broker went away and no successor
-    /// came within [`ClientOptions::patience`]; [`ClientError::OtherState`] if the successor serves
-    /// another cluster; [`ClientError::Packet`] of a message that does not go.
-    pub fn request(
-        &self,
-        request: &Request,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
-        self.core.with_descriptors(request, descriptors)
-    }
 }
 
 impl Core {
