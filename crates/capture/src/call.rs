@@ -53,6 +53,8 @@ pub enum Operation {
     Seek,
     /// Sets the view of an MPI file: which of its bytes a process sees.
     View,
+    /// Sets the flags of a descriptor, on which the class of its writes depends.
+    SetFlags,
 }
 
 impl Operation {
@@ -73,6 +75,7 @@ impl Operation {
             Self::Map => "map",
             Self::Seek => "seek",
             Self::View => "view",
+            Self::SetFlags => "flags",
         }
     }
 
@@ -175,6 +178,7 @@ calls! {
     40 SendfileWrite "sendfile:write" Posix Write;
     41 SpliceRead "splice:read" Posix Read;
     42 SpliceWrite "splice:write" Posix Write;
+    43 SetFlags "fcntl:F_SETFL" Posix SetFlags;
 
     128 MpiOpen "MPI_File_open" MpiIo Open;
     129 MpiClose "MPI_File_close" MpiIo Close;

@@ -10,12 +10,14 @@ pub use header::{ClockPair, HEADER_FINISHED, Header, HeaderFault, NO_RANK, at, m
 
 use crate::call::{Call, Operation};
 use crate::clock::Ticks;
-use stripewise_layout::FileOffset;
+use stripewise_layout::{FileOffset, WriteClass};
 
 /// The first eight bytes of a process file.
 pub const MAGIC: [u8; 8] = *b"SWTRACE\n";
-/// The version written to and accepted from process files.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version written to process files.
+pub const FORMAT_VERSION: u32 = 2;
+/// The oldest version that is read. Version 1 has no write classes.
+pub const OLDEST_FORMAT_VERSION: u32 = 1;
 /// Bytes before the first slot.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a slot.
@@ -39,13 +41,59 @@ pub mod tag {
 
 /// Second byte of a record.
 pub mod flag {
+    use super::WriteClass;
+
     /// The call failed; the size field holds the error number.
     pub const FAILED: u8 = 1;
     /// The next slot holds size and duration in 64 bits.
     pub const EXTENDED: u8 = 2;
     /// The open made the file.
     pub const CREATED: u8 = 4;
+
+    /// Where the class of a write stands: two bits, 0 for none.
+    const WRITE_CLASS_SHIFT: u32 = 3;
+    const WRITE_CLASS: u8 = 3 << WRITE_CLASS_SHIFT;
+
+    /// The bits of a class.
+    pub(super) const fn of_write_class(class: Option<WriteClass>) -> u8 {
+        let number: u8 = match class {
+            None => 0,
+            Some(WriteClass::Buffered) => 1,
+            Some(WriteClass::Direct) => 2,
+            Some(WriteClass::Synchronous) => 3,
+        };
+        number << WRITE_CLASS_SHIFT
+    }
+
+    /// The class in the flags, if there is one.
+    pub(super) const fn known_write_class(flags: u8) -> Option<WriteClass> {
+        match (flags & WRITE_CLASS) >> WRITE_CLASS_SHIFT {
+            0 => None,
+            1 => Some(WriteClass::Buffered),
+            2 => Some(WriteClass::Direct),
+            _ => Some(WriteClass::Synchronous),
+        }
+    }
+
+    /// Whether the flags say the class of a write.
+    #[must_use]
+    pub const fn has_write_class(flags: u8) -> bool {
+        flags & WRITE_CLASS != 0
+    }
+
+    /// The class of a write with these flags, [`ASSUMED_WRITE_CLASS`](super::ASSUMED_WRITE_CLASS) where they do not say it.
+    #[must_use]
+    #[inline]
+    pub const fn write_class(flags: u8) -> WriteClass {
+        match known_write_class(flags) {
+            Some(class) => class,
+            None => super::ASSUMED_WRITE_CLASS,
+        }
+    }
 }
+
+/// What writes are taken for whose records do not say their class.
+pub const ASSUMED_WRITE_CLASS: WriteClass = WriteClass::Buffered;
 
 /// A slot as four little-endian words.
 pub type Slot = [u64; SLOT_BYTES / 8];
@@ -68,6 +116,9 @@ pub struct RawEvent {
     pub call: Call,
     /// The open made the file.
     pub created: bool,
+    /// What a write waits for; at opens and at `fcntl` what writes through the descriptor wait for from then on. `None` where it is
+    /// not recorded: other calls, MPI-IO, version 1.
+    pub write_class: Option<WriteClass>,
     /// 0 for a call that succeeded, otherwise errno (POSIX) or the MPI error class.
     pub errno: u32,
     /// The communicator that the MPI file was opened with; 0 at POSIX calls.
@@ -88,7 +139,18 @@ impl RawEvent {
     /// A successful call without communicator.
     #[must_use]
     pub const fn new(call: Call, file: FileKey, offset: FileOffset, bytes: u64, start: Ticks, end: Ticks) -> Self {
-        Self { call, created: false, errno: 0, communicator: CommunicatorKey(0), file, offset, bytes, start, end }
+        Self {
+            call,
+            created: false,
+            write_class: None,
+            errno: 0,
+            communicator: CommunicatorKey(0),
+            file,
+            offset,
+            bytes,
+            start,
+            end,
+        }
     }
 
     /// The operation, opens that created their file told apart.
@@ -107,7 +169,7 @@ impl RawEvent {
         let duration = self.end.0.saturating_sub(self.start.0);
         let size = if self.errno == 0 { self.bytes } else { self.errno as u64 };
         let extended = (size | duration) >> 32 != 0;
-        let mut flags = 0;
+        let mut flags = flag::of_write_class(self.write_class);
         if self.errno != 0 {
             flags |= flag::FAILED;
         }
@@ -147,6 +209,7 @@ impl RawEvent {
         Some(Self {
             call,
             created: flags & flag::CREATED != 0,
+            write_class: flag::known_write_class(flags),
             errno: if failed { size as u32 } else { 0 },
             communicator: CommunicatorKey((head >> 16) as u16),
             file: FileKey((head >> 32) as u32),
@@ -286,11 +349,13 @@ mod tests {
 
     fn any_event() -> impl Strategy<Value = RawEvent> {
         let sizes = prop_oneof![any::<u64>(), 0..100_000u64, Just(u64::from(u32::MAX)), Just(1 << 32)];
-        let head = (0..Call::ALL.len(), any::<bool>(), prop_oneof![Just(0u32), any::<u32>()], any::<u16>());
+        let class = proptest::option::of(0..WriteClass::ALL.len());
+        let head = (0..Call::ALL.len(), any::<bool>(), class, prop_oneof![Just(0u32), any::<u32>()], any::<u16>());
         (head, any::<u32>(), any::<u64>(), sizes.clone(), 0..1u64 << 60, sizes).prop_map(
-            |((call, created, errno, communicator), file, offset, bytes, start, duration)| RawEvent {
+            |((call, created, class, errno, communicator), file, offset, bytes, start, duration)| RawEvent {
                 call: Call::ALL[call],
                 created,
+                write_class: class.map(|class| WriteClass::ALL[class]),
                 errno,
                 communicator: CommunicatorKey(communicator),
                 file: FileKey(file),

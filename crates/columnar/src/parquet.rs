@@ -31,7 +31,7 @@ fn schema() -> Schema {
     let name = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let field = |column: &str| match column {
         "node" | "level" | "operation" | "call" => Field::new(column, name(), false),
-        "path" | "renamed_to" => Field::new(column, name(), true),
+        "path" | "renamed_to" | "write_class" => Field::new(column, name(), true),
         "pid" => Field::new(column, DataType::UInt32, false),
         "mpi_rank" | "mpi_size" | "errno" => Field::new(column, DataType::UInt32, true),
         "communicator" | "offset" => Field::new(column, DataType::UInt64, true),
@@ -59,6 +59,7 @@ struct Rows {
     errno: UInt32Builder,
     start_ns: UInt64Builder,
     end_ns: UInt64Builder,
+    write_class: Names,
     count: usize,
 }
 
@@ -79,6 +80,7 @@ impl Rows {
         self.errno.append_option(Some(event.errno).filter(|errno| *errno != 0));
         self.start_ns.append_value(row.start_ns);
         self.end_ns.append_value(row.end_ns);
+        self.write_class.append_option(row.write_class);
         self.count += 1;
     }
 
@@ -100,6 +102,7 @@ impl Rows {
             Arc::new(self.errno.finish()),
             Arc::new(self.start_ns.finish()),
             Arc::new(self.end_ns.finish()),
+            Arc::new(self.write_class.finish()),
         ];
         self.count = 0;
         Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)

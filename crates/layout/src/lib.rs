@@ -124,6 +124,99 @@ pub enum Direction {
     Write,
 }
 
+/// What a write waits for before it returns. It decides what a write costs its process and what order the servers' devices
+/// see.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum WriteClass {
+    /// For the device: `O_DIRECT` without `O_SYNC` or `O_DSYNC`.
+    Direct,
+    /// For a copy into memory: none of these flags. The kernel writes back later, in order of address.
+    Buffered,
+    /// For the device and a flush of its cache: `O_SYNC` or `O_DSYNC`.
+    Synchronous,
+}
+
+impl WriteClass {
+    /// Every class.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Buffered, Self::Synchronous];
+
+    /// As printed in tables and exports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Buffered => "buffered",
+            Self::Synchronous => "synchronous",
+        }
+    }
+}
+
+impl fmt::Display for WriteClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A read, or a write of a class: what requests are told apart by besides size and order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RequestKind {
+    /// From servers to the program.
+    Read,
+    /// From the program to servers.
+    Write(WriteClass),
+}
+
+impl RequestKind {
+    /// Every kind, by [`Self::index`].
+    pub const ALL: [Self; 4] = [
+        Self::Read,
+        Self::Write(WriteClass::Direct),
+        Self::Write(WriteClass::Buffered),
+        Self::Write(WriteClass::Synchronous),
+    ];
+
+    /// Position in [`Self::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Read => 0,
+            Self::Write(WriteClass::Direct) => 1,
+            Self::Write(WriteClass::Buffered) => 2,
+            Self::Write(WriteClass::Synchronous) => 3,
+        }
+    }
+
+    /// Which way the bytes go.
+    #[must_use]
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Read => Direction::Read,
+            Self::Write(_) => Direction::Write,
+        }
+    }
+
+    /// The class of a write; `None` for reads.
+    #[must_use]
+    pub const fn write_class(self) -> Option<WriteClass> {
+        match self {
+            Self::Read => None,
+            Self::Write(class) => Some(class),
+        }
+    }
+}
+
+/// Requests that wait for the device, as those of the papers' equations do: writes are direct.
+impl From<Direction> for RequestKind {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::Read => Self::Read,
+            Direction::Write => Self::Write(WriteClass::Direct),
+        }
+    }
+}
+
 /// Whether a request continues a recent one or starts elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]

@@ -88,6 +88,13 @@ pub enum Caveat {
         /// Share of the time during which some task waited for a processor.
         share: f64,
     },
+    /// The trace does not say what writes waited for, so they are taken as buffered. Of the trace, not of the profile: planning adds it.
+    AssumedWrites {
+        /// Files with such writes.
+        files: u64,
+        /// The first of them.
+        path: String,
+    },
     /// The slowest SSD server is hardly faster than the fastest HDD server.
     AlikeClasses {
         /// As in the cluster file.
@@ -158,6 +165,17 @@ impl fmt::Display for Caveat {
                  again when the machine is idle",
                 share * 100.0
             ),
+            Self::AssumedWrites { files, path } => {
+                write!(f, "the trace does not say whether writes to {path}")?;
+                if *files > 1 {
+                    write!(f, " and {} other files", files - 1)?;
+                }
+                write!(
+                    f,
+                    " were direct, buffered or synchronous (format 1, or another tool's trace): they are taken as \
+                     buffered. Trace again to know"
+                )
+            }
             Self::AlikeClasses { hdd, ssd, ratio } => write!(
                 f,
                 "the classes hardly differ: a random 64 KiB request takes {ratio:.2} times as long on {hdd} (hdd) as on \
@@ -199,7 +217,7 @@ impl Caveat {
             Self::NoLine { spread, .. } => vec![("spread", *spread)],
             Self::NoSeeks { ratio, .. } | Self::AlikeClasses { ratio, .. } => vec![("ratio", *ratio)],
             Self::SharedLoad { share, .. } | Self::BusyHost { share } => vec![("share", *share)],
-            Self::SharedDevice { .. } => Vec::new(),
+            Self::SharedDevice { .. } | Self::AssumedWrites { .. } => Vec::new(),
         }
     }
 }

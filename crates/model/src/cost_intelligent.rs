@@ -44,7 +44,7 @@ pub fn request_cost(
     let (p, m) = concurrency.factors();
     let n = f64::from(parameters.servers.max(1));
     let (e, v) = (parameters.e_s, parameters.v_s_per_byte);
-    let line = parameters.of_class(class.direction, class.order);
+    let line = parameters.of_class(class.kind, class.order);
     let s = class.request_bytes as f64;
     match layout {
         ProcessLayout::OneDv => {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::parameters::tests::uniform;
     use proptest::prelude::*;
-    use stripewise_layout::{Direction, Order};
+    use stripewise_layout::{Direction, Order, RequestKind};
 
     fn close(a: RequestCost, b: RequestCost) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-12 * a.abs().max(b.abs());
@@ -92,7 +92,7 @@ mod tests {
         Concurrency { processes, processes_per_node }
     }
 
-    const READ: AccessClass = AccessClass { direction: Direction::Read, request_bytes: 65_536, order: Order::Random };
+    const READ: AccessClass = AccessClass { kind: RequestKind::Read, request_bytes: 65_536, order: Order::Random };
 
     proptest! {
         #[test]
@@ -101,7 +101,7 @@ mod tests {
         ) {
             let parameters = uniform(n);
             let class = AccessClass {
-                direction: if write { Direction::Write } else { Direction::Read },
+                kind: if write { Direction::Write } else { Direction::Read }.into(),
                 request_bytes: size,
                 order: if random { Order::Random } else { Order::Sequential },
             };

@@ -35,7 +35,7 @@ pub fn hybrid_cost(
     {
         if servers > 0 {
             let bytes = most_bytes_on_one_server(stripe_bytes, cycle_bytes, class.request_bytes) as f64;
-            let coefficients = parameters.of_class(server_class, class.direction, class.order);
+            let coefficients = parameters.of_class(server_class, class.kind, class.order);
             fullest_bytes = fullest_bytes.max(bytes);
             slowest_s = slowest_s.max(coefficients.seconds(bytes));
         }
@@ -86,8 +86,8 @@ impl ClassCosts {
                 sizes.push(class.request_bytes);
                 sizes.len() as u32 - 1
             }),
-            hdd: parameters.of_class(ServerClass::Hdd, class.direction, class.order),
-            ssd: parameters.of_class(ServerClass::Ssd, class.direction, class.order),
+            hdd: parameters.of_class(ServerClass::Hdd, class.kind, class.order),
+            ssd: parameters.of_class(ServerClass::Ssd, class.kind, class.order),
         });
         let classes = classes.collect();
         let ClassParameters { hservers, sservers, e_s, t_s_per_byte, .. } = *parameters;
@@ -156,7 +156,7 @@ mod tests {
             let list: Vec<AccessClass> = sizes
                 .iter()
                 .flat_map(|size| [(Direction::Read, Order::Random), (Direction::Write, Order::Sequential)].map(|(direction, order)| {
-                    AccessClass { direction, request_bytes: *size, order }
+                    AccessClass { kind: direction.into(), request_bytes: *size, order }
                 }))
                 .collect();
             let (pair, concurrency) =

@@ -2,7 +2,7 @@
 
 use crate::{Profile, ServerProfile};
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{Direction, Order, ServerClass};
+use stripewise_layout::{Direction, Order, RequestKind, ServerClass};
 
 /// How many processes do I/O at once. The papers multiply the cost of a request by it, because the servers serve one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -131,10 +131,11 @@ impl ClassParameters {
 
     /// alpha and beta of a class; zero for a class without servers.
     #[must_use]
-    pub fn of_class(&self, class: ServerClass, direction: Direction, order: Order) -> Coefficients {
+    pub fn of_class(&self, class: ServerClass, kind: impl Into<RequestKind>, order: Order) -> Coefficients {
+        let slot = slot(kind.into().direction(), order);
         match class {
-            ServerClass::Hdd => self.hdd[slot(direction, order)],
-            ServerClass::Ssd => self.ssd[slot(direction, order)],
+            ServerClass::Hdd => self.hdd[slot],
+            ServerClass::Ssd => self.ssd[slot],
         }
     }
 }
@@ -163,8 +164,8 @@ impl UniformParameters {
 
     /// alpha and beta.
     #[must_use]
-    pub fn of_class(&self, direction: Direction, order: Order) -> Coefficients {
-        self.lines[slot(direction, order)]
+    pub fn of_class(&self, kind: impl Into<RequestKind>, order: Order) -> Coefficients {
+        self.lines[slot(kind.into().direction(), order)]
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::caveat::Caveat;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Cluster, Direction, Order, ServerClass, input, output};
+use stripewise_layout::{Cluster, Direction, Order, RequestKind, ServerClass, input, output};
 
 /// The version written to profile files. Version 1, which has no caveats, is read too.
 pub const PROFILE_VERSION: u32 = 2;
@@ -59,10 +59,10 @@ pub struct ServerProfile {
 }
 
 impl ServerProfile {
-    /// alpha and beta of one direction and order.
+    /// alpha and beta of one kind and order.
     #[must_use]
-    pub fn line(&self, direction: Direction, order: Order) -> &Line {
-        match (direction, order) {
+    pub fn line(&self, kind: impl Into<RequestKind>, order: Order) -> &Line {
+        match (kind.into().direction(), order) {
             (Direction::Read, Order::Sequential) => &self.read_sequential,
             (Direction::Read, Order::Random) => &self.read_random,
             (Direction::Write, Order::Sequential) => &self.write_sequential,

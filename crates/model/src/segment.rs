@@ -82,13 +82,13 @@ mod tests {
         ) {
             let parameters = uniform(n);
             let request_bytes = share * u64::from(n);
-            let class = AccessClass { direction: Direction::Write, request_bytes, order: Order::Random };
+            let class = AccessClass { kind: Direction::Write.into(), request_bytes, order: Order::Random };
             let concurrency = Concurrency { processes: p, processes_per_node: m };
             let pattern = SegmentPattern {
                 servers: n,
                 request_bytes,
                 concurrency,
-                line: parameters.of_class(class.direction, class.order),
+                line: parameters.of_class(class.kind, class.order),
                 e_s: parameters.e_s,
                 v_s_per_byte: parameters.v_s_per_byte,
             };

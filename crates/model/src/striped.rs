@@ -76,7 +76,7 @@ fn cost_of_parts(
     let (p, c) = concurrency.factors();
     let (mut servers, mut fullest_bytes, mut slowest_s, mut storage_spread) = (0u32, 0.0f64, 0.0f64, 0.0);
     for (server, bytes) in parts {
-        let line = profile.servers[server].line(class.direction, class.order);
+        let line = profile.servers[server].line(class.kind, class.order);
         let seconds = line.seconds(bytes as f64);
         servers += 1;
         fullest_bytes = fullest_bytes.max(bytes as f64);

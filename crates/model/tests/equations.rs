@@ -80,7 +80,7 @@ struct Case {
 
 impl Case {
     fn class(&self, request_bytes: u64) -> AccessClass {
-        AccessClass { direction: self.direction, request_bytes, order: self.order }
+        AccessClass { kind: self.direction.into(), request_bytes, order: self.order }
     }
 
     fn pattern(&self, request_bytes: u64) -> PadpPattern {
@@ -273,7 +273,7 @@ fn servers_of_a_class_that_differ_count_with_their_mean() {
     assert_eq!(parameters.of_class(ServerClass::Ssd, Direction::Read, Order::Random).alpha_s, 2e-3);
     // The prediction for a layout sees the slow server itself.
     let layout = Layout::new([(ServerId(0), 4096), (ServerId(1), 4096)]).unwrap();
-    let class = AccessClass { direction: Direction::Read, request_bytes: 8192, order: Order::Random };
+    let class = AccessClass { kind: Direction::Read.into(), request_bytes: 8192, order: Order::Random };
     let concurrency = Concurrency { processes: 1, processes_per_node: 1 };
     let found = striped::request_cost(&profile, &layout, class, concurrency).cost.storage_s;
     assert!(close(found, 4e-3 + 4096.0 * 1e-8));

@@ -44,7 +44,7 @@ fn testbed() -> Profile {
 }
 
 fn reads(request_bytes: u64) -> AccessClass {
-    AccessClass { direction: Direction::Read, request_bytes, order: Order::Random }
+    AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random }
 }
 
 fn layout(pairs: impl IntoIterator<Item = (u16, u64)>) -> Layout {
@@ -136,7 +136,7 @@ mod simulation {
             let mut done_s = now_s;
             for sub in stream.layout.view().split(RegionOffset(offset), bytes) {
                 let server = usize::from(sub.server.0);
-                let line = profile.servers[server].line(stream.class.direction, stream.class.order);
+                let line = profile.servers[server].line(stream.class.kind, stream.class.order);
                 let device_end =
                     device_free[server].max(now_s) + line.alpha_s + sub.length as f64 * line.beta_s_per_byte;
                 device_free[server] = device_end;
@@ -318,7 +318,7 @@ fn requests_that_continue_pay_the_sequential_startup() {
     let mut profile = profile(&[(10e-3, 1e-8)], 0.0, 0.0);
     profile.servers[0].read_sequential.alpha_s = 1e-3;
     let mean_s = |order: Order, streams: Streaming| {
-        let class = AccessClass { direction: Direction::Read, request_bytes: 4 * KIB, order };
+        let class = AccessClass { kind: Direction::Read.into(), request_bytes: 4 * KIB, order };
         request_demand(&profile, &whole(0), class, streams, 4 * MIB).unloaded_s
     };
     let (sequential_s, random_s) = (1e-3 + 4096e-8, 10e-3 + 4096e-8);
@@ -356,7 +356,7 @@ proptest! {
             for (which, count) in counts.iter().enumerate() {
                 let direction = if which < 2 { Direction::Read } else { Direction::Write };
                 let order = if which % 2 == 0 { Order::Random } else { Order::Sequential };
-                let class = AccessClass { direction, request_bytes: kib * KIB, order };
+                let class = AccessClass { kind: direction.into(), request_bytes: kib * KIB, order };
                 let demand = request_demand(&profile, layout, class, streams, region_bytes);
                 expected[which / 2].add(&demand, 0.5 * *count as f64);
                 by_kind[kind(direction, order)] = *count as f64;

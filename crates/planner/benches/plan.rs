@@ -73,7 +73,7 @@ fn file(uniform: bool) -> FileAccess {
     for size in (0..8).map(|power| (32 << 10) << power) {
         for direction in [Direction::Read, Direction::Write] {
             for order in [Order::Sequential, Order::Random] {
-                classes.push(AccessClass { direction, request_bytes: size, order });
+                classes.push(AccessClass { kind: direction.into(), request_bytes: size, order });
             }
         }
     }
@@ -155,7 +155,7 @@ fn large_file() -> FileAccess {
         (state >> 33) % below
     };
     let classes = [64 << 10, 1 << 20].map(|request_bytes| AccessClass {
-        direction: Direction::Read,
+        kind: Direction::Read.into(),
         request_bytes,
         order: Order::Random,
     });

@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_mean_request_is_weighted_by_bytes_and_rounded() {
-        let class = |request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random };
+        let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
         let mean = |counts: &[(u64, u64)]| mean_request_bytes(counts.iter().map(|(size, n)| (class(*size), *n)));
         assert_eq!(mean(&[(100, 7)]), Some(100));
         // 1 + 4 over 1 + 2; 3 + 16 over 3 + 4.

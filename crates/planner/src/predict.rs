@@ -309,7 +309,7 @@ fn add_counts(tally: &mut Tally<'_>, layout: &Layout, counts: &[(AccessClass, u6
     for of_size in counts.chunk_by(|(one, _), (other, _)| one.request_bytes == other.request_bytes) {
         let mut by_kind = [0.0; KINDS];
         for (class, count) in of_size {
-            by_kind[queueing::kind(class.direction, class.order)] += *count as f64;
+            by_kind[queueing::kind(class.direction(), class.order)] += *count as f64;
         }
         tally.add(layout, of_size[0].0.request_bytes, by_kind);
     }
@@ -349,7 +349,7 @@ impl WindowSum<'_> {
         let mut mixes = [Direction::Read, Direction::Write].map(|direction| Mix::new(direction, servers));
         for (file, streams) in self.files.iter().zip(&streams) {
             for counted in file.counts.iter().flat_map(|(_, counts)| counts) {
-                mixes[usize::from(counted.0.direction == Direction::Write)].count(counted);
+                mixes[usize::from(counted.0.direction() == Direction::Write)].count(counted);
             }
             let together = together(file);
             let empty = || Tally::new(profile, streams, file.region_bytes);

@@ -11,11 +11,11 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use stripewise_capture::call::Call;
+use stripewise_capture::call::{Call, Operation};
 use stripewise_capture::clock::{self, Ticks};
 use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
 use stripewise_capture::recorder::{Meta, Recorder};
-use stripewise_layout::FileOffset;
+use stripewise_layout::{FileOffset, WriteClass};
 
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
 static DIRECTORY: AtomicPtr<CString> = AtomicPtr::new(std::ptr::null_mut());
@@ -26,6 +26,78 @@ pub(crate) enum At {
     Given(i64),
     /// At the position of the descriptor, which moves on.
     Position,
+}
+
+/// A file of the trace, as a record names it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Captured {
+    pub(crate) key: FileKey,
+    /// What writes through the descriptor wait for; `None` where no descriptor was used.
+    pub(crate) write_class: Option<WriteClass>,
+}
+
+/// Bits of [`Captured::word`].
+pub(crate) const CAPTURED_BITS: u32 = u32::BITS + 2;
+
+impl Captured {
+    /// In [`CAPTURED_BITS`] bits, which [`Self::from_word`] reads.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        let class: u64 = match self.write_class {
+            None => 0,
+            Some(WriteClass::Buffered) => 1,
+            Some(WriteClass::Direct) => 2,
+            Some(WriteClass::Synchronous) => 3,
+        };
+        class << u32::BITS | u64::from(self.key.0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        let write_class = match word >> u32::BITS & 3 {
+            0 => None,
+            1 => Some(WriteClass::Buffered),
+            2 => Some(WriteClass::Direct),
+            _ => Some(WriteClass::Synchronous),
+        };
+        Self { key: FileKey(word as u32), write_class }
+    }
+
+    /// As it is for one call with these `RWF_*` flags.
+    pub(crate) fn with_call_flags(self, flags: c_int) -> Self {
+        let synchronous = flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
+        if synchronous { Self { write_class: Some(WriteClass::Synchronous), ..self } } else { self }
+    }
+}
+
+impl From<FileKey> for Captured {
+    fn from(key: FileKey) -> Self {
+        Self { key, write_class: None }
+    }
+}
+
+/// What writes through a descriptor with these flags wait for.
+pub(crate) fn write_class_of(flags: OFlags) -> WriteClass {
+    if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+        WriteClass::Synchronous
+    } else if flags.contains(OFlags::DIRECT) {
+        WriteClass::Direct
+    } else {
+        WriteClass::Buffered
+    }
+}
+
+/// As [`write_class_of`], by the flags that the kernel has for the descriptor.
+pub(crate) fn write_class_of_descriptor(descriptor: BorrowedFd<'_>) -> Option<WriteClass> {
+    rustix::fs::fcntl_getfl(descriptor).ok().map(write_class_of)
+}
+
+/// A record; the class of writes stands in those on which it depends.
+#[inline(always)]
+fn record_of(call: Call, file: Captured, offset: FileOffset, bytes: u64, start: Ticks, end: Ticks) -> RawEvent {
+    let has_class = matches!(call.operation(), Operation::Write | Operation::Open | Operation::SetFlags);
+    let write_class = if has_class { file.write_class } else { None };
+    RawEvent { write_class, ..RawEvent::new(call, file.key, offset, bytes, start, end) }
 }
 
 /// The recorder, if the program is captured.
@@ -114,32 +186,32 @@ pub(crate) fn now() -> Ticks {
 
 /// Calls `real` and records it. `real` answers -1 with `errno` set, or the bytes moved.
 #[inline(always)]
-pub(crate) fn data(call: Call, key: FileKey, descriptor: c_int, at: At, real: impl FnOnce() -> isize) -> isize {
+pub(crate) fn data(call: Call, file: Captured, descriptor: c_int, at: At, real: impl FnOnce() -> isize) -> isize {
     let start = clock::now();
     let result = real();
     let end = clock::now();
     let Some(recorder) = recorder() else { return result };
     if result < 0 {
-        failed(recorder, call, key, at, start, end);
+        failed(recorder, call, file, at, start, end);
         return result;
     }
     let offset = match at {
         At::Given(offset) => FileOffset(offset as u64),
         At::Position => position_before_of(descriptor, result as u64),
     };
-    recorder.record(&RawEvent::new(call, key, offset, result as u64, start, end));
+    recorder.record(&record_of(call, file, offset, result as u64, start, end));
     result
 }
 
 #[cold]
 #[inline(never)]
-fn failed(recorder: &Recorder, call: Call, key: FileKey, at: At, start: Ticks, end: Ticks) {
+fn failed(recorder: &Recorder, call: Call, file: Captured, at: At, start: Ticks, end: Ticks) {
     let offset = match at {
         At::Given(offset) => FileOffset(offset as u64),
         At::Position => NO_OFFSET,
     };
     let errno = process::errno() as u32;
-    recorder.record(&RawEvent { errno, ..RawEvent::new(call, key, offset, 0, start, end) });
+    recorder.record(&RawEvent { errno, ..record_of(call, file, offset, 0, start, end) });
 }
 
 pub(crate) fn position_before_of(descriptor: c_int, moved: u64) -> FileOffset {
@@ -149,9 +221,9 @@ pub(crate) fn position_before_of(descriptor: c_int, moved: u64) -> FileOffset {
 }
 
 /// Records a call that moved no bytes, or whose bytes are known; `result` is 0 or more, or -1 with `errno`.
-pub(crate) fn event(call: Call, key: FileKey, offset: FileOffset, bytes: u64, start: Ticks, result: i64) {
+pub(crate) fn event(call: Call, file: impl Into<Captured>, offset: FileOffset, bytes: u64, start: Ticks, result: i64) {
     let Some(recorder) = recorder() else { return };
-    let mut event = RawEvent::new(call, key, offset, bytes, start, clock::now());
+    let mut event = record_of(call, file.into(), offset, bytes, start, clock::now());
     if result < 0 {
         event.errno = process::errno() as u32;
         event.bytes = 0;
@@ -160,16 +232,23 @@ pub(crate) fn event(call: Call, key: FileKey, offset: FileOffset, bytes: u64, st
 }
 
 /// As [`event`], with the error as a number (0: none).
-pub(crate) fn event_with(call: Call, key: FileKey, offset: FileOffset, bytes: u64, start: Ticks, errno: u32) {
+pub(crate) fn event_with(
+    call: Call,
+    file: impl Into<Captured>,
+    offset: FileOffset,
+    bytes: u64,
+    start: Ticks,
+    errno: u32,
+) {
     let Some(recorder) = recorder() else { return };
     let bytes = if errno == 0 { bytes } else { 0 };
-    recorder.record(&RawEvent { errno, ..RawEvent::new(call, key, offset, bytes, start, clock::now()) });
+    recorder.record(&RawEvent { errno, ..record_of(call, file.into(), offset, bytes, start, clock::now()) });
 }
 
 /// An open succeeded.
-pub(crate) fn opened(call: Call, key: FileKey, created: bool, start: Ticks) {
+pub(crate) fn opened(call: Call, file: Captured, created: bool, start: Ticks) {
     let Some(recorder) = recorder() else { return };
-    recorder.record(&RawEvent { created, ..RawEvent::new(call, key, NO_OFFSET, 0, start, clock::now()) });
+    recorder.record(&RawEvent { created, ..record_of(call, file, NO_OFFSET, 0, start, clock::now()) });
 }
 
 /// Room for a path.

@@ -4,19 +4,19 @@
 //! |---|---|
 //! | 0, all zero | unknown: never seen, or not since it was closed. Looked at on its first use, which is also how descriptors that came through `exec` are found |
 //! | 1 | none of our business: a pipe, a socket, a directory, a file that is neither captured nor managed |
-//! | 2 | a captured file; above, its number in the trace of this process |
+//! | 2 | a captured file; above, its number in the trace of this process and what writes through the descriptor wait for |
 //! | 3 | a managed file; the rest is the address of its [`Open`] |
 //!
 //! Reading a word needs no lock. Words change where descriptors are made and closed, and there only by the process
 //! that owns the table: a child of `vfork` does not.
 
+use crate::capture::{self, Captured};
 pub(crate) use crate::log::FLOOR;
 use crate::managed::{self, Open, Pinned, stub};
 use crate::mapped::Mapped;
-use crate::{capture, process};
+use crate::process;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use stripewise_capture::format::FileKey;
 
 /// As many descriptors as Linux gives a process unless `fs.nr_open` was raised; those beyond are not ours.
 const LIMIT: usize = 1 << 20;
@@ -48,7 +48,7 @@ fn word_of(descriptor: c_int) -> u64 {
 
 pub(crate) enum Known {
     Plain,
-    Captured(FileKey),
+    Captured(Captured),
     Managed(Pinned),
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn lookup(descriptor: c_int) -> Known {
         return Known::Plain;
     }
     if word & KIND == CAPTURED && process::is_begun() {
-        return Known::Captured(FileKey((word >> 2) as u32));
+        return Known::Captured(Captured::from_word(word >> 2));
     }
     lookup_managed(descriptor, word)
 }
@@ -100,7 +100,7 @@ fn identify(descriptor: c_int) -> Known {
                 None => continue,
             },
             PLAIN => return Known::Plain,
-            CAPTURED => return Known::Captured(FileKey((word >> 2) as u32)),
+            CAPTURED => return Known::Captured(Captured::from_word(word >> 2)),
             _ => {
                 // Our own calls, and those of a vfork child, do not change what the table says.
                 let Some(_inside) = process::Inside::enter() else { return Known::Plain };
@@ -129,7 +129,10 @@ fn discover(descriptor: c_int) {
         return;
     }
     match capture::key_of_open(borrowed, &status) {
-        Some(key) => set_captured(descriptor, key),
+        Some(key) => {
+            let write_class = capture::write_class_of_descriptor(borrowed);
+            set_captured(descriptor, Captured { key, write_class });
+        }
         None => set_plain(descriptor),
     }
 }
@@ -199,8 +202,26 @@ pub(crate) fn set_plain(descriptor: c_int) {
     replace(descriptor, PLAIN);
 }
 
-pub(crate) fn set_captured(descriptor: c_int, key: FileKey) {
-    replace(descriptor, u64::from(key.0) << 2 | CAPTURED);
+pub(crate) fn set_captured(descriptor: c_int, file: Captured) {
+    replace(descriptor, file.word() << 2 | CAPTURED);
+}
+
+/// Flags of a captured descriptor changed: those of every descriptor that leads to the same open file did, and which these are only the
+/// kernel knows.
+pub(crate) fn captured_flags_changed(file: Captured) {
+    for descriptor in range() {
+        let Some(place) = TABLE.get(descriptor as usize) else { continue };
+        let word = place.load(Ordering::Acquire);
+        if word & KIND != CAPTURED || Captured::from_word(word >> 2).key != file.key {
+            continue;
+        }
+        // SAFETY: of the table; if it was closed meanwhile the kernel says so, and the word is another one.
+        let borrowed = unsafe { rustix::fd::BorrowedFd::borrow_raw(descriptor) };
+        if let Some(class) = capture::write_class_of_descriptor(borrowed) {
+            let now = Captured { write_class: Some(class), ..file }.word() << 2 | CAPTURED;
+            let _ = place.compare_exchange(word, now, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The caller has counted the descriptor in `open` already.

@@ -14,7 +14,7 @@ pub(crate) mod link;
 pub(crate) mod record_locks;
 pub(crate) mod stub;
 
-use crate::capture;
+use crate::capture::{self, Captured};
 use crate::process::{self, Level};
 use libc::c_int;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stripewise_capture::format::FileKey;
+use stripewise_layout::WriteClass;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{IoMode, StripedFile};
@@ -150,6 +151,17 @@ impl Open {
             1 => None,
             key => Some(FileKey((key - 2) as u32)),
         }
+    }
+
+    /// As [`Self::key`], with what writes wait for.
+    pub(crate) fn captured(&self) -> Option<Captured> {
+        let key = self.key()?;
+        let class = match self.mode() {
+            IoMode { durable: true, .. } => WriteClass::Synchronous,
+            IoMode { direct: true, .. } => WriteClass::Direct,
+            IoMode { .. } => WriteClass::Buffered,
+        };
+        Some(Captured { key, write_class: Some(class) })
     }
 
     #[cold]

@@ -28,17 +28,17 @@ use stripewise_capture::call::Call;
 use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
 
-/// Runs a data call on a managed file, records it if the program is captured, and answers as libc would.
+/// Runs a data call with `RWF_*` flags (0: none) on a managed file, records it if the program is captured, and answers as libc would.
 #[inline]
-fn managed_data(call: Call, open: &Pinned, run: impl FnOnce() -> Result<Moved, Errno>) -> isize {
+fn managed_data(call: Call, open: &Pinned, call_flags: c_int, run: impl FnOnce() -> Result<Moved, Errno>) -> isize {
     let start = capture::now();
     let result = run();
-    if let Some(key) = open.key() {
+    if let Some(key) = open.captured() {
         let (offset, bytes, errno) = match &result {
             Ok(moved) => (FileOffset(moved.offset), moved.bytes as u64, 0),
             Err(errno) => (NO_OFFSET, 0, errno.raw_os_error() as u32),
         };
-        capture::event_with(call, key, offset, bytes, start, errno);
+        capture::event_with(call, key.with_call_flags(call_flags), offset, bytes, start, errno);
     }
     match result {
         Ok(moved) => moved.bytes as isize,
@@ -56,7 +56,7 @@ fn managed_unit(
 ) -> c_int {
     let start = capture::now();
     let result = run();
-    if let Some(key) = open.key() {
+    if let Some(key) = open.captured() {
         let errno = result.as_ref().err().map_or(0, |errno| errno.raw_os_error() as u32);
         capture::event_with(call, key, offset, bytes, start, errno);
     }

@@ -6,7 +6,8 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use stripewise_capture::call::Call;
+use stripewise_capture::call::{Call, Operation};
+use stripewise_layout::WriteClass;
 use stripewise_trace::trace::{Event, Trace};
 
 /// Runs a program captured in a directory of its own; the records of the processes whose program has that name, with
@@ -107,6 +108,36 @@ fn every_call_is_recorded_with_its_place_length_and_error() {
     let opened = |file: &str| events.iter().find(|(path, _)| path == file).unwrap().1.created;
     assert!(opened("data") && opened("of-child"), "the open that made a file is marked");
     assert!(events.iter().all(|(_, event)| event.end >= event.start));
+}
+
+/// By descriptors' flags at the open and later, through duplicates too, and by the flags of single calls.
+#[test]
+fn every_write_is_recorded_with_what_it_waits_for() {
+    use WriteClass::{Buffered, Direct, Synchronous};
+    let scratch = tempfile::tempdir().unwrap();
+    let program = support::compile("cc", "write_classes", scratch.path());
+    let events = captured(&program, &[], scratch.path());
+    let classes = |file: &str, wanted: &dyn Fn(&Event) -> bool| -> Vec<Option<WriteClass>> {
+        let of_file = events.iter().filter(|(path, event)| path == file && wanted(event));
+        of_file.map(|(_, event)| event.write_class).collect()
+    };
+    let writes = |file: &str| classes(file, &|event| event.operation() == Operation::Write);
+    assert_eq!(writes("plain"), [Some(Buffered); 2]);
+    assert_eq!(writes("stream"), [Some(Buffered)]);
+    assert_eq!(writes("of-call"), [Some(Buffered), Some(Synchronous), Some(Synchronous)]);
+    assert_eq!(writes("dsync"), [Some(Synchronous); 2], "the second by asynchronous I/O");
+    assert_eq!(writes("sync"), [Some(Synchronous)]);
+    assert_eq!(classes("plain", &|event| event.operation() == Operation::Read), [None]);
+    assert_eq!(classes("dsync", &|event| event.operation() == Operation::Create), [Some(Synchronous)]);
+    let set = classes("changed", &|event| event.call == Call::SetFlags);
+    if set.is_empty() {
+        println!("SKIPPED in part: the file system of {} knows no O_DIRECT", scratch.path().display());
+        return;
+    }
+    assert_eq!(writes("changed"), [Some(Buffered), Some(Direct), Some(Direct), Some(Buffered)]);
+    assert_eq!(set, [Some(Direct), Some(Buffered)], "what does not change the class leaves no record");
+    assert_eq!(classes("direct", &|event| event.operation() == Operation::Create), [Some(Direct)]);
+    assert_eq!(writes("direct"), [Some(Direct)]);
 }
 
 #[test]

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn regions_get_the_bytes_of_all_classes_and_windows() {
-        let class = |request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random };
+        let class = |request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
         let region = |region, counts: &[(u16, u64)]| RegionAccess {
             region: RegionIndex(region),
             counts: counts.iter().map(|(class, count)| (ClassIndex(*class), *count)).collect(),

@@ -59,7 +59,12 @@ impl Program for Zipf {
     fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         let direction = self.generator.workload().direction;
         Box::new(self.generator.requests(process).map(move |request| {
-            Step::Access(IoRequest { file: ProgramFile(0), direction, offset: request.offset, bytes: request.bytes })
+            Step::Access(IoRequest {
+                file: ProgramFile(0),
+                kind: direction.into(),
+                offset: request.offset,
+                bytes: request.bytes,
+            })
         }))
     }
 }

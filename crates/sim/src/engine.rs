@@ -349,11 +349,11 @@ impl<'a> Engine<'a> {
             self.places.cycle(cycle).split(piece.offset.0, piece.length, &mut parts);
             self.processes[number as usize].outstanding += parts.len() as u32;
             let extents = self.addresses.as_ref().and_then(|addresses| addresses.extents(file, region));
-            let sending = Sending { owner: number, node, direction: request.direction, file, region, extents };
+            let sending = Sending { owner: number, node, direction: request.direction(), file, region, extents };
             for part in &parts {
                 self.send(&sending, self.on_its_device(cycle, &request, *part));
             }
-            if request.direction == Direction::Write {
+            if request.direction() == Direction::Write {
                 self.write_to_new_place(&piece, &sending);
             }
         }
@@ -391,16 +391,16 @@ impl<'a> Engine<'a> {
         self.in_flight -= 1;
         let latency = self.now.saturating_sub(self.processes[number as usize].issued);
         let phase = self.outcome.phases.last_mut().expect("begins with one");
-        let (sum, bytes) = match request.direction {
+        let (sum, bytes) = match request.direction() {
             Direction::Read => (&mut self.outcome.read, &mut phase.read_bytes),
             Direction::Write => (&mut self.outcome.write, &mut phase.write_bytes),
         };
         *bytes += request.bytes;
         sum.requests += 1;
         sum.bytes += request.bytes;
-        self.latencies[request.direction as usize].note(latency);
+        self.latencies[request.direction() as usize].note(latency);
         if let Some(timeline) = &mut self.timeline {
-            timeline.note_bytes(self.now, Moved::Program(request.direction), request.bytes);
+            timeline.note_bytes(self.now, Moved::Program(request.direction()), request.bytes);
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
         fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
             Box::new((0..self.each).map(move |number| {
                 let offset = FileOffset(((number * 31 + u64::from(process)) % 64) << 16);
-                Step::Access(IoRequest { file: ProgramFile(0), direction: Direction::Read, offset, bytes: 1 << 16 })
+                Step::Access(IoRequest { file: ProgramFile(0), kind: Direction::Read.into(), offset, bytes: 1 << 16 })
             }))
         }
     }

@@ -3,12 +3,12 @@
 use crate::data_files::is_data;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
 use crate::trace_faults::{IncompleteTrace, impossible_requests, refuse_incomplete};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_capture::format;
 use stripewise_layout::{ByteCount, Cluster};
-use stripewise_model::{Concurrency, Profile, ProfileError};
+use stripewise_model::{Caveat, Concurrency, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
 use stripewise_trace::{CountError, CountOptions, FileAccess, ReadError, Trace, count_together};
 use thiserror::Error;
@@ -89,7 +89,7 @@ impl Inputs {
         selection: &Selection,
         is_strict: bool,
     ) -> Result<Self> {
-        let profile = Profile::load(profile_path)?;
+        let mut profile = Profile::load(profile_path)?;
         profile.check(cluster, profile_path)?;
         let traces = trace_paths.iter().map(|path| Ok(Trace::open(path)?)).collect::<Result<Vec<Trace>>>()?;
         for (path, trace) in trace_paths.iter().zip(&traces) {
@@ -119,6 +119,7 @@ impl Inputs {
                 selection.least
             ));
         }
+        profile.caveats.extend(assumed_writes(&traces, &files));
         let key = key_of(&traces);
         Ok(Self {
             sources: Sources {
@@ -162,6 +163,19 @@ impl Inputs {
             concurrency: self.concurrency,
         }
     }
+}
+
+/// The caveat about those of the planned files whose writes the traces do not tell apart.
+fn assumed_writes(traces: &[Trace], files: &[FileAccess]) -> Option<Caveat> {
+    let assumed: BTreeSet<&str> = traces
+        .iter()
+        .flat_map(|trace| &trace.files)
+        .filter(|file| file.has_assumed_writes())
+        .map(|file| file.path.as_str())
+        .collect();
+    let mut paths = files.iter().map(|file| &file.path).filter(|path| assumed.contains(path.as_str()));
+    let path = paths.next()?.clone();
+    Some(Caveat::AssumedWrites { files: 1 + paths.count() as u64, path })
 }
 
 /// A path as a plan file carries it.

@@ -1,22 +1,74 @@
 //! What a trace says of a file, reduced to what planning needs: for every window and region, how many requests of each class.
 //!
-//! Requests are grouped into classes (direction, size, order), so that a policy costs a class once per candidate layout and a
+//! Requests are grouped into classes (kind, size, order), so that a policy costs a class once per candidate layout and a
 //! region is a weighted sum. A request that crosses regions counts in each of them with the piece that lies there.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
+use stripewise_layout::{ByteCount, Direction, Order, RegionIndex, RequestKind, WriteClass};
 
 /// One kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(from = "AccessClassFields", into = "AccessClassFields")]
 pub struct AccessClass {
-    /// Whether it reads or writes.
-    pub direction: Direction,
+    /// Whether it reads or writes, and what its writes wait for.
+    pub kind: RequestKind,
     /// r: bytes of each request, more than 0, at most a region.
     pub request_bytes: u64,
     /// Whether a process's requests of the class follow each other in the file.
     pub order: Order,
+}
+
+impl AccessClass {
+    /// Whether it reads or writes.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.kind.direction()
+    }
+}
+
+/// An [`AccessClass`] as files and `--json` have it.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "AccessClass"))]
+struct AccessClassFields {
+    /// Whether it reads or writes.
+    direction: Direction,
+    /// What writes wait for; absent for reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    write_class: Option<WriteClass>,
+    /// r: bytes of each request, more than 0, at most a region.
+    request_bytes: u64,
+    /// Whether a process's requests of the class follow each other in the file.
+    order: Order,
+}
+
+impl From<AccessClassFields> for AccessClass {
+    fn from(fields: AccessClassFields) -> Self {
+        let kind = match (fields.direction, fields.write_class) {
+            (Direction::Write, Some(class)) => RequestKind::Write(class),
+            (direction, _) => direction.into(),
+        };
+        Self { kind, request_bytes: fields.request_bytes, order: fields.order }
+    }
+}
+
+impl From<AccessClass> for AccessClassFields {
+    fn from(class: AccessClass) -> Self {
+        let AccessClass { kind, request_bytes, order } = class;
+        Self { direction: kind.direction(), write_class: kind.write_class(), request_bytes, order }
+    }
+}
+
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for AccessClass {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        AccessClassFields::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        AccessClassFields::json_schema(generator)
+    }
 }
 
 /// Position in [`FileAccess::classes`].

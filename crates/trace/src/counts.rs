@@ -40,7 +40,7 @@ pub struct CountOptions {
     pub window_s: f64,
     /// 64 MiB unless told otherwise.
     pub region_size: ByteCount,
-    /// More classes of a file than this are merged, the rarest and nearest first. At least 4, so that directions and orders stay apart.
+    /// More classes of a file than this are merged, the rarest and nearest first. At least 4. Kinds and orders stay apart, of which a file may have eight.
     pub class_limit: u16,
     /// A request that begins at most so many bytes after the end of the last one still continues it; 64 KiB unless told otherwise.
     pub forward_skip_bytes: u64,

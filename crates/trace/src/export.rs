@@ -4,6 +4,7 @@
 use crate::trace::{Event, Trace, TraceTime};
 use std::io::Write;
 use stripewise_capture::format::NO_OFFSET;
+use stripewise_layout::WriteClass;
 
 /// The columns, in order. Empty fields are unknown or none.
 ///
@@ -22,7 +23,8 @@ use stripewise_capture::format::NO_OFFSET;
 /// | `bytes` | bytes that moved |
 /// | `errno` | empty for success; errno or MPI error class |
 /// | `start_ns`, `end_ns` | nanoseconds since 1970-01-01 UTC |
-pub const COLUMNS: [&str; 15] = [
+/// | `write_class` | `direct`, `buffered` or `synchronous`; empty where it is not recorded |
+pub const COLUMNS: [&str; 16] = [
     "node",
     "pid",
     "mpi_rank",
@@ -38,7 +40,11 @@ pub const COLUMNS: [&str; 15] = [
     "errno",
     "start_ns",
     "end_ns",
+    "write_class",
 ];
+
+/// So many columns, the first of [`COLUMNS`], had exports before classes of writes were recorded; they are read too.
+pub const COLUMNS_WITHOUT_CLASS: usize = 15;
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +80,8 @@ pub struct Row<'a> {
     pub start_ns: u64,
     /// Since 1970-01-01 UTC, never before `start_ns`.
     pub end_ns: u64,
+    /// What a write waits for; `None` where it is not recorded.
+    pub write_class: Option<&'static str>,
 }
 
 impl<'a> Row<'a> {
@@ -96,6 +104,7 @@ impl<'a> Row<'a> {
                 .map(|offset| offset.0),
             start_ns: unix_ns(event.start),
             end_ns: unix_ns(event.end).max(unix_ns(event.start)),
+            write_class: event.write_class.map(WriteClass::name),
         }
     }
 }
@@ -128,6 +137,7 @@ pub fn write_csv(trace: &Trace, target: impl Write) -> Result<(), ExportError> {
             &text(Some(event.errno).filter(|errno| *errno != 0)),
             &row.start_ns.to_string(),
             &row.end_ns.to_string(),
+            row.write_class.unwrap_or(""),
         ])?;
     }
     writer.flush()?;

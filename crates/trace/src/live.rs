@@ -138,7 +138,7 @@ impl LiveFile {
             let order = if is_sequential { Order::Sequential } else { Order::Random };
             for piece in self.geometry.pieces(request.offset, request.bytes) {
                 let request_bytes = self.rounded(piece.length);
-                let class = AccessClass { direction: request.direction, request_bytes, order };
+                let class = AccessClass { kind: request.direction.into(), request_bytes, order };
                 let cell = (piece.region.0, class);
                 if self.window.cells.len() >= MAX_CELLS && !self.window.cells.contains_key(&cell) {
                     continue;

@@ -8,7 +8,7 @@ use crate::counts::classes::{ClassKey, Classes};
 use crate::counts::{CountError, CountOptions, Counted, count_lasting};
 use crate::trace::{Trace, TraceTime};
 use std::collections::BTreeMap;
-use stripewise_layout::{Direction, Order};
+use stripewise_layout::Order;
 
 /// Why accesses cannot be added up.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -122,7 +122,7 @@ impl FileAccess {
 }
 
 fn key_of(class: &AccessClass) -> ClassKey {
-    ClassKey::new(class.direction == Direction::Write, class.order == Order::Random, class.request_bytes)
+    ClassKey::new(class.kind, class.order == Order::Random, class.request_bytes)
 }
 
 fn check(parts: &[FileAccess]) -> Result<(), MergeError> {

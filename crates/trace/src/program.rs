@@ -9,7 +9,7 @@ mod recorded;
 pub use counting::{ProgramCountOptions, count_program};
 pub use recorded::{Pacing, RecordedError, RecordedOptions, TraceProgram};
 
-use stripewise_layout::{Direction, FileOffset};
+use stripewise_layout::{Direction, FileOffset, RequestKind};
 
 /// Position in [`Program::files`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,12 +29,20 @@ pub struct FileShape {
 pub struct IoRequest {
     /// The file accessed.
     pub file: ProgramFile,
-    /// Whether it reads or writes.
-    pub direction: Direction,
+    /// Whether it reads or writes, and what its write waits for.
+    pub kind: RequestKind,
     /// First byte of the file.
     pub offset: FileOffset,
     /// At least 1.
     pub bytes: u64,
+}
+
+impl IoRequest {
+    /// Whether it reads or writes.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.kind.direction()
+    }
 }
 
 /// What a process does next.

@@ -37,7 +37,8 @@ pub enum ReadError {
     },
     /// A process file is of another version of the format.
     #[error(
-        "{path}: trace format version {found}; this Stripewise reads version {}: trace again, or use the Stripewise that wrote it",
+        "{path}: trace format version {found}; this Stripewise reads versions {} to {}: trace again, or use the Stripewise that wrote it",
+        stripewise_capture::format::OLDEST_FORMAT_VERSION,
         stripewise_capture::format::FORMAT_VERSION
     )]
     Version {
@@ -112,6 +113,12 @@ pub enum LineFault {
         text: String,
         /// The called function.
         call: &'static str,
+    },
+    /// The class of a write is not known.
+    #[error("`{text}` is no class of writes; known: {}", stripewise_layout::WriteClass::ALL.map(|class| class.name()).join(", "))]
+    WriteClass {
+        /// The class as it stands.
+        text: String,
     },
     /// Bytes moved in a call that failed.
     #[error("a call that failed (errno {errno}) cannot have moved {bytes} bytes")]

@@ -16,8 +16,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use stripewise_capture::call::{Call, Level, Operation};
 use stripewise_capture::clock::Clock;
-use stripewise_capture::format::{CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes};
-use stripewise_layout::FileOffset;
+use stripewise_capture::format::{
+    ASSUMED_WRITE_CLASS, CommunicatorKey, FileKey, Header, RawEvent, SLOT_BYTES, Slot, slot_from_bytes,
+};
+use stripewise_layout::{FileOffset, RequestKind, WriteClass};
 use timeline::Timeline;
 pub(crate) use timeline::{ClockFacts, TickRange};
 
@@ -54,6 +56,8 @@ pub struct Event {
     pub call: Call,
     /// The open made the file.
     pub created: bool,
+    /// See [`RawEvent::write_class`].
+    pub write_class: Option<WriteClass>,
     /// 0 for success.
     pub errno: u32,
     /// The communicator of an MPI file, as the process numbers it; 0 at POSIX calls.
@@ -79,6 +83,16 @@ impl Event {
             other => other,
         }
     }
+
+    /// What a read or write is; `None` for other calls. A write of unknown class is taken as buffered.
+    #[must_use]
+    pub fn request_kind(&self) -> Option<RequestKind> {
+        match self.operation() {
+            Operation::Read => Some(RequestKind::Read),
+            Operation::Write => Some(RequestKind::Write(self.write_class.unwrap_or(ASSUMED_WRITE_CLASS))),
+            _ => None,
+        }
+    }
 }
 
 /// A file that the trace names.
@@ -92,6 +106,8 @@ pub struct TracedFile {
     pub inode: u64,
     has_posix_data: bool,
     has_mpi_data: bool,
+    has_unclassed_posix_writes: bool,
+    has_unclassed_mpi_writes: bool,
 }
 
 impl TracedFile {
@@ -103,6 +119,17 @@ impl TracedFile {
             (true, _) => Some(Level::Posix),
             (false, true) => Some(Level::MpiIo),
             (false, false) => None,
+        }
+    }
+
+    /// Whether writes of [`Self::data_level`] are taken as buffered because the trace does not say what they waited for: traces of
+    /// format 1, of other tools, and of MPI-IO calls alone.
+    #[must_use]
+    pub fn has_assumed_writes(&self) -> bool {
+        match self.data_level() {
+            Some(Level::Posix) => self.has_unclassed_posix_writes,
+            Some(Level::MpiIo) => self.has_unclassed_mpi_writes,
+            None => false,
         }
     }
 }
@@ -416,6 +443,7 @@ impl Process {
             process,
             call: raw.call,
             created: raw.created,
+            write_class: raw.write_class,
             errno: raw.errno,
             communicator: raw.communicator,
             file: self.file_index(raw.file),
@@ -455,12 +483,16 @@ fn merge_files(scans: &[Scan]) -> (Vec<TracedFile>, Vec<Vec<Option<FileIndex>>>)
                     inode: found.inode,
                     has_posix_data: false,
                     has_mpi_data: false,
+                    has_unclassed_posix_writes: false,
+                    has_unclassed_mpi_writes: false,
                 });
                 files.len() - 1
             });
             let levels = scan.levels.get(key.0 as usize).copied().unwrap_or(0);
             files[index].has_posix_data |= levels & scan::POSIX_DATA != 0;
             files[index].has_mpi_data |= levels & scan::MPI_DATA != 0;
+            files[index].has_unclassed_posix_writes |= levels & scan::POSIX_UNCLASSED != 0;
+            files[index].has_unclassed_mpi_writes |= levels & scan::MPI_UNCLASSED != 0;
             let place = key.0 as usize;
             if map.len() <= place {
                 map.resize(place + 1, None);

@@ -102,7 +102,7 @@ impl Script {
             let (kind, file, bytes, place) = match step {
                 Step::Access(request) => {
                     self.note(program, &request, &mut touched)?;
-                    let kind = if request.direction == Direction::Read { kind::READ } else { kind::WRITE };
+                    let kind = if request.direction() == Direction::Read { kind::READ } else { kind::WRITE };
                     (kind, u64::from(request.file.0), request.bytes, request.offset.0)
                 }
                 Step::Think { nanoseconds } => (kind::THINK, 0, 0, scaled(nanoseconds)),
@@ -131,7 +131,7 @@ impl Script {
         );
         let found = &mut self.uses[file];
         let is_first = !std::mem::replace(&mut touched[file], true);
-        match request.direction {
+        match request.direction() {
             Direction::Read => {
                 found.reads = true;
                 found.reads_first |= is_first;

@@ -240,7 +240,7 @@ impl Ior {
     }
 
     fn class(&self) -> AccessClass {
-        AccessClass { direction: self.direction, request_bytes: self.request.0, order: self.order }
+        AccessClass { kind: self.direction.into(), request_bytes: self.request.0, order: self.order }
     }
 
     /// Bytes of the whole run, of which a simulation may do the beginning.

@@ -326,7 +326,7 @@ impl Program for Writing<'_> {
     fn steps(&self, writer: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         let own = (writer..self.program.processes()).step_by(self.processes() as usize);
         let accesses = own.flat_map(|process| self.program.steps(process)).filter_map(|step| match step {
-            Step::Access(request) => Some(Step::Access(IoRequest { direction: Direction::Write, ..request })),
+            Step::Access(request) => Some(Step::Access(IoRequest { kind: Direction::Write.into(), ..request })),
             Step::Think { .. } | Step::Until { .. } | Step::Barrier | Step::Phase => None,
         });
         Box::new(accesses)

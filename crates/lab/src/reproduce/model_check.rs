@@ -76,7 +76,7 @@ fn patterns() -> Vec<Pattern> {
             for direction in [Direction::Read, Direction::Write] {
                 for order in [Order::Sequential, Order::Random] {
                     for request_bytes in [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20] {
-                        let class = AccessClass { direction, request_bytes, order };
+                        let class = AccessClass { kind: direction.into(), request_bytes, order };
                         patterns.extend([8, 32, 128].map(|processes| Pattern { servers, disk, class, processes }));
                     }
                 }
@@ -99,7 +99,7 @@ impl Pattern {
 
     /// Sequential: every process goes through its own share of the file; random: anywhere, aligned.
     fn program(&self, seed: u64, file: ByteCount, requests: u64) -> Generated<'static> {
-        let Pattern { class: AccessClass { direction, request_bytes, order }, processes, .. } = *self;
+        let Pattern { class: AccessClass { kind, request_bytes, order }, processes, .. } = *self;
         let each = (requests / u64::from(processes)).max(1);
         let in_file = file.0 / request_bytes;
         let share = in_file / u64::from(processes);
@@ -110,7 +110,7 @@ impl Pattern {
                     Order::Sequential => u64::from(process) * share + number % share.max(1),
                     Order::Random => random.random_range(0..in_file),
                 };
-                access(direction, place * request_bytes, request_bytes)
+                access(kind.direction(), place * request_bytes, request_bytes)
             })
         };
         Generated::shared(file.0, (processes, processes), 1, steps)

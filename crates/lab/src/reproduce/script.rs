@@ -65,7 +65,7 @@ pub(super) const SHARED: &str = "/data/shared";
 
 /// An access to a program's first file.
 pub(super) fn access(direction: Direction, offset: u64, bytes: u64) -> Step {
-    Step::Access(IoRequest { file: ProgramFile(0), direction, offset: FileOffset(offset), bytes })
+    Step::Access(IoRequest { file: ProgramFile(0), kind: direction.into(), offset: FileOffset(offset), bytes })
 }
 
 #[cfg(test)]

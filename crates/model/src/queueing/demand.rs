@@ -355,7 +355,7 @@ impl Splitting {
     #[must_use]
     pub fn demand(&self, profile: &Profile, class: AccessClass, streams: impl Fn(usize) -> Streaming) -> RequestDemand {
         let cost =
-            |server: &usize| SubRequestCost::of(profile, *server, class.direction, class.order, streams(*server));
+            |server: &usize| SubRequestCost::of(profile, *server, class.direction(), class.order, streams(*server));
         let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
         let lines: Vec<[f64; 2]> = costs.iter().map(SubRequestCost::alone).collect();
         let of_set = |set: &TouchedSet| {

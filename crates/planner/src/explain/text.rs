@@ -83,7 +83,7 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
     let size = approximate(explanation.region_bytes);
     writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
     for asked in &explanation.asked {
-        let what = match asked.class.direction {
+        let what = match asked.class.direction() {
             Direction::Read => "reads",
             Direction::Write => "writes",
         };

@@ -83,7 +83,7 @@ mod tests {
             path: "/data/file".to_owned(),
             size_bytes: 2 * MIB,
             region_size: ByteCount(MIB),
-            classes: vec![AccessClass { direction: Direction::Read, request_bytes: 64 << 10, order: Order::Random }],
+            classes: vec![AccessClass { kind: Direction::Read.into(), request_bytes: 64 << 10, order: Order::Random }],
             windows: vec![WindowAccess {
                 start_s: 0.0,
                 end_s: 60.0,

@@ -59,7 +59,7 @@ fn pattern_of(task: &Task<'_>, file: &FileAccess) -> PadpPattern {
         requests += count;
         bytes += carried;
         for (sum, server_class) in [(&mut hdd, ServerClass::Hdd), (&mut ssd, ServerClass::Ssd)] {
-            let one = task.parameters.of_class(server_class, class.direction, class.order);
+            let one = task.parameters.of_class(server_class, class.kind, class.order);
             sum.alpha_s += count * one.alpha_s;
             sum.beta_s_per_byte += carried * one.beta_s_per_byte;
         }

@@ -166,7 +166,7 @@ fn exponents(task: &Task<'_>, file: &FileAccess, servers: &[ServerId]) -> Vec<u3
 fn region_sums(task: &Task<'_>, file: &FileAccess, parameters: &UniformParameters) -> Vec<RegionSums> {
     let mut regions = vec![RegionSums::default(); region_count(file) as usize];
     let lines: Vec<Coefficients> =
-        file.classes.iter().map(|class| parameters.of_class(class.direction, class.order)).collect();
+        file.classes.iter().map(|class| parameters.of_class(class.kind, class.order)).collect();
     for (window, concurrency) in file.windows.iter().zip(&task.windows) {
         for access in &window.regions {
             let region = &mut regions[access.region.0 as usize];

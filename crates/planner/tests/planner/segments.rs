@@ -28,7 +28,7 @@ fn cheapest(requests: &[(AccessClass, Concurrency)], parameters: &UniformParamet
     let weighted = |value: &dyn Fn(&(AccessClass, Concurrency)) -> f64| {
         requests.iter().map(|one| one.0.request_bytes as f64 * value(one)).sum::<f64>() / bytes
     };
-    let line = |one: &(AccessClass, Concurrency)| parameters.of_class(one.0.direction, one.0.order);
+    let line = |one: &(AccessClass, Concurrency)| parameters.of_class(one.0.kind, one.0.order);
     let pattern = SegmentPattern {
         servers: parameters.servers,
         request_bytes: weighted(&|one| one.0.request_bytes as f64).round() as u64,

@@ -95,7 +95,7 @@ pub(crate) fn file(
 }
 
 pub(crate) fn class(direction: Direction, request_bytes: u64, order: Order) -> AccessClass {
-    AccessClass { direction, request_bytes, order }
+    AccessClass { kind: direction.into(), request_bytes, order }
 }
 
 fn classes(region_bytes: u64) -> impl Strategy<Value = Vec<AccessClass>> {
@@ -105,7 +105,7 @@ fn classes(region_bytes: u64) -> impl Strategy<Value = Vec<AccessClass>> {
         Just(65_536.min(region_bytes)),
     ];
     let one = (any::<bool>(), size, any::<bool>()).prop_map(|(write, request_bytes, random)| AccessClass {
-        direction: if write { Direction::Write } else { Direction::Read },
+        kind: if write { Direction::Write } else { Direction::Read }.into(),
         request_bytes,
         order: if random { Order::Random } else { Order::Sequential },
     });

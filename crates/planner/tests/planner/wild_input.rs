@@ -15,7 +15,7 @@ fn wild() -> impl Strategy<Value = u64> {
 fn wild_file(number: usize, region_bytes: u64) -> impl Strategy<Value = FileAccess> {
     let size = prop_oneof![1..=region_bytes, Just(1), Just(region_bytes), wild()];
     let class = (any::<bool>(), size, any::<bool>()).prop_map(|(write, request_bytes, random)| AccessClass {
-        direction: if write { Direction::Write } else { Direction::Read },
+        kind: if write { Direction::Write } else { Direction::Read }.into(),
         request_bytes,
         order: if random { Order::Random } else { Order::Sequential },
     });

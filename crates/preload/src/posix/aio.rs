@@ -4,7 +4,7 @@
 //! managed file the request is done before the call returns, and its control block is left as libc leaves that of a
 //! finished request, so that libc's own `aio_error`, `aio_return`, `aio_suspend` and `aio_cancel` serve it.
 
-use crate::capture;
+use crate::capture::{self, CAPTURED_BITS, Captured};
 use crate::descriptors::{Known, lookup};
 use crate::process;
 use crate::real::interpose;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use stripewise_capture::call::Call;
 use stripewise_capture::clock::{self, Ticks};
-use stripewise_capture::format::{FileKey, NO_OFFSET};
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
 
 /// A captured request whose result was not taken yet.
@@ -51,7 +51,7 @@ fn taken() -> *mut aiocb {
 
 /// # Safety
 /// `request` is the program's control block.
-unsafe fn note(call: Call, request: *mut aiocb, key: FileKey, start: Ticks) {
+unsafe fn note(call: Call, request: *mut aiocb, file: Captured, start: Ticks) {
     // SAFETY: the caller's promise.
     let block = unsafe { &*request };
     let is_data = !matches!(call, Call::AioFsync);
@@ -64,13 +64,13 @@ unsafe fn note(call: Call, request: *mut aiocb, key: FileKey, start: Ticks) {
     });
     match place {
         Some(place) => {
-            place.what.store(u64::from(call.code()) << 32 | u64::from(key.0), Ordering::Relaxed);
+            place.what.store(u64::from(call.code()) << CAPTURED_BITS | file.word(), Ordering::Relaxed);
             place.start.store(start.0, Ordering::Relaxed);
             place.offset.store(offset, Ordering::Relaxed);
             place.bytes.store(bytes, Ordering::Relaxed);
             place.request.store(request, Ordering::Release);
         }
-        None => capture::event_with(call, key, FileOffset(offset), bytes, start, 0),
+        None => capture::event_with(call, file, FileOffset(offset), bytes, start, 0),
     }
 }
 
@@ -80,7 +80,7 @@ fn settle(place: &Pending, request: *mut aiocb, result: Option<(ssize_t, c_int)>
         return;
     }
     let what = place.what.load(Ordering::Relaxed);
-    if let Some(call) = Call::from_code((what >> 32) as u8) {
+    if let Some(call) = Call::from_code((what >> CAPTURED_BITS) as u8) {
         let (bytes, errno) = match result {
             None => (place.bytes.load(Ordering::Relaxed), 0),
             Some((bytes, _)) if bytes >= 0 => (bytes as u64, 0),
@@ -89,7 +89,7 @@ fn settle(place: &Pending, request: *mut aiocb, result: Option<(ssize_t, c_int)>
         let offset = FileOffset(place.offset.load(Ordering::Relaxed));
         capture::event_with(
             call,
-            FileKey(what as u32),
+            Captured::from_word(what),
             offset,
             bytes,
             Ticks(place.start.load(Ordering::Relaxed)),
@@ -132,7 +132,7 @@ unsafe fn submit(call: Call, request: *mut aiocb, real: impl FnOnce() -> c_int, 
         Known::Managed(open) => {
             // SAFETY: as above.
             let (start, result) = (capture::now(), unsafe { redirected::run(&open, request, managed) });
-            if let Some(key) = open.key() {
+            if let Some(key) = open.captured() {
                 let (bytes, errno) =
                     result.map_or_else(|errno| (0, errno.raw_os_error() as u32), |bytes| (bytes as u64, 0));
                 // SAFETY: as above.

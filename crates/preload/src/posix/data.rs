@@ -19,10 +19,23 @@ fn transfer(
     real: impl FnOnce() -> ssize_t,
     managed: impl FnOnce(&Open) -> Result<Moved, Errno>,
 ) -> ssize_t {
+    transfer_with_flags(call, descriptor, at, 0, real, managed)
+}
+
+/// As [`transfer`], of a call with `RWF_*` flags.
+#[inline(always)]
+fn transfer_with_flags(
+    call: Call,
+    descriptor: c_int,
+    at: At,
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+    managed: impl FnOnce(&Open) -> Result<Moved, Errno>,
+) -> ssize_t {
     match lookup(descriptor) {
         Known::Plain => real(),
-        Known::Captured(key) => capture::data(call, key, descriptor, at, real),
-        Known::Managed(open) => managed_data(call, &open, || managed(&open)),
+        Known::Captured(file) => capture::data(call, file.with_call_flags(flags), descriptor, at, real),
+        Known::Managed(open) => managed_data(call, &open, flags, || managed(&open)),
     }
 }
 
@@ -119,7 +132,7 @@ interpose! {
 
     fn pwritev2[pwritev64v2] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t |real| {
         let at = given_or_position(offset);
-        transfer(Call::Pwritev2, fd, at, || real(fd, vector, count, offset, flags), |open| {
+        transfer_with_flags(Call::Pwritev2, fd, at, flags, || real(fd, vector, count, offset, flags), |open| {
             redirected::check_flags(flags, true)?;
             redirected::write_with_flags(open, fd, redirected::vectors(vector, count)?, at, flags)
         })

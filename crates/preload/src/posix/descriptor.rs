@@ -9,6 +9,7 @@ use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
 use std::ffi::c_void;
 use stripewise_capture::call::Call;
+use stripewise_capture::clock::Ticks;
 use stripewise_capture::format::NO_OFFSET;
 
 /// Whether the descriptor is one that the library keeps for itself. A program that closes everything it finds must
@@ -49,6 +50,32 @@ fn copy(from: c_int, to: c_int) {
     }
 }
 
+/// After `F_SETFL`, which answered `result`. What writes wait for is recorded where it changed.
+fn flags_set(descriptor: c_int, flags: c_int, result: c_int, start: Ticks) {
+    if result != 0 {
+        return;
+    }
+    let _errno = process::Errno::keep();
+    let captured = match lookup(descriptor) {
+        Known::Plain => return,
+        Known::Captured(before) => {
+            if process::owns_tables() {
+                descriptors::captured_flags_changed(before);
+            }
+            let Known::Captured(now) = lookup(descriptor) else { return };
+            (now != before).then_some(now)
+        }
+        Known::Managed(open) => {
+            let before = open.captured();
+            redirect::flags_changed(&open, flags);
+            open.captured().filter(|_| open.captured() != before)
+        }
+    };
+    if let Some(file) = captured {
+        capture::event(Call::SetFlags, file, NO_OFFSET, 0, start, 0);
+    }
+}
+
 /// Moves the library's own descriptor out of the way of a program that asks for this number.
 fn make_way(descriptor: c_int) -> Result<(), Errno> {
     if is_own(descriptor) { Err(Errno::BUSY) } else { Ok(()) }
@@ -66,7 +93,7 @@ interpose! {
         let key = match lookup(fd) {
             Known::Captured(key) => Some(key),
             Known::Managed(open) => {
-                let key = open.key();
+                let key = open.captured();
                 redirect::check_stub(&open, fd);
                 drop(open);
                 key
@@ -158,6 +185,7 @@ interpose! {
         if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL | libc::F_GETFL) || !process::is_active() {
             return real(fd, command, argument);
         }
+        let start = capture::now();
         let result = real(fd, command, argument);
         if command == libc::F_GETFL {
             return match lookup(fd) {
@@ -166,9 +194,7 @@ interpose! {
             };
         }
         if command == libc::F_SETFL {
-            if result == 0 && let Known::Managed(open) = lookup(fd) {
-                redirect::flags_changed(&open, argument as c_int);
-            }
+            flags_set(fd, argument as c_int, result, start);
         } else {
             let _errno = process::Errno::keep();
             copy(fd, result);

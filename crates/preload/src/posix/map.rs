@@ -32,7 +32,7 @@ interpose! {
             Known::Managed(open) => {
                 let start = capture::now();
                 let result = redirected::map(&open, real, address, length, protection, flags, offset);
-                if let Some(key) = open.key() {
+                if let Some(key) = open.captured() {
                     let errno = result.as_ref().err().map_or(0, |errno| errno.raw_os_error() as u32);
                     capture::event_with(Call::Mmap, key, FileOffset(offset as u64), length as u64, start, errno);
                 }

@@ -11,7 +11,7 @@ use crate::real::interpose;
 use crate::redirect;
 use libc::{c_char, c_int, mode_t};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_capture::call::Call;
@@ -136,7 +136,7 @@ unsafe fn try_open(
 
 fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
     if let descriptors::Known::Managed(open) = descriptors::lookup(descriptor)
-        && let Some(key) = open.key()
+        && let Some(key) = open.captured()
     {
         capture::opened(call, key, created, start);
     }
@@ -181,8 +181,10 @@ fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), 
     }
     match capture::key_of_open(borrowed, &status) {
         Some(key) => {
-            descriptors::set_captured(descriptor, key);
-            capture::opened(call, key, plan.created, start);
+            let write_class = Some(capture::write_class_of(OFlags::from_bits_retain(plan.flags as u32)));
+            let file = capture::Captured { key, write_class };
+            descriptors::set_captured(descriptor, file);
+            capture::opened(call, file, plan.created, start);
         }
         None => descriptors::set_plain(descriptor),
     }
@@ -329,7 +331,7 @@ unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> Optio
 /// # Safety
 /// `path` is a string.
 unsafe fn raw_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::Mode;
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     match rustix::fs::open(path, OFlags::from_bits_retain(flags as u32), Mode::from_raw_mode(mode)) {

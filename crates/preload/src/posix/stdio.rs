@@ -6,7 +6,7 @@
 //! `fflush`, `fclose`, exit). Nothing of the stream's behaviour changes. A stream on a managed file is one of
 //! `fopencookie`, whose functions are our own `read`, `write`, `lseek`, `close`.
 
-use crate::capture;
+use crate::capture::{self, Captured};
 use crate::descriptors::{self, Known, lookup};
 use crate::process::{self, Inside};
 use crate::real::interpose;
@@ -16,7 +16,7 @@ use libc::{FILE, c_char, c_int, c_long, c_void, fpos_t, off_t, size_t};
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use stripewise_capture::call::Call;
 use stripewise_capture::clock::{self, Ticks};
-use stripewise_capture::format::{FileKey, NO_OFFSET};
+use stripewise_capture::format::NO_OFFSET;
 use stripewise_layout::FileOffset;
 
 unsafe extern "C" {
@@ -96,7 +96,7 @@ fn position_of(stream: *mut FILE) -> i64 {
 }
 
 /// The number in the trace of the file under a captured stream.
-fn key_of(stream: *mut FILE) -> Option<FileKey> {
+fn key_of(stream: *mut FILE) -> Option<Captured> {
     if stream.is_null() || capture::recorder().is_none() {
         return None;
     }
@@ -107,7 +107,7 @@ fn key_of(stream: *mut FILE) -> Option<FileKey> {
 }
 
 /// Records what moved since the stream was last looked at, as one access. Answers where the stream is now.
-fn settle(stream: *mut FILE, key: FileKey) -> i64 {
+fn settle(stream: *mut FILE, key: Captured) -> i64 {
     let now = position_of(stream);
     match watched(stream) {
         Some(place) => {

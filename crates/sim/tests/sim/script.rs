@@ -40,7 +40,7 @@ impl Program for Script {
 }
 
 pub(crate) fn access(direction: Direction, offset: u64, bytes: u64) -> Step {
-    Step::Access(IoRequest { file: ProgramFile(0), direction, offset: FileOffset(offset), bytes })
+    Step::Access(IoRequest { file: ProgramFile(0), kind: direction.into(), offset: FileOffset(offset), bytes })
 }
 
 pub(crate) fn read(offset: u64, bytes: u64) -> Step {

@@ -9,6 +9,7 @@ use crate::trace::{Chunk, FileIndex, ProcessIndex, TickRange, Trace, TraceTime, 
 use std::collections::HashMap;
 use stripewise_capture::call::{Call, Level, Operation};
 use stripewise_capture::format::{NO_OFFSET, RawEvent, flag, slot_from_bytes};
+use stripewise_layout::RequestKind;
 
 /// What a record's first byte means to the counting.
 mod kind {
@@ -44,7 +45,7 @@ const KINDS: [u8; 256] = {
 pub(super) struct FirstRequest {
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    pub(super) is_write: bool,
+    pub(super) kind: RequestKind,
     pub(super) place: Place,
     pub(super) start: TraceTime,
 }
@@ -201,7 +202,7 @@ impl ChunkFile {
         while start < end {
             let region = regions.of(start);
             let piece_end = end.min((region + 1).saturating_mul(regions.bytes));
-            let class = self.class_number(ClassKey::new(request.is_write, is_random, piece_end - start), limits);
+            let class = self.class_number(ClassKey::new(request.kind, is_random, piece_end - start), limits);
             self.table(request.place.window).add(region as u32, class, Slice::of(request.place.slice));
             start = piece_end;
         }
@@ -344,11 +345,12 @@ pub(super) fn count(
         let end = offset + bytes;
         file.largest_end = file.largest_end.max(end);
         file.requests += 1;
-        let is_write = kind & kind::WRITE != 0;
+        let request =
+            if kind & kind::WRITE == 0 { RequestKind::Read } else { RequestKind::Write(flag::write_class(flags)) };
         if now.part != file.part {
             if file.first.is_none() {
                 let start = process.timeline().trace_time(slot[3]);
-                file.first = Some(FirstRequest { offset, bytes, is_write, place: now, start });
+                file.first = Some(FirstRequest { offset, bytes, kind: request, place: now, start });
                 (file.last_end, file.last_part, file.last_index) = (end, now.part, index);
                 continue;
             }
@@ -357,10 +359,10 @@ pub(super) fn count(
         let is_random = offset.wrapping_sub(file.last_end) > options.forward_skip_bytes;
         (file.last_end, file.last_index) = (end, index);
         if region == last_region {
-            let class = recent.number(*place, ClassKey::new(is_write, is_random, bytes), file, limits);
+            let class = recent.number(*place, ClassKey::new(request, is_random, bytes), file, limits);
             file.windows[file.current].1.add(region as u32, class, slice);
         } else {
-            let request = FirstRequest { offset, bytes, is_write, place: now, start: TraceTime(0) };
+            let request = FirstRequest { offset, bytes, kind: request, place: now, start: TraceTime(0) };
             let level = file.classes.level();
             file.add(regions, &request, is_random, limits);
             if file.classes.level() != level {

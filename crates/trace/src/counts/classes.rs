@@ -9,17 +9,22 @@ use super::hashing::Quick;
 use crate::access::{AccessClass, ClassIndex};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use stripewise_layout::{Direction, Order};
+use stripewise_layout::{Order, RequestKind};
 
-/// A class in one word: the size above, direction and order in the two low bits.
+/// A class in one word: the size above, kind and order in the low bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ClassKey(u64);
 
+/// Bits below the size: two of [`RequestKind::index`], one of the order.
+const KIND_BITS: u32 = 3;
+const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+/// The largest size that is told apart; no file holds a larger request.
+const MAX_SIZE: u64 = u64::MAX >> KIND_BITS;
+
 impl ClassKey {
-    /// Sizes are below 2^62: file offsets are signed in the kernel.
     #[inline]
-    pub(crate) fn new(is_write: bool, is_random: bool, request_bytes: u64) -> Self {
-        Self(request_bytes << 2 | u64::from(is_write) << 1 | u64::from(is_random))
+    pub(crate) fn new(kind: RequestKind, is_random: bool, request_bytes: u64) -> Self {
+        Self(request_bytes.min(MAX_SIZE) << KIND_BITS | (kind.index() as u64) << 1 | u64::from(is_random))
     }
 
     #[inline]
@@ -28,13 +33,18 @@ impl ClassKey {
     }
 
     fn request_bytes(self) -> u64 {
-        self.0 >> 2
+        self.0 >> KIND_BITS
+    }
+
+    /// Kind and order in one number.
+    fn kind_and_order(self) -> u64 {
+        self.0 & KIND_MASK
     }
 
     pub(crate) fn class(self) -> AccessClass {
         AccessClass {
-            direction: if self.0 & 2 == 0 { Direction::Read } else { Direction::Write },
-            request_bytes: self.0 >> 2,
+            kind: RequestKind::ALL[(self.kind_and_order() >> 1) as usize],
+            request_bytes: self.request_bytes(),
             order: if self.0 & 1 == 0 { Order::Sequential } else { Order::Random },
         }
     }
@@ -84,7 +94,7 @@ impl Classes {
     fn rounded(&self, key: ClassKey) -> ClassKey {
         let size = key.request_bytes();
         let dropped = (u64::BITS - size.leading_zeros()).saturating_sub(LEADING_BITS[self.level]);
-        ClassKey(size.checked_shr(dropped).unwrap_or(0) << dropped.min(63) << 2 | key.0 & 3)
+        ClassKey(size.checked_shr(dropped).unwrap_or(0) << dropped.min(63) << KIND_BITS | key.kind_and_order())
     }
 
     /// The number of a request's class. While sizes are rounded, every request must come here.
@@ -192,7 +202,7 @@ impl Ord for Proposal {
 }
 
 /// The classes of a file and which of them each exact class belongs to. Exact where at most `limit` occur; otherwise neighbours by size
-/// of one direction and order are merged, always the pair of least min(requests) x ln(size ratio), into a class of their mean size.
+/// of one kind and order are merged, always the pair of least min(requests) x ln(size ratio), into a class of their mean size.
 ///
 /// Every class comes with its requests and their bytes.
 pub(super) fn settle(
@@ -200,13 +210,14 @@ pub(super) fn settle(
     limit: usize,
 ) -> (Vec<AccessClass>, HashMap<ClassKey, ClassIndex>) {
     let mut ordered: Vec<(ClassKey, (u64, u128))> = requests.iter().map(|(key, totals)| (*key, *totals)).collect();
-    ordered.sort_by_key(|(key, _)| (key.0 & 3, key.0 >> 2));
+    ordered.sort_by_key(|(key, _)| (key.kind_and_order(), key.request_bytes()));
     let mut groups: Vec<Group> = ordered
         .iter()
         .enumerate()
         .map(|(index, (key, (count, bytes)))| {
-            let alike =
-                |other: Option<&(ClassKey, (u64, u128))>| other.is_some_and(|(other, _)| other.0 & 3 == key.0 & 3);
+            let alike = |other: Option<&(ClassKey, (u64, u128))>| {
+                other.is_some_and(|(other, _)| other.kind_and_order() == key.kind_and_order())
+            };
             Group {
                 requests: *count,
                 bytes: *bytes,
@@ -290,20 +301,21 @@ mod tests {
         #[test]
         fn merging_keeps_bytes_and_kinds_and_stays_within_the_limit(
             requests in proptest::collection::btree_map(
-                (any::<bool>(), any::<bool>(), 1u64..1 << 30).prop_map(|(write, random, size)| ClassKey::new(write, random, size)),
+                (0..RequestKind::ALL.len(), any::<bool>(), 1u64..1 << 30)
+                    .prop_map(|(kind, random, size)| ClassKey::new(RequestKind::ALL[kind], random, size)),
                 1u64..10_000, 0..120),
-            limit in 4usize..40,
+            limit in 8usize..40,
         ) {
             let (classes, map) = settle(&with_bytes(&requests), limit);
-            prop_assert!(classes.len() <= limit.max(4));
+            prop_assert!(classes.len() <= limit);
             prop_assert_eq!(map.len(), requests.len());
             if requests.len() <= limit {
                 prop_assert!(map.iter().all(|(key, index)| classes[usize::from(index.0)] == key.class()));
             }
             for (index, class) in classes.iter().enumerate() {
                 let members = || requests.iter().filter(|(key, _)| usize::from(map[key].0) == index);
-                let mut kinds = members().map(|(key, _)| (key.class().direction, key.class().order));
-                prop_assert!(kinds.all(|kind| kind == (class.direction, class.order)));
+                let mut kinds = members().map(|(key, _)| (key.class().kind, key.class().order));
+                prop_assert!(kinds.all(|kind| kind == (class.kind, class.order)));
                 let bytes: u128 = members().map(|(key, count)| u128::from(*count) * u128::from(key.class().request_bytes)).sum();
                 let count: u64 = members().map(|(_, count)| count).sum();
                 let kept = u128::from(count) * u128::from(class.request_bytes);
@@ -313,7 +325,7 @@ mod tests {
                 let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
                 let mut between = requests.keys().filter(|key| {
                     let other = key.class();
-                    (other.direction, other.order) == (class.direction, class.order)
+                    (other.kind, other.order) == (class.kind, class.order)
                         && (least..=most).contains(&&other.request_bytes)
                 });
                 prop_assert!(between.all(|key| usize::from(map[key].0) == index));
@@ -324,7 +336,7 @@ mod tests {
     #[test]
     fn the_rare_and_near_are_merged_first() {
         let requests: BTreeMap<_, _> = [(4096, 1000), (4100, 1), (65_536, 1000), (70_000, 900), (1 << 20, 1000)]
-            .map(|(size, count)| (ClassKey::new(false, true, size), count))
+            .map(|(size, count)| (ClassKey::new(RequestKind::Read, true, size), count))
             .into();
         let sizes =
             |limit| settle(&with_bytes(&requests), limit).0.iter().map(|class| class.request_bytes).collect::<Vec<_>>();
@@ -342,7 +354,7 @@ mod tests {
         let count = |sizes: &[u64]| {
             let (mut classes, mut requests) = (Classes::default(), Vec::new());
             for size in sizes {
-                let number = classes.number(ClassKey::new(false, true, *size)) as usize;
+                let number = classes.number(ClassKey::new(RequestKind::Read, true, *size)) as usize;
                 requests.resize(classes.len(), 0u64);
                 requests[number] += 1;
                 while classes.is_too_fine(&limits, classes.len()) {

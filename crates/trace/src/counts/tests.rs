@@ -59,9 +59,9 @@ fn plainly(trace: &Trace, options: &CountOptions) -> Vec<FileAccess> {
         let window = (event.start.0 / window_ns(options)) as u32;
         windows = windows.max(window + 1);
         for piece in geometry.pieces(event.offset, event.bytes) {
-            let is_write = event.operation() == stripewise_capture::Operation::Write;
+            let kind = event.request_kind().expect("data");
             let cell = cells.entry(file).or_default().entry((window, piece.region.0)).or_default();
-            cell.keys.push(ClassKey::new(is_write, !sequential, piece.length));
+            cell.keys.push(ClassKey::new(kind, !sequential, piece.length));
             cell.users.insert((trace.process(event.process).node, event.process));
             let into = event.start.0 % window_ns(options);
             cell.slices |= 1 << (into * 64 / recorded_ns(trace, options, window)).min(63);
@@ -300,7 +300,7 @@ fn mpi_requests_count_only_where_no_posix_ones_are() {
     assert_eq!(counted.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/data/a", "/data/b"]);
     for file in counted {
         assert_eq!(file.classes.len(), 1);
-        assert_eq!(file.classes[0].direction, Direction::Write);
+        assert_eq!(file.classes[0].direction(), Direction::Write);
         assert_eq!(file.windows[0].regions[0].counts, [(ClassIndex(0), 1)]);
     }
 }

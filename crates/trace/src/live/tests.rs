@@ -52,7 +52,7 @@ proptest! {
                 _ => None,
             });
             let requests: Vec<LiveRequest> = accesses
-                .map(|request| LiveRequest { direction: request.direction, offset: request.offset, bytes: request.bytes, time_ms: 0 })
+                .map(|request| LiveRequest { direction: request.direction(), offset: request.offset, bytes: request.bytes, time_ms: 0 })
                 .collect();
             requests.chunks(burst).for_each(|part| file.add(process, 0, part, 0));
         }

@@ -2,13 +2,13 @@ use super::*;
 use crate::counts::count;
 use crate::workload::{Pattern, TraceShape, Workload, write_trace};
 use proptest::prelude::*;
-use stripewise_layout::{ByteCount, RegionIndex};
+use stripewise_layout::{ByteCount, Direction, RegionIndex};
 
 const REGION: ByteCount = ByteCount(1 << 20);
 
 fn any_access() -> impl Strategy<Value = FileAccess> {
     let class = (any::<bool>(), any::<bool>(), 1..9u64).prop_map(|(write, random, size)| AccessClass {
-        direction: if write { Direction::Write } else { Direction::Read },
+        kind: if write { Direction::Write } else { Direction::Read }.into(),
         request_bytes: size << 12,
         order: if random { Order::Random } else { Order::Sequential },
     });

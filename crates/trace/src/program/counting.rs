@@ -12,7 +12,7 @@ use crate::access::{Company, FileAccess, SLICES, WindowAccess};
 use crate::counts::classes::{ClassKey, Classes, Limits};
 use crate::counts::rows::Rows;
 use crate::trace::{NodeIndex, ProcessIndex};
-use stripewise_layout::{ByteCount, Direction, RegionGeometry};
+use stripewise_layout::{ByteCount, RegionGeometry};
 
 /// How a program is counted.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -73,7 +73,7 @@ pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Ve
             ends[place] = Some(request.offset.0 + request.bytes);
             let slice = 1 << share(number, total, u64::from(SLICES));
             for piece in geometry.pieces(request.offset, request.bytes) {
-                let class = ClassKey::new(request.direction == Direction::Write, is_random, piece.length);
+                let class = ClassKey::new(request.kind, is_random, piece.length);
                 file.add(&limits, phase, piece.region.0, class, slice, who);
             }
             // The instants at which the process is at this request.

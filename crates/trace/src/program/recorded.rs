@@ -9,8 +9,7 @@ use super::{FileShape, IoRequest, Program, ProgramFile, Step};
 use crate::trace::{Event, FileIndex, ProcessIndex, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use stripewise_capture::call::Operation;
-use stripewise_layout::Direction;
+use stripewise_layout::RequestKind;
 
 /// When a process makes its next request.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -164,16 +163,12 @@ impl<'t> TraceProgram<'t> {
 }
 
 /// The request that an event is, if it counts and its file is wanted.
-fn request_of<'e>(trace: &Trace, event: &'e Event) -> Option<(FileIndex, Direction, &'e Event)> {
-    let direction = match event.operation() {
-        Operation::Read => Direction::Read,
-        Operation::Write => Direction::Write,
-        _ => return None,
-    };
+fn request_of<'e>(trace: &Trace, event: &'e Event) -> Option<(FileIndex, RequestKind, &'e Event)> {
+    let kind = event.request_kind()?;
     let file = event.file.filter(|_| event.errno == 0 && event.bytes > 0)?;
     let reaches = event.offset.0.checked_add(event.bytes).is_some_and(|end| end <= LARGEST_END);
     let counts = reaches && trace.file(file).data_level() == Some(event.call.level());
-    counts.then_some((file, direction, event))
+    counts.then_some((file, kind, event))
 }
 
 fn extent(trace: &Trace, index: ProcessIndex, wanted: &[bool]) -> Extent {
@@ -256,7 +251,7 @@ struct Steps<'p, E> {
 impl<E: Iterator<Item = Event>> Steps<'_, E> {
     fn take(&mut self, event: &Event) {
         let program = self.program;
-        let Some((file, direction, event)) = request_of(program.trace, event) else { return };
+        let Some((file, kind, event)) = request_of(program.trace, event) else { return };
         let Some(file) = program.file_numbers[file.0 as usize] else { return };
         let scaled = |ns: u64, scale: f64| if scale == 1.0 { ns } else { (ns as f64 * scale).round() as u64 };
         self.due = program.phase_of(event.start.0).saturating_sub(self.phase);
@@ -269,7 +264,7 @@ impl<E: Iterator<Item = Event>> Steps<'_, E> {
             Pacing::AtOnce => None,
         };
         self.last_end_ns = self.last_end_ns.max(event.end.0);
-        self.access = Some(IoRequest { file, direction, offset: event.offset, bytes: event.bytes });
+        self.access = Some(IoRequest { file, kind, offset: event.offset, bytes: event.bytes });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::gather::{Gatherer, MAX_TIME_NS, ProcessName, Row};
 use super::{LineFault, ReadError, Reader, has_extension};
-use crate::export::COLUMNS;
+use crate::export::{COLUMNS, COLUMNS_WITHOUT_CLASS};
 use crate::trace::Trace;
 use csv::StringRecord;
 use std::cell::Cell;
@@ -14,8 +14,8 @@ use std::str::FromStr;
 use stripewise_capture::call::{Call, Operation};
 use stripewise_capture::clock::Ticks;
 use stripewise_capture::format::{FileKey, NO_OFFSET, RawEvent};
-use stripewise_layout::FileOffset;
 use stripewise_layout::input::{MAX_LINE_BYTES, open_regular};
+use stripewise_layout::{FileOffset, WriteClass};
 
 pub(super) const READER: Reader = Reader {
     expects: "a .csv file that `stripewise` exported",
@@ -30,7 +30,7 @@ fn read(path: &Path) -> Result<Trace, ReadError> {
     let file = LimitedLines { file: open_regular(path).map_err(io)?, since_record: Rc::clone(&since_record) };
     let mut reader = csv::ReaderBuilder::new().from_reader(file);
     let found: Vec<String> = reader.headers().map_err(|error| of_csv(path, error))?.iter().map(str::to_owned).collect();
-    if found != COLUMNS {
+    if found != COLUMNS && found != COLUMNS[..COLUMNS_WITHOUT_CLASS] {
         return Err(ReadError::Columns { path: path.to_owned(), found: found.join(",") });
     }
     let mut gatherer = Gatherer::default();
@@ -94,6 +94,16 @@ fn optional<T: FromStr>(record: &StringRecord, name: &'static str) -> Result<Opt
     if field(record, name).is_empty() { Ok(None) } else { number(record, name).map(Some) }
 }
 
+/// Absent in exports of earlier versions, whose records have no such column.
+fn write_class(record: &StringRecord) -> Result<Option<WriteClass>, LineFault> {
+    let text = field(record, "write_class");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let known = WriteClass::ALL.into_iter().find(|class| class.name() == text);
+    known.map(Some).ok_or_else(|| LineFault::WriteClass { text: text.to_owned() })
+}
+
 fn take(gatherer: &mut Gatherer, record: &StringRecord) -> Result<(), LineFault> {
     let name = ProcessName {
         node: text(record, "node").to_owned(),
@@ -128,7 +138,7 @@ fn take(gatherer: &mut Gatherer, record: &StringRecord) -> Result<(), LineFault>
     }
     let offset = optional(record, "offset")?.map_or(NO_OFFSET, FileOffset);
     let mut event = RawEvent::new(call, FileKey(0), offset, bytes, Ticks(0), Ticks(0));
-    (event.errno, event.created) = (errno, created);
+    (event.errno, event.created, event.write_class) = (errno, created, write_class(record)?);
     gatherer.add(
         &name,
         &Row {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::export::{COLUMNS, write_csv};
+use crate::export::{COLUMNS, COLUMNS_WITHOUT_CLASS, write_csv};
 use crate::slots::SlotBuffer;
 use crate::warning::Warning;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use stripewise_capture::clock::{Clock, Ticks};
 use stripewise_capture::format::{
     ClockPair, CommunicatorKey, FORMAT_VERSION, FileKey, HEADER_BYTES, Header, NO_OFFSET, RawEvent, at,
 };
-use stripewise_layout::FileOffset;
+use stripewise_layout::{FileOffset, RequestKind, WriteClass};
 
 fn header(pid: u32) -> Header<'static> {
     Header {
@@ -96,8 +96,8 @@ fn other_versions_and_garbage_are_refused_by_name() {
         bytes[start] = byte;
         bytes
     };
-    assert!(refuse(&changed(at::VERSION, 9), &path).contains("version 9; this Stripewise reads version 1"));
-    assert_eq!(FORMAT_VERSION, 1);
+    assert!(refuse(&changed(at::VERSION, 9), &path).contains("version 9; this Stripewise reads versions 1 to 2"));
+    assert_eq!(FORMAT_VERSION, 2);
     assert!(refuse(&changed(at::MAGIC, b'X'), &path).contains("no trace"));
     assert!(refuse(&changed(at::CLOCK, 77), &path).contains("clock is 77"));
     assert!(refuse(b"hello", &directory.path().join("x.swt")).contains("no trace"));
@@ -105,6 +105,46 @@ fn other_versions_and_garbage_are_refused_by_name() {
     let empty = tempfile::tempdir().unwrap();
     assert!(Trace::open(empty.path()).unwrap_err().to_string().contains("no trace"));
     assert!(Trace::open(&empty.path().join("absent")).unwrap_err().to_string().contains("absent"));
+}
+
+/// Written by a Stripewise that knew format 1 only: a program that wrote with `O_DSYNC`.
+#[test]
+fn format_1_is_read_and_its_writes_are_taken_as_buffered() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1.trace");
+    assert_eq!(fs::read(path.join("node.1.swt")).unwrap()[at::VERSION], 1);
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!((trace.event_count(), trace.files.len(), trace.warnings.len()), (6, 1, 0));
+    let kinds: Vec<_> = trace.events().filter_map(|event| event.request_kind()).collect();
+    let write = RequestKind::Write(WriteClass::Buffered);
+    assert_eq!(kinds, [write, write, RequestKind::Read]);
+    assert!(trace.events().all(|event| event.write_class.is_none()));
+    assert!(trace.files[0].has_assumed_writes());
+    let counted = crate::count(&trace, &crate::CountOptions::default()).unwrap();
+    assert!(counted[0].classes.iter().any(|class| class.kind == write), "{:?}", counted[0].classes);
+}
+
+#[test]
+fn classes_of_writes_are_read_and_exported() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut slots = SlotBuffer::default();
+    let file = slots.define_file(b"/data");
+    let classes = [WriteClass::Direct, WriteClass::Synchronous, WriteClass::Buffered];
+    for (number, class) in (1..).zip(classes) {
+        slots.push_event(&RawEvent { write_class: Some(class), ..event(Call::Pwrite, file, number) });
+    }
+    slots.write(&directory.path().join("n.1.swt"), &header(1)).unwrap();
+    let trace = Trace::open(directory.path()).unwrap();
+    let csv = directory.path().join("exported.csv");
+    write_csv(&trace, fs::File::create(&csv).unwrap()).unwrap();
+    for trace in [trace, Trace::open(&csv).unwrap()] {
+        let found: Vec<_> = trace.events().map(|event| event.request_kind().unwrap()).collect();
+        assert_eq!(found, classes.map(RequestKind::Write));
+        assert!(!trace.files[0].has_assumed_writes());
+    }
+    let text = format!("{}\nn,1,,,posix,write,pwrite,,/a,,0,1,,5,6,lazy\n", COLUMNS.join(","));
+    fs::write(&csv, text).unwrap();
+    let message = Trace::open(&csv).unwrap_err().to_string();
+    assert!(message.contains("`lazy` is no class of writes; known: direct, buffered, synchronous"), "{message}");
 }
 
 proptest! {
@@ -199,7 +239,11 @@ fn a_row_makes_a_form_of_traces_known() {
         "{error}"
     );
     let path = directory.path().join("run.dummy");
-    fs::write(&path, format!("{}\nn,1,,,posix,read,pread,,/a,,0,10,,5,6\n", COLUMNS.join(","))).unwrap();
+    fs::write(
+        &path,
+        format!("{}\nn,1,,,posix,read,pread,,/a,,0,10,,5,6\n", COLUMNS[..COLUMNS_WITHOUT_CLASS].join(",")),
+    )
+    .unwrap();
     assert_eq!(facts(&Trace::open(&path).unwrap()).len(), 1);
 }
 
@@ -218,7 +262,7 @@ fn csv_errors_name_file_and_line() {
         ("n,1,,,posix,read,pread,,/a", "found record with 9 fields"),
         ("n,1,,,posix,read,pread,,/a,,-1,10,,5,6", "offset is `-1`"),
     ] {
-        fs::write(&path, format!("{}\n{good}\n{line}\n", COLUMNS.join(","))).unwrap();
+        fs::write(&path, format!("{}\n{good}\n{line}\n", COLUMNS[..COLUMNS_WITHOUT_CLASS].join(","))).unwrap();
         let error = Trace::open(&path).unwrap_err().to_string();
         assert!(error.contains("bad.csv, line 3") && error.contains(message), "{error}");
     }
@@ -287,7 +331,9 @@ fn times_that_have_no_difference_with_a_sign_are_refused() {
     // They were read as the trace's beginning.
     let directory = tempfile::tempdir().unwrap();
     let late = i64::MAX as u64 + 1;
-    let csv = |end: u64| format!("{}\nn,1,,,posix,read,pread,,/a,,0,1,,5,{end}\n", COLUMNS.join(","));
+    let csv = |end: u64| {
+        format!("{}\nn,1,,,posix,read,pread,,/a,,0,1,,5,{end}\n", COLUMNS[..COLUMNS_WITHOUT_CLASS].join(","))
+    };
     let path = directory.path().join("a.csv");
     fs::write(&path, csv(late)).unwrap();
     let refused = Trace::open(&path).unwrap_err().to_string();
@@ -317,7 +363,7 @@ fn the_highest_rank_that_a_file_name_can_tell_is_read() {
 fn names_keep_their_spaces_on_their_way_through_csv() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.csv");
-    let text = format!("{}\nn ,1,,,posix,rename,rename,, /a , b,,0,,5,9\n", COLUMNS.join(","));
+    let text = format!("{}\nn ,1,,,posix,rename,rename,, /a , b,,0,,5,9\n", COLUMNS[..COLUMNS_WITHOUT_CLASS].join(","));
     fs::write(&path, &text).unwrap();
     let mut exported = Vec::new();
     write_csv(&Trace::open(&path).unwrap(), &mut exported).unwrap();

@@ -3,13 +3,16 @@
 use super::{Communicator, Slots, decode_at, text};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use stripewise_capture::call::{Call, Level};
+use stripewise_capture::call::{Call, Level, Operation};
 use stripewise_capture::format::{
     CONTINUATION_BYTES, CommunicatorKey, Definition, FileKey, SLOT_BYTES, definition_slots, flag, slot_from_bytes, tag,
 };
 
 pub(super) const POSIX_DATA: u8 = 1;
 pub(super) const MPI_DATA: u8 = 2;
+/// Writes whose records do not say what they waited for.
+pub(super) const POSIX_UNCLASSED: u8 = 4;
+pub(super) const MPI_UNCLASSED: u8 = 8;
 
 pub(super) struct FoundFile {
     pub(super) path: String,
@@ -26,7 +29,7 @@ pub(super) struct Scan {
     /// In order of appearance.
     pub(super) files: Vec<(FileKey, FoundFile)>,
     pub(super) communicators: HashMap<CommunicatorKey, Communicator>,
-    /// By file key: which levels moved data.
+    /// By file key: which levels moved data, and of which the class of writes is not known.
     pub(super) levels: Vec<u8>,
 }
 
@@ -37,6 +40,7 @@ const UNKNOWN: u8 = 4;
 const DATA_POSIX: u8 = 8;
 const DATA_MPI: u8 = 16;
 const DEFINITION: u8 = 32;
+const WRITE: u8 = 64;
 
 const KINDS: [u8; 256] = {
     let mut kinds = [UNKNOWN; 256];
@@ -48,7 +52,8 @@ const KINDS: [u8; 256] = {
             (true, Level::Posix) => DATA_POSIX,
             (true, Level::MpiIo) => DATA_MPI,
         };
-        kinds[call.code() as usize] = RECORD | data;
+        let write = if matches!(call.operation(), Operation::Write) { WRITE } else { 0 };
+        kinds[call.code() as usize] = RECORD | data | write;
         index += 1;
     }
     kinds[tag::EMPTY as usize] = OTHER;
@@ -139,7 +144,8 @@ fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan
                 scan.skipped += 1;
                 continue;
             }
-            note_level(&mut scan.levels, kind, (slot[0] >> 32) as usize, key_limit);
+            let is_classed = kind & WRITE == 0 || flag::has_write_class((slot[0] >> 8) as u8);
+            note_level(&mut scan.levels, kind, is_classed, (slot[0] >> 32) as usize, key_limit);
         }
         events += 1;
         first_tick = start.min(first_tick);
@@ -148,11 +154,13 @@ fn scan_range(slots: &[[u8; SLOT_BYTES]], range: std::ops::Range<usize>) -> Scan
     Scan { events, first_tick, last_tick, ..scan }
 }
 
-fn note_level(levels: &mut Vec<u8>, kind: u8, key: usize, key_limit: usize) {
-    let level = match kind & (DATA_POSIX | DATA_MPI) {
-        0 => return,
-        DATA_POSIX => POSIX_DATA,
-        _ => MPI_DATA,
+fn note_level(levels: &mut Vec<u8>, kind: u8, is_classed: bool, key: usize, key_limit: usize) {
+    let level = match (kind & (DATA_POSIX | DATA_MPI), is_classed) {
+        (0, _) => return,
+        (DATA_POSIX, true) => POSIX_DATA,
+        (DATA_POSIX, false) => POSIX_DATA | POSIX_UNCLASSED,
+        (_, true) => MPI_DATA,
+        (_, false) => MPI_DATA | MPI_UNCLASSED,
     };
     if key >= levels.len() && key < key_limit {
         levels.resize(key + 1, 0);

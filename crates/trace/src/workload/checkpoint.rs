@@ -140,7 +140,12 @@ impl Staged for Bursts {
         let file = ProgramFile(number % self.slots * self.owners + if alone { process } else { 0 });
         let start = if alone { 0 } else { u64::from(process) * checkpoint.state.0 };
         let pieces = Range { start, bytes: checkpoint.state.0 }.pieces(checkpoint.transfer.0);
-        pieces.map(move |piece| IoRequest { file, direction, offset: FileOffset(piece.start), bytes: piece.bytes })
+        pieces.map(move |piece| IoRequest {
+            file,
+            kind: direction.into(),
+            offset: FileOffset(piece.start),
+            bytes: piece.bytes,
+        })
     }
 }
 

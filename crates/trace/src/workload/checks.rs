@@ -34,7 +34,7 @@ pub(super) fn accesses(program: &dyn Program, process: u32) -> Vec<IoRequest> {
 pub(super) fn extents(program: &dyn Program, direction: Direction) -> Vec<(u32, u64, u64)> {
     let mut extents: Vec<(u32, u64, u64)> = (0..program.processes())
         .flat_map(|process| accesses(program, process))
-        .filter(|request| request.direction == direction)
+        .filter(|request| request.direction() == direction)
         .map(|request| (request.file.0, request.offset.0, request.offset.0 + request.bytes))
         .collect();
     extents.sort_unstable();

@@ -193,7 +193,7 @@ impl Staged for Mesh {
         let data = own.map(|number| (level.starts[number], level.starts[number + 1] - level.starts[number]));
         tables.chain(data).map(move |(offset, bytes)| IoRequest {
             file: ProgramFile(0),
-            direction,
+            kind: direction.into(),
             offset: FileOffset(offset),
             bytes,
         })

@@ -55,7 +55,7 @@ impl Program for OneRequest {
         let [file] = &self.0;
         let request = IoRequest {
             file: ProgramFile(0),
-            direction: Direction::Read,
+            kind: Direction::Read.into(),
             offset: FileOffset(0),
             bytes: file.size_bytes,
         };

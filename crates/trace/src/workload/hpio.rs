@@ -171,7 +171,7 @@ impl Staged for HpioShape {
 
 /// A request to the only file.
 pub(super) fn on_shared_file(direction: Direction, range: Range) -> IoRequest {
-    IoRequest { file: ProgramFile(0), direction, offset: FileOffset(range.start), bytes: range.bytes }
+    IoRequest { file: ProgramFile(0), kind: direction.into(), offset: FileOffset(range.start), bytes: range.bytes }
 }
 
 #[cfg(test)]

@@ -442,7 +442,7 @@ impl Staged for IorTables {
                     }
                 }
             };
-            IoRequest { file, direction, offset: FileOffset(offset), bytes: transfer }
+            IoRequest { file, kind: direction.into(), offset: FileOffset(offset), bytes: transfer }
         })
     }
 }

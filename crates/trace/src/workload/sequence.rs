@@ -160,7 +160,7 @@ impl Program for Generator {
     fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         let direction = self.workload.direction;
         Box::new(self.requests(process).map(move |Request { offset, bytes }| {
-            Step::Access(IoRequest { file: ProgramFile(0), direction, offset, bytes })
+            Step::Access(IoRequest { file: ProgramFile(0), kind: direction.into(), offset, bytes })
         }))
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use stripewise_capture::call::Call;
 use stripewise_capture::clock::{Clock, Ticks};
 use stripewise_capture::format::{ClockPair, Header, RawEvent};
-use stripewise_layout::Direction;
+use stripewise_layout::{Direction, WriteClass};
 
 /// When and where the requests of a synthetic trace happen.
 #[derive(Clone, PartialEq, Debug)]
@@ -56,11 +56,16 @@ pub fn write_trace(generator: &Generator, shape: &TraceShape, directory: &Path) 
         let mut slots = SlotBuffer::default();
         let file = slots.define_file(shape.file.as_bytes());
         let at = |ns: u64| Ticks(1_000_000 + ns);
-        slots.push_event(&RawEvent::new(Call::Open, file, stripewise_capture::format::NO_OFFSET, 0, at(0), at(0)));
+        // As the simulator and replay take generated programs: every write waits for the servers.
+        let write_class = Some(WriteClass::Direct);
+        let open = RawEvent::new(Call::Open, file, stripewise_capture::format::NO_OFFSET, 0, at(0), at(0));
+        slots.push_event(&RawEvent { write_class, ..open });
         let mut start = 0;
         for request in generator.requests(rank) {
             let end = at(start + shape.duration_ns);
-            slots.push_event(&RawEvent::new(call, file, request.offset, request.bytes, at(start), end));
+            let event = RawEvent::new(call, file, request.offset, request.bytes, at(start), end);
+            let write_class = write_class.filter(|_| call == Call::Pwrite);
+            slots.push_event(&RawEvent { write_class, ..event });
             start += shape.interval_ns;
         }
         slots.push_event(&RawEvent::new(

@@ -36,7 +36,7 @@ impl Tile {
 
     /// What the storage sees of one process: the tile is one request.
     pub(super) fn class(self) -> AccessClass {
-        AccessClass { direction: Direction::Read, request_bytes: self.bytes(), order: Order::Random }
+        AccessClass { kind: Direction::Read.into(), request_bytes: self.bytes(), order: Order::Random }
     }
 
     fn program(self, nodes: u32, is_collective: bool, seed: u64) -> Result<Box<dyn Program>> {

@@ -4,7 +4,7 @@ use super::*;
 use std::sync::{Mutex, PoisonError};
 use stripewise::laboratory::Machine;
 use stripewise_device::{lookup_device, lookup_link};
-use stripewise_layout::{FileOffset, Layout, RegionIndex, ServerClass, ServerId, ServerUrl};
+use stripewise_layout::{FileOffset, Layout, RegionIndex, RequestKind, ServerClass, ServerId, ServerUrl};
 use stripewise_planner::{Plan, PlannedWindow, PolicyName};
 use stripewise_sim::PlacedWindow;
 use stripewise_store::protocol::MigrateBandwidth;
@@ -129,7 +129,7 @@ fn a_phase_is_a_program_of_its_own_and_data_are_written_once_for_all() {
     let writing = Writing { program: &program, files: program.files() };
     let offsets = |writer| -> Vec<u64> {
         let place = |step| match step {
-            Step::Access(IoRequest { direction: Direction::Write, offset, .. }) => offset.0 / (16 * KIB),
+            Step::Access(IoRequest { kind: RequestKind::Write(_), offset, .. }) => offset.0 / (16 * KIB),
             other => panic!("{other:?}"),
         };
         writing.steps(writer).map(place).collect()
@@ -156,10 +156,10 @@ fn replicas_are_made_are_kept_in_step_and_slower_servers_are_told_as_they_are() 
     let lab = EmulatedLab::build_with((&command(), &Voice::silent()), &lab(), FILE, (Ranks::Forked, 2.0)).unwrap();
     let slow = |url: &ServerUrl| EmulatedUrl::of(url).unwrap().unwrap().time_scale == 2.0;
     assert!(lab.lab().cluster.servers.iter().all(|server| slow(&server.url)));
-    let own = |direction, requests: u64| {
+    let own = |direction: Direction, requests: u64| {
         let step = move |process, number| {
             let offset = FileOffset(number * 16 * KIB);
-            Step::Access(IoRequest { file: ProgramFile(process), direction, offset, bytes: 16 * KIB })
+            Step::Access(IoRequest { file: ProgramFile(process), kind: direction.into(), offset, bytes: 16 * KIB })
         };
         Generated::file_per_process(FILE.0 / 2, (2, 1), move |process| (0..requests).map(move |at| step(process, at)))
     };

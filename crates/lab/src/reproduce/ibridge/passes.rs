@@ -164,7 +164,7 @@ mod tests {
                     match step {
                         Step::Phase => pass += 1,
                         Step::Access(request) => {
-                            assert_eq!((request.direction, request.bytes), (case.direction, UNALIGNED.0));
+                            assert_eq!((request.direction(), request.bytes), (case.direction, UNALIGNED.0));
                             assert!(passes[pass].insert(request.offset.0 / UNALIGNED.0));
                         }
                         other => panic!("{other:?}"),

@@ -37,7 +37,7 @@ fn patterns(disk: Disk) -> Vec<Pattern> {
     for direction in [Direction::Read, Direction::Write] {
         for order in [Order::Sequential, Order::Random] {
             for request_bytes in SIZES {
-                let class = AccessClass { direction, request_bytes, order };
+                let class = AccessClass { kind: direction.into(), request_bytes, order };
                 let number = patterns.len();
                 // Each combination of three of the four has the number of processes that its neighbours have not.
                 let turn = number / 6 + number / 3 % 2 + number % 3 + usize::from(disk == Disk::Seeking);
@@ -156,7 +156,7 @@ mod tests {
         for (order, direction) in [(Order::Random, Direction::Read), (Order::Sequential, Direction::Write)] {
             let few = all
                 .iter()
-                .filter(|one| one.processes == 8 && (one.class.order, one.class.direction) == (order, direction));
+                .filter(|one| one.processes == 8 && (one.class.order, one.class.direction()) == (order, direction));
             assert_eq!(few.count(), 3);
         }
     }

@@ -122,7 +122,7 @@ impl Scene<'_> {
     /// h on the lattice from 0 to r / m: both linear programs' ends and what lies between.
     fn padp(&self) -> Result<Vec<Weighed>> {
         let parameters = ClassParameters::of(&self.lab.profile);
-        let of_class = |class| parameters.of_class(class, self.class.direction, self.class.order);
+        let of_class = |class| parameters.of_class(class, self.class.kind, self.class.order);
         let pattern = PadpPattern {
             hservers: parameters.hservers,
             sservers: parameters.sservers,
@@ -197,7 +197,7 @@ impl Scene<'_> {
             servers: parameters.servers,
             request_bytes: self.class.request_bytes,
             concurrency: self.concurrency,
-            line: parameters.of_class(self.class.direction, self.class.order),
+            line: parameters.of_class(self.class.kind, self.class.order),
             e_s: parameters.e_s,
             v_s_per_byte: parameters.v_s_per_byte,
         };

@@ -171,7 +171,7 @@ type Steps<'a> = Box<dyn Iterator<Item = Step> + Send + 'a>;
 
 impl Run {
     fn access(&self, direction: Direction, offset: FileOffset) -> Step {
-        Step::Access(IoRequest { file: ProgramFile(0), direction, offset, bytes: self.case.request_bytes })
+        Step::Access(IoRequest { file: ProgramFile(0), kind: direction.into(), offset, bytes: self.case.request_bytes })
     }
 
     fn drawn(&self, process: u32, direction: impl Fn(u64) -> Direction + Send + 'static) -> Steps<'_> {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(all, (0..320).map(|place| place << 16).collect::<Vec<u64>>());
         let directions: Vec<Direction> = run
             .steps(5)
-            .filter_map(|step| if let Step::Access(request) = step { Some(request.direction) } else { None })
+            .filter_map(|step| if let Step::Access(request) = step { Some(request.direction()) } else { None })
             .collect();
         assert_eq!(directions, [[Direction::Write; 10], [Direction::Read; 10]].concat());
     }

@@ -314,7 +314,12 @@ impl Run {
 }
 
 fn step(place: usize, direction: Direction, offset: u64, bytes: u64) -> Step {
-    Step::Access(IoRequest { file: ProgramFile(place as u32), direction, offset: FileOffset(offset), bytes })
+    Step::Access(IoRequest {
+        file: ProgramFile(place as u32),
+        kind: direction.into(),
+        offset: FileOffset(offset),
+        bytes,
+    })
 }
 
 impl Program for Run {
@@ -389,7 +394,7 @@ mod tests {
         let mut bytes = [0; 2];
         for step in (0..run.processes()).flat_map(|process| run.steps(process)) {
             if let Step::Access(request) = step {
-                bytes[usize::from(request.direction == Direction::Write)] += request.bytes;
+                bytes[usize::from(request.direction() == Direction::Write)] += request.bytes;
             }
         }
         assert_eq!(bytes, [2 * GIB; 2]);

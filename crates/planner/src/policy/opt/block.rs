@@ -199,7 +199,7 @@ fn known_shapes(
     if mean_request_bytes(weighted.iter().map(|(class, bytes)| (*class, *bytes as u64))).is_none() {
         // Nobody accesses anything: any size will do.
         let class = AccessClass {
-            direction: stripewise_layout::Direction::Read,
+            kind: stripewise_layout::Direction::Read.into(),
             request_bytes: 1 << 20,
             order: stripewise_layout::Order::Random,
         };

@@ -342,7 +342,7 @@ fn devices(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<(f64, f64)>> {
 /// Sequential and random, by class and server.
 fn startups(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<(f64, f64)>> {
     let of_class = |class: &SeenClass| {
-        let alpha = |server: usize, order| profile.servers[server].line(class.class.direction, order).alpha_s;
+        let alpha = |server: usize, order| profile.servers[server].line(class.class.kind, order).alpha_s;
         (0..profile.servers.len())
             .map(|server| nanoseconds((alpha(server, Order::Sequential), alpha(server, Order::Random))))
             .collect()

@@ -30,7 +30,7 @@ pub(crate) struct SeenClass {
 impl SeenClass {
     /// Startup on a server, the mean of both orders, and seconds per byte.
     pub(crate) fn line(&self, profile: &Profile, server: usize) -> (f64, f64) {
-        let line = |order| -> &Line { profile.servers[server].line(self.class.direction, order) };
+        let line = |order| -> &Line { profile.servers[server].line(self.class.kind, order) };
         let (sequential, random) = (line(Order::Sequential), line(Order::Random));
         let mean = |sequential: f64, random: f64| self.continuing * sequential + (1.0 - self.continuing) * random;
         (mean(sequential.alpha_s, random.alpha_s), mean(sequential.beta_s_per_byte, random.beta_s_per_byte))

@@ -59,7 +59,7 @@ fn likeness(item: &Item, classes: &[AccessClass]) -> (Likeness, f64) {
         let (class, count) = (&classes[usize::from(*class)], *count as f64);
         requests += count;
         bytes += count * class.request_bytes as f64;
-        if class.direction == Direction::Write {
+        if class.direction() == Direction::Write {
             written += count * class.request_bytes as f64;
         }
     }
@@ -117,7 +117,11 @@ mod tests {
     }
 
     fn classes() -> Vec<AccessClass> {
-        let class = |direction, request_bytes| AccessClass { direction, request_bytes, order: Order::Random };
+        let class = |direction: Direction, request_bytes| AccessClass {
+            kind: direction.into(),
+            request_bytes,
+            order: Order::Random,
+        };
         vec![class(Direction::Read, 1 << 16), class(Direction::Write, 1 << 18)]
     }
 

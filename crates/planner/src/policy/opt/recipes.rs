@@ -297,7 +297,7 @@ impl<'a> Scene<'a> {
             filling.used_bytes[server] += layout.view().object_bytes(turn, of_item.region_bytes);
             let part = f64::from(stripe.size_bytes) / cycle_bytes;
             for (class, count) in &self.counts[item] {
-                let line = profile.servers[server].line(class.direction, Order::Random);
+                let line = profile.servers[server].line(class.kind, Order::Random);
                 let bytes = class.request_bytes as f64;
                 let touched = (bytes / cycle_bytes + part).min(1.0);
                 let count = count / of_item.regions.len() as f64;
@@ -314,7 +314,7 @@ fn whole_work(task: &Task<'_>, counts: &[(AccessClass, f64)], server: usize) -> 
     let profile = task.request.profile;
     let mut work = Work::default();
     for (class, count) in counts {
-        let line = profile.servers[server].line(class.direction, Order::Random);
+        let line = profile.servers[server].line(class.kind, Order::Random);
         let bytes = class.request_bytes as f64;
         work.device_s += count * line.seconds(bytes);
         work.link_s += count * (profile.network.e_s + bytes * profile.network.t_s_per_byte);

@@ -59,7 +59,7 @@ fn program_of_sizes(
         Kind { class: ServerClass::Ssd, servers: vec![2], room_bytes: Some(capacity * REGION_BYTES) },
     ];
     let classes =
-        sizes.map(|request_bytes| AccessClass { direction: Direction::Read, request_bytes, order: Order::Random });
+        sizes.map(|request_bytes| AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random });
     let windows = counts[0].len();
     let items = counts.iter().enumerate().map(|(region, counts)| Item {
         file: 0,
@@ -202,7 +202,7 @@ fn a_sample_of_a_march_meets_layouts_that_take_turns() {
     let profile = profile(&[5e-3, 5e-3, 1e-4]);
     let program = program(&vec![vec![[64, 0]]; 512], 512, 4.0, 1.0);
     let seen = [64 << 10, 256 << 10].map(|request_bytes| SeenClass {
-        class: AccessClass { direction: Direction::Read, request_bytes, order: Order::Random },
+        class: AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random },
         continuing: 0.9,
     });
     let on = |server: u16| Layout::new([(ServerId(server), 65536)]).unwrap();

@@ -5,7 +5,7 @@ use crate::program::{FileShape, IoRequest, ProgramFile};
 use crate::trace::Trace;
 use crate::workload::{Generator, Pattern, TraceShape, Workload, write_trace};
 use proptest::prelude::*;
-use stripewise_layout::FileOffset;
+use stripewise_layout::{Direction, FileOffset};
 
 fn counted_as_trace(generator: &Generator, nodes: u32, options: &CountOptions) -> Vec<FileAccess> {
     let directory = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ impl Program for ManySizes {
     fn steps(&self, _: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         let request = |number: u64| IoRequest {
             file: ProgramFile(0),
-            direction: Direction::Write,
+            kind: Direction::Write.into(),
             offset: FileOffset(number << 26),
             bytes: number + 1,
         };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::workload::{Generator, Pattern, TraceShape, Workload, write_trace};
-use stripewise_layout::ByteCount;
+use stripewise_layout::{ByteCount, Direction};
 
 const REQUESTS: u64 = 50;
 

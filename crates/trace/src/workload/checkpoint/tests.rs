@@ -1,5 +1,6 @@
 use super::super::checks::{accesses, covers_once, extents, program, refusal};
 use super::*;
+use stripewise_layout::RequestKind;
 
 #[test]
 fn each_checkpoint_is_written_whole_and_the_last_is_read() {
@@ -33,7 +34,7 @@ fn computing_then_a_burst() {
         .map(|step| match step {
             Step::Think { nanoseconds: 2_000_000_000 } => 't',
             Step::Barrier => 'b',
-            Step::Access(IoRequest { direction: Direction::Write, .. }) => 'w',
+            Step::Access(IoRequest { kind: RequestKind::Write(_), .. }) => 'w',
             Step::Access(_) => 'r',
             other => panic!("{other:?}"),
         })

@@ -16,7 +16,7 @@ proptest! {
             prop_assert_eq!(made.len() as u64, 2 * count);
             for (number, request) in made.iter().enumerate() {
                 let writes = (number as u64) < count;
-                prop_assert_eq!(request.direction, if writes { Direction::Write } else { Direction::Read });
+                prop_assert_eq!(request.direction(), if writes { Direction::Write } else { Direction::Read });
                 let number = number as u64 % count;
                 let expected = match in_turns {
                     true => (number * u64::from(processes) + u64::from(process)) * (size + spacing),

@@ -30,7 +30,7 @@ proptest! {
             prop_assert_eq!(made.len() as u64, 2 * segments * per_block);
             for (number, request) in made.iter().enumerate() {
                 prop_assert_eq!(request.bytes, transfer);
-                *found.entry((request.direction == Direction::Read, request.file.0, request.offset.0)).or_insert(0) += 1;
+                *found.entry((request.direction() == Direction::Read, request.file.0, request.offset.0)).or_insert(0) += 1;
                 if !random {
                     let number = number as u64 % (segments * per_block);
                     let (segment, within) = (number / per_block, number % per_block * transfer);
@@ -125,7 +125,7 @@ fn a_mix_has_its_share_of_reads_and_the_offsets_of_a_pass() {
     let mut reads = 0;
     for process in 0..4 {
         let (made, plain) = (accesses(&*mixed, process), accesses(&*read, process));
-        reads += made.iter().filter(|request| request.direction == Direction::Read).count();
+        reads += made.iter().filter(|request| request.direction() == Direction::Read).count();
         assert!(made.iter().zip(&plain).all(|(left, right)| left.offset == right.offset) && made.len() == plain.len());
     }
     // 16,384 requests; six standard deviations are 333.
