@@ -17,7 +17,7 @@ pub const MAGIC: [u8; 8] = *b"SWTRACE\n";
 /// The version written to process files.
 pub const FORMAT_VERSION: u32 = 2;
 /// The oldest version that is read. Version 1 has no write classes.
-pub const OLDEST_FORMAT_VERSION: u32 = 1;
+pub const OLDEST_READ_FORMAT: u32 = 1;
 /// Bytes before the first slot.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a slot.

@@ -38,7 +38,7 @@ pub enum ReadError {
     /// A process file is of another version of the format.
     #[error(
         "{path}: trace format version {found}; this Stripewise reads versions {} to {}: trace again, or use the Stripewise that wrote it",
-        stripewise_capture::format::OLDEST_FORMAT_VERSION,
+        stripewise_capture::format::OLDEST_READ_FORMAT,
         stripewise_capture::format::FORMAT_VERSION
     )]
     Version {

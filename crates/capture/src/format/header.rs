@@ -2,7 +2,7 @@
 //!
 //! Its fields stand at fixed places, so that the recorder updates single ones while the process runs.
 
-use super::{FORMAT_VERSION, HEADER_BYTES, MAGIC, OLDEST_FORMAT_VERSION, SLOT_BYTES};
+use super::{FORMAT_VERSION, HEADER_BYTES, MAGIC, OLDEST_READ_FORMAT, SLOT_BYTES};
 use crate::clock::Clock;
 
 /// Where the fields of the header page stand.
@@ -163,7 +163,7 @@ impl<'a> Header<'a> {
             return Err(HeaderFault::Foreign);
         }
         let version = word32(page, at::VERSION);
-        if !(OLDEST_FORMAT_VERSION..=FORMAT_VERSION).contains(&version) {
+        if !(OLDEST_READ_FORMAT..=FORMAT_VERSION).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         for (name, start, expected) in
