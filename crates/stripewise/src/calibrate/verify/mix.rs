@@ -56,7 +56,7 @@ impl<'a> Mix<'a> {
                 let (layout, bytes) = (placement.layout_of(region.region), region_bytes(access, region.region));
                 for (class, count) in &region.counts {
                     let class = access.class(*class);
-                    if class.direction == direction {
+                    if class.direction() == direction {
                         sources.push(Source { file, region: region.region, class, layout, bytes });
                         counts.push(*count);
                     }
@@ -134,7 +134,7 @@ pub(super) mod tests {
     /// Two regions of a file that ends within the second: random reads of 64 KiB, three times as many in the first, and
     /// as many reads in order in the second.
     pub(crate) fn file() -> FileAccess {
-        let class = |order| AccessClass { direction: Direction::Read, request_bytes: 64 << 10, order };
+        let class = |order| AccessClass { kind: Direction::Read.into(), request_bytes: 64 << 10, order };
         let region = |number, counts: &[(u16, u64)]| RegionAccess {
             region: RegionIndex(number),
             counts: counts.iter().map(|(class, count)| (ClassIndex(*class), *count)).collect(),

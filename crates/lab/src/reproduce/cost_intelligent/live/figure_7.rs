@@ -71,7 +71,7 @@ fn own_files(ior: Ior, file: ByteCount, seed: u64) -> Generated<'static> {
         (0..ior.requests).map(move |number| {
             let slot = if ior.order == Order::Random { random.random_range(0..slots) } else { number % slots };
             let offset = FileOffset(slot * bytes);
-            Step::Access(IoRequest { file: ProgramFile(process), direction: ior.direction, offset, bytes })
+            Step::Access(IoRequest { file: ProgramFile(process), kind: ior.direction.into(), offset, bytes })
         })
     };
     Generated::file_per_process(file.0, (ior.processes, NETWORK.nodes.min(ior.processes)), steps)
