@@ -10,6 +10,7 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use stripewise_layout::{Direction, Layout, Placement};
 use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Streaming, Tally};
 use stripewise_model::{Concurrency, Profile};
@@ -22,7 +23,7 @@ const LAYOUTS_PER_TALLY: usize = 16;
 const TALLIES: usize = 8;
 
 /// What the model is wrong by, besides the lines: nine of ten predictions of random access in `stripewise reproduce model-check` are nearer to what
-/// is simulated. Sequential streams are further off; docs/equations.md says by how much.
+/// is simulated. Sequential streams of few processes are further off; docs/equations.md says by how much.
 pub const MODEL_SPREAD: f64 = 0.12;
 
 /// What one direction, or all requests together, is predicted to do.
@@ -110,8 +111,8 @@ impl DirectionSum {
 struct FileSum<'a> {
     region_bytes: u64,
     company: Company,
-    /// Processes that access the file, and when.
-    processes: u32,
+    /// Processes that access the file: at least those of its busiest region, at most those of all its regions together.
+    processes: RangeInclusive<u32>,
     slices: Slices,
     counts: Vec<LayoutCounts<'a>>,
 }
@@ -202,7 +203,10 @@ impl<'a> PredictionSum<'a> {
         sum.files.push(FileSum {
             region_bytes: access.region_size.0,
             company: window.company,
-            processes: window.regions.iter().map(|region| region.processes).max().unwrap_or(1).max(1),
+            processes: {
+                let of_regions = || window.regions.iter().map(|region| region.processes.max(1));
+                of_regions().max().unwrap_or(1)..=of_regions().fold(0, u32::saturating_add).max(1)
+            },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
             counts: counts_by_layout(placement, access, window),
         });
@@ -319,18 +323,33 @@ impl WindowSum<'_> {
     /// For every file and server, what the disk sees of order: the streams of all files that are accessed in the same slices meet there.
     fn streams(&self, servers: usize) -> Vec<Vec<Streaming>> {
         let presences: Vec<Vec<f64>> = self.files.iter().map(|file| file.presence(servers)).collect();
+        let processes_of = self.processes_of_files();
         let meeting = |file: &FileSum<'_>, server: usize| {
             let (mut processes, mut present) = (0.0, 0.0);
-            for (other, presence) in self.files.iter().zip(&presences) {
+            for ((other, presence), of_other) in self.files.iter().zip(&presences).zip(&processes_of) {
                 let shared = f64::from((file.slices.0 & other.slices.0).count_ones())
                     / f64::from(file.slices.0.count_ones().max(1));
-                processes += f64::from(other.processes) * shared;
-                present += f64::from(other.processes) * shared * presence[server];
+                processes += of_other * shared;
+                present += of_other * shared * presence[server];
             }
             let presence = if processes > 0.0 { present / processes } else { 0.0 };
             Streaming::of(file.company, processes.round() as u32, presence)
         };
         self.files.iter().map(|file| (0..servers).map(|server| meeting(file, server)).collect()).collect()
+    }
+
+    /// Of every file: all processes of the window by the file's share of the requests, as far as its regions' processes allow. Where each process
+    /// goes through a part of its own, no region knows of the others.
+    fn processes_of_files(&self) -> Vec<f64> {
+        let requests = |file: &FileSum<'_>| -> f64 {
+            file.counts.iter().flat_map(|(_, counts)| counts).map(|(_, count)| *count as f64).sum()
+        };
+        let all: f64 = self.files.iter().map(requests).sum();
+        let of_file = |file: &FileSum<'_>| {
+            let share = f64::from(self.processes) * requests(file) / f64::max(all, 1.0);
+            share.clamp(f64::from(*file.processes.start()), f64::from(*file.processes.end()))
+        };
+        self.files.iter().map(of_file).collect()
     }
 
     /// Reads and writes; adds the seconds of each server's device to `load_s`.

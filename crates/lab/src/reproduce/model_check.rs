@@ -55,8 +55,9 @@ const DISCUSSION: &str = "Cost-intelligent counts in how many patterns its model
 
 const REGION: ByteCount = ByteCount(64 << 20);
 const REGIONS: u64 = 64;
-/// Of one simulated run, all processes together.
+/// Of one simulated run, all processes together, and of each at least, so that what counts is not how they end.
 const REQUESTS: u64 = 2_048;
+const REQUESTS_EACH: u64 = 64;
 /// Layouts nearer to each other than this are no case.
 const TIE_SHARE: f64 = 0.01;
 
@@ -97,7 +98,8 @@ impl Pattern {
         Concurrency { processes: self.processes, processes_per_node: 1 }
     }
 
-    /// Sequential: every process goes through its own share of the file; random: anywhere, aligned.
+    /// Sequential: every process goes through a part of its own share of the file, from a drawn place on, as in the middle of a longer run; random:
+    /// anywhere, aligned.
     fn program(&self, seed: u64, file: ByteCount, requests: u64) -> Generated<'static> {
         let Pattern { class: AccessClass { kind, request_bytes, order }, processes, .. } = *self;
         let each = (requests / u64::from(processes)).max(1);
@@ -105,9 +107,10 @@ impl Pattern {
         let share = in_file / u64::from(processes);
         let steps = move |process: u32| {
             let mut random = SmallRng::seed_from_u64(seed ^ u64::from(process) << 32);
+            let first = random.random_range(0..share.max(1));
             (0..each).map(move |number| -> Step {
                 let place = match order {
-                    Order::Sequential => u64::from(process) * share + number % share.max(1),
+                    Order::Sequential => u64::from(process) * share + (first + number) % share.max(1),
                     Order::Random => random.random_range(0..in_file),
                 };
                 access(kind.direction(), place * request_bytes, request_bytes)
@@ -222,7 +225,9 @@ fn judge(pattern: &Pattern, seed: u64) -> Result<(Judged, Guessed)> {
     let lab = pattern.lab(REGION)?;
     let policies = weighed(&lab, pattern.class, pattern.concurrency(), REGIONS as usize, Breadth::FULL)?;
     let placements = distinct(&policies);
-    let program = pattern.program(seed, ByteCount(REGION.0 * REGIONS), REQUESTS);
+    let requests = REQUESTS.max(u64::from(pattern.processes) * REQUESTS_EACH);
+    let program = pattern.program(seed, ByteCount(REGION.0 * REGIONS), requests);
+
     let speed = |placement: &&Placement| -> Result<Option<f64>> {
         let files = [FilePlacements::fixed((*placement).clone())];
         Ok(Some(lab.simulate_with(&files, &program, SimOptions::default())?.mb_per_s))

@@ -11,6 +11,7 @@ mod measured;
 mod online;
 mod papers;
 mod plan_file;
+mod predictions;
 mod replicas;
 mod segments;
 mod testbed;
