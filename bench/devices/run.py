@@ -43,7 +43,7 @@ class Bench:
         self.only, self.busy_host = arguments.only, arguments.busy_host
         self.load = compile_program("load", base, ["-lm", "-lpthread"])
         self.stripewise = arguments.stripewise.resolve()
-        self.results = []
+        self.results, self.sums = [], {}
 
     def add(self, case, **figures):
         self.results.append({"case": case, **figures})
@@ -75,12 +75,18 @@ class Bench:
               f"{seconds / model - 1:>+7.1%}", flush=True)
         return abs(seconds / model - 1)
 
-    def sum_of_devices(self, writing):
-        """MB/s of all disks together, each streamed alone with the stream's requests."""
-        return sum(STREAM_REQUEST_BYTES / raw_request_s(disk, STREAM_REQUEST_BYTES, 16, True, writing) for disk in self.disks) / 1e6
+    def measure_streams(self):
+        """MB/s of all bare disks together, each streamed alone, before there are file systems."""
+        if not self.cases_of_streams():
+            return
+        for writing in (False, True):
+            seconds = [raw_request_s(disk, STREAM_REQUEST_BYTES, 16, True, writing) for disk in self.disks]
+            self.sums[writing] = sum(STREAM_REQUEST_BYTES / each for each in seconds) / 1e6
+
+    def cases_of_streams(self):
+        return {name: mode for name, mode in STREAMS.items() if self.only in f"sequential-{name}"}
 
     def prepare(self):
-        self.sums = {writing: self.sum_of_devices(writing) for writing in (False, True)}
         for disk in self.disks:
             disk.make_file_system()
         self.cluster = Cluster(self.stripewise, self.load, self.disks, self.base)
@@ -135,7 +141,7 @@ class Bench:
     # -- one process, from the begin of a file to its end ---------------------------------------------------------------------
 
     def sequential(self):
-        streams = {name: mode for name, mode in STREAMS.items() if self.only in f"sequential-{name}"}
+        streams = self.cases_of_streams()
         if not streams:
             return
         path = self.cluster.data / "stream.0"
@@ -230,6 +236,8 @@ def main():
     parser.add_argument("--rounds", type=int, help="measurements of each policy, in turn (5, --quick 2)")
     parser.add_argument("--only", default="", help="cases whose name contains this, such as read-1MiB or sequential")
     parser.add_argument("--busy-host", action="store_true", help="go on where the raw devices are late")
+    parser.add_argument("--slowdown", type=float, default=1.0, metavar="FACTOR",
+                        help="multiply the devices' times, so that a busy machine keeps up; the figures are of slower devices then")
     parser.add_argument("--command", help="instead of the cases: a shell command, run on the calibrated cluster")
     arguments = parser.parse_args()
     try:
@@ -248,9 +256,11 @@ def bench(arguments):
     # As Ctrl-C: everything is taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started_s = time.monotonic()
-    with only_run(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=MEMORY) as base, slow_disks(pathlib.Path(base)) as disks:
+    with only_run(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=MEMORY) as base, \
+            slow_disks(pathlib.Path(base), arguments.slowdown) as disks:
         run = Bench(disks, pathlib.Path(base), arguments)
         run.check_devices()
+        run.measure_streams()
         run.prepare()
         if arguments.command:
             environment = {"STRIPEWISE_CLUSTER": f"{base}/cluster.toml", "LOAD": str(run.load), "STRIPEWISE": str(run.stripewise)}
