@@ -1,28 +1,30 @@
-"""A Stripewise cluster on the slow disks, and what is measured on it."""
+"""A Stripewise cluster on the slow disks, and what is done on it."""
 import json
 import os
 import pathlib
+import tomllib
 
 from disks import MIB, Failed, run
 
 FILE_BYTES = 512 * MIB
-REGION_BYTES = 8 * MIB
-SERVER_DIRECTORY = "stripes"
+# Where the server keeps its objects; its own small files stay cached, as on any machine that is in use.
+OBJECTS = "stripewise-objects"
 # Of each fast disk, for one file: both together hold a quarter of it.
 SSD_ROOM_BYTES = 64 * MIB
 
 
 class Cluster:
-    def __init__(self, stripewise, load, disks, base):
-        self.stripewise, self.load, self.disks, self.base = stripewise, load, disks, base
+    def __init__(self, stripewise, load, disks, base, region_bytes):
+        base.mkdir()
+        self.stripewise, self.load, self.base = stripewise, load, base
         self.data = base / "data"
         self.data.mkdir()
+        self.directories = [disk.mount / base.name for disk in disks]
         servers = []
-        for disk in disks:
-            directory = disk.mount / SERVER_DIRECTORY
+        for disk, directory in zip(disks, self.directories):
             directory.mkdir()
             servers += ["--server", f"{disk.name}={disk.model.kind}:{directory}"]
-        self.command("init", *servers, "--region", f"{REGION_BYTES // MIB}MiB", "--state", base / "state")
+        self.command("init", *servers, "--region", f"{region_bytes // MIB}MiB", "--state", base / "state")
         self.command("manage", self.data)
 
     def words(self, *words):
@@ -34,9 +36,15 @@ class Cluster:
     def calibrate(self, quick):
         return json.loads(self.command("calibrate", "--json", *(["--quick"] if quick else [])))
 
+    def take_profile(self, other):
+        """That of another cluster on the same disks."""
+        profile = json.loads((other.base / "profile.json").read_text())
+        profile["cluster"] = tomllib.loads((self.base / "cluster.toml").read_text())["id"]
+        (self.base / "profile.json").write_text(json.dumps(profile))
+
     def create(self, path):
         """A managed file in the cluster's default layout, its blocks as the load program expects them."""
-        source = self.base / "source"
+        source = self.base.parent / "source"
         if not source.exists():
             with open(source, "wb") as file:
                 file.truncate(FILE_BYTES)
@@ -60,8 +68,8 @@ class Cluster:
         return float(self.command("run", "--", self.load, *words).split()[-1])
 
     def forget_cached(self):
-        for disk in self.disks:
-            for directory, _, names in os.walk(disk.mount / SERVER_DIRECTORY):
+        for server in self.directories:
+            for directory, _, names in os.walk(server / OBJECTS):
                 for name in names:
                     drop(pathlib.Path(directory) / name)
 

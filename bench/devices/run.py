@@ -27,11 +27,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 POLICIES = ["def", "h2dp", "opt"]
 MODES = ["read", "write-direct", "write-buffered", "write-sync"]
 # Requests of each of the processes: 2 to 5 s.
-REQUESTS = {64 * KIB: 120, 256 * KIB: 100, 1 * MIB: 60, 4 * MIB: 24}
+REQUESTS = {64 * KIB: 100, 256 * KIB: 80, 1 * MIB: 40, 4 * MIB: 16}
 PROCESSES = 16
 SEED = 1
 # What the raw devices may differ from their models.
 MAX_RAW_ERROR = 0.1
+# As in load.c.
+ZIPF_REGION_BYTES = 8 * MIB
+# The default: a disk seeks where a region begins.
+STREAM_REGION_BYTES = 64 * MIB
 STREAM_REQUEST_BYTES = 4 * MIB
 STREAMS = {"read": "read-cached", "read-direct": "read", "write-direct": "write-direct", "write-sync": "write-sync"}
 
@@ -89,7 +93,7 @@ class Bench:
     def prepare(self):
         for disk in self.disks:
             disk.make_file_system()
-        self.cluster = Cluster(self.stripewise, self.load, self.disks, self.base)
+        self.cluster = Cluster(self.stripewise, self.load, self.disks, self.base / "zipf", ZIPF_REGION_BYTES)
         calibrated = self.cluster.calibrate(self.quick)
         for server in calibrated["profile"]["servers"]:
             lines = ", ".join(
@@ -144,17 +148,19 @@ class Bench:
         streams = self.cases_of_streams()
         if not streams:
             return
-        path = self.cluster.data / "stream.0"
-        self.cluster.create(path)
+        cluster = Cluster(self.stripewise, self.load, self.disks, self.base / "streams", STREAM_REGION_BYTES)
+        cluster.take_profile(self.cluster)
+        path = cluster.data / "stream.0"
+        cluster.create(path)
         print(f"\n{'case':<24} {'MB/s':>8} {'spread':>7} {'predicted':>10} {'devices':>8} {'share':>6}")
         for name, mode in streams.items():
             words = "sequential", mode, path, FILE_BYTES, STREAM_REQUEST_BYTES
             trace, plan = self.base / "stream.trace", self.base / "stream.plan"
-            self.cluster.trace(trace, *words)
+            cluster.trace(trace, *words)
             # With space for what each disk's rate is worth.
-            promised = self.cluster.plan(trace, "opt", path, plan, ssd_bytes=FILE_BYTES // 2)
-            self.cluster.restripe(path, plan)
-            rates = [FILE_BYTES / 1e6 / self.cluster.measure(*words) for _ in range(self.rounds)]
+            promised = cluster.plan(trace, "opt", path, plan, ssd_bytes=FILE_BYTES // 2)
+            cluster.restripe(path, plan)
+            rates = [FILE_BYTES / 1e6 / cluster.measure(*words) for _ in range(self.rounds)]
             rate, total = statistics.median(rates), self.sums[name.startswith("write")]
             self.add(f"sequential-{name}", policy="opt", mb_s=rate, predicted_mb_s=promised, sum_of_devices_mb_s=total,
                      spread=spread_of(rates), rounds_mb_s=rates)
@@ -263,7 +269,7 @@ def bench(arguments):
         run.measure_streams()
         run.prepare()
         if arguments.command:
-            environment = {"STRIPEWISE_CLUSTER": f"{base}/cluster.toml", "LOAD": str(run.load), "STRIPEWISE": str(run.stripewise)}
+            environment = {"STRIPEWISE_CLUSTER": str(run.cluster.base / "cluster.toml"), "LOAD": str(run.load), "STRIPEWISE": str(run.stripewise)}
             return subprocess.run(["sh", "-c", arguments.command], cwd=base, env={**os.environ, **environment}).returncode
         for part in (run.zipf, run.sequential, run.following):
             part()

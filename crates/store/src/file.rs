@@ -16,6 +16,7 @@
 //! - Small parts of requests may lie in logs on SSDs instead of their disks (`fragments`); whoever reads gets the newest of both.
 //! - One call moves at most `0x7fff_f000` bytes, as Linux does.
 
+mod ahead;
 mod buffers;
 mod copies;
 mod core;
@@ -40,6 +41,7 @@ pub use error::FileError;
 use self::core::FileCore;
 use crate::client::OpenFile;
 use crate::shared::control::RegionState;
+use ahead::ReadAhead;
 use logs::FragmentLogs;
 use request::{Requests, Start};
 use retry::Retry;
@@ -63,6 +65,7 @@ pub struct StripedFile {
     file: FileCore,
     logs: FragmentLogs,
     durability: Durability,
+    ahead: ReadAhead,
 }
 
 impl std::fmt::Debug for StripedFile {
@@ -76,7 +79,12 @@ impl std::fmt::Debug for StripedFile {
 
 impl StripedFile {
     pub(crate) fn new(open: OpenFile) -> Self {
-        Self { file: FileCore::new(open), logs: FragmentLogs::default(), durability: Durability::none() }
+        Self {
+            file: FileCore::new(open),
+            logs: FragmentLogs::default(),
+            durability: Durability::none(),
+            ahead: ReadAhead::default(),
+        }
     }
 
     #[inline]
@@ -86,7 +94,7 @@ impl StripedFile {
 
     #[inline]
     fn requests(&self) -> Requests<'_> {
-        Requests::new(&self.file, Transfers::new(&self.file, &self.logs, &self.durability), self.retry())
+        Requests::new(&self.file, Transfers::new(&self.file, &self.logs, &self.durability, &self.ahead), self.retry())
     }
 
     /// Identity of the managed file.

@@ -3,6 +3,7 @@
 use crate::world::{Dice, World, read, uniform, write};
 use rustix::fs::{Advice, fadvise, fstatfs};
 use std::io::{IoSliceMut, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stripewise_layout::FileOffset;
 
@@ -83,6 +84,70 @@ fn objects_of_several_regions_are_synced_at_once() {
     } else {
         assert_eq!((synced, again), (REGIONS, 3));
     }
+}
+
+/// Bytes of all objects of `region` that are in memory.
+fn cached_bytes(world: &World, region: u32) -> u64 {
+    let of_region = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{region}."));
+    let objects = world.objects().into_iter().filter(of_region);
+    objects.map(|path| resident_bytes(&std::fs::File::open(path).unwrap())).sum()
+}
+
+fn resident_bytes(object: &std::fs::File) -> u64 {
+    const PAGE: usize = 4096;
+    let bytes = object.metadata().unwrap().len() as usize;
+    let mut resident = vec![0u8; bytes.div_ceil(PAGE)];
+    // SAFETY: a mapping of the whole file at an address of the kernel's choice; `resident` has a byte for each of its pages.
+    unsafe {
+        let mapped = rustix::mm::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            rustix::mm::ProtFlags::READ,
+            rustix::mm::MapFlags::SHARED,
+            object,
+            0,
+        );
+        let mapped = mapped.unwrap();
+        assert_eq!(libc::mincore(mapped, bytes, resident.as_mut_ptr()), 0);
+        rustix::mm::munmap(mapped, bytes).unwrap();
+    }
+    resident.iter().map(|page| u64::from(page & 1) * PAGE as u64).sum()
+}
+
+/// The kernel never reads ahead into the objects of another region: one process waited for all servers at the begin of each.
+#[test]
+fn a_program_that_goes_through_a_file_has_the_next_regions_read_ahead() {
+    const TMPFS: i64 = 0x0102_1994;
+    const REGION: u64 = 1 << 20;
+    let world = World::on_disk(3);
+    let _broker = world.broker();
+    let client = world.client();
+    let (stub, file) = world.create_unnamed(&client, uniform(REGION, &[(0, 65_536), (1, 131_072), (2, 65_536)]));
+    let data: Vec<u8> = (0..24 * REGION as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    write(&file, 0, &data);
+    file.sync(false).unwrap();
+    if fstatfs(&stub).unwrap().f_type == TMPFS {
+        let _ = writeln!(std::io::stderr(), "no disk here: reading ahead was not tested");
+        return;
+    }
+    forget_cached(&world);
+    // Here and there, so that nothing is known of what comes next.
+    for region in [20, 3, 11] {
+        read(&file, region * REGION + 5000, 100_000);
+    }
+    assert_eq!((4..11).map(|region| cached_bytes(&world, region)).sum::<u64>(), 0);
+    let mut at = 0;
+    while at + 200_000 <= 4 * REGION {
+        assert!(read(&file, at, 200_000) == data[at as usize..][..200_000]);
+        at += 200_000;
+    }
+    let patience = Instant::now() + Duration::from_secs(60);
+    while cached_bytes(&world, 4) < REGION {
+        assert!(Instant::now() < patience, "of region 4 only {} bytes were read ahead", cached_bytes(&world, 4));
+        std::thread::yield_now();
+    }
+    assert_eq!((7..11).map(|region| cached_bytes(&world, region)).sum::<u64>(), 0, "two regions ahead and no more");
+    assert!(read(&file, 0, data.len()) == data);
 }
 
 fn at_of(round: u64) -> u64 {

@@ -9,6 +9,7 @@
 //! Calls go out in turn, which in memory is the fastest way; what would wait is put off and goes out together (`together`).
 
 use super::IoMode;
+use super::ahead::ReadAhead;
 use super::buffers::Buffers;
 use super::copies::{Choice, Copies};
 use super::core::FileCore;
@@ -40,12 +41,18 @@ pub(super) struct Transfers<'f> {
     file: &'f FileCore,
     logs: &'f FragmentLogs,
     durability: &'f Durability,
+    ahead: &'f ReadAhead,
 }
 
 impl<'f> Transfers<'f> {
     #[inline]
-    pub(super) fn new(file: &'f FileCore, logs: &'f FragmentLogs, durability: &'f Durability) -> Self {
-        Self { file, logs, durability }
+    pub(super) fn new(
+        file: &'f FileCore,
+        logs: &'f FragmentLogs,
+        durability: &'f Durability,
+        ahead: &'f ReadAhead,
+    ) -> Self {
+        Self { file, logs, durability, ahead }
     }
 
     #[inline]
@@ -65,6 +72,11 @@ impl<'f> Transfers<'f> {
         let bytes = wanted.min(size.saturating_sub(offset.0));
         if bytes == 0 {
             return Ok(Done { bytes: 0, due: None, reason: None });
+        }
+        if !mode.direct
+            && let Some((from, bytes)) = self.ahead.note(offset, bytes, size, self.file.geometry().region_bytes())
+        {
+            self.ahead.ask(self.objects(), from, bytes);
         }
         if mode == IoMode::default()
             && let Some((start, target)) = self.whole(offset, bytes, buffers)?
