@@ -102,7 +102,7 @@ impl Regions {
     fn new(cluster: &Cluster, base: &Base, idle_after: Option<std::time::Duration>) -> Result<Self, BrokerError> {
         let discards =
             Arc::new(Discards::new(&base.context, &base.capacity, &base.quiescing, &base.files, &base.objects));
-        let throttle = Throttle::new(cluster, base.context.devices()?)
+        let throttle = Throttle::new(cluster, base.context.devices()?, base.context.read_costs())
             .map_err(|error| BrokerError::Cluster { what: error.to_string() })?;
         let throttle = Arc::new(throttle);
         let idle = Arc::new(Idle::new(idle_after));

@@ -1,51 +1,55 @@
-//! How fast movers copy: all they can, at most so many bytes per second, or what the foreground leaves.
+//! How fast movers copy: all they can, at most so many bytes per second, or what the foreground leaves (`auto`).
 //!
-//! What the foreground leaves is told from the devices, each for itself. On emulated servers that is the time reserved at a server's stations, less what
-//! the movers reserved themselves; elsewhere, how often programs are found inside a file that moves. Movers take a part of what is left
+//! What the foreground leaves is told of each device for itself, whatever programs have open: of a real device by the kernel's statistics of the block device, else
+//! by the time that pieces take ([`pacing`]); of an emulated one by its stations ([`emulated`]). Movers take a part of what is left
 //! and a small share beside, so that a device that programs keep busy loses little and a move still ends; where nobody else is about they
 //! take all. A part, not all, because what a program leaves depends on what it is left: one that waits for its requests looks less
 //! busy for every request of ours that it waited behind.
 
+mod block_device;
+mod emulated;
+mod pacing;
+
 use crate::guard;
+use block_device::BlockDevice;
+use emulated::{EmulatedDevice, SAMPLE, Seen};
+use pacing::{Pacer, Piece, Reading};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{Cluster, Direction, ObjectOffset, ServerId};
-use stripewise_store::protocol::MigrateBandwidth;
-use stripewise_store::server::directory::DirectoryServer;
-use stripewise_store::server::emulated::EmulatedServer;
-use stripewise_store::server::stations::{ServerLoad, Stations};
+use stripewise_store::protocol::{MigrateBandwidth, ReadCost};
+use stripewise_store::server::stations::Stations;
 use stripewise_store::server::{Due, ObjectName, Opening, ServerError};
 
-/// Time over which a device's load is taken together.
-const SAMPLE: Duration = Duration::from_millis(50);
-/// The share of a busy device that movers take all the same.
-const MIN_SHARE: f64 = 0.06;
-/// Of what the foreground leaves.
-const SHARE_OF_REST: f64 = 0.3;
-/// Below this the foreground counts as absent.
-const QUIET: f64 = 0.01;
 /// Bytes of one object that are copied at once. Where programs would have to wait behind them, fewer: on a disk, where each costs a seek, more than elsewhere.
+/// Those of real devices under `auto` are [`Pacer::piece_bytes`].
 const PIECE_BYTES: u64 = 256 << 10;
 const POLITE_PIECE_BYTES: u64 = 64 << 10;
+/// Bytes of a unit, which is a piece for each server.
+const MAX_UNIT_BYTES: u64 = 4 << 20;
+const MAX_REAL_UNIT_BYTES: u64 = 16 << 20;
 
-/// An emulated server's stations, and what movers have reserved there since the broker started, ns.
-struct Device {
-    server: EmulatedServer<DirectoryServer>,
-    is_disk: bool,
-    own_ns: [AtomicU64; 2],
-    /// What was reserved over what it would have been with a startup each time, in 1/1024.
-    startup_ratio: AtomicU64,
+/// What a server is on.
+enum Device {
+    Emulated(Box<EmulatedDevice>),
+    /// Its number; servers may share one.
+    Real(usize),
 }
 
-/// How busy programs keep one server, and when movers may use it next.
-#[derive(Clone, Copy)]
-struct Seen {
-    load: ServerLoad,
-    own_ns: [u64; 2],
-    share: f64,
-    next: Instant,
+/// A device, and the statistics that it has.
+struct RealDevice {
+    block: Option<BlockDevice>,
+    /// Of its first server, for the pacer.
+    line: ReadCost,
+}
+
+impl RealDevice {
+    fn reading(&self) -> Option<Reading> {
+        self.block.as_ref()?.reading()
+    }
 }
 
 struct State {
@@ -55,41 +59,95 @@ struct State {
     /// When the next unit may begin under a fixed bandwidth.
     next: Instant,
     sampled: Instant,
+    /// By server; of emulated ones.
     seen: Vec<Seen>,
-    /// Share of the looks that found a program inside a file, on servers without stations, smoothed.
-    inside: f64,
-    /// Time that a byte took on servers without stations, s, smoothed.
-    byte_s: f64,
+    /// By real device.
+    pacers: Vec<Pacer>,
 }
 
 pub(crate) struct Throttle {
     state: Mutex<State>,
     changed: Condvar,
     stations: Option<Arc<Stations>>,
-    devices: Vec<Option<Device>>,
+    /// By server.
+    devices: Vec<Device>,
+    real: Vec<RealDevice>,
+    /// Pacers count time from here.
+    origin: Instant,
     copied: AtomicU64,
 }
 
 /// Movers were stopped, or the move was ended.
 pub(crate) struct Ended;
 
+/// A unit that may be copied. What it has under way on real devices ends with it.
+pub(crate) struct Admitted<'t> {
+    throttle: &'t Throttle,
+    pieces: Vec<(Direction, usize, Piece)>,
+    is_inside: bool,
+}
+
+impl Admitted<'_> {
+    /// Whether the unit's writes are to reach their devices before they count as done: what the page cache writes later would be taken for the foreground's.
+    pub(crate) fn writes_through(&self) -> bool {
+        self.pieces.iter().any(|(direction, ..)| *direction == Direction::Write)
+    }
+
+    /// The unit's reads or writes are over, and took so long.
+    pub(crate) fn end(&mut self, direction: Direction, took: Duration) {
+        self.end_pieces(direction, Some(took));
+    }
+
+    fn end_pieces(&mut self, direction: Direction, took: Option<Duration>) {
+        let ended: Vec<_> = self.pieces.extract_if(.., |(of, ..)| *of == direction).collect();
+        if ended.is_empty() {
+            return;
+        }
+        let mut state = guard(&self.throttle.state);
+        for (_, device, piece) in ended {
+            let (now, reading) = (self.throttle.now(), self.throttle.real[device].reading());
+            state.pacers[device].end(now, reading, piece, took, self.is_inside);
+        }
+        drop(state);
+        self.throttle.changed.notify_all();
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.end_pieces(Direction::Read, None);
+        self.end_pieces(Direction::Write, None);
+    }
+}
+
 impl Throttle {
-    pub(crate) fn new(cluster: &Cluster, stations: Option<Arc<Stations>>) -> Result<Self, ServerError> {
-        let device = |(number, server): (u16, &stripewise_layout::Server)| {
-            let Some(stations) = &stations else { return Ok(None) };
-            let opening = Opening {
+    /// `lines`: what reads of each server take.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        stations: Option<Arc<Stations>>,
+        lines: &[ReadCost],
+    ) -> Result<Self, ServerError> {
+        let (mut devices, mut real): (_, Vec<RealDevice>) = (Vec::new(), Vec::new());
+        for ((number, server), line) in (0..).zip(&cluster.servers).zip(lines) {
+            let (name, url) = (&server.name, &server.url);
+            let opening = |stations| Opening {
                 cluster: &cluster.id,
                 number: ServerId(number),
-                name: &server.name,
-                url: &server.url,
+                name,
+                url,
                 stations: Some(stations),
             };
-            let Some(server) = EmulatedServer::of_directory(&opening, stations)? else { return Ok(None) };
-            let is_disk = matches!(server.spec().device, stripewise_device::DeviceSpec::Hdd(_));
-            let own_ns = [const { AtomicU64::new(0) }; 2];
-            Ok(Some(Device { server, is_disk, own_ns, startup_ratio: AtomicU64::new(1024) }))
-        };
-        let devices = (0..).zip(&cluster.servers).map(device).collect::<Result<Vec<_>, ServerError>>()?;
+            let emulated =
+                stations.as_ref().map(|stations| EmulatedDevice::of(&opening(stations), stations)).transpose()?;
+            devices.push(match emulated.flatten() {
+                Some(emulated) => Device::Emulated(Box::new(emulated)),
+                None => Device::Real(add_real(&mut real, url.directory(), *line)),
+            });
+        }
+        Ok(Self::of_devices(stations, devices, real))
+    }
+
+    fn of_devices(stations: Option<Arc<Stations>>, devices: Vec<Device>, real: Vec<RealDevice>) -> Self {
         let now = Instant::now();
         let state = State {
             bandwidth: MigrateBandwidth::Unlimited,
@@ -97,11 +155,30 @@ impl Throttle {
             stopping: false,
             next: now,
             sampled: now,
-            seen: vec![Seen { load: ServerLoad::default(), own_ns: [0; 2], share: 0.0, next: now }; devices.len()],
-            inside: 0.0,
-            byte_s: 0.0,
+            seen: vec![Seen::new(now); devices.len()],
+            pacers: real.iter().map(|device| Pacer::new(device.line)).collect(),
         };
-        Ok(Self { state: Mutex::new(state), changed: Condvar::new(), stations, devices, copied: AtomicU64::new(0) })
+        let (state, changed, copied) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        Self { state, changed, stations, devices, real, origin: now, copied }
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn emulated(&self, server: ServerId) -> Option<&EmulatedDevice> {
+        match self.devices.get(usize::from(server.0))? {
+            Device::Emulated(device) => Some(device),
+            Device::Real(_) => None,
+        }
+    }
+
+    /// The number of the server's real device.
+    fn real_device(&self, server: ServerId) -> Option<usize> {
+        match self.devices.get(usize::from(server.0))? {
+            Device::Emulated(_) => None,
+            Device::Real(number) => Some(*number),
+        }
     }
 
     pub(crate) fn set(&self, bandwidth: MigrateBandwidth) {
@@ -133,20 +210,27 @@ impl Throttle {
         self.copied.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of one object to copy at once between these servers.
-    pub(crate) fn piece_bytes(&self, servers: impl Iterator<Item = ServerId>) -> u64 {
+    /// Bytes to copy at once between these servers, of which the wider side has `width`.
+    pub(crate) fn unit_bytes(&self, servers: impl Iterator<Item = ServerId> + Clone, width: u64) -> u64 {
         let state = guard(&self.state);
-        match state.bandwidth {
-            MigrateBandwidth::Unlimited => PIECE_BYTES,
+        let (piece_bytes, most) = match state.bandwidth {
+            MigrateBandwidth::Unlimited => (PIECE_BYTES, MAX_UNIT_BYTES),
+            MigrateBandwidth::BytesPerS(bytes) => ((bytes / 16).clamp(4096, PIECE_BYTES), MAX_UNIT_BYTES),
             MigrateBandwidth::Auto => {
-                let mut busy = servers.filter(|server| state.seen[usize::from(server.0)].share >= QUIET).peekable();
-                let is_disk = |server: ServerId| {
-                    self.devices[usize::from(server.0)].as_ref().is_some_and(|device| device.is_disk)
-                };
-                if busy.peek().is_some() && busy.all(is_disk) { PIECE_BYTES } else { POLITE_PIECE_BYTES }
+                let real = servers.clone().filter_map(|server| self.real_device(server));
+                match real.map(|device| state.pacers[device].piece_bytes()).max() {
+                    Some(piece_bytes) => (piece_bytes, MAX_REAL_UNIT_BYTES),
+                    None => {
+                        let is_shared = |server: &ServerId| state.seen[usize::from(server.0)].is_shared();
+                        let is_disk = |server| self.emulated(server).is_some_and(|device| device.is_disk);
+                        let mut busy = servers.filter(is_shared).peekable();
+                        let is_long = busy.peek().is_some() && busy.all(is_disk);
+                        (if is_long { PIECE_BYTES } else { POLITE_PIECE_BYTES }, MAX_UNIT_BYTES)
+                    }
+                }
             }
-            MigrateBandwidth::BytesPerS(bytes) => (bytes / 16).clamp(4096, PIECE_BYTES),
-        }
+        };
+        (piece_bytes * width).min(most)
     }
 
     /// Takes the emulated device's time for a part of a copy, behind all that was reserved before.
@@ -158,23 +242,13 @@ impl Throttle {
         offset: ObjectOffset,
         length: u64,
     ) -> Due {
-        let device = self.devices.get(usize::from(server.0))?.as_ref()?;
-        let (due, busy_ns) = device.server.reserve_in_background(direction, object, offset, length);
-        device.own_ns[0].fetch_add(busy_ns[0], Relaxed);
-        device.own_ns[1].fetch_add(busy_ns[1], Relaxed);
-        let most = device.server.demand_ns(direction, length).max(1);
-        let ratio = busy_ns[0].max(busy_ns[1]) * 1024 / most;
-        // Two that do this at once may lose one's part; it is an estimate.
-        let before = device.startup_ratio.load(Relaxed);
-        device.startup_ratio.store((7 * before + ratio) / 8, Relaxed);
-        due
+        self.emulated(server)?.reserve(direction, object, offset, length)
     }
 
     /// Time that programs have reserved at an emulated device, ns; `None`: it has no stations to tell by.
     pub(crate) fn foreground_ns(&self, server: ServerId) -> Option<u64> {
-        let (device, stations) = (self.devices.get(usize::from(server.0))?.as_ref()?, self.stations.as_ref()?);
-        let own_ns = device.own_ns[0].load(Relaxed);
-        Some(stations.server_load(server).device_busy.0.wrapping_sub(own_ns))
+        let (device, stations) = (self.emulated(server)?, self.stations.as_ref()?);
+        Some(device.foreground_ns(stations.server_load(server)))
     }
 
     /// Waits until `bytes` may be copied between these servers. `is_inside` tells whether a program is inside the file just now.
@@ -184,27 +258,37 @@ impl Throttle {
         servers: &[(Direction, ServerId, u64)],
         is_inside: impl Fn() -> bool,
         is_ended: impl Fn() -> bool,
-    ) -> Result<(), Ended> {
+    ) -> Result<Admitted<'_>, Ended> {
         let mut state = guard(&self.state);
         loop {
             if state.stopping || is_ended() {
                 return Err(Ended);
             }
             let now = Instant::now();
-            let next = match state.bandwidth {
-                MigrateBandwidth::Unlimited => now,
-                MigrateBandwidth::BytesPerS(_) => state.next,
+            let delay = match state.bandwidth {
+                _ if state.paused => SAMPLE,
+                MigrateBandwidth::Unlimited => Duration::ZERO,
+                MigrateBandwidth::BytesPerS(_) => state.next.saturating_duration_since(now),
                 MigrateBandwidth::Auto => {
-                    servers.iter().map(|(_, server, _)| state.seen[usize::from(server.0)].next).max().unwrap_or(now)
+                    let delay = |(_, server, _): &(Direction, ServerId, u64)| self.delay(&mut state, *server, now);
+                    servers.iter().map(delay).max().unwrap_or(Duration::ZERO)
                 }
             };
-            if !state.paused && next <= now {
+            if delay.is_zero() {
                 // Paid for by the next one, who waits.
-                self.charge(&mut state, now, bytes, servers, &is_inside);
-                return Ok(());
+                let pieces = self.charge(&mut state, now, bytes, servers);
+                let is_inside = !pieces.is_empty() && is_inside();
+                return Ok(Admitted { throttle: self, pieces, is_inside });
             }
-            let wait = if state.paused { SAMPLE } else { (next - now).min(SAMPLE) };
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, delay.min(SAMPLE)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// How long a unit has to wait for this server under `auto`.
+    fn delay(&self, state: &mut State, server: ServerId, now: Instant) -> Duration {
+        match self.real_device(server) {
+            Some(device) => state.pacers[device].delay(self.now(), self.real[device].reading()),
+            None => state.seen[usize::from(server.0)].next.saturating_duration_since(now),
         }
     }
 
@@ -214,85 +298,153 @@ impl Throttle {
         now: Instant,
         bytes: u64,
         servers: &[(Direction, ServerId, u64)],
-        is_inside: &impl Fn() -> bool,
-    ) {
+    ) -> Vec<(Direction, usize, Piece)> {
+        let mut pieces = Vec::new();
         match state.bandwidth {
             MigrateBandwidth::Unlimited => {}
             MigrateBandwidth::BytesPerS(rate) => {
                 state.next = now + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
             }
             MigrateBandwidth::Auto => {
-                self.sample(state, is_inside);
+                self.sample(state);
                 for (direction, server, bytes) in servers {
-                    let number = usize::from(server.0);
-                    let (work_s, share) = match &self.devices[number] {
-                        Some(device) => {
-                            let ratio = device.startup_ratio.load(Relaxed) as f64 / 1024.0;
-                            let most_s = device.server.demand_ns(*direction, *bytes) as f64 / 1e9;
-                            (most_s * ratio, state.seen[number].share)
-                        }
-                        None => (*bytes as f64 * state.byte_s, state.inside),
-                    };
-                    let seen = &mut state.seen[number];
-                    seen.next = now.max(seen.next) + Duration::from_secs_f64(spread(work_s, share).min(10.0));
+                    if let Some(device) = self.emulated(*server) {
+                        let work_s = device.work_s(*direction, *bytes);
+                        state.seen[usize::from(server.0)].charge(now, work_s);
+                    } else if let Some(device) = self.real_device(*server) {
+                        let piece = state.pacers[device].begin(self.real[device].reading(), *bytes);
+                        pieces.push((*direction, device, piece));
+                    }
                 }
             }
         }
+        pieces
     }
 
-    /// Brings the shares that programs take up to date.
-    fn sample(&self, state: &mut State, is_inside: &impl Fn() -> bool) {
-        if self.devices.iter().any(Option::is_none) {
-            state.inside += (f64::from(u8::from(is_inside())) - state.inside) / 8.0;
-        }
+    /// Brings the shares that programs take of emulated devices up to date.
+    fn sample(&self, state: &mut State) {
         let elapsed = state.sampled.elapsed();
         let Some(stations) = self.stations.as_ref().filter(|_| elapsed >= SAMPLE) else { return };
         state.sampled = Instant::now();
-        let elapsed_ns = elapsed.as_nanos() as f64;
-        for (number, (device, seen)) in self.devices.iter().zip(&mut state.seen).enumerate() {
-            let Some(device) = device else { continue };
-            let load = stations.server_load(ServerId(number as u16));
-            let own_ns = [0, 1].map(|station: usize| device.own_ns[station].load(Relaxed));
-            let foreground = |now: u64, before: u64, station: usize| {
-                // Saturating: the counters may have been reset.
-                now.saturating_sub(before).saturating_sub(own_ns[station] - seen.own_ns[station])
-            };
-            let serial = foreground(load.device_busy.0, seen.load.device_busy.0, 0);
-            let link = foreground(load.link_busy.0, seen.load.link_busy.0, 1);
-            let share = (serial.max(link) as f64 / elapsed_ns).min(1.0);
-            // A sample much longer than usual is of a time in which nothing was moved.
-            let weight = if elapsed > 4 * SAMPLE { 1.0 } else { 0.5 };
-            seen.share += (share - seen.share) * weight;
-            (seen.load, seen.own_ns) = (load, own_ns);
+        for (number, seen) in (0..).map(ServerId).zip(&mut state.seen) {
+            if let Some(device) = self.emulated(number) {
+                seen.sample(device, stations.server_load(number), elapsed);
+            }
         }
-    }
-
-    /// Notes how long a unit took on servers without stations.
-    pub(crate) fn note_speed(&self, bytes: u64, took: Duration) {
-        let mut state = guard(&self.state);
-        let byte_s = took.as_secs_f64() / bytes.max(1) as f64;
-        state.byte_s = if state.byte_s == 0.0 { byte_s } else { state.byte_s + (byte_s - state.byte_s) / 8.0 };
     }
 }
 
-/// Over how much time work of `work_s` is spread where programs take `share` of the device.
-fn spread(work_s: f64, share: f64) -> f64 {
-    if share < QUIET { 0.0 } else { work_s / (MIN_SHARE + SHARE_OF_REST * (1.0 - share)) }
+/// The number of the device that `directory` lies on, which is added if no server before was on it.
+fn add_real(real: &mut Vec<RealDevice>, directory: &Path, line: ReadCost) -> usize {
+    let block = BlockDevice::under(directory);
+    let is_same = |known: &RealDevice| match (&known.block, &block) {
+        (Some(known), Some(block)) => known.path == block.path,
+        _ => false,
+    };
+    if let Some(number) = real.iter().position(is_same) {
+        return number;
+    }
+    real.push(RealDevice { block, line });
+    real.len() - 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
+    const PIECE: u64 = 1 << 20;
+
+    /// Two servers on devices whose statistics the test writes.
+    struct Devices {
+        _keep: tempfile::TempDir,
+        paths: [PathBuf; 2],
+        throttle: Throttle,
+    }
+
+    impl Devices {
+        fn new() -> Self {
+            let keep = tempfile::tempdir().unwrap();
+            let paths = ["a", "b"].map(|name| keep.path().join(name));
+            paths.iter().for_each(|path| write(path, 0, 0));
+            let line = ReadCost { startup_ns: 5_000_000, kib_ns: 8_000 };
+            let real = |path: &PathBuf| RealDevice { block: Some(BlockDevice::of_statistics(path)), line };
+            let devices = vec![Device::Real(0), Device::Real(1)];
+            let throttle = Throttle::of_devices(None, devices, paths.iter().map(real).collect());
+            throttle.set(MigrateBandwidth::Auto);
+            Self { _keep: keep, paths, throttle }
+        }
+
+        fn admit(&self) -> Admitted<'_> {
+            let servers = [(Direction::Read, ServerId(0), PIECE), (Direction::Write, ServerId(1), PIECE)];
+            let Ok(admitted) = self.throttle.admit(PIECE, &servers, || true, || false) else { panic!("not ended") };
+            admitted
+        }
+
+        fn are_shared(&self) -> [bool; 2] {
+            let state = guard(&self.throttle.state);
+            [0, 1].map(|device: usize| state.pacers[device].is_shared())
+        }
+    }
+
+    /// In one call, so that no reader finds half of it.
+    fn write(path: &Path, busy_ms: u64, bytes: u64) {
+        let line = format!("0 0 {:20} 0 0 0 0 0 0 {busy_ms:20} 0\n", bytes / 512);
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, line.as_bytes(), 0).unwrap();
+    }
 
     #[test]
-    fn movers_take_all_of_an_idle_device_and_little_of_a_busy_one() {
-        assert_eq!(spread(1.0, 0.0), 0.0);
-        assert!((1.0 / spread(1.0, 1.0) - MIN_SHARE).abs() < 1e-9);
-        // Where a program takes all that movers leave, their share settles below a tenth.
-        let mut movers = 0.5;
-        for _ in 0..50 {
-            movers = 1.0 / spread(1.0, 1.0 - movers);
+    fn a_program_inside_the_file_is_no_load() {
+        let devices = Devices::new();
+        for number in 1..=100 {
+            let mut admitted = devices.admit();
+            assert!(admitted.writes_through());
+            let took = Duration::from_millis(14);
+            for (path, direction) in devices.paths.iter().zip([Direction::Read, Direction::Write]) {
+                write(path, 0, number * PIECE);
+                admitted.end(direction, took);
+            }
         }
-        assert!(movers < 0.1, "{movers}");
+        assert_eq!(devices.are_shared(), [false, false]);
+    }
+
+    #[test]
+    fn pieces_on_a_busy_device_go_one_at_a_time_until_it_is_idle() {
+        let devices = Devices::new();
+        let (is_busy, begun) = (AtomicBool::new(true), Instant::now());
+        let (under_way, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        let until = |is_shared: bool| {
+            // What was under way together before the first window does not count.
+            while devices.are_shared()[1] != is_shared {
+                drop(devices.admit());
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_busy.load(Relaxed) {
+                    write(&devices.paths[1], begun.elapsed().as_millis() as u64, 0);
+                    std::thread::yield_now();
+                }
+            });
+            until(true);
+            let movers = [0; 3].map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..3 {
+                        let admitted = devices.admit();
+                        most.fetch_max(1 + under_way.fetch_add(1, Relaxed), Relaxed);
+                        std::thread::yield_now();
+                        under_way.fetch_sub(1, Relaxed);
+                        drop(admitted);
+                    }
+                })
+            });
+            movers.into_iter().for_each(|mover| mover.join().unwrap());
+            assert_eq!((most.load(Relaxed), devices.are_shared()), (1, [false, true]));
+            is_busy.store(false, Relaxed);
+            until(false);
+        });
+        assert_eq!(devices.are_shared(), [false, false]);
     }
 }

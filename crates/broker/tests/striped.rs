@@ -29,6 +29,8 @@ mod model;
 mod mounts;
 #[path = "striped/moves.rs"]
 mod moves;
+#[path = "striped/moves_auto.rs"]
+mod moves_auto;
 #[path = "striped/moves_ended.rs"]
 mod moves_ended;
 #[path = "striped/moves_killed.rs"]

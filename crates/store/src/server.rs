@@ -217,7 +217,7 @@ pub enum ServerError {
 impl ServerError {
     /// Of a system call for `server`.
     #[must_use]
-    pub(crate) fn from_errno(server: String, action: &'static str, source: Errno) -> Self {
+    pub fn from_errno(server: String, action: &'static str, source: Errno) -> Self {
         match source {
             Errno::NOSPC | Errno::DQUOT => Self::NoSpace { server },
             Errno::ACCESS | Errno::PERM => Self::Denied { server },

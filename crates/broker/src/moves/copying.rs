@@ -7,11 +7,11 @@
 //! copies write zeros too, where something was cut from the old objects.
 
 use super::Moves;
-use super::side::{Side, sync_all, write_to_all};
+use super::side::{Side, sync_all, write_out, write_to_all};
 use crate::guard;
 use crate::managed::{ActiveMove, Managed};
 use crate::rmt::RegionRecord;
-use crate::throttle::Ended;
+use crate::throttle::{Admitted, Ended};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -23,8 +23,8 @@ use stripewise_store::shared::marking::{MARK_WORDS, chunk_bytes};
 
 /// Units of one round under way together.
 const COPIERS: usize = 8;
-/// Bytes of a unit at most.
-const MAX_UNIT_BYTES: u64 = 4 << 20;
+/// Memory of a round's units under way.
+const MAX_ROUND_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speed {
@@ -138,8 +138,10 @@ impl<'a> Copier<'a> {
         if units.len() == 1 {
             round.work();
         } else {
+            let longest = units.iter().map(|(_, length)| *length).max().unwrap_or(1).max(1);
+            let copiers = COPIERS.min((MAX_ROUND_BYTES / longest).max(2) as usize);
             std::thread::scope(|scope| {
-                for _ in 1..COPIERS.min(units.len()) {
+                for _ in 1..copiers.min(units.len()) {
                     // Without a further thread the others do its work.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, || round.work());
                 }
@@ -153,7 +155,6 @@ impl<'a> Copier<'a> {
         let took = start.elapsed().saturating_sub(Duration::from_nanos(round.waited_ns.load(Relaxed)));
         let took = took.max(Duration::from_micros(10));
         self.bytes_per_s.store((bytes as f64 / took.as_secs_f64()) as u64, Relaxed);
-        self.core.throttle.note_speed(bytes, took);
         Ok(())
     }
 
@@ -163,7 +164,7 @@ impl<'a> Copier<'a> {
         let sides = || std::iter::once(&self.old).chain(&self.new).map(|side| side.layout);
         let width = sides().map(|layout| layout.stripes().len()).max().unwrap_or(1) as u64;
         let servers = sides().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
-        let most = (self.core.throttle.piece_bytes(servers) * width).clamp(chunk, MAX_UNIT_BYTES.max(chunk)) / chunk;
+        let most = (self.core.throttle.unit_bytes(servers, width) / chunk).max(1);
         let is_marked = |number: u64| taken[number as usize / 64] >> (number % 64) & 1 == 1;
         let (mut units, mut number, count) = (Vec::new(), 0, limit.div_ceil(chunk));
         while number < count {
@@ -207,10 +208,10 @@ struct Round<'a> {
 impl Round<'_> {
     fn work(&self) {
         let mut buffer = Vec::new();
-        while let Some((number, due)) = self.take() {
+        while let Some((number, due, admitted)) = self.take() {
             let (_, length) = self.units[number];
             buffer.resize(length as usize, 0);
-            if let Err(fault) = self.copy_unit(number, due, &mut buffer) {
+            if let Err(fault) = self.copy_unit(number, due, admitted, &mut buffer) {
                 self.stop(fault);
             }
         }
@@ -224,37 +225,46 @@ impl Round<'_> {
     }
 
     /// The next unit, once it may be copied, and when its bytes have come from the old place.
-    fn take(&self) -> Option<(usize, Due)> {
+    fn take(&self) -> Option<(usize, Due, Option<Admitted<'_>>)> {
         let copier = self.copier;
         let mut next = guard(&self.next);
         let (_, length) = *self.units.get(*next)?;
         if self.stopped.load(SeqCst) {
             return None;
         }
-        let ended = match self.speed {
+        let admitted = match self.speed {
             Speed::Throttled => {
                 let begun = Instant::now();
                 let shares = shares(copier.active, length);
                 let is_ended = || copier.active.is_ended() || self.stopped.load(SeqCst);
                 let admitted = copier.core.throttle.admit(length, &shares, || copier.is_inside(), is_ended);
                 self.waited_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
-                admitted.is_err()
+                admitted.map(Some)
             }
-            Speed::AtOnce => copier.active.is_ended(),
+            Speed::AtOnce if copier.active.is_ended() => Err(Ended),
+            Speed::AtOnce => Ok(None),
         };
-        if ended {
+        let Ok(admitted) = admitted else {
             self.stop(Fault::Ended);
             return None;
-        }
+        };
         let due = copier.old.reserve(copier.core, Direction::Read, self.units[*next]);
         *next += 1;
-        Some((*next - 1, due))
+        Some((*next - 1, due, admitted))
     }
 
-    fn copy_unit(&self, number: usize, due: Due, buffer: &mut [u8]) -> Result<(), Fault> {
+    fn copy_unit(
+        &self,
+        number: usize,
+        due: Due,
+        mut admitted: Option<Admitted<'_>>,
+        buffer: &mut [u8],
+    ) -> Result<(), Fault> {
         let (core, copier) = (self.copier.core, self.copier);
         let unit = self.units[number];
+        let begun = Instant::now();
         copier.old.read(&core.context, unit.0, buffer)?;
+        admitted.iter_mut().for_each(|admitted| admitted.end(Direction::Read, begun.elapsed()));
         due.inspect(|due| wait_in_background(*due));
         let is_needed = !self.is_first || buffer.iter().any(|byte| *byte != 0);
         let mut written = guard(&self.written);
@@ -270,7 +280,14 @@ impl Round<'_> {
             return Ok(());
         }
         if is_needed {
+            let begun = Instant::now();
             write_to_all(sides, &core.context, unit.0, buffer)?;
+            if let Some(admitted) = &mut admitted {
+                if admitted.writes_through() {
+                    write_out(sides, &core.context, unit)?;
+                }
+                admitted.end(Direction::Write, begun.elapsed());
+            }
             copier.reached.fetch_max(unit.0 + unit.1, SeqCst);
             due.inspect(|due| wait_in_background(*due));
         }

@@ -10,6 +10,7 @@ use crate::objects::stripe_servers;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
 use stripewise_layout::{
     Direction, FileId, Generation, Layout, ObjectOffset, RegionIndex, RegionOffset, ServerId, SubRequest,
 };
@@ -147,6 +148,37 @@ pub(super) fn write_to_all(
         parts.retain(|part| !part.left.is_empty());
     }
     Ok(())
+}
+
+/// Has the range written from the page caches to the devices of all these places together, as far as there are such. Durable it is with [`sync_all`].
+pub(super) fn write_out(sides: &[Side<'_>], context: &Context, (start, length): (u64, u64)) -> Result<(), ServerError> {
+    let begin = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    for flags in [begin, libc::SYNC_FILE_RANGE_WAIT_AFTER] {
+        for side in sides {
+            for sub in side.subs(start, length as usize) {
+                let Some(object) = side.handles[sub.turn].as_handle().descriptor() else { continue };
+                // SAFETY: the call is given numbers only, and the descriptor is open as long as `side`.
+                let result =
+                    unsafe { libc::sync_file_range(object.as_raw_fd(), sub.offset.0 as i64, sub.length as i64, flags) };
+                match std::io::Error::last_os_error() {
+                    // The kernel reports a failed write once: a later sync would not see it.
+                    error if result < 0 && !is_unsupported(&error) => {
+                        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                        let server = context.server_name(sub.server);
+                        return Err(ServerError::from_errno(server, "writing an object out", source));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of file systems without such a call, which then write in their own time.
+fn is_unsupported(error: &std::io::Error) -> bool {
+    let unsupported = [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP, Errno::SPIPE];
+    Errno::from_io_error(error).is_some_and(|errno| unsupported.contains(&errno))
 }
 
 /// Makes the objects of these places durable, all together; with the names of the file's objects on their servers, if wanted.

@@ -124,6 +124,11 @@ impl Mounts {
         take_space(&self.kept(name).join("fill"), &self.kept(name), 0);
     }
 
+    /// What was taken away at first.
+    pub(crate) fn give_space(&self, name: &str) {
+        std::fs::remove_file(self.kept(name).join("ballast")).unwrap();
+    }
+
     pub(crate) fn empty(&self, name: &str) {
         std::fs::remove_file(self.kept(name).join("fill")).unwrap();
     }
