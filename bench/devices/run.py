@@ -104,6 +104,13 @@ class Bench:
             print(f"caveat: {json.dumps(caveat)}")
         print(flush=True)
 
+    def print_lateness(self):
+        """Whether the machine kept up with its disks."""
+        counts = [disk.counts() for disk in self.disks]
+        late, busy = (sum(disk[name] for disk in counts) for name in ("late_s", "busy_s"))
+        print(f"\nthe disks served {sum(disk['requests'] for disk in counts):,} requests with {sum(disk['seeks'] for disk in counts):,} "
+              f"seeks; they woke up late by {late / busy:.1%} of their service times", flush=True)
+
     # -- Zipf ------------------------------------------------------------------------------------------------------------------
 
     def zipf(self):
@@ -256,6 +263,9 @@ def main():
     except Failed as failure:
         print(f"bench-devices: {failure}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("bench-devices: interrupted; nothing was written", file=sys.stderr)
+        return 130
 
 
 def bench(arguments):
@@ -273,6 +283,7 @@ def bench(arguments):
             return subprocess.run(["sh", "-c", arguments.command], cwd=base, env={**os.environ, **environment}).returncode
         for part in (run.zipf, run.sequential, run.following):
             part()
+        run.print_lateness()
     arguments.out.mkdir(exist_ok=True)
     (arguments.out / "devices.json").write_text(json.dumps(run.results, indent=2) + "\n")
     goals.print_verdicts(run.results)

@@ -13,9 +13,8 @@ use crate::shared::control::RegionState;
 use crate::shared::marking::Motion;
 use rustix::fs::{Advice, fadvise};
 use std::num::NonZeroU64;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use stripewise_layout::FileOffset;
 
 /// Bytes read in order, in two requests or more, before anything is asked for.
@@ -29,6 +28,7 @@ const CALL_BYTES: u64 = 512 << 10;
 
 /// How a process goes through an open file. Threads that read at once may lose each other's notes, which costs advice only.
 #[derive(Default)]
+#[repr(align(64))] // Written by every read; what other requests only read lies elsewhere.
 pub(super) struct ReadAhead {
     /// End of the last read.
     end: AtomicU64,
