@@ -10,7 +10,7 @@ use stripewise::calibrate::{Options, SERVER_LINES, Verification, VerifyOptions, 
 use stripewise::made_from::PlanFiles;
 use stripewise::table::Table;
 use stripewise_layout::figures::counted;
-use stripewise_layout::{ByteCount, Cluster};
+use stripewise_layout::{ByteCount, Cluster, Order, RequestKind, WriteClass};
 use stripewise_model::{NetworkSource, Profile};
 
 /// Measure startup and transfer times of every server and the network; write the profile
@@ -121,15 +121,32 @@ impl CalibrateArgs {
     }
 }
 
+/// As lines are measured, then those of the other classes of writes.
+fn server_lines() -> impl Iterator<Item = (RequestKind, Order)> {
+    let classes = [WriteClass::Buffered, WriteClass::Synchronous].map(RequestKind::Write);
+    let orders = [Order::Sequential, Order::Random];
+    let others = classes.into_iter().flat_map(move |kind| orders.map(|order| (kind, order)));
+    SERVER_LINES.into_iter().map(|(direction, order)| (direction.into(), order)).chain(others)
+}
+
+/// Direct writes are plain writes.
+fn access_name(kind: RequestKind, order: Order) -> String {
+    let class = match kind {
+        RequestKind::Read | RequestKind::Write(WriteClass::Direct) => String::new(),
+        RequestKind::Write(class) => format!("{class} "),
+    };
+    format!("{class}{} {}", name_of(order), name_of(kind.direction()))
+}
+
 fn print(context: &Context, profile: &Profile) -> Result<()> {
     let mut table = Table::new(&["server", "class", "access", ">startup", ">MB/s", ">R2", ">spread", ">samples"]);
     for server in &profile.servers {
-        for (direction, order) in SERVER_LINES {
-            let line = server.line(direction, order);
+        for (kind, order) in server_lines().filter(|(kind, _)| server.has_own_line(*kind)) {
+            let line = server.line(kind, order);
             table.row([
                 server.name.clone(),
                 server.class.to_string(),
-                format!("{} {}", name_of(order), name_of(direction)),
+                access_name(kind, order),
                 format!("{:.3} ms", line.alpha_s * 1e3),
                 megabytes_per_s(line.beta_s_per_byte),
                 format!("{:.4}", line.r2),

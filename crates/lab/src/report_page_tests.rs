@@ -50,6 +50,8 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
             read_random: line(12.66, 125.0),
             write_sequential: line(0.1, 125.0),
             write_random: line(13.66, 125.0),
+            buffered_write: None,
+            synchronous_write: None,
         },
         ServerClass::Ssd => ServerProfile {
             name: server.name.clone(),
@@ -58,6 +60,8 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
             read_random: line(0.08, 550.0),
             write_sequential: line(0.085, 520.0),
             write_random: line(0.085, 520.0),
+            buffered_write: None,
+            synchronous_write: None,
         },
     });
     Profile {

@@ -88,6 +88,8 @@ pub enum Caveat {
         /// Share of the time during which some task waited for a processor.
         share: f64,
     },
+    /// The profile is of a version that knows one class of writes. Reading it adds this.
+    DerivedWrites,
     /// The trace does not say what writes waited for, so they are taken as buffered. Of the trace, not of the profile: planning adds it.
     AssumedWrites {
         /// Files with such writes.
@@ -165,6 +167,11 @@ impl fmt::Display for Caveat {
                  again when the machine is idle",
                 share * 100.0
             ),
+            Self::DerivedWrites => write!(
+                f,
+                "the profile was made before writes were told apart: buffered writes are taken to cost their bytes alone, \
+                 synchronous ones as much as direct ones. Run `stripewise calibrate` again"
+            ),
             Self::AssumedWrites { files, path } => {
                 write!(f, "the trace does not say whether writes to {path}")?;
                 if *files > 1 {
@@ -217,7 +224,7 @@ impl Caveat {
             Self::NoLine { spread, .. } => vec![("spread", *spread)],
             Self::NoSeeks { ratio, .. } | Self::AlikeClasses { ratio, .. } => vec![("ratio", *ratio)],
             Self::SharedLoad { share, .. } | Self::BusyHost { share } => vec![("share", *share)],
-            Self::SharedDevice { .. } | Self::AssumedWrites { .. } => Vec::new(),
+            Self::SharedDevice { .. } | Self::DerivedWrites | Self::AssumedWrites { .. } => Vec::new(),
         }
     }
 }

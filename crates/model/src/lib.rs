@@ -26,4 +26,6 @@ pub use parameters::{
     ClassParameters, Coefficients, Concurrency, Picoseconds, RequestCost, StripePair, UniformParameters,
     most_bytes_on_one_server,
 };
-pub use profile::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ProfileError, ServerProfile};
+pub use profile::{
+    Line, NetworkProfile, NetworkSource, OrderedLines, PROFILE_VERSION, Profile, ProfileError, ServerProfile,
+};

@@ -2,7 +2,7 @@
 
 use crate::{Profile, ServerProfile};
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{Direction, Order, RequestKind, ServerClass};
+use stripewise_layout::{Order, RequestKind, ServerClass};
 
 /// How many processes do I/O at once. The papers multiply the cost of a request by it, because the servers serve one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl StripePair {
     }
 }
 
-/// alpha and beta of one server class for one direction and order.
+/// alpha and beta of one server class for one kind and order of requests.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Coefficients {
     /// Startup time in seconds.
@@ -80,19 +80,19 @@ pub struct ClassParameters {
     pub e_s: f64,
     /// t in seconds per byte.
     pub t_s_per_byte: f64,
-    hdd: [Coefficients; 4],
-    ssd: [Coefficients; 4],
+    hdd: KindLines,
+    ssd: KindLines,
 }
 
 /// How many servers `takes_part` picks, and the means of their lines; zero lines without any.
-fn mean_of(profile: &Profile, takes_part: impl Fn(usize, &ServerProfile) -> bool) -> (u32, [Coefficients; 4]) {
-    let mut sums = [Coefficients::default(); 4];
+fn mean_of(profile: &Profile, takes_part: impl Fn(usize, &ServerProfile) -> bool) -> (u32, KindLines) {
+    let mut sums = [Coefficients::default(); LINES];
     let mut count = 0u32;
     for (_, server) in profile.servers.iter().enumerate().filter(|(number, server)| takes_part(*number, server)) {
         count += 1;
-        for direction in [Direction::Read, Direction::Write] {
+        for kind in RequestKind::ALL {
             for order in [Order::Sequential, Order::Random] {
-                let (line, sum) = (server.line(direction, order), &mut sums[slot(direction, order)]);
+                let (line, sum) = (server.line(kind, order), &mut sums[slot(kind, order)]);
                 sum.alpha_s += line.alpha_s;
                 sum.beta_s_per_byte += line.beta_s_per_byte;
             }
@@ -105,13 +105,13 @@ fn mean_of(profile: &Profile, takes_part: impl Fn(usize, &ServerProfile) -> bool
     (count, sums)
 }
 
-fn slot(direction: Direction, order: Order) -> usize {
-    match (direction, order) {
-        (Direction::Read, Order::Sequential) => 0,
-        (Direction::Read, Order::Random) => 1,
-        (Direction::Write, Order::Sequential) => 2,
-        (Direction::Write, Order::Random) => 3,
-    }
+/// Lines of a kind of server, by [`slot`].
+type KindLines = [Coefficients; LINES];
+
+const LINES: usize = 2 * RequestKind::ALL.len();
+
+fn slot(kind: RequestKind, order: Order) -> usize {
+    2 * kind.index() + usize::from(order == Order::Random)
 }
 
 impl ClassParameters {
@@ -132,7 +132,7 @@ impl ClassParameters {
     /// alpha and beta of a class; zero for a class without servers.
     #[must_use]
     pub fn of_class(&self, class: ServerClass, kind: impl Into<RequestKind>, order: Order) -> Coefficients {
-        let slot = slot(kind.into().direction(), order);
+        let slot = slot(kind.into(), order);
         match class {
             ServerClass::Hdd => self.hdd[slot],
             ServerClass::Ssd => self.ssd[slot],
@@ -151,7 +151,7 @@ pub struct UniformParameters {
     pub e_s: f64,
     /// v in seconds per byte; t of the other papers.
     pub v_s_per_byte: f64,
-    lines: [Coefficients; 4],
+    lines: KindLines,
 }
 
 impl UniformParameters {
@@ -165,7 +165,7 @@ impl UniformParameters {
     /// alpha and beta.
     #[must_use]
     pub fn of_class(&self, kind: impl Into<RequestKind>, order: Order) -> Coefficients {
-        self.lines[slot(kind.into().direction(), order)]
+        self.lines[slot(kind.into(), order)]
     }
 }
 
@@ -247,7 +247,9 @@ pub(crate) mod tests {
     pub(crate) fn classes(m: u32, n: u32, e_s: f64, t_s_per_byte: f64, alpha_s: f64, beta: f64) -> ClassParameters {
         let line = |alpha_s, beta_s_per_byte| Coefficients { alpha_s, beta_s_per_byte };
         let of = |alpha: f64, beta: f64| {
-            [line(alpha / 4.0, beta), line(alpha, beta), line(alpha / 3.0, beta), line(alpha, beta)]
+            let write = [line(alpha / 3.0, beta), line(alpha, beta)];
+            let read = [line(alpha / 4.0, beta), line(alpha, beta)];
+            [read, write, write, write].concat().try_into().expect("a line for each kind and order")
         };
         let (hdd, ssd) = (of(alpha_s, beta), of(alpha_s / 10.0, beta / 3.0));
         ClassParameters { hservers: m, sservers: n, e_s, t_s_per_byte, hdd, ssd }
@@ -265,7 +267,7 @@ pub(crate) mod tests {
             servers,
             e_s,
             v_s_per_byte,
-            lines: [alpha_s, 10.0 * alpha_s, alpha_s, 10.0 * alpha_s].map(line),
+            lines: std::array::from_fn(|slot| line(if slot % 2 == 0 { alpha_s } else { 10.0 * alpha_s })),
         }
     }
 

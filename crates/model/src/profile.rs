@@ -6,10 +6,13 @@
 use crate::caveat::Caveat;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use stripewise_layout::{Cluster, Direction, Order, RequestKind, ServerClass, input, output};
+use stripewise_layout::{Cluster, Order, RequestKind, ServerClass, WriteClass, input, output};
 
-/// The version written to profile files. Version 1, which has no caveats, is read too.
-pub const PROFILE_VERSION: u32 = 2;
+/// The version written to profile files. Version 1, which has no caveats, and version 2, which knows one class of writes, are read too.
+pub const PROFILE_VERSION: u32 = 3;
+
+/// The first version whose servers have lines for classes of writes.
+const FIRST_WITH_WRITE_CLASSES: u32 = 3;
 
 /// The oldest version that is read.
 const OLDEST_PROFILE_VERSION: u32 = 1;
@@ -39,7 +42,18 @@ impl Line {
     }
 }
 
-/// The four lines of one server.
+/// One line for each order.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OrderedLines {
+    /// Requests that each begin where the one before ended.
+    pub sequential: Line,
+    /// Requests at random offsets.
+    pub random: Line,
+}
+
+/// The lines of one server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -52,21 +66,49 @@ pub struct ServerProfile {
     pub read_sequential: Line,
     /// Reads at random offsets.
     pub read_random: Line,
-    /// Writes, each where the one before ended.
+    /// Direct writes, each where the one before ended.
     pub write_sequential: Line,
-    /// Writes at random offsets.
+    /// Direct writes at random offsets.
     pub write_random: Line,
+    /// Buffered writes and their share of the sync that ends them (from version 3 on). Absent where nothing writes back later: a
+    /// buffered write waits as a direct one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffered_write: Option<OrderedLines>,
+    /// Synchronous writes (from version 3 on). Absent where they cost what direct ones do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synchronous_write: Option<OrderedLines>,
 }
 
 impl ServerProfile {
     /// alpha and beta of one kind and order.
     #[must_use]
     pub fn line(&self, kind: impl Into<RequestKind>, order: Order) -> &Line {
-        match (kind.into().direction(), order) {
-            (Direction::Read, Order::Sequential) => &self.read_sequential,
-            (Direction::Read, Order::Random) => &self.read_random,
-            (Direction::Write, Order::Sequential) => &self.write_sequential,
-            (Direction::Write, Order::Random) => &self.write_random,
+        let lines = match kind.into() {
+            RequestKind::Read => {
+                return match order {
+                    Order::Sequential => &self.read_sequential,
+                    Order::Random => &self.read_random,
+                };
+            }
+            RequestKind::Write(WriteClass::Direct) => &None,
+            RequestKind::Write(WriteClass::Buffered) => &self.buffered_write,
+            RequestKind::Write(WriteClass::Synchronous) => &self.synchronous_write,
+        };
+        match (lines, order) {
+            (Some(lines), Order::Sequential) => &lines.sequential,
+            (Some(lines), Order::Random) => &lines.random,
+            (None, Order::Sequential) => &self.write_sequential,
+            (None, Order::Random) => &self.write_random,
+        }
+    }
+
+    /// Whether the server has a line of its own for the kind, and does not share that of direct writes.
+    #[must_use]
+    pub fn has_own_line(&self, kind: RequestKind) -> bool {
+        match kind {
+            RequestKind::Read | RequestKind::Write(WriteClass::Direct) => true,
+            RequestKind::Write(WriteClass::Buffered) => self.buffered_write.is_some(),
+            RequestKind::Write(WriteClass::Synchronous) => self.synchronous_write.is_some(),
         }
     }
 }
@@ -175,6 +217,45 @@ pub enum ProfileError {
 }
 
 impl Profile {
+    /// Whether a process waits for the servers before a request of the kind returns. It does not for buffered writes, unless a server of
+    /// the profile writes nothing back later.
+    #[must_use]
+    pub fn is_awaited(&self, kind: RequestKind) -> bool {
+        match kind {
+            RequestKind::Read | RequestKind::Write(WriteClass::Direct | WriteClass::Synchronous) => true,
+            RequestKind::Write(WriteClass::Buffered) => {
+                self.servers.iter().any(|server| server.buffered_write.is_none())
+            }
+        }
+    }
+
+    /// Whether requests of the kind and order are sequential to the disks whatever else meets there: what is written back is sorted.
+    #[must_use]
+    pub fn is_kept_in_order(&self, kind: RequestKind, order: Order) -> bool {
+        order == Order::Sequential && !self.is_awaited(kind)
+    }
+
+    /// The profile in which every write costs what a direct one does.
+    #[must_use]
+    pub fn with_direct_writes(&self) -> Self {
+        let direct =
+            |server: &ServerProfile| ServerProfile { buffered_write: None, synchronous_write: None, ..server.clone() };
+        Self { servers: self.servers.iter().map(direct).collect(), ..self.clone() }
+    }
+
+    /// Lines of buffered writes for a profile from before version 3: the bytes' cost alone, since the kernel sorts them. Servers of
+    /// emulated clusters write nothing back.
+    fn derive_write_classes(&mut self) {
+        if self.emulated {
+            return;
+        }
+        for server in &mut self.servers {
+            let line = Line { alpha_s: 0.0, ..server.write_sequential };
+            server.buffered_write = Some(OrderedLines { sequential: line, random: line });
+        }
+        self.caveats.push(Caveat::DerivedWrites);
+    }
+
     /// Reads `path` strictly: unknown keys, another version and figures that no device can have are errors.
     ///
     /// # Errors
@@ -201,6 +282,9 @@ impl Profile {
             return Err(ProfileError::Version { path: path.to_owned(), found: version.version });
         }
         let mut profile: Profile = serde_json::from_str(text).map_err(syntax)?;
+        if profile.version < FIRST_WITH_WRITE_CLASSES {
+            profile.derive_write_classes();
+        }
         profile.version = PROFILE_VERSION;
         profile.check_values().map_err(|message| ProfileError::Value { path: path.to_owned(), message })?;
         Ok(profile)
@@ -264,12 +348,21 @@ impl Profile {
     fn check_values(&self) -> Result<(), String> {
         let bad = |value: f64| !value.is_finite() || value < 0.0;
         for server in &self.servers {
-            for (name, line) in [
-                ("read_sequential", &server.read_sequential),
-                ("read_random", &server.read_random),
-                ("write_sequential", &server.write_sequential),
-                ("write_random", &server.write_random),
-            ] {
+            let of_class = |lines: &Option<OrderedLines>, names: [&'static str; 2]| {
+                let both = lines.map(|lines| [(names[0], lines.sequential), (names[1], lines.random)]);
+                both.into_iter().flatten()
+            };
+            let classes =
+                of_class(&server.buffered_write, ["buffered_write.sequential", "buffered_write.random"]).chain(
+                    of_class(&server.synchronous_write, ["synchronous_write.sequential", "synchronous_write.random"]),
+                );
+            let lines = [
+                ("read_sequential", server.read_sequential),
+                ("read_random", server.read_random),
+                ("write_sequential", server.write_sequential),
+                ("write_random", server.write_random),
+            ];
+            for (name, line) in lines.into_iter().chain(classes) {
                 for (field, value) in
                     [("alpha_s", line.alpha_s), ("beta_s_per_byte", line.beta_s_per_byte), ("spread", line.spread)]
                 {
@@ -320,6 +413,8 @@ mod tests {
             read_random: line,
             write_sequential: line,
             write_random: line,
+            buffered_write: Some(OrderedLines { sequential: line, random: line }),
+            synchronous_write: None,
         };
         Profile {
             version: PROFILE_VERSION,
@@ -344,20 +439,56 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_read_and_has_no_caveats() {
+    fn version_1_is_read_and_has_no_caveats_of_its_own() {
         let text = include_str!("../tests/fixtures/profile-version-1.json");
         assert!(text.contains("\"version\": 1"));
         let profile = Profile::parse(text, Path::new("p.json")).unwrap();
-        assert_eq!((profile.version, profile.caveats.len(), profile.servers.len()), (PROFILE_VERSION, 0, 2));
+        assert_eq!((profile.version, profile.servers.len()), (PROFILE_VERSION, 2));
         assert_eq!(profile.servers[0].read_random.alpha_s, 0.004);
+        assert_derived(&profile);
+    }
+
+    /// Buffered writes cost their bytes alone, synchronous ones what direct ones do, and the profile says so.
+    fn assert_derived(profile: &Profile) {
+        assert_eq!(profile.caveats.last(), Some(&Caveat::DerivedWrites));
+        let (buffered, synchronous) = (WriteClass::Buffered, WriteClass::Synchronous);
+        for server in &profile.servers {
+            for order in [Order::Sequential, Order::Random] {
+                let line = server.line(RequestKind::Write(buffered), order);
+                assert_eq!((line.alpha_s, line.beta_s_per_byte), (0.0, server.write_sequential.beta_s_per_byte));
+                let direct = server.line(RequestKind::Write(WriteClass::Direct), order);
+                assert_eq!(server.line(RequestKind::Write(synchronous), order), direct);
+            }
+        }
+        assert!(
+            !profile.is_awaited(RequestKind::Write(buffered)) && profile.is_awaited(RequestKind::Write(synchronous))
+        );
+    }
+
+    #[test]
+    fn version_2_is_read_and_knows_one_class_of_writes() {
+        let text = include_str!("../tests/fixtures/profile-version-2.json");
+        assert!(text.contains("\"version\": 2"));
+        let profile = Profile::parse(text, Path::new("p.json")).unwrap();
+        assert!(
+            matches!(profile.caveats[..], [Caveat::NoSeeks { .. }, Caveat::DerivedWrites]),
+            "{:?}",
+            profile.caveats
+        );
+        assert_derived(&profile);
+        // Emulated servers write nothing back: a buffered write waits for them, and nothing has to be derived.
+        let text = text.replace("\"emulated\": false", "\"emulated\": true");
+        let emulated = Profile::parse(&text, Path::new("p.json")).unwrap();
+        assert_eq!(emulated.caveats.len(), 1);
+        assert!(emulated.is_awaited(RequestKind::Write(WriteClass::Buffered)));
     }
 
     #[test]
     fn faults_in_the_file_are_named_with_their_remedy() {
         let good = profile().to_json();
         for (from, to, expected) in [
-            ("\"version\": 2", "\"version\": 9, \"colour\": 3", "version 9 is not supported"),
-            ("\"version\": 2", "\"version\": 0", "version 0 is not supported"),
+            ("\"version\": 3", "\"version\": 9, \"colour\": 3", "version 9 is not supported"),
+            ("\"version\": 3", "\"version\": 0", "version 0 is not supported"),
             ("\"ratio\": 1.1", "\"ratio\": -1.1", "caveats[0]: ratio = -1.1"),
             ("\"no-seeks\"", "\"no-idea\"", "unknown variant `no-idea`"),
             ("\"emulated\"", "\"emulatde\"", "unknown field `emulatde`"),

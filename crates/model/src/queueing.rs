@@ -17,4 +17,4 @@ mod throughput;
 pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};
-pub use tally::{KINDS, ServiceSeconds, Tally, kind};
+pub use tally::{KINDS, ServiceSeconds, Side, Tally, kind};

@@ -23,6 +23,8 @@ fn profile(m: usize, n: usize, hdd: FourLines, ssd: FourLines, e_s: f64, t_s_per
             read_random: line(lines[1]),
             write_sequential: line(lines[2]),
             write_random: line(lines[3]),
+            buffered_write: None,
+            synchronous_write: None,
         }
     };
     let hdd = (0..m).map(|index| server(ServerClass::Hdd, hdd, index));

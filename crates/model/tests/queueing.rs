@@ -1,11 +1,11 @@
 //! The queueing model against exact results and against a plain event simulation.
 
 use proptest::prelude::*;
-use stripewise_layout::{Direction, Layout, Order, ServerClass, ServerId};
+use stripewise_layout::{Direction, Layout, Order, RequestKind, ServerClass, ServerId, WriteClass};
 use stripewise_model::queueing::{
-    Fork, KINDS, Network, Part, RequestDemand, ServerDemand, Streaming, Tally, Work, kind, request_demand,
+    Fork, KINDS, Network, Part, RequestDemand, ServerDemand, Side, Streaming, Tally, Work, kind, request_demand,
 };
-use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
+use stripewise_model::{Line, NetworkProfile, NetworkSource, OrderedLines, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_trace::AccessClass;
 
 const KIB: u64 = 1 << 10;
@@ -22,6 +22,8 @@ fn profile(lines: &[(f64, f64)], e_s: f64, t_s_per_byte: f64) -> Profile {
             read_random: line,
             write_sequential: line,
             write_random: line,
+            buffered_write: None,
+            synchronous_write: None,
         }
     });
     Profile {
@@ -340,39 +342,53 @@ fn any_layout() -> impl Strategy<Value = Layout> {
 proptest! {
     #[test]
     fn a_tally_gives_the_network_of_its_requests(
-        layouts in proptest::collection::vec((any_layout(), 1u64..300, [0u64..5, 0..5, 0..5, 0..5]), 1..6),
+        layouts in proptest::collection::vec((any_layout(), 1u64..300, [0u64..5, 0..5, 0..5, 0..5, 0..5, 0..5]), 1..6),
         lines in proptest::collection::vec((1e-4..1e-2f64, 1e-10..2e-8f64), 6), adjoining in 0.0..1.0f64,
         split in 0usize..6, region_bytes in (1u64..64).prop_map(|count| count * 128 * KIB),
     ) {
         let mut profile = profile(&lines, 1e-4, 8e-9);
         profile.servers.iter_mut().for_each(|server| server.write_random.alpha_s *= 1.5);
         profile.servers.iter_mut().for_each(|server| server.read_sequential.alpha_s *= 0.25);
+        for server in &mut profile.servers {
+            let line = Line { alpha_s: 1e-4, ..server.write_random };
+            server.buffered_write = Some(OrderedLines { sequential: Line { alpha_s: 0.0, ..line }, random: line });
+        }
         let streams = Streaming { processes: 32, presence: 0.25, adjoining };
         let empty = || Tally::new(&profile, &[streams; 6], region_bytes);
         let mut tallies = [empty(), empty()];
-        let mut expected = [Network::new(6), Network::new(6)];
+        let mut expected = [Network::new(6), Network::new(6), Network::new(6)];
         for (number, (layout, kib, counts)) in layouts.iter().enumerate() {
             let mut by_kind = [0.0; KINDS];
             for (which, count) in counts.iter().enumerate() {
-                let direction = if which < 2 { Direction::Read } else { Direction::Write };
+                let written = [WriteClass::Direct, WriteClass::Buffered].map(RequestKind::Write);
+                let request = [RequestKind::Read, written[0], written[1]][which / 2];
                 let order = if which % 2 == 0 { Order::Random } else { Order::Sequential };
-                let class = AccessClass { kind: direction.into(), request_bytes: kib * KIB, order };
+                let class = AccessClass { kind: request, request_bytes: kib * KIB, order };
                 let demand = request_demand(&profile, layout, class, streams, region_bytes);
                 expected[which / 2].add(&demand, 0.5 * *count as f64);
-                by_kind[kind(direction, order)] = *count as f64;
+                by_kind[kind(request, order)] = *count as f64;
             }
             tallies[usize::from(number >= split)].add(layout, kib * KIB, by_kind);
         }
         let [mut tally, rest] = tallies;
         tally.merge(&rest);
-        for (expected, direction) in expected.iter().zip([Direction::Read, Direction::Write]) {
+        let of_writes = tally.service_s(Direction::Write).all_s;
+        let written_s: f64 = expected[1..]
+            .iter()
+            .map(|network| (0..6).map(|server| network.device_load_s(server) + network.link_load_s(server)).sum::<f64>())
+            .sum();
+        prop_assert!((0.5 * of_writes - written_s).abs() <= 1e-9 * written_s);
+        prop_assert_eq!(expected[2].unloaded_s(), 0.0, "nobody waits for what is written back");
+        for (expected, side) in expected.iter().zip(Side::ALL) {
             let mut found = Network::new(6);
-            found.add_tally(&tally, direction, 0.5);
+            found.add_tally(&tally, side, 0.5);
             prop_assert_eq!(found.requests(), expected.requests());
             let near = |found: f64, expected: f64| found == expected || (found / expected - 1.0).abs() < 1e-9;
             prop_assert!(near(found.unloaded_s(), expected.unloaded_s()));
             let service_s = (0..6).map(|server| expected.device_load_s(server) + expected.link_load_s(server));
-            prop_assert!(near(0.5 * tally.service_s(direction).all_s, service_s.sum()));
+            if side == Side::Reads {
+                prop_assert!(near(0.5 * tally.service_s(Direction::Read).all_s, service_s.sum()));
+            }
             for server in 0..6 {
                 prop_assert!(near(found.device_load_s(server), expected.device_load_s(server)));
                 prop_assert!(near(found.link_load_s(server), expected.link_load_s(server)));

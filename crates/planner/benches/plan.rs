@@ -54,6 +54,8 @@ fn profile(cluster: &Cluster) -> Profile {
             read_random: line((5.0e-3, 10e-9), (0.12e-3, 4e-9)),
             write_sequential: line((0.5e-3, 10e-9), (0.15e-3, 6e-9)),
             write_random: line((4.0e-3, 10e-9), (0.30e-3, 6e-9)),
+            buffered_write: None,
+            synchronous_write: None,
         }
     });
     Profile {

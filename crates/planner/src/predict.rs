@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use stripewise_layout::{Direction, Layout, Placement};
-use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Streaming, Tally};
+use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally};
 use stripewise_model::{Concurrency, Profile};
 use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
 
@@ -139,6 +139,8 @@ struct Mix {
     direction: Direction,
     sum: DirectionSum,
     network: Network,
+    /// Writes that no process waits for. They take as long as the station that they load most.
+    written_back: Network,
     /// Device seconds times the spread of their lines, and all service seconds.
     spread_s: f64,
     service_s: f64,
@@ -147,7 +149,8 @@ struct Mix {
 impl Mix {
     fn new(direction: Direction, servers: usize) -> Self {
         let sum = DirectionSum::default();
-        Self { direction, sum, network: Network::new(servers), spread_s: 0.0, service_s: 0.0 }
+        let (network, written_back) = (Network::new(servers), Network::new(servers));
+        Self { direction, sum, network, written_back, spread_s: 0.0, service_s: 0.0 }
     }
 
     fn count(&mut self, (class, count): &(AccessClass, u64)) {
@@ -161,11 +164,22 @@ impl Mix {
         self.spread_s += service.device_spread_s;
         self.service_s += service.all_s;
         self.sum.time_s += own_s;
-        self.network.add_tally(tally, self.direction, 1.0 - together);
+        for side in Side::ALL.into_iter().filter(|side| side.direction() == self.direction) {
+            match side {
+                Side::Reads | Side::AwaitedWrites => self.network.add_tally(tally, side, 1.0 - together),
+                // Written back whenever it suits, also where processes march from region to region.
+                Side::WrittenBack => self.written_back.add_tally(tally, side, 1.0),
+            }
+        }
+    }
+
+    /// Seconds of the station that is loaded most by what is written back.
+    fn drain_s(&self) -> f64 {
+        self.written_back.bottleneck().map_or(0.0, |found| found.demand_s * self.written_back.requests())
     }
 
     fn finish(mut self, processes: u32) -> DirectionSum {
-        self.sum.time_s += self.network.requests() / self.network.throughput(processes, 0.0);
+        self.sum.time_s += self.network.requests() / self.network.throughput(processes, 0.0) + self.drain_s();
         if self.service_s > 0.0 {
             self.sum.spread_time_s = self.sum.time_s * (self.spread_s / self.service_s).hypot(MODEL_SPREAD);
         }
@@ -218,9 +232,13 @@ impl<'a> PredictionSum<'a> {
         for window in self.windows.values() {
             for mix in window.mixes(self.profile, |_| 0.0, &mut vec![0.0; self.profile.servers.len()]) {
                 let rate = mix.network.throughput(window.processes, 0.0);
-                if let Some(bottleneck) = mix.network.bottleneck() {
+                let awaited = mix.network.bottleneck().map(|bottleneck| {
                     let found = Busiest { busy: (rate * bottleneck.demand_s).min(1.0), bottleneck };
-                    let time_s = mix.network.requests() / rate;
+                    (mix.network.requests() / rate, found)
+                });
+                let drained = mix.written_back.bottleneck();
+                let drained = drained.map(|bottleneck| (mix.drain_s(), Busiest { busy: 1.0, bottleneck }));
+                for (time_s, found) in awaited.into_iter().chain(drained) {
                     if longest.is_none_or(|(known_s, _)| time_s > known_s) {
                         longest = Some((time_s, found));
                     }
@@ -291,9 +309,9 @@ impl<'a> LayoutsSum<'a> {
             }
             let mut own = empty();
             add_counts(&mut own, layout, counts);
-            for (own_s, direction) in sum.own_s.iter_mut().zip([Direction::Read, Direction::Write]) {
+            for (own_s, side) in sum.own_s.iter_mut().zip([Side::Reads, Side::AwaitedWrites]) {
                 let mut network = Network::new(sum.tally.servers());
-                network.add_tally(&own, direction, together);
+                network.add_tally(&own, side, together);
                 *own_s += network.requests() / network.throughput(processes, 0.0);
             }
             sum.tally.merge(&own);
@@ -313,7 +331,7 @@ fn add_counts(tally: &mut Tally<'_>, layout: &Layout, counts: &[(AccessClass, u6
     for of_size in counts.chunk_by(|(one, _), (other, _)| one.request_bytes == other.request_bytes) {
         let mut by_kind = [0.0; KINDS];
         for (class, count) in of_size {
-            by_kind[queueing::kind(class.direction(), class.order)] += *count as f64;
+            by_kind[queueing::kind(class.kind, class.order)] += *count as f64;
         }
         tally.add(layout, of_size[0].0.request_bytes, by_kind);
     }

@@ -128,6 +128,8 @@ mod tests {
             read_random: line(1e-2),
             write_sequential: line(2e-4),
             write_random: line(1e-2),
+            buffered_write: None,
+            synchronous_write: None,
         };
         let network = NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local };
         let mut profile = Profile {

@@ -2,6 +2,7 @@
 
 mod mover;
 mod travel;
+mod write_back;
 
 use crate::addresses::Addresses;
 use crate::histogram::Histogram;
@@ -13,9 +14,10 @@ use crate::server::{Device, Fifo, Server, capacity_bytes};
 use crate::timeline::{Moved, Timeline};
 use mover::Mover;
 use stripewise_device::Nanos;
-use stripewise_layout::Direction;
+use stripewise_layout::{Direction, RequestKind, WriteClass};
 use stripewise_trace::{IoRequest, Step};
 use travel::{Flight, Sending};
+use write_back::WriteBack;
 
 /// How far a simulation is.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -93,6 +95,8 @@ enum Event {
     Mover,
     /// A window begins.
     Border,
+    /// Clients have written back to a server.
+    WrittenBack(u32),
 }
 
 impl Event {
@@ -107,6 +111,7 @@ impl Event {
             Self::Flushed(number) => (3, number),
             Self::Mover => (4, 0),
             Self::Border => (5, 0),
+            Self::WrittenBack(number) => (6, number),
         };
         kind << Self::NUMBER_BITS | number
     }
@@ -120,7 +125,8 @@ impl Event {
             2 => Self::Device(number),
             3 => Self::Flushed(number),
             4 => Self::Mover,
-            _ => Self::Border,
+            5 => Self::Border,
+            _ => Self::WrittenBack(number),
         }
     }
 }
@@ -159,6 +165,8 @@ struct Engine<'a> {
     /// Where servers are modelled by address.
     addresses: Option<Addresses>,
     mover: Mover,
+    /// `None`: buffered writes wait for the servers.
+    write_back: Option<WriteBack>,
     servers: Vec<Server>,
     client_links: Vec<Fifo>,
     processes: Vec<Process<'a>>,
@@ -208,6 +216,7 @@ impl<'a> Engine<'a> {
             places,
             addresses,
             mover: Mover::default(),
+            write_back: scenario.options.write_back_bytes().map(|limit| WriteBack::new(limit, servers.len())),
             client_links: vec![Fifo::default(); program.nodes().max(1) as usize],
             processes: (0..program.processes()).map(process).collect(),
             queue: EventQueue::new(),
@@ -257,8 +266,9 @@ impl<'a> Engine<'a> {
                 Event::Flushed(server) => self.flushed(server),
                 Event::Mover => self.mover_goes_on(),
                 Event::Border => self.cross_border(),
+                Event::WrittenBack(server) => self.written_back(server),
             }
-            if self.finished as usize == self.processes.len() {
+            if self.finished as usize == self.processes.len() && self.is_clean() {
                 return;
             }
             if self.outcome.events.is_multiple_of(PROGRESS_EVERY) {
@@ -341,24 +351,36 @@ impl<'a> Engine<'a> {
         self.in_flight += 1;
         let file = request.file.0 as usize;
         let mut parts = std::mem::take(&mut self.parts);
+        let is_written_back = self.write_back.is_some() && request.kind == RequestKind::Write(WriteClass::Buffered);
+        let mut written: Vec<u32> = Vec::new();
         let pieces = self.places.files[file].geometry.pieces(request.offset, request.bytes);
         for piece in pieces {
             let region = piece.region;
             let cycle = self.places.cycle_number(file, region);
             parts.clear();
             self.places.cycle(cycle).split(piece.offset.0, piece.length, &mut parts);
-            self.processes[number as usize].outstanding += parts.len() as u32;
+            if !is_written_back {
+                self.processes[number as usize].outstanding += parts.len() as u32;
+            }
             let extents = self.addresses.as_ref().and_then(|addresses| addresses.extents(file, region));
             let sending = Sending { owner: number, node, direction: request.direction(), file, region, extents };
             for part in &parts {
-                self.send(&sending, self.on_its_device(cycle, &request, *part));
+                let part = self.on_its_device(cycle, &request, *part);
+                if is_written_back {
+                    written.push(part.server);
+                    self.keep_dirty(&sending, part);
+                } else {
+                    self.send(&sending, part);
+                }
             }
             if request.direction() == Direction::Write {
                 self.write_to_new_place(&piece, &sending);
             }
         }
         self.parts = parts;
-        self.part_done(number, self.now);
+        if !self.throttle(number, written.into_iter()) {
+            self.part_done(number, self.now);
+        }
     }
 
     /// The sub-request, sent to the SSD beside its server if it is a fragment that lies there.

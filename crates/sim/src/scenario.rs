@@ -144,6 +144,9 @@ pub struct SimOptions {
     pub migration: Migration,
     /// Which stations a sub-request passes, in which order.
     pub order: StationOrder,
+    /// Most bytes of buffered writes that clients hold for each server before processes wait; `None` when they write nothing back later,
+    /// and buffered writes wait as direct ones do. So it is with [`StationOrder::DeviceFirst`] always, as with emulated servers.
+    pub write_back: Option<ByteCount>,
     /// In the order of the servers; empty when no server is modelled in more detail than its means.
     pub detail: Vec<ServerDetail>,
 }
@@ -156,7 +159,21 @@ impl Default for SimOptions {
             borders: Borders::Time,
             migration: Migration::Free,
             order: StationOrder::default(),
+            write_back: Some(WRITE_BACK_LIMIT),
             detail: Vec::new(),
+        }
+    }
+}
+
+/// Default of [`SimOptions::write_back`]: a tenth of 2.5 GiB of free memory, where Linux begins to write back.
+const WRITE_BACK_LIMIT: ByteCount = ByteCount(256 << 20);
+
+impl SimOptions {
+    /// The limit where buffered writes are written back later.
+    pub(crate) fn write_back_bytes(&self) -> Option<u64> {
+        match self.order {
+            StationOrder::Network => self.write_back.map(|limit| limit.0),
+            StationOrder::DeviceFirst => None,
         }
     }
 }

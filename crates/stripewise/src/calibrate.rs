@@ -13,6 +13,7 @@ mod measure;
 mod shared;
 mod sustained;
 mod verify;
+mod write_classes;
 
 pub use error::CalibrationError;
 pub use measure::SERVER_LINES;
@@ -40,9 +41,12 @@ use stripewise_store::server::emulated::{EmulatedServer, EmulatedSpec, EmulatedU
 use stripewise_store::server::stations::{Parts, Stations};
 use stripewise_store::state::StateDirectory;
 use sustained::{STREAMS, Stream, correct};
+use write_classes::ClassLines;
 
 /// Share of a directory's time that goes to streams, after the scratch file was filled.
 const STREAMS_SHARE: f64 = 0.2;
+/// And to buffered and synchronous writes.
+const CLASSES_SHARE: f64 = 0.2;
 
 /// Emulated servers measured side by side: they sleep most of the time, but each holds some memory.
 const MAX_AT_ONCE: usize = 32;
@@ -137,6 +141,8 @@ struct Measured {
     lines: Vec<(Direction, Order, Fit)>,
     /// The fit of the server's own emulated link.
     link: Option<Fit>,
+    /// Of a real directory.
+    write_classes: Option<ClassLines>,
     notes: Vec<String>,
     caveats: Vec<Caveat>,
     /// A directory's scratch file, kept until all servers were loaded at once.
@@ -238,26 +244,35 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
     let seed = fresh_seed();
     let mut subject = DirectorySubject::prepare(directory, options.file_bytes, options.directory_budget / 4, seed)?;
     let budget = options.directory_budget.saturating_sub(begin.elapsed());
-    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(1.0 - STREAMS_SHARE) };
-    let samples = measure(&mut subject, &SERVER_LINES, effort, seed, &|share| progress(share * (1.0 - STREAMS_SHARE)))?;
+    let lines_share = 1.0 - STREAMS_SHARE - CLASSES_SHARE;
+    let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(lines_share) };
+    let samples = measure(&mut subject, &SERVER_LINES, effort, seed, &|share| progress(share * lines_share))?;
     let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
     let mut streams = Vec::new();
     for direction in [Direction::Write, Direction::Read] {
         for bytes in STREAMS {
             streams.push(Stream::run(&mut subject, direction, bytes, stream_s)?);
-            progress(1.0 - STREAMS_SHARE * (1.0 - streams.len() as f64 / (2 * STREAMS.len()) as f64));
+            progress(lines_share + STREAMS_SHARE * streams.len() as f64 / (2 * STREAMS.len()) as f64);
         }
     }
     let mut lines = fits(&samples)?;
     let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
     caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
+    let direct = |order| {
+        let is_write = |line: &&(Direction, Order, Fit)| (line.0, line.1) == (Direction::Write, order);
+        lines.iter().find(is_write).expect("all four lines are measured").2.line
+    };
+    let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
+    let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
+    progress(1.0);
     let note = match subject.method() {
         Method::Direct => "measured with direct I/O",
         Method::Synchronous => {
             "the file system takes no direct I/O: measured with synchronous writes, and reads after dropping the page cache"
         }
     };
-    Ok(Measured { lines, link: None, notes: vec![note.to_owned()], caveats, subject: Some(subject) })
+    let notes = vec![note.to_owned()];
+    Ok(Measured { lines, link: None, write_classes: Some(write_classes), notes, caveats, subject: Some(subject) })
 }
 
 fn measure_emulated(
@@ -298,7 +313,8 @@ fn measure_emulated(
         scale => format!(", all times multiplied by {scale}"),
     };
     let notes = vec![format!("emulated {device}{dilated}")];
-    Ok(Measured { lines, link: link_fit, notes, caveats, subject: None })
+    // Emulated servers write nothing back later: a buffered write waits for the device.
+    Ok(Measured { lines, link: link_fit, write_classes: None, notes, caveats, subject: None })
 }
 
 /// Another number each time, so that no two calibrations touch the same places.
@@ -321,14 +337,22 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
             let found = measured.lines.iter().find(|line| (line.0, line.1) == (direction, order));
             found.expect("all four lines are measured").2.line
         };
-        servers.push(ServerProfile {
+        let classes = measured.write_classes.as_ref();
+        let mut found = ServerProfile {
             name: server.name.clone(),
             class: server.class,
             read_sequential: line(Direction::Read, Order::Sequential),
             read_random: line(Direction::Read, Order::Random),
             write_sequential: line(Direction::Write, Order::Sequential),
             write_random: line(Direction::Write, Order::Random),
-        });
+            buffered_write: classes.map(|classes| classes.buffered),
+            synchronous_write: classes.map(|classes| classes.synchronous),
+        };
+        let is_limited = |caveat: &Caveat| matches!(caveat, Caveat::LimitedRate { direction: Direction::Write, .. });
+        if measured.caveats.iter().any(is_limited) {
+            write_classes::limit_rates(&mut found);
+        }
+        servers.push(found);
     }
     let links: Vec<Line> = measured.iter().filter_map(|server| server.link.map(|fit| fit.line)).collect();
     let (network, note) = network(options, &links);

@@ -214,6 +214,8 @@ fn server_profile(name: &str, machine: &Machine) -> ServerProfile {
         read_random: line(Direction::Read, Order::Random),
         write_sequential: line(Direction::Write, Order::Sequential),
         write_random: line(Direction::Write, Order::Random),
+        buffered_write: None,
+        synchronous_write: None,
     }
 }
 

@@ -164,6 +164,7 @@ fn options(arguments: &SimulateOptions, machines: &Machines) -> Result<SimOption
         migration: arguments.migration,
         order,
         detail: machines.detail(arguments)?,
+        ..SimOptions::default()
     })
 }
 

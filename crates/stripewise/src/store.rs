@@ -372,6 +372,8 @@ mod tests {
             read_random: random,
             write_sequential: written,
             write_random: written,
+            buffered_write: None,
+            synchronous_write: None,
         };
         assert_eq!(read_cost(&profile), ReadCost { startup_ns: 4_550_000, kib_ns: 8192 });
     }

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use std::path::Path;
-use stripewise_layout::{Direction, Order};
+use stripewise_layout::{Order, RequestKind};
 use stripewise_model::Profile;
 
 pub fn run(bytes: &[u8]) -> Outcome {
@@ -17,9 +17,9 @@ pub fn run(bytes: &[u8]) -> Outcome {
     };
     assert_eq!(Profile::parse(&profile.to_json(), path).unwrap(), profile);
     for server in &profile.servers {
-        for direction in [Direction::Read, Direction::Write] {
+        for kind in RequestKind::ALL {
             for order in [Order::Sequential, Order::Random] {
-                assert!(server.line(direction, order).seconds(4096.0) >= 0.0);
+                assert!(server.line(kind, order).seconds(4096.0) >= 0.0);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::Streaming;
 use crate::Profile;
 use crate::offsets::{StripeOfCycle, greatest_common_divisor, inverse};
 use crate::striped::aligned_count;
-use stripewise_layout::{Direction, Layout, Order};
+use stripewise_layout::{Layout, Order, RequestKind};
 use stripewise_trace::AccessClass;
 
 /// Offsets that are looked at, at most; with more, as many spread ones stand for all.
@@ -90,9 +90,9 @@ pub struct Fork {
 pub struct RequestDemand {
     /// Touched servers only, ascending.
     pub servers: Vec<ServerDemand>,
-    /// Seconds of one request alone: its longest sub-request, device and then link.
+    /// Seconds of one request alone: its longest sub-request, device and then link; 0 for requests that nobody waits for.
     pub unloaded_s: f64,
-    /// How requests fork.
+    /// How requests fork; none for requests that nobody waits for.
     pub forks: Vec<Fork>,
 }
 
@@ -354,8 +354,7 @@ impl Splitting {
     /// The demand of one request of `class`, whose size must be that of the splitting. `streams` says of a server what its disk sees of order.
     #[must_use]
     pub fn demand(&self, profile: &Profile, class: AccessClass, streams: impl Fn(usize) -> Streaming) -> RequestDemand {
-        let cost =
-            |server: &usize| SubRequestCost::of(profile, *server, class.direction(), class.order, streams(*server));
+        let cost = |server: &usize| SubRequestCost::of(profile, *server, class.kind, class.order, streams(*server));
         let costs: Vec<SubRequestCost> = self.servers.iter().map(cost).collect();
         let lines: Vec<[f64; 2]> = costs.iter().map(SubRequestCost::alone).collect();
         let of_set = |set: &TouchedSet| {
@@ -366,7 +365,10 @@ impl Splitting {
             };
             Fork { share: set.share, parts: set.parts.iter().map(part).collect() }
         };
-        let forks = self.sets.iter().map(of_set).collect();
+        // What nobody waits for is load, and has no time of its own.
+        let is_awaited = profile.is_awaited(class.kind);
+        let forks = self.sets.iter().filter(|_| is_awaited).map(of_set).collect();
+        let unloaded_s = if is_awaited { self.longest_s(&lines) } else { 0.0 };
         let touched = self.servers.iter().zip(&costs).zip(&self.moments).filter(|(_, moments)| moments.visits > 0.0);
         let servers = touched.map(|((server, cost), moments)| {
             let mut demand = ServerDemand {
@@ -378,7 +380,7 @@ impl Splitting {
             demand.finish();
             demand
         });
-        RequestDemand { servers: servers.collect(), unloaded_s: self.longest_s(&lines), forks }
+        RequestDemand { servers: servers.collect(), unloaded_s, forks }
     }
 }
 
@@ -414,7 +416,7 @@ impl ServerDemand {
     }
 }
 
-/// The lines of one server for requests of one direction and order.
+/// The lines of one server for requests of one kind and order.
 #[derive(Clone, Copy)]
 pub(super) struct SubRequestCost {
     pub(super) device: LineMoments,
@@ -454,11 +456,11 @@ impl LineMoments {
 }
 
 impl SubRequestCost {
-    pub(super) fn of(profile: &Profile, server: usize, direction: Direction, order: Order, streams: Streaming) -> Self {
+    pub(super) fn of(profile: &Profile, server: usize, kind: RequestKind, order: Order, streams: Streaming) -> Self {
         let (mut device, mut link) = (LineMoments::default(), LineMoments::default());
-        let continuing = streams.continuing(order);
+        let continuing = if profile.is_kept_in_order(kind, order) { 1.0 } else { streams.continuing(order) };
         for (order, share) in [(Order::Sequential, continuing), (Order::Random, 1.0 - continuing)] {
-            let line = profile.servers[server].line(direction, order);
+            let line = profile.servers[server].line(kind, order);
             device.add(share, line.alpha_s, line.beta_s_per_byte);
         }
         link.add(1.0, profile.network.e_s, profile.network.t_s_per_byte);

@@ -1,30 +1,65 @@
 //! Requests of many layouts and sizes, added up before they are a network.
 //!
 //! Service is linear in bytes, so of every server only the number, bytes and squared bytes of its sub-requests count, apart for each
-//! direction and order: what thousands of pairs of a layout and a class ask for is added up with few operations each. [`Network::add_tally`] then gives
+//! kind and order: what thousands of pairs of a layout and a class ask for is added up with few operations each. [`Network::add_tally`] then gives
 //! the same network as [`Network::add`] of every [`super::RequestDemand`], but for rounding.
 
 use super::demand::{Moments, ServerDemand, SubRequestCost};
 use super::network::ForkSum;
 use super::{Network, Splitting, Streaming};
 use crate::Profile;
-use stripewise_layout::{Direction, Layout, Order};
+use stripewise_layout::{Direction, Layout, Order, RequestKind};
 
-/// Directions and orders; [`kind`] numbers them.
-pub const KINDS: usize = 4;
+/// Kinds and orders; [`kind`] numbers them.
+pub const KINDS: usize = 2 * RequestKind::ALL.len();
 
-const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
 const ORDERS: [Order; 2] = [Order::Sequential, Order::Random];
 
-/// The number of a direction and order in the counts of [`Tally::add`].
+/// The number of a kind and order in the counts of [`Tally::add`].
 #[must_use]
-pub fn kind(direction: Direction, order: Order) -> usize {
-    2 * side(direction) + usize::from(order == Order::Random)
+pub fn kind(kind: impl Into<RequestKind>, order: Order) -> usize {
+    2 * kind.into().index() + usize::from(order == Order::Random)
 }
 
-fn side(direction: Direction) -> usize {
-    usize::from(direction == Direction::Write)
+/// Requests that form one network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Reads.
+    Reads,
+    /// Writes that their processes wait for.
+    AwaitedWrites,
+    /// Writes that are written back later: load without a time of their own.
+    WrittenBack,
 }
+
+impl Side {
+    /// Every side.
+    pub const ALL: [Self; SIDES] = [Self::Reads, Self::AwaitedWrites, Self::WrittenBack];
+
+    /// Which way its bytes go.
+    #[must_use]
+    pub fn direction(self) -> Direction {
+        match self {
+            Self::Reads => Direction::Read,
+            Self::AwaitedWrites | Self::WrittenBack => Direction::Write,
+        }
+    }
+
+    fn of(profile: &Profile, kind: RequestKind) -> Self {
+        match (kind, profile.is_awaited(kind)) {
+            (RequestKind::Read, _) => Self::Reads,
+            (RequestKind::Write(_), true) => Self::AwaitedWrites,
+            (RequestKind::Write(_), false) => Self::WrittenBack,
+        }
+    }
+
+    /// Whether processes wait for its requests.
+    fn is_awaited(self) -> bool {
+        self != Self::WrittenBack
+    }
+}
+
+const SIDES: usize = 3;
 
 /// Service seconds of all requests of one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -41,7 +76,7 @@ struct Forks {
     run: (usize, usize, usize),
     /// Ascending.
     servers: Vec<u32>,
-    sums: [ForkSum; 2],
+    sums: [ForkSum; SIDES],
 }
 
 /// What requests ask of the servers of one profile.
@@ -51,8 +86,10 @@ pub struct Tally<'a> {
     /// By server and kind.
     costs: Vec<[SubRequestCost; KINDS]>,
     moments: Vec<[Moments; KINDS]>,
-    requests: [f64; 2],
-    unloaded_s: [f64; 2],
+    /// By [`kind`].
+    sides: [Side; KINDS],
+    requests: [f64; SIDES],
+    unloaded_s: [f64; SIDES],
     /// Servers in the order of their turns: sets of servers are runs of these.
     lists: Vec<TurnList>,
     forks: Vec<Forks>,
@@ -71,7 +108,7 @@ impl<'a> Tally<'a> {
     pub fn new(profile: &'a Profile, streams: &[Streaming], region_bytes: u64) -> Self {
         let of_server = |(server, streams): (usize, &Streaming)| {
             std::array::from_fn(|kind| {
-                SubRequestCost::of(profile, server, DIRECTIONS[kind / 2], ORDERS[kind % 2], *streams)
+                SubRequestCost::of(profile, server, RequestKind::ALL[kind / 2], ORDERS[kind % 2], *streams)
             })
         };
         Self {
@@ -79,8 +116,9 @@ impl<'a> Tally<'a> {
             region_bytes,
             costs: streams.iter().enumerate().map(of_server).collect(),
             moments: vec![[Moments::default(); KINDS]; streams.len()],
-            requests: [0.0; 2],
-            unloaded_s: [0.0; 2],
+            sides: std::array::from_fn(|kind| Side::of(profile, RequestKind::ALL[kind / 2])),
+            requests: [0.0; SIDES],
+            unloaded_s: [0.0; SIDES],
             lists: Vec::new(),
             forks: Vec::new(),
         }
@@ -102,19 +140,18 @@ impl<'a> Tally<'a> {
         }
         let list = self.list(layout.stripes().iter().map(|stripe| stripe.server.0));
         let (mut summed, mut lines): (Vec<[f64; 2]>, Vec<[f64; 2]>) = (Vec::new(), Vec::new());
-        for side in 0..2 {
-            let requests = counts[2 * side] + counts[2 * side + 1];
-            if requests <= 0.0 {
+        for one in Side::ALL {
+            let side = one as usize;
+            let of_side = |kind: &usize| self.sides[*kind] == one && counts[*kind] > 0.0;
+            let requests: f64 = (0..KINDS).filter(of_side).map(|kind| counts[kind]).sum();
+            self.requests[side] += requests;
+            if requests <= 0.0 || !one.is_awaited() {
                 continue;
             }
-            self.requests[side] += requests;
-            // Seconds of all requests of the direction together.
+            // Seconds of all requests of the side together.
             summed.clear();
             summed.resize(splitting.servers.len(), [0.0; 2]);
-            for kind in [2 * side, 2 * side + 1] {
-                if counts[kind] <= 0.0 {
-                    continue;
-                }
+            for kind in (0..KINDS).filter(|kind| self.sides[*kind] == one && counts[*kind] > 0.0) {
                 lines.clear();
                 lines.extend(splitting.servers.iter().map(|server| self.costs[*server][kind].alone()));
                 self.unloaded_s[side] += counts[kind] * splitting.longest_s(&lines);
@@ -152,7 +189,7 @@ impl<'a> Tally<'a> {
             return *number;
         }
         let sum = || ForkSum { requests: 0.0, alone_s: vec![0.0; count] };
-        self.forks.push(Forks { run, servers: servers(), sums: [sum(), sum()] });
+        self.forks.push(Forks { run, servers: servers(), sums: std::array::from_fn(|_| sum()) });
         runs.push((count, self.forks.len() - 1));
         self.forks.len() - 1
     }
@@ -162,7 +199,7 @@ impl<'a> Tally<'a> {
         for (own, others) in self.moments.iter_mut().zip(&other.moments) {
             own.iter_mut().zip(others).for_each(|(own, other)| own.add(1.0, other));
         }
-        for side in 0..2 {
+        for side in 0..SIDES {
             self.requests[side] += other.requests[side];
             self.unloaded_s[side] += other.unloaded_s[side];
         }
@@ -181,11 +218,13 @@ impl<'a> Tally<'a> {
     pub fn service_s(&self, direction: Direction) -> ServiceSeconds {
         let mut sum = ServiceSeconds::default();
         for (server, (costs, moments)) in self.profile.servers.iter().zip(self.costs.iter().zip(&self.moments)) {
-            for order in ORDERS {
-                let kind = kind(direction, order);
-                let device_s = costs[kind].device.summed(&moments[kind]).mean_s;
-                sum.device_spread_s += device_s * server.line(direction, order).spread;
-                sum.all_s += device_s + costs[kind].link.summed(&moments[kind]).mean_s;
+            for request in RequestKind::ALL.into_iter().filter(|request| request.direction() == direction) {
+                for order in ORDERS {
+                    let kind = kind(request, order);
+                    let device_s = costs[kind].device.summed(&moments[kind]).mean_s;
+                    sum.device_spread_s += device_s * server.line(request, order).spread;
+                    sum.all_s += device_s + costs[kind].link.summed(&moments[kind]).mean_s;
+                }
             }
         }
         sum
@@ -194,9 +233,9 @@ impl<'a> Tally<'a> {
     /// Adds the seconds of every server's device, by the lines of the orders that the trace says.
     pub fn add_load(&self, load_s: &mut [f64]) {
         for ((load_s, server), moments) in load_s.iter_mut().zip(&self.profile.servers).zip(&self.moments) {
-            for direction in DIRECTIONS {
+            for request in RequestKind::ALL {
                 for order in ORDERS {
-                    let (line, moments) = (server.line(direction, order), &moments[kind(direction, order)]);
+                    let (line, moments) = (server.line(request, order), &moments[kind(request, order)]);
                     *load_s += moments.visits * line.alpha_s + moments.bytes * line.beta_s_per_byte;
                 }
             }
@@ -205,16 +244,16 @@ impl<'a> Tally<'a> {
 }
 
 impl Network {
-    /// Adds the requests of one direction, each with this weight (0 or less: nothing).
-    pub fn add_tally(&mut self, tally: &Tally<'_>, direction: Direction, weight: f64) {
-        let side = side(direction);
+    /// Adds the requests of one side, each with this weight (0 or less: nothing).
+    pub fn add_tally(&mut self, tally: &Tally<'_>, of: Side, weight: f64) {
+        let side = of as usize;
         if weight <= 0.0 || tally.requests[side] <= 0.0 {
             return;
         }
         self.requests += weight * tally.requests[side];
         self.unloaded_s += weight * tally.unloaded_s[side];
         for (sum, (costs, moments)) in self.sums.iter_mut().zip(tally.costs.iter().zip(&tally.moments)) {
-            for kind in [2 * side, 2 * side + 1] {
+            for kind in (0..KINDS).filter(|kind| tally.sides[*kind] == of) {
                 let (device, link) =
                     (costs[kind].device.summed(&moments[kind]), costs[kind].link.summed(&moments[kind]));
                 sum.add_sums(weight, &ServerDemand { server: sum.server, visits: moments[kind].visits, device, link });

@@ -3,7 +3,7 @@
 use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
 use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
-use stripewise_layout::{ByteCount, Direction, Order};
+use stripewise_layout::{ByteCount, Order, RequestKind, WriteClass};
 use stripewise_model::Caveat;
 
 /// Windows that an overview lists before it sums up the rest.
@@ -83,9 +83,11 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
     let size = approximate(explanation.region_bytes);
     writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
     for asked in &explanation.asked {
-        let what = match asked.class.direction() {
-            Direction::Read => "reads",
-            Direction::Write => "writes",
+        let what = match asked.class.kind {
+            RequestKind::Read => "reads",
+            RequestKind::Write(WriteClass::Direct) => "writes",
+            RequestKind::Write(WriteClass::Buffered) => "buffered writes",
+            RequestKind::Write(WriteClass::Synchronous) => "synchronous writes",
         };
         let order = match asked.class.order {
             Order::Sequential => "in sequence",

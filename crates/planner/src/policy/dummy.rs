@@ -58,6 +58,8 @@ mod tests {
             read_random: line,
             write_sequential: line,
             write_random: line,
+            buffered_write: None,
+            synchronous_write: None,
         };
         Profile {
             version: PROFILE_VERSION,

@@ -17,3 +17,4 @@ mod segments;
 mod testbed;
 mod text;
 mod wild_input;
+mod written_back;

@@ -39,6 +39,8 @@ pub(crate) fn profile(cluster: &Cluster, hdd: ClassLines, ssd: ClassLines, e_s: 
             read_random: line(lines[1]),
             write_sequential: line(lines[2]),
             write_random: line(lines[3]),
+            buffered_write: None,
+            synchronous_write: None,
         }
     });
     Profile {

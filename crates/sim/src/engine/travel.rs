@@ -9,9 +9,11 @@ use crate::timeline;
 use stripewise_device::{Access, DiskPlace, ExtentId, Lookup, Nanos, Span};
 use stripewise_layout::{Direction, ObjectOffset, RegionIndex};
 
-/// Owners that are no processes: the mover, and the write-back of a server's cache.
+/// Owners that are no processes: the mover, the write-back of a server's cache, and that of clients.
 pub(super) const MOVER: u32 = u32::MAX;
 const FLUSH: u32 = u32::MAX - 1;
+/// The clients' write-back of buffered writes.
+pub(super) const WRITE_BACK: u32 = u32::MAX - 2;
 /// The node of what passes no client link.
 pub(super) const NO_NODE: u32 = u32::MAX;
 
@@ -188,6 +190,7 @@ impl Engine<'_> {
         match flight.owner {
             MOVER => self.mover_part_done(end),
             FLUSH => self.queue.push(end, Event::Flushed(flight.server).pack()),
+            WRITE_BACK => self.queue.push(end, Event::WrittenBack(flight.server).pack()),
             process => self.part_done(process, end),
         }
     }

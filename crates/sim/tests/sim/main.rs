@@ -7,3 +7,4 @@ mod laws;
 mod migration;
 mod script;
 mod testbed;
+mod write_back;

@@ -90,6 +90,8 @@ mod tests {
             read_random: line(random_s),
             write_sequential: line(sequential_s),
             write_random: line(random_s),
+            buffered_write: None,
+            synchronous_write: None,
         }
     }
 

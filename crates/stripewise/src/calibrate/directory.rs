@@ -6,6 +6,7 @@
 
 use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, SMALLEST_BYTES, Subject};
+use super::write_classes::BufferedFile;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use rustix::fd::{AsFd, OwnedFd};
@@ -113,6 +114,41 @@ fn access(file: &OwnedFd, method: Method, direction: Direction, offset: u64, buf
         (Direction::Read, _) => read_at(file, buffer, offset)?,
     }
     Ok(begin.elapsed().as_secs_f64())
+}
+
+impl DirectorySubject {
+    /// Runs with the page cache in between.
+    fn through_cache<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        let result = run(self);
+        rustix::fs::fcntl_setfl(&self.file, flags)?;
+        result
+    }
+}
+
+impl BufferedFile for DirectorySubject {
+    fn extent_bytes(&self) -> u64 {
+        self.span_bytes
+    }
+
+    fn batch_s(&mut self, offsets: &[u64], bytes: u64) -> Result<f64> {
+        self.through_cache(|subject| {
+            let begin = Instant::now();
+            for offset in offsets {
+                write_at(&subject.file, subject.buffer.bytes(bytes), *offset, ReadWriteFlags::empty())?;
+            }
+            rustix::fs::fdatasync(&subject.file)?;
+            Ok(begin.elapsed().as_secs_f64())
+        })
+    }
+
+    fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64> {
+        self.through_cache(|subject| {
+            let buffer = subject.buffer.bytes_mut(bytes);
+            access(&subject.file, Method::Synchronous, Direction::Write, offset, buffer)
+        })
+    }
 }
 
 fn scratch(what: &'static str, directory: &Path) -> impl FnOnce(Errno) -> CalibrationError {

@@ -1,5 +1,6 @@
 use super::*;
 use stripewise_device::{DEVICES, DeviceSpec, Service, lookup_link};
+use stripewise_layout::{RequestKind, WriteClass};
 use stripewise_store::server::directory::prepare;
 
 fn cluster(directory: &Path, urls: &[(String, &str)]) -> Cluster {
@@ -33,6 +34,7 @@ fn the_parameters_of_emulated_servers_are_recovered() {
     let Calibration { profile, notes } = measure_servers(&cluster, &Options::thorough(), &|_| {}).unwrap();
     profile.check(&cluster, Path::new("profile.json")).unwrap();
     assert!(profile.emulated);
+    assert!(profile.is_awaited(RequestKind::Write(WriteClass::Buffered)), "emulated servers write nothing back");
     for (device, measured) in DEVICES.iter().zip(&profile.servers) {
         for direction in [Direction::Read, Direction::Write] {
             let Service { startup_s, random_startup_s, transfer_s_per_byte } = *device.spec.service(direction);
@@ -69,6 +71,13 @@ fn real_directories_have_no_network_unless_it_is_given() {
     assert_eq!(profile.network, NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local });
     assert_eq!(profile.servers[1].read_random.samples, 11);
     assert!(profile.servers.iter().all(|server| server.write_sequential.seconds(4096.0) > 0.0));
+    for server in &profile.servers {
+        for class in [WriteClass::Buffered, WriteClass::Synchronous] {
+            let line = server.line(RequestKind::Write(class), Order::Random);
+            assert!(server.has_own_line(RequestKind::Write(class)) && line.seconds(4096.0) > 0.0, "{line:?}");
+        }
+    }
+    assert!(!profile.is_awaited(RequestKind::Write(WriteClass::Buffered)));
     assert!(calibration.notes[0].starts_with("s0, s1: "), "{:?}", calibration.notes);
     assert!(calibration.notes[0].contains("direct I/O"), "{:?}", calibration.notes);
     assert_eq!(reported.lock().unwrap().last(), Some(&1.0));

@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stripewise_layout::{Direction, Placement, Server};
 use stripewise_model::Caveat;
-use stripewise_planner::Throughput;
 use stripewise_planner::explain::Explainer;
+use stripewise_planner::{PlanRequest, Throughput};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_trace::FileAccess;
 
@@ -112,7 +112,10 @@ pub fn verify(session: &Session, options: &VerifyOptions) -> Result<Verification
     let made_from = recorded.read_inputs()?;
     drop(waiting);
     let window = busiest_window(&made_from);
-    let request = made_from.request();
+    // Writes are made past the page cache, so they are predicted as direct ones.
+    let asked = made_from.request();
+    let profile = asked.profile.with_direct_writes();
+    let request = PlanRequest { profile: &profile, ..asked };
     let prediction = Explainer::new(&made_from.plan, &request)?.prediction(window);
     let files: Vec<(&FileAccess, &Placement)> = request
         .files

@@ -76,6 +76,8 @@ pub(crate) struct Sample {
     in_order: bool,
     /// Nanoseconds of startup and per byte, by class and server.
     devices: Vec<Vec<(f64, f64)>>,
+    /// Whether a process waits for its requests, by class.
+    awaited: Vec<bool>,
     /// Nanoseconds of sequential and random startup, by class and server.
     startups: Vec<Vec<(f64, f64)>>,
     /// As `devices`, for reading and writing regions in moves.
@@ -185,6 +187,7 @@ impl Sample {
             draws,
             processes: processes(drawn),
             in_order,
+            awaited: drawn.classes.iter().map(|class| drawn.profile.is_awaited(class.class.kind)).collect(),
             devices: devices(drawn.profile, drawn.classes),
             startups: startups(drawn.profile, drawn.classes),
             moving,
@@ -267,7 +270,8 @@ impl Sample {
                 None => self.serve(layout, draw.offset, draw.bytes, now, &devices[class], &mut servers),
             };
             end_ns = end_ns.max(done);
-            idle.push(Reverse((done, who)));
+            // What is written back later keeps the servers busy and its process not.
+            idle.push(Reverse((if self.awaited[class] { done } else { now }, who)));
         }
         end_ns as f64 * 1e-9 * self.weight
     }

@@ -32,7 +32,9 @@ impl SeenClass {
     pub(crate) fn line(&self, profile: &Profile, server: usize) -> (f64, f64) {
         let line = |order| -> &Line { profile.servers[server].line(self.class.kind, order) };
         let (sequential, random) = (line(Order::Sequential), line(Order::Random));
-        let mean = |sequential: f64, random: f64| self.continuing * sequential + (1.0 - self.continuing) * random;
+        let is_kept = profile.is_kept_in_order(self.class.kind, self.class.order);
+        let continuing = if is_kept { 1.0 } else { self.continuing };
+        let mean = |sequential: f64, random: f64| continuing * sequential + (1.0 - continuing) * random;
         (mean(sequential.alpha_s, random.alpha_s), mean(sequential.beta_s_per_byte, random.beta_s_per_byte))
     }
 }
@@ -121,7 +123,9 @@ fn demand(profile: &Profile, kinds: &[Kind], shape: &Shape, class: &SeenClass, p
         demand[2 * kind + 1] += (touched * network.e_s + bytes * network.t_s_per_byte) / count;
         start += stripe_bytes;
     }
-    demand[2 * kinds.len()] = latency_s(profile, shape, class) / processes;
+    if profile.is_awaited(class.class.kind) {
+        demand[2 * kinds.len()] = latency_s(profile, shape, class) / processes;
+    }
     demand
 }
 

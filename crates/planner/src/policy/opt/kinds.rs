@@ -5,7 +5,7 @@
 
 use super::super::Task;
 use std::ops::Range;
-use stripewise_layout::{Direction, MAX_SERVERS_PER_LAYOUT, Order, ServerClass};
+use stripewise_layout::{MAX_SERVERS_PER_LAYOUT, Order, RequestKind, ServerClass};
 use stripewise_model::ServerProfile;
 
 /// Lines whose times differ by no more than this are alike: calibration does not tell closer.
@@ -51,9 +51,9 @@ pub(crate) fn kinds(task: &Task<'_>) -> Vec<Kind> {
 }
 
 fn alike(a: &ServerProfile, b: &ServerProfile) -> bool {
-    [Direction::Read, Direction::Write].into_iter().all(|direction| {
+    RequestKind::ALL.into_iter().all(|kind| {
         [Order::Sequential, Order::Random].into_iter().all(|order| {
-            let (a, b) = (a.line(direction, order), b.line(direction, order));
+            let (a, b) = (a.line(kind, order), b.line(kind, order));
             let noise = a.spread.max(b.spread).clamp(ALIKE, MAX_NOISE);
             COMPARED_BYTES.into_iter().all(|bytes| {
                 let (a_s, b_s) = (a.seconds(bytes), b.seconds(bytes));
@@ -96,6 +96,8 @@ mod tests {
             read_random: line(lines[1]),
             write_sequential: line(lines[2]),
             write_random: line(lines[3]),
+            buffered_write: None,
+            synchronous_write: None,
         }
     }
 

@@ -28,6 +28,8 @@ fn profile(alphas_s: &[f64]) -> Profile {
             read_random: line(1.0),
             write_sequential: line(0.2),
             write_random: line(1.5),
+            buffered_write: None,
+            synchronous_write: None,
         }
     };
     Profile {

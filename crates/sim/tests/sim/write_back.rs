@@ -1,0 +1,80 @@
+//! Buffered writes: the processes go on, the servers get them sorted, and the run waits for the last.
+
+use crate::script::{REGION_BYTES, Script, constant, run, servers, striped, uniform};
+use proptest::prelude::*;
+use stripewise_layout::{ByteCount, FileOffset, RequestKind, WriteClass};
+use stripewise_sim::{Outcome, SimOptions, StationOrder, System};
+use stripewise_trace::{IoRequest, ProgramFile, Step};
+
+const BLOCK: u64 = 64 << 10;
+
+fn write(class: WriteClass, offset: u64) -> Step {
+    let kind = RequestKind::Write(class);
+    Step::Access(IoRequest { file: ProgramFile(0), kind, offset: FileOffset(offset), bytes: BLOCK })
+}
+
+/// Each process writes its own blocks, in this order of numbers.
+fn outcome(system: &System, class: WriteClass, blocks: &[Vec<u64>], options: SimOptions) -> Outcome {
+    let regions = blocks.iter().flatten().max().unwrap() * BLOCK / REGION_BYTES + 1;
+    let of_process = |blocks: &Vec<u64>| blocks.iter().map(|block| write(class, block * BLOCK)).collect();
+    let program = Script::new(regions, blocks.iter().map(of_process).collect());
+    let every_server = striped(0..system.servers.len() as u16, BLOCK as u32);
+    run(system, &program, &uniform(every_server), options)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// One server of a constant rate: the run takes as long as the bytes, however many processes write and whatever may
+    /// be dirty; only a full queue makes a process wait.
+    #[test]
+    fn a_run_takes_as_long_as_its_bytes(
+        processes in 1u64..9, each in 1u64..40, limit_blocks in prop_oneof![Just(1u64), Just(7), Just(1 << 20)],
+    ) {
+        let system = constant(0.001);
+        let blocks: Vec<Vec<u64>> =
+            (0..processes).map(|process| (process * each..(process + 1) * each).collect()).collect();
+        let options = SimOptions { write_back: Some(ByteCount(limit_blocks * BLOCK)), ..SimOptions::default() };
+        let found = outcome(&system, WriteClass::Buffered, &blocks, options);
+        let expected_s = (processes * each * BLOCK) as f64 / 4096.0 * 0.001;
+        prop_assert!((found.time_s / expected_s - 1.0).abs() < 1e-6, "{} {}", found.time_s, expected_s);
+        prop_assert_eq!(found.write.bytes, processes * each * BLOCK);
+        prop_assert_eq!(found.servers[0].bytes, found.write.bytes);
+        let is_full = processes * each > limit_blocks;
+        prop_assert_eq!(found.latency.max_s > 0.0, is_full, "{:?}", found.latency);
+    }
+}
+
+#[test]
+fn what_is_written_in_any_order_is_written_back_in_order_of_place() {
+    let system = servers(&["hdd-7200"], None);
+    // Every block once, far from the one before.
+    let blocks: Vec<u64> = (0..512).map(|number| number * 197 % 512).collect();
+    let time_s = |class| outcome(&system, class, std::slice::from_ref(&blocks), SimOptions::default()).time_s;
+    let (direct_s, buffered_s) = (time_s(WriteClass::Direct), time_s(WriteClass::Buffered));
+    let transfer_s = 512.0 * BLOCK as f64 / 125e6;
+    assert!(direct_s > transfer_s + 400.0 * 0.01, "{direct_s}: a seek each");
+    assert!(buffered_s < 2.0 * transfer_s, "{buffered_s}: {transfer_s} s of transfer, and few seeks");
+    assert_eq!(time_s(WriteClass::Synchronous), direct_s);
+}
+
+#[test]
+fn a_block_written_again_before_it_is_written_back_is_written_back_once() {
+    let system = constant(0.001);
+    let blocks = vec![vec![0, 5, 5, 5, 6]];
+    let found = outcome(&system, WriteClass::Buffered, &blocks, SimOptions::default());
+    assert_eq!((found.write.bytes, found.servers[0].bytes), (5 * BLOCK, 3 * BLOCK));
+}
+
+#[test]
+fn without_write_back_buffered_writes_wait_as_direct_ones() {
+    let system = servers(&["hdd-7200", "sata-ssd-2012"], None);
+    let blocks = vec![vec![3, 9, 1, 30], vec![8, 2, 20]];
+    for options in [
+        SimOptions { write_back: None, ..SimOptions::default() },
+        SimOptions { order: StationOrder::DeviceFirst, ..SimOptions::default() },
+    ] {
+        let of = |class| outcome(&system, class, &blocks, options.clone());
+        assert_eq!(of(WriteClass::Buffered), of(WriteClass::Direct));
+    }
+}

@@ -1,0 +1,187 @@
+//! Buffered and synchronous writes of a real directory.
+//!
+//! A buffered write returns before the device has it, and what its device pays depends on what the kernel writes back
+//! together. So a batch of writes is timed from the first to the end of the sync, and each counts as its share. A
+//! synchronous write is timed by itself, as the data path makes it: through the page cache, with `RWF_DSYNC`.
+
+use super::error::Result;
+use super::measure::{LARGEST_BYTES, SMALLEST_BYTES};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use stripewise_layout::{Order, WriteClass};
+use stripewise_model::OrderedLines;
+use stripewise_model::fit::{Sample, fit};
+use stripewise_model::{Line, ServerProfile};
+
+/// Sizes of requests: every fourth power of two.
+const SIZES: [u64; 6] = [SMALLEST_BYTES, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST_BYTES];
+
+/// Writes of a batch, at least, so that there is something to sort.
+const MIN_BATCH: u64 = 8;
+/// And at most, where the device is fast.
+const MAX_BATCH: u64 = 2048;
+/// Synchronous writes of a size, at most.
+const MAX_SYNCHRONOUS: u64 = 32;
+
+/// A file that takes writes through the page cache.
+pub(super) trait BufferedFile {
+    /// Writes stay below this.
+    fn extent_bytes(&self) -> u64;
+
+    /// Seconds from the first of these writes of `bytes` to the end of the sync behind the last.
+    fn batch_s(&mut self, offsets: &[u64], bytes: u64) -> Result<f64>;
+
+    /// Seconds of one synchronous write.
+    fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64>;
+}
+
+/// The lines of both classes.
+pub(super) struct ClassLines {
+    pub(super) buffered: OrderedLines,
+    pub(super) synchronous: OrderedLines,
+}
+
+/// Measures both classes for about `budget_s`, which `direct` lines tell beforehand: every size once at least.
+pub(super) fn measure(
+    file: &mut dyn BufferedFile,
+    direct: impl Fn(Order) -> Line,
+    budget_s: f64,
+    seed: u64,
+) -> Result<ClassLines> {
+    let mut draws = SmallRng::seed_from_u64(seed);
+    let share_s = budget_s / (4 * SIZES.len()) as f64;
+    let mut line = |class: WriteClass, order: Order| -> Result<Line> {
+        let mut samples = Vec::new();
+        for bytes in SIZES {
+            let affordable = (share_s / direct(order).seconds(bytes as f64).max(1e-9)) as u64;
+            // At most half of the places, so that those drawn differ and a sequential run has where to begin.
+            let most = (file.extent_bytes() / bytes / 2).max(1);
+            match class {
+                WriteClass::Buffered => {
+                    let count = affordable.clamp(MIN_BATCH, MAX_BATCH).min(most);
+                    let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
+                    let seconds = file.batch_s(&offsets, bytes)? / count as f64;
+                    samples.push(Sample { bytes, seconds });
+                }
+                WriteClass::Direct | WriteClass::Synchronous => {
+                    let count = affordable.clamp(2, MAX_SYNCHRONOUS).min(most);
+                    for offset in offsets(file.extent_bytes(), bytes, count, order, &mut draws) {
+                        samples.push(Sample { bytes, seconds: file.synchronous_s(offset, bytes)? });
+                    }
+                }
+            }
+        }
+        Ok(fit(&samples)?.line)
+    };
+    let mut lines = |class| -> Result<OrderedLines> {
+        Ok(OrderedLines { sequential: line(class, Order::Sequential)?, random: line(class, Order::Random)? })
+    };
+    Ok(ClassLines { buffered: lines(WriteClass::Buffered)?, synchronous: lines(WriteClass::Synchronous)? })
+}
+
+/// Where `count` writes go: one behind the other, or each to another place, in no order.
+fn offsets(span_bytes: u64, bytes: u64, count: u64, order: Order, draws: &mut SmallRng) -> Vec<u64> {
+    let places = span_bytes / bytes;
+    match order {
+        Order::Sequential => {
+            let first = draws.random_range(0..=places - count);
+            (first..first + count).map(|place| place * bytes).collect()
+        }
+        Order::Random => {
+            // A stretch for each, and a place in it: no place twice, and every distance between neighbours.
+            let mut chosen: Vec<u64> = (0..count)
+                .map(|number| {
+                    let (begin, end) = (number * places / count, (number + 1) * places / count);
+                    draws.random_range(begin..end) * bytes
+                })
+                .collect();
+            for last in (1..chosen.len()).rev() {
+                chosen.swap(last, draws.random_range(0..=last));
+            }
+            chosen
+        }
+    }
+}
+
+/// Lets a rate that `profile`'s direct writes sustain hold for the other classes too.
+pub(super) fn limit_rates(profile: &mut ServerProfile) {
+    let sustained = profile.write_sequential.beta_s_per_byte;
+    for lines in [&mut profile.buffered_write, &mut profile.synchronous_write].into_iter().flatten() {
+        for line in [&mut lines.sequential, &mut lines.random] {
+            line.beta_s_per_byte = line.beta_s_per_byte.max(sustained);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A disk under a kernel that writes back in order of address: a seek for each run of adjacent writes.
+    struct Disk {
+        seek_s: f64,
+        s_per_byte: f64,
+        flush_s: f64,
+        spent_s: f64,
+    }
+
+    impl BufferedFile for Disk {
+        fn extent_bytes(&self) -> u64 {
+            64 << 20
+        }
+
+        fn batch_s(&mut self, offsets: &[u64], bytes: u64) -> Result<f64> {
+            let places: BTreeSet<u64> = offsets.iter().copied().collect();
+            assert_eq!(places.len(), offsets.len(), "no place twice");
+            assert!(places.iter().all(|place| place.is_multiple_of(bytes) && place + bytes <= self.extent_bytes()));
+            let runs = places.iter().filter(|place| !place.checked_sub(bytes).is_some_and(|at| places.contains(&at)));
+            let seconds = runs.count() as f64 * self.seek_s + (offsets.len() as u64 * bytes) as f64 * self.s_per_byte;
+            self.spent_s += seconds;
+            Ok(seconds)
+        }
+
+        fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64> {
+            assert!(offset + bytes <= self.extent_bytes());
+            let seconds = self.seek_s + bytes as f64 * self.s_per_byte + self.flush_s;
+            self.spent_s += seconds;
+            Ok(seconds)
+        }
+    }
+
+    #[test]
+    fn batches_show_what_sorting_saves_and_synchronous_writes_what_flushes_cost() {
+        for seed in 0..20 {
+            let mut disk = Disk { seek_s: 5e-3, s_per_byte: 8e-9, flush_s: 2e-3, spent_s: 0.0 };
+            let line = |alpha_s| Line { alpha_s, beta_s_per_byte: 8e-9, r2: 1.0, spread: 0.0, samples: 9 };
+            let direct = |order| if order == Order::Random { line(5e-3) } else { line(1e-4) };
+            let found = measure(&mut disk, direct, 4.0, seed).unwrap();
+            assert!(disk.spent_s < 12.0, "seed {seed}: {} s", disk.spent_s);
+            let (sequential, random) = (found.buffered.sequential, found.buffered.random);
+            assert!(sequential.alpha_s < 1e-3, "seed {seed}: one seek for a batch: {sequential:?}");
+            assert!(random.alpha_s > 1e-3 && random.alpha_s < 5.5e-3, "seed {seed}: {random:?}");
+            for line in [found.synchronous.sequential, found.synchronous.random] {
+                assert!((line.alpha_s / 7e-3 - 1.0).abs() < 0.01, "seed {seed}: {line:?}");
+                assert!((line.beta_s_per_byte / 8e-9 - 1.0).abs() < 0.01, "seed {seed}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sustained_rate_holds_for_every_class() {
+        let line = |beta_s_per_byte| Line { alpha_s: 1e-3, beta_s_per_byte, r2: 1.0, spread: 0.0, samples: 9 };
+        let lines = OrderedLines { sequential: line(1e-9), random: line(9e-9) };
+        let mut profile = ServerProfile {
+            name: "s".to_owned(),
+            class: stripewise_layout::ServerClass::Hdd,
+            read_sequential: line(1e-9),
+            read_random: line(1e-9),
+            write_sequential: line(8e-9),
+            write_random: line(8e-9),
+            buffered_write: Some(lines),
+            synchronous_write: None,
+        };
+        limit_rates(&mut profile);
+        assert_eq!(profile.buffered_write, Some(OrderedLines { sequential: line(8e-9), random: line(9e-9) }));
+    }
+}
