@@ -39,7 +39,7 @@ pub(crate) fn profile(place: &Place) -> Value {
         serde_json::json!({"name": server["name"], "class": server["class"], "read_sequential": line(1e-4), "read_random": line(0.01),
             "write_sequential": line(1e-4), "write_random": line(0.01)})
     });
-    serde_json::json!({"version": 1, "cluster": plan["cluster"], "emulated": false, "measured_at": "2024-02-29T12:00:00Z",
+    serde_json::json!({"version": 3, "cluster": plan["cluster"], "emulated": false, "measured_at": "2024-02-29T12:00:00Z",
         "servers": servers.collect::<Vec<_>>(), "network": {"e_s": 0.0, "t_s_per_byte": 0.0, "source": "local"}})
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn write_profile(place: &Place) {
         serde_json::json!({"name": name, "class": class, "read_sequential": line(1e-4, rate), "read_random": line(random, rate),
             "write_sequential": line(1e-4, rate), "write_random": line(random, rate)})
     };
-    let profile = serde_json::json!({"version": 1, "cluster": id, "emulated": false, "measured_at": "2024-02-29T12:00:00Z",
+    let profile = serde_json::json!({"version": 3, "cluster": id, "emulated": false, "measured_at": "2024-02-29T12:00:00Z",
         "servers": [server("h0", "hdd"), server("h1", "hdd"), server("s0", "ssd"), server("s1", "ssd")],
         "network": {"e_s": 0.0, "t_s_per_byte": 0.0, "source": "local"}});
     place.write("profile.json", profile.to_string().as_bytes());
