@@ -20,6 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
 # Median of so many pairs, bare and ours in turn.
 PAIRS = 7
+# Files of one run on memory, and on the disk that the sources lie on.
+SMALL_FILES, SMALL_FILES_ON_DISK = 1000, 1000
+SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
 RUST_BENCHES = [
     ("stripewise-planner", "plan"),
     ("stripewise-trace", "counts"),
@@ -37,7 +40,9 @@ class Bench:
         self.work = work
         self.loop = work / "io_loop"
         self.results = []
-        subprocess.run(["cc", "-O2", "-o", self.loop, ROOT / "bench/io_loop.c"], check=True)
+        self.small_files = work / "small_files"
+        for program in (self.loop, self.small_files):
+            subprocess.run(["cc", "-O2", "-o", program, ROOT / f"bench/{program.name}.c"], check=True)
 
     def add(self, name, value, unit, floor=None, ratio=None):
         """What has no floor, such as a search, has neither floor nor ratio."""
@@ -104,8 +109,8 @@ class Bench:
 
     # -- redirection -------------------------------------------------------------------------------------------------------
 
-    def redirect(self):
-        cluster = self.work / "directories"
+    def directories(self, cluster):
+        """A cluster of eight directories; returns its managed directory."""
         servers = [cluster / f"server{number}" for number in range(8)]
         for server in servers:
             server.mkdir(parents=True)
@@ -115,6 +120,11 @@ class Bench:
         data = cluster / "data"
         data.mkdir()
         self.command("manage", data, cluster=cluster)
+        return data
+
+    def redirect(self):
+        cluster = self.work / "directories"
+        data = self.directories(cluster)
         size = 256 * MIB
         bare, managed = self.work / "bare", data / "managed"
         fill(bare, size)
@@ -133,6 +143,38 @@ class Bench:
             self.add("redirect.open.unmanaged", times[1] / count, "ns", times[0] / count)
         bare.unlink()
         shutil.rmtree(cluster)
+
+    # -- small files -------------------------------------------------------------------------------------------------------
+
+    def small(self):
+        """ns of one file's calls, on memory; then s of those of all files, on the disk."""
+        runs = self.small_runs(self.work / "small", SMALL_FILES)
+        for number, loop in enumerate(SMALL_LOOPS):
+            ours, bare = (statistics.median(run[number] for run in runs[kind]) / SMALL_FILES for kind in (True, False))
+            self.add(f"small.{loop}", ours, "ns", bare)
+        with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=ROOT / "target") as disk:
+            cluster = pathlib.Path(disk) / "cluster"
+            runs = self.small_runs(cluster, SMALL_FILES_ON_DISK, rounds=3)
+            for number, loop in enumerate(SMALL_LOOPS):
+                ours, bare = (statistics.median(run[number] for run in runs[kind]) / 1e9 for kind in (True, False))
+                self.add(f"small.disk.{loop}", ours, "s", bare)
+
+    def small_runs(self, cluster, files, rounds=PAIRS):
+        """The four loops' times in ns, by whether they were redirected; one and the other in turn."""
+        data, bare = self.directories(cluster), cluster / "bare"
+        bare.mkdir()
+        runs = {False: [], True: []}
+        with Redirection(self, cluster) as environment:
+            for turn in range(rounds):
+                for ours in (False, True) if turn % 2 else (True, False):
+                    words = [self.small_files, data if ours else bare, files]
+                    run = subprocess.run(list(map(str, words)), env={**os.environ, **(environment if ours else {})},
+                                         capture_output=True, text=True)
+                    if run.returncode != 0:
+                        sys.exit(f"{' '.join(map(str, words))}: exit {run.returncode}\n{run.stderr}")
+                    runs[ours].append([int(ns) for ns in run.stdout.split()])
+        shutil.rmtree(cluster)
+        return runs
 
     def pairs(self, measure):
         """Medians of (bare, ours), measured in turn."""
@@ -223,14 +265,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stripewise", type=pathlib.Path, default=ROOT / "target/release/stripewise")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench-out")
-    parser.add_argument("--only", default="", help="capture, redirect, emulated or rust")
+    parser.add_argument("--only", default="", help="capture, redirect, small, emulated or rust")
     parser.add_argument("--operations", type=int, default=10_000_000, help="operations of the capture benchmark")
     arguments = parser.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="stripewise-bench-", dir=memory) as work:
         bench = Bench(arguments.stripewise.resolve(), pathlib.Path(work))
         parts = {"capture": lambda: bench.capture(arguments.operations), "redirect": bench.redirect,
-                 "emulated": bench.emulated, "rust": bench.rust}
+                 "small": bench.small, "emulated": bench.emulated, "rust": bench.rust}
         for name, part in parts.items():
             if arguments.only in ("", name):
                 part()

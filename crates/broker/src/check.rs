@@ -5,6 +5,7 @@
 
 mod logs;
 mod restoring;
+mod sound;
 mod stubs;
 
 use crate::context::Context;
@@ -22,7 +23,7 @@ use crate::replicas::Replicas;
 use crate::rmt::{FileRecord, FileState};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 use stripewise_layout::{FileId, RegionIndex, ServerId};
@@ -48,7 +49,24 @@ fn is_free_within(managed: &Managed, patience: Duration) -> bool {
 struct Inventory<'a> {
     number: ServerId,
     server: &'a dyn ObjectStore,
-    objects: Option<HashSet<ObjectName>>,
+    objects: Option<HashMap<FileId, HashSet<ObjectName>>>,
+}
+
+impl Inventory<'_> {
+    /// Whether the server was listed and the object was not there.
+    fn lacks(&self, object: &ObjectName) -> bool {
+        let of_file =
+            |objects: &HashMap<_, HashSet<_>>| objects.get(&object.file).is_some_and(|of| of.contains(object));
+        self.objects.as_ref().is_some_and(|objects| !of_file(objects))
+    }
+
+    fn of(&self, file: FileId) -> impl Iterator<Item = &ObjectName> {
+        self.objects.iter().filter_map(move |objects| objects.get(&file)).flatten()
+    }
+
+    fn files(&self) -> impl Iterator<Item = FileId> {
+        self.objects.iter().flat_map(|objects| objects.keys().copied())
+    }
 }
 
 /// Findings so far, cut where they would no longer fit a packet.
@@ -139,6 +157,9 @@ impl Checks {
         let live = records.iter().filter(|(_, record)| is_live(record));
         let search = self.search.search(&live.map(|(file, record)| (*file, record.clone())).collect());
         for (file, record) in &records {
+            if self.is_sound(*file, record, &inventories).unwrap_or(false) {
+                continue;
+            }
             let managed = match self.files.managed(*file) {
                 Ok(managed) => managed,
                 // Freed since it was listed.
@@ -184,7 +205,13 @@ impl Checks {
         let inventories = (0..).map(ServerId).zip(self.context.servers()).map(|(number, server)| {
             let objects = server.probe().and_then(|()| server.objects());
             let objects = match objects {
-                Ok(objects) => Some(objects.into_iter().collect()),
+                Ok(objects) => {
+                    let mut by_file = HashMap::<FileId, HashSet<ObjectName>>::new();
+                    for object in objects {
+                        by_file.entry(object.file).or_default().insert(object);
+                    }
+                    Some(by_file)
+                }
                 Err(error) => {
                     report.add(error.to_string(), "make the server usable and check again", false);
                     None
@@ -228,9 +255,11 @@ impl Checks {
             inner.replicas_of(object.region).any(|replica| replica.generation == object.generation)
         };
         for (inventory, named) in inventories.iter().zip(named) {
-            let Some(objects) = &inventory.objects else { continue };
+            if inventory.objects.is_none() {
+                continue;
+            }
             // Asked again one by one: the list may be older than the record.
-            let missing = named.difference(objects).filter(|object| {
+            let missing = named.iter().filter(|object| inventory.lacks(object)).filter(|object| {
                 matches!(inventory.server.size(**object), Err(stripewise_store::server::ServerError::Missing { .. }))
             });
             let missing: BTreeSet<_> = missing.map(|object| object.region).collect();
@@ -265,7 +294,7 @@ impl Checks {
             let is_gone = |object: &ObjectName| {
                 matches!(inventory.server.size(*object), Err(stripewise_store::server::ServerError::Missing { .. }))
             };
-            let unknown = objects.iter().filter(|object| object.file == managed.file && !is_known(object));
+            let unknown = inventory.of(managed.file).filter(|object| !is_known(object));
             let orphans: Vec<_> = unknown.filter(|object| !is_gone(object)).collect();
             if !orphans.is_empty() {
                 let what = format!(
@@ -290,7 +319,7 @@ impl Checks {
                 for stripe in replica.layout.stripes() {
                     let Some(inventory) = inventories.get(usize::from(stripe.server.0)) else { continue };
                     // Asked again: the list may be older than the record.
-                    if inventory.objects.as_ref().is_some_and(|objects| !objects.contains(&object))
+                    if inventory.lacks(&object)
                         && matches!(
                             inventory.server.size(object),
                             Err(stripewise_store::server::ServerError::Missing { .. })
@@ -333,11 +362,10 @@ impl Checks {
     /// Objects of files that the table does not know. Ids are random and never used again, and a file is recorded before its first object.
     fn check_unknown_files(&self, inventories: &[Inventory<'_>], report: &mut Report) {
         for inventory in inventories {
-            let files: BTreeSet<FileId> = inventory.objects.iter().flatten().map(|object| object.file).collect();
+            let files: BTreeSet<FileId> = inventory.files().collect();
             // Asked again: of a file that was freed meanwhile the list still has the objects.
             let remains = |file: FileId| {
-                let mut objects = inventory.objects.iter().flatten().filter(|object| object.file == file);
-                objects.any(|object| {
+                inventory.of(file).any(|object| {
                     !matches!(
                         inventory.server.size(*object),
                         Err(stripewise_store::server::ServerError::Missing { .. })

@@ -10,7 +10,7 @@ use stripewise_layout::FileId;
 use stripewise_store::protocol::Refusal;
 
 /// Files that stay loaded without users.
-const KEPT: usize = 512;
+const KEPT: usize = 2048;
 
 /// Loads a file that is asked for. Registered at the start, since all that a file is loaded with asks for files itself.
 pub(crate) trait Load: Send + Sync {
@@ -90,7 +90,6 @@ impl Files {
     pub(crate) fn remember(&self, managed: &Arc<Managed>) {
         let entry = Entry { loaded: Mutex::new(Some(Arc::clone(managed))) };
         guard(&self.entries).insert(managed.file, Arc::new(entry));
-        self.unload_some();
     }
 
     fn forget(&self, file: FileId, entry: &Arc<Entry>) {
@@ -101,8 +100,8 @@ impl Files {
     }
 
     /// Unloads files without users when many are loaded. Only those that no other thread has in hand: counted under the map's lock,
-    /// without which no further hand can reach for them.
-    fn unload_some(&self) {
+    /// without which no further hand can reach for them. Each is put away before.
+    pub(crate) fn unload_some(&self, put_away: impl Fn(&Managed)) {
         let mut files = guard(&self.entries);
         if files.len() <= KEPT {
             return;
@@ -119,7 +118,11 @@ impl Files {
                             || !inner.forgotten.is_empty()
                             || managed.stays_shut.load(Ordering::SeqCst)
                             || managed.fragments.logs().is_some();
-                        is_used || !matches!(inner.record.state, FileState::Live)
+                        let stays = is_used || !matches!(inner.record.state, FileState::Live);
+                        if !stays {
+                            put_away(managed);
+                        }
+                        stays
                     }
                     None => true,
                 },

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stripewise_layout::FileId;
-use stripewise_store::protocol::{Refusal, state_full};
-use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::protocol::{FileStatus, Refusal, state_full};
+use stripewise_store::shared::inodes::{ClosedStatus, Inodes};
 use stripewise_store::state::{INODES, StateDirectory, StateError};
 
 fn identity(inode: Inode) -> (u64, u64) {
@@ -88,7 +88,10 @@ impl StubInodes {
     pub(crate) fn publish_inode(&self, inode: Inode) -> Result<(), Refusal> {
         let mut inodes = guard(&self.inodes);
         match &*inodes {
-            Some(table) if table.insert(identity(inode)) => return Ok(()),
+            Some(table) if table.insert(identity(inode)) => {
+                table.set_status(identity(inode), None);
+                return Ok(());
+            }
             Some(table) => {
                 let larger = replace(self.context.state(), 2 * table.count(), |larger| larger.insert_all_of(table))
                     .map_err(|errno| match StateError::is_full(errno) {
@@ -102,6 +105,26 @@ impl StubInodes {
             None => {}
         }
         Ok(())
+    }
+
+    /// What holds of the stub's file while nobody has it open.
+    pub(crate) fn show_status(&self, inode: Inode, file: FileId, status: FileStatus) {
+        // One without a birth time could be another file's by now, and one with a time of its own is for the broker to tell.
+        if inode.born_ns == 0 || status.modified_ns.is_some() {
+            return;
+        }
+        if let Some(table) = &*guard(&self.inodes) {
+            let FileStatus { size_bytes, blocks_512, .. } = status;
+            let status = ClosedStatus { file, born_ns: inode.born_ns, size_bytes, blocks_512 };
+            table.set_status(identity(inode), Some(status));
+        }
+    }
+
+    /// Before anybody can change what holds of the stub's file.
+    pub(crate) fn hide_status(&self, inode: Inode) {
+        if let Some(table) = &*guard(&self.inodes) {
+            table.set_status(identity(inode), None);
+        }
     }
 
     /// The inode is no stub's any more.

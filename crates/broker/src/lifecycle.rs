@@ -39,6 +39,7 @@ use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stripewise_layout::{FileId, Generation, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::server::{ObjectName, Operation, Ownership};
@@ -117,6 +118,7 @@ impl Lifecycle {
             .memory
             .memory_for_client(file, granted.writable)
             .map_err(|errno| Refusal::Table { what: format!("the shared memory of file {file}: {errno}") })?;
+        self.inodes.hide_status(inner.record.stub);
         // Before the client gets it, so that none of its requests is missed.
         self.observers.notify_observers(managed);
         guard(&connection.client).opened.entry(file).or_default().add(granted);
@@ -300,30 +302,34 @@ impl Lifecycle {
         }
         // What is told from here on is synced at once.
         managed.control.notices().set_unsynced_descriptions(false);
-        if has_new_names && inner.generation > inner.record.generations_synced {
-            let size_bytes = managed.extent.size_bytes();
+        let has_new_generations = has_new_names && inner.generation > inner.record.generations_synced;
+        self.save_size(managed, &mut inner)?;
+        if inner.record.is_size_untold || has_new_generations {
+            let (generation, size_bytes) = (inner.generation, inner.record.size_bytes);
             self.describing.describe_size_if_hidden(managed, &mut inner, size_bytes)?;
-            let generation = inner.generation;
             self.put_record(managed, &mut inner, Table::commit_later, |record| {
-                (record.generations_synced, record.size_bytes) = (generation, size_bytes);
+                record.is_size_untold = false;
+                if has_new_generations {
+                    record.generations_synced = generation;
+                }
             })?;
         }
-        self.save_size(managed, &mut inner)?;
         self.context.table().flush()?;
         managed.control.set_durable_size_bytes(Some(inner.record.size_bytes));
         managed.control.set_durable_names(Generation(inner.record.generations_synced));
         Ok(())
     }
 
-    /// The record takes over the size, which is durable when the table is.
+    /// The record takes over the size, which is durable when the table is. The servers are told of it when it is to be durable.
     pub(crate) fn save_size(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
         if let Some(truncated_to_bytes) = inner.record.truncating_to_bytes {
             self.truncation.note_truncation(managed, inner, truncated_to_bytes)?;
         }
         let size_bytes = managed.extent.size_bytes();
         if size_bytes != inner.record.size_bytes {
-            self.describing.describe_size_if_hidden(managed, inner, size_bytes)?;
-            self.put_record(managed, inner, Table::commit_later, |record| record.size_bytes = size_bytes)?;
+            self.put_record(managed, inner, Table::commit_later, |record| {
+                (record.size_bytes, record.is_size_untold) = (size_bytes, true);
+            })?;
             // Whoever syncs this size has the record made durable.
             managed.control.set_durable_size_bytes(None);
         }
@@ -357,6 +363,9 @@ impl Lifecycle {
         }
         self.settle(managed, &mut inner)?;
         inner.stub = None;
+        if is_settled(managed, &inner) {
+            self.inodes.show_status(inner.record.stub, managed.file, managed.status());
+        }
         Ok(true)
     }
 
@@ -386,7 +395,11 @@ impl Lifecycle {
             let flushed = self.write_back.flush_at_once(&managed);
             let done = self.after_close(&managed).and_then(|_| {
                 let mut inner = guard(&managed.inner);
-                if inner.freed { Ok(()) } else { self.save_size(&managed, &mut inner) }
+                if inner.freed {
+                    return Ok(());
+                }
+                self.save_size(&managed, &mut inner)?;
+                self.put_away(&managed, &mut inner)
             });
             if let Err(refusal) = flushed.and(done) {
                 note!(self.context.log(), warn, file = %managed.file, error = %refusal, "what a stop leaves to the next start");
@@ -394,7 +407,35 @@ impl Lifecycle {
         }
     }
 
+    /// Removes the shared memory of a file that nobody uses: its record says all that the memory did.
+    pub(crate) fn put_away(&self, managed: &Managed, inner: &mut Inner) -> Result<(), Refusal> {
+        if !is_settled(managed, inner) || !self.quiescing.users(managed).is_empty() {
+            return Ok(());
+        }
+        let boot = self.context.boot();
+        let is_unsynced = managed.control.notices().has_unsynced_descriptions();
+        self.put_record(managed, inner, Table::commit_later, |record| {
+            (record.put_away_in, record.put_away_unsynced) = (Some(boot), is_unsynced);
+        })?;
+        self.memory.remove_memory(managed.file);
+        Ok(())
+    }
+
     pub(crate) fn is_unlinked(&self, managed: &Managed) -> bool {
         matches!(guard(&managed.inner).record.state, FileState::Unlinked)
     }
+}
+
+/// Whether nobody uses the file, as far as the broker knows, and its record says all there is to say of it.
+fn is_settled(managed: &Managed, inner: &Inner) -> bool {
+    let is_unused = inner.openers.is_empty() && inner.holder.is_none() && inner.stub.is_none();
+    let is_still = inner.moving.is_empty() && inner.discards.is_empty() && inner.forgotten.is_empty();
+    let has_logs = !inner.logs.is_empty() || managed.fragments.logs().is_some();
+    let is_whole = inner.record.truncating_to_bytes.is_none()
+        && !inner.record.has_leftovers
+        && !managed.stays_shut.load(Ordering::SeqCst);
+    matches!(inner.record.state, FileState::Live)
+        && (is_unused && is_still && is_whole && !inner.freed && !has_logs)
+        && managed.extent.modified_ns().is_none()
+        && managed.extent.size_bytes() == inner.record.size_bytes
 }

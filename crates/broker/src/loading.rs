@@ -58,6 +58,7 @@ impl Loader {
     }
 
     fn load_file(&self, file: FileId) -> Result<Managed, Refusal> {
+        let is_durable = self.context.table().is_durable();
         let record = self.context.table().file(file)?.ok_or_else(|| unknown(file))?;
         let placement = self.context.table().placement(file)?.ok_or_else(|| unknown(file))?;
         let regions: BTreeMap<_, _> = self.context.table().regions(file)?.into_iter().collect();
@@ -74,7 +75,9 @@ impl Loader {
             changes.put_file(file, &record);
             self.context.table().commit(&changes)?;
         }
-        let is_new = adopted.is_none();
+        // Of a file that was put away in this boot the record says what the memory did.
+        let was_put_away = adopted.is_none() && record.put_away_in == Some(self.context.boot());
+        let is_new = adopted.is_none() && !was_put_away;
         let memory = match adopted {
             Some(memory) => memory,
             None => {
@@ -82,6 +85,14 @@ impl Loader {
                 self.memory.build(file, &record, last)?
             }
         };
+        if was_put_away {
+            memory.0.notices().set_unsynced_descriptions(record.put_away_unsynced);
+        }
+        if record.put_away_in.take().is_some() {
+            let mut changes = Changes::default();
+            changes.put_file(file, &record);
+            self.context.table().commit_later(&changes)?;
+        }
         let inner = Inner {
             generation: record.generations_reserved,
             unsynced: unsynced_servers(&memory.0, &record, &regions),
@@ -93,12 +104,13 @@ impl Loader {
             ..Inner::new(record, placement)
         };
         let managed = Managed::new(file, memory, inner);
-        self.settle(&managed, is_new)?;
+        self.settle(&managed, is_new, is_durable)?;
         Ok(managed)
     }
 
-    /// Of a file whose memory `is_new`, or was taken over: ends what a predecessor had under way, and shows what the table says.
-    fn settle(&self, managed: &Managed, is_new: bool) -> Result<(), Refusal> {
+    /// Of a file whose memory `is_new`, or was taken over: ends what a predecessor had under way, and shows what the table says. `is_durable`: the record that
+    /// was found.
+    fn settle(&self, managed: &Managed, is_new: bool, is_durable: bool) -> Result<(), Refusal> {
         let file = managed.file;
         let mut work = managed.fragments.hold();
         let mut inner = guard(&managed.inner);
@@ -135,7 +147,7 @@ impl Loader {
         }
         managed.control.notices().set_leftovers(inner.record.has_leftovers);
         // Without a sync, the record may not outlive a power failure yet.
-        let durable = Some(&inner.record).filter(|_| self.context.table().is_durable());
+        let durable = Some(&inner.record).filter(|_| is_durable);
         managed.control.set_durable_size_bytes(durable.map(|record| record.size_bytes));
         managed.control.set_durable_names(Generation(durable.map_or(0, |record| record.generations_synced)));
         self.quiescing.open_or_keep_shut(managed);

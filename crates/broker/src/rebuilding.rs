@@ -294,6 +294,9 @@ impl<'a> Rebuilding<'a> {
             above: Vec::new(),
             root: None,
             is_described: true,
+            is_size_untold: false,
+            put_away_in: None,
+            put_away_unsynced: false,
         })
     }
 

@@ -19,8 +19,8 @@ use crate::search::StubSearch;
 use rustix::fs::{AtFlags, Dir};
 use std::collections::HashMap;
 use std::sync::Arc;
-use stripewise_layout::FileId;
-use stripewise_store::protocol::Refusal;
+use stripewise_layout::{FileId, RegionGeometry};
+use stripewise_store::protocol::{FileStatus, Refusal};
 use stripewise_store::shared::control::Life;
 
 /// Ends what a predecessor left unfinished.
@@ -76,11 +76,21 @@ impl Recovery {
     pub(crate) fn recover(&self) -> Result<Vec<String>, crate::BrokerError> {
         let files: HashMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
         self.inodes.publish_inodes(&files)?;
-        self.context.table().every_region(|file, _, placed| {
+        let mut placed_bytes = HashMap::<FileId, u64>::new();
+        self.context.table().every_region(|file, region, placed| {
             if let Some(record) = files.get(&file) {
                 self.capacity.add(&placed.layout, record.region_bytes);
+                let used_bytes = RegionGeometry::new(record.region_bytes).used_bytes(region, record.size_bytes);
+                *placed_bytes.entry(file).or_default() += used_bytes;
             }
         })?;
+        for (file, record) in &files {
+            if record.put_away_in == Some(self.context.boot()) {
+                let blocks_512 = placed_bytes.get(file).map_or(0, |bytes| bytes.div_ceil(512));
+                let status = FileStatus { size_bytes: record.size_bytes, blocks_512, modified_ns: None };
+                self.inodes.show_status(record.stub, *file, status);
+            }
+        }
         for (file, _, _, replica) in self.context.table().replicas(None)? {
             if let Some(record) = files.get(&file) {
                 self.capacity.add(&replica.layout, record.region_bytes);

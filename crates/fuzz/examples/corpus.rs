@@ -217,6 +217,9 @@ fn file_record(path: &str, state: FileState) -> FileRecord {
         above: vec![inode(3), inode(4)],
         root: Some("/data".to_owned()),
         is_described: true,
+        is_size_untold: false,
+        put_away_in: None,
+        put_away_unsynced: false,
     }
 }
 

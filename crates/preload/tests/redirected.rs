@@ -113,6 +113,38 @@ fn a_stub_without_its_broker_is_an_error_and_never_its_text() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "the ordinary file alone: {output:?}");
 }
 
+/// As a power failure leaves a file that was never synced: the stub reached the disk, and the table is that of before.
+#[test]
+fn a_stub_whose_record_is_gone_is_an_error_and_never_its_text() {
+    let scratch = scratch();
+    let new_bed = || bed::Bed::new(scratch.path(), bed::REGION_BYTES, 4096);
+    let state = new_bed().state.clone();
+    let rmt = state.join("rmt");
+    let earlier = std::fs::read(rmt.join("data.mdb")).unwrap();
+    let bed = new_bed();
+    let data = bed.data.clone();
+    let shell = |script: &str| {
+        let mut shell = support::preloaded("/bin/sh");
+        shell.args(["-c", script]).current_dir(&data).env("STRIPEWISE_STATE", &state);
+        shell
+    };
+    support::run(&mut shell("seq 1 1000 > file"));
+    drop(bed);
+    std::fs::write(rmt.join("data.mdb"), earlier).unwrap();
+    for gone in ["committed", "pending"] {
+        std::fs::remove_file(rmt.join(gone)).unwrap();
+    }
+    std::fs::remove_dir_all(state.join("run")).unwrap();
+    let bed = new_bed();
+    assert_eq!(stubs(&bed.data), 1);
+    let output = shell("cat file; echo more >> file; stat file").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout.is_empty() && said.contains("Input/output error"), "{output:?}");
+    // It is in nobody's way.
+    support::run(&mut shell("rm file && echo new > file && test $(cat file) = new"));
+    assert_eq!(stubs(&bed.data), 1);
+}
+
 /// The size that would be left after a power failure: that of the mapping table.
 fn durable_size_bytes(state: &Path, scratch: &Path) -> u64 {
     let copy = tempfile::tempdir_in(scratch).unwrap();

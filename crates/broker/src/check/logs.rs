@@ -24,8 +24,8 @@ impl Checks {
             let Some(inventory) = inventories.get(usize::from(record.on.0)) else { continue };
             let object = log_object(managed.file, disk, record);
             // Asked again: the list may be older than the record.
-            let is_missing = inventory.objects.as_ref().is_some_and(|objects| !objects.contains(&object))
-                && matches!(inventory.server.size(object), Err(ServerError::Missing { .. }));
+            let is_missing =
+                inventory.lacks(&object) && matches!(inventory.server.size(object), Err(ServerError::Missing { .. }));
             if !is_missing {
                 continue;
             }

@@ -18,7 +18,7 @@ use stripewise_store::protocol::Refusal;
 use stripewise_store::stub::{STUB_BYTES, Stub};
 
 /// What stands where a stub should.
-enum Standing {
+pub(super) enum Standing {
     /// The stub, with its text.
     Stub,
     /// The stub's inode with another text.
@@ -155,7 +155,7 @@ impl Checks {
         watched.or_else(|| search.found(managed.file).filter(|path| is_it(path)).map(Path::to_owned))
     }
 
-    fn standing(&self, file: FileId, path: &Path, stub: Inode) -> Result<Standing, Refusal> {
+    pub(super) fn standing(&self, file: FileId, path: &Path, stub: Inode) -> Result<Standing, Refusal> {
         let Some(facts) = Facts::at_path(path).map_err(unreachable_entry(path))? else {
             return Ok(Standing::Nothing);
         };

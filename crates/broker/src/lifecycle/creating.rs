@@ -4,6 +4,7 @@ use super::Lifecycle;
 use crate::ancestors::Ancestors;
 use crate::guard;
 use crate::identities::{now_ns, write_stub};
+use crate::log::note;
 use crate::managed::{Inner, Managed};
 use crate::placing::RESERVE_FIRST;
 use crate::proof::Proof;
@@ -65,6 +66,9 @@ impl Lifecycle {
                 above: Vec::new(),
                 root: None,
                 is_described: true,
+                is_size_untold: false,
+                put_away_in: None,
+                put_away_unsynced: false,
                 created_ns: now_ns(),
             },
         );
@@ -89,6 +93,11 @@ impl Lifecycle {
         let managed = Arc::new(Managed::new(file, memory, inner));
         self.logs.show_fragments_without_logs(&managed, None);
         self.files.remember(&managed);
+        self.files.unload_some(|unused| {
+            if let Err(refusal) = self.put_away(unused, &mut guard(&unused.inner)) {
+                note!(self.context.log(), warn, file = %unused.file, error = %refusal, "the memory of a closed file stays");
+            }
+        });
         Ok(managed)
     }
 

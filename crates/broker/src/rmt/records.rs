@@ -111,6 +111,15 @@ pub struct FileRecord {
     /// Directories above `parent`, the nearest first, at most 64.
     #[cbor(n(18), default)]
     pub above: Vec<Inode>,
+    /// Nobody has told the servers of the size, which may be another than what they hold shows.
+    #[cbor(n(19), default)]
+    pub is_size_untold: bool,
+    /// The boot in which the file's shared memory was removed in order, when nobody used it: nothing lies beyond the size.
+    #[cbor(n(20), with = "minicbor::bytes", default)]
+    pub put_away_in: Option<[u8; 16]>,
+    /// What the memory said then of lines of its descriptions: not all are synced.
+    #[cbor(n(21), default)]
+    pub put_away_unsynced: bool,
 }
 
 /// Where one region lies.

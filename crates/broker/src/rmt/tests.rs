@@ -30,6 +30,9 @@ pub(super) fn record(path: &str) -> FileRecord {
         above: Vec::new(),
         root: None,
         is_described: false,
+        is_size_untold: false,
+        put_away_in: None,
+        put_away_unsynced: false,
     }
 }
 

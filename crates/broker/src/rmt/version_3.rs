@@ -107,6 +107,9 @@ impl From<OldFile> for FileRecord {
             above: Vec::new(),
             root: None,
             is_described: false,
+            is_size_untold: false,
+            put_away_in: None,
+            put_away_unsynced: false,
         }
     }
 }

@@ -14,6 +14,7 @@ use stripewise_store::client::ClientOptions;
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{FileError, StripedFile};
 use stripewise_store::server::ServerError;
+use stripewise_store::state::HostIdentity;
 
 fn try_read(file: &StripedFile, at: u64, length: usize) -> Result<usize, FileError> {
     let mut bytes = vec![0; length];
@@ -425,7 +426,11 @@ fn more_objects_that_only_the_broker_may_open_than_descriptors_are_no_endless_ma
 #[test]
 fn a_hole_is_zeros_over_what_an_absent_server_kept_beyond_the_size() {
     let world = World::new(2);
-    let broker = world.broker();
+    let boot = |number| BrokerOptions {
+        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [number; 16] }),
+        ..BrokerOptions::default()
+    };
+    let broker = world.broker_with(boot(1));
     let client = world.client();
     let (stub, file) = world.create_unnamed(&client, uniform(8192, &[(0, 1000), (1, 1000)]));
     write(&file, 0, &[7; 100]);
@@ -437,7 +442,7 @@ fn a_hole_is_zeros_over_what_an_absent_server_kept_beyond_the_size() {
     let object = world.objects().into_iter().find(|path| path.starts_with(world.root.join("s1"))).unwrap();
     std::fs::write(&object, [9; 1000]).unwrap();
     std::fs::rename(world.root.join("s1"), world.root.join("away")).unwrap();
-    let _broker = world.broker();
+    let _broker = world.broker_with(boot(2));
     let client = world.client();
     let file = open_stub(&client, &stub);
     assert_eq!(write(&file, 100, &[8; 50]), 50, "the other server goes on");

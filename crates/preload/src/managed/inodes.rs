@@ -7,7 +7,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
-use stripewise_store::shared::inodes::Inodes;
+use stripewise_store::shared::inodes::{ClosedStatus, Inodes};
 use stripewise_store::state::INODES;
 
 /// Never given back, since another thread may be looking; a broker replaces the table only when it starts or when the table is full.
@@ -18,15 +18,25 @@ static DENIED: AtomicBool = AtomicBool::new(false);
 /// Whether the file of this device and inode may be a stub; the broker knows.
 #[inline]
 pub(crate) fn holds(identity: (u64, u64)) -> bool {
+    table().is_some_and(|table| table.holds(identity))
+}
+
+/// What the broker says of a managed file that nobody has open, if its stub is the file of this device and inode. The birth time is to be compared.
+pub(crate) fn status(identity: (u64, u64)) -> Option<ClosedStatus> {
+    table()?.status(identity)
+}
+
+#[inline]
+fn table() -> Option<&'static Inodes> {
     // SAFETY: null, or a table that is never given back.
     match unsafe { TABLE.load(Acquire).as_ref() } {
-        Some(table) if !table.is_replaced() => table.holds(identity),
-        _ => find(identity),
+        Some(table) if !table.is_replaced() => Some(table),
+        _ => find(),
     }
 }
 
 #[cold]
-fn find(identity: (u64, u64)) -> bool {
+fn find() -> Option<&'static Inodes> {
     if !DENIED.load(Relaxed) {
         match open() {
             Ok(table) => TABLE.store(Box::into_raw(Box::new(table)), Release),
@@ -36,7 +46,7 @@ fn find(identity: (u64, u64)) -> bool {
         }
     }
     // SAFETY: as above.
-    unsafe { TABLE.load(Acquire).as_ref() }.is_some_and(|table| table.holds(identity))
+    unsafe { TABLE.load(Acquire).as_ref() }
 }
 
 fn open() -> Result<Inodes, Errno> {

@@ -9,9 +9,10 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::sync::Arc;
 use stripewise_layout::FileId;
-use stripewise_store::client::Client;
+use stripewise_store::client::{Client, ClientError};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::StripedFile;
+use stripewise_store::protocol::Refusal;
 use stripewise_store::stub::{STUB_BYTES, Stub, size_may_be_stub};
 
 /// Room for a stub's text, aligned as reads through an `O_DIRECT` descriptor must be.
@@ -141,10 +142,15 @@ pub(crate) fn open_stub(descriptor: BorrowedFd<'_>) -> Result<Arc<StripedFile>, 
 
 fn open_with(client: &Client, descriptor: BorrowedFd<'_>, file: FileId) -> Result<Arc<StripedFile>, Errno> {
     with_raised_limit(|| client.open(descriptor, file)).map_err(|error| {
-        if !was_removed(descriptor, error.errno()) {
-            process::log(Level::Error, &[error.to_string().as_bytes()]);
+        if was_removed(descriptor, error.errno()) {
+            return error.errno();
         }
-        error.errno()
+        process::log(Level::Error, &[error.to_string().as_bytes()]);
+        match error {
+            // It has its name: the record is gone, as a power failure leaves a file that was never synced.
+            ClientError::Refused(Refusal::UnknownFile { .. }) => Errno::IO,
+            error => error.errno(),
+        }
     })
 }
 

@@ -10,7 +10,7 @@ use super::with_file_at;
 use crate::descriptors::{self, Known, lookup};
 use libc::{c_char, c_int};
 use rustix::fd::BorrowedFd;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use stripewise_store::client::Lookup;
@@ -65,6 +65,9 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
         Of::Path(directory, path, follow) => {
             // SAFETY: the program's string.
             let path = unsafe { CStr::from_ptr(path) };
+            if let Some(status) = closed_status(directory, path, follow, identity) {
+                return Behind::Data(status);
+            }
             let handle = match super::hold(directory, path, follow) {
                 Ok(handle) => handle,
                 Err(Errno::NFILE | Errno::NOMEM) => return Behind::Fault(Errno::IO),
@@ -83,6 +86,24 @@ fn behind(of: Of, identity: (u64, u64)) -> Behind {
             }
         }
     }
+}
+
+/// By shared memory, of a file that nobody has open. The inode's number alone does not tell it from another file that got the number of a stub that was
+/// removed without redirection; its birth time does.
+fn closed_status(directory: c_int, path: &CStr, follow: bool, identity: (u64, u64)) -> Option<FileStatus> {
+    let closed = super::inodes::status(identity)?;
+    // A broker has answered this process, so the table is not that of an earlier boot, whose sizes may be gone.
+    super::client().ok()?;
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let found = rustix::fs::statx(base, path, flags, StatxFlags::INO | StatxFlags::BTIME).ok()?;
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let born_s = u64::try_from(found.stx_btime.tv_sec).ok()?;
+    let born_ns = born_s.checked_mul(1_000_000_000)?.checked_add(found.stx_btime.tv_nsec.into())?;
+    let is_it = (device, found.stx_ino) == identity && has_birth && born_ns == closed.born_ns;
+    is_it.then_some(FileStatus { size_bytes: closed.size_bytes, blocks_512: closed.blocks_512, modified_ns: None })
 }
 
 /// Of an inode that may be a stub's, held and not open.

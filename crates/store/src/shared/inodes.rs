@@ -10,16 +10,22 @@
 //! | 16 | places that were ever used |
 //! | 24 | 1: a successor of this table stands at its path, or is about to |
 //! | 4096 + 8 n | place n: 0 never used, 1 of an inode that is gone, else an inode, hashed with its device |
+//! | 4096 + 8 places + 40 n | status of place n's file: a count that is odd while the status is not known, the file's id, the stub's birth time in ns, the size in bytes, its blocks of 512 bytes |
 //!
 //! An inode is entered before anybody can open its stub, so that none is missed. Who finds one asks the broker, whose word counts.
+//!
+//! The status is known while nobody has the file open: the broker hides it before it lets anybody open the file, so who reads it meanwhile reads what holds at
+//! that moment. The number of an inode may be used again after its stub was removed without redirection; the birth time tells. Space for statuses is
+//! allocated as they are written; where there is none, the broker is asked.
 
 use super::map::{self, SharedMap};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use stripewise_layout::FileId;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWINOD\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWINOD\0\x02");
 const PLACES_AT: usize = 8;
 const USED_AT: usize = 16;
 const REPLACED_AT: usize = 24;
@@ -27,6 +33,22 @@ const HEAD_BYTES: usize = 4096;
 const NEVER: u64 = 0;
 const GONE: u64 = 1;
 const FEWEST_PLACES: usize = 4096;
+const PLACE_BYTES: usize = 8;
+const STATUS_WORDS: usize = 5;
+const STATUS_BYTES: usize = STATUS_WORDS * 8;
+
+/// What holds of a managed file that nobody has open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClosedStatus {
+    /// The file.
+    pub file: FileId,
+    /// When its stub was born, in ns since 1970.
+    pub born_ns: u64,
+    /// Logical size.
+    pub size_bytes: u64,
+    /// Blocks of 512 bytes.
+    pub blocks_512: u64,
+}
 
 /// The mapped table of stubs' inodes.
 #[derive(Debug)]
@@ -45,6 +67,10 @@ fn hash((device, inode): (u64, u64)) -> u64 {
     mix(mix(inode).wrapping_add(device)).max(2)
 }
 
+fn length_of(places: usize) -> usize {
+    HEAD_BYTES + places * (PLACE_BYTES + STATUS_BYTES)
+}
+
 impl Inodes {
     /// Broker only: an empty table, with space for `count` inodes and as many again.
     ///
@@ -53,8 +79,7 @@ impl Inodes {
     /// `NOSPC` when the state directory is full, otherwise the error of sizing or mapping the file.
     pub fn build(file: impl AsFd, count: usize) -> rustix::io::Result<Self> {
         let places = (count * 4).next_power_of_two().max(FEWEST_PLACES);
-        let length = HEAD_BYTES + places * 8;
-        let map = map::make(file, length, length)?;
+        let map = map::make(file, length_of(places), HEAD_BYTES + places * PLACE_BYTES)?;
         map.word(PLACES_AT).store(places as u64, SeqCst);
         map.word(0).store(MAGIC, Release);
         Ok(Self { map, places })
@@ -72,32 +97,80 @@ impl Inodes {
         }
         let map = SharedMap::new(file, length, writable)?;
         let places = map.word(PLACES_AT).load(SeqCst) as usize;
-        if map.word(0).load(Acquire) != MAGIC || !places.is_power_of_two() || length != HEAD_BYTES + places * 8 {
+        if map.word(0).load(Acquire) != MAGIC || !places.is_power_of_two() || length != length_of(places) {
             return Err(Errno::INVAL);
         }
         Ok(Self { map, places })
     }
 
-    /// The places at which an inode may stand, in the order in which they are tried.
-    fn places_of(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
-        let places = self.map.words(HEAD_BYTES, self.places);
+    fn places(&self) -> &[AtomicU64] {
+        self.map.words(HEAD_BYTES, self.places)
+    }
+
+    /// The places at which an inode may stand, in the order in which they are tried, with their numbers.
+    fn places_of(&self, hash: u64) -> impl Iterator<Item = (usize, &AtomicU64)> {
+        let places = self.places();
         let first = hash as usize & (self.places - 1);
-        places[first..].iter().chain(&places[..first])
+        (first..self.places).chain(0..first).map(|number| (number, &places[number]))
+    }
+
+    /// The place of an inode that stands here.
+    #[inline]
+    fn place_of(&self, hash: u64) -> Option<usize> {
+        for (number, place) in self.places_of(hash) {
+            match place.load(Acquire) {
+                NEVER => return None,
+                found if found == hash => return Some(number),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The words of a status, if there is space for them.
+    fn status_words(&self, place: usize) -> Option<&[AtomicU64]> {
+        let at = HEAD_BYTES + self.places * PLACE_BYTES + place * STATUS_BYTES;
+        self.map.is_reached(at, STATUS_BYTES).then(|| self.map.words(at, STATUS_WORDS))
+    }
+
+    fn read_status(&self, place: usize) -> Option<ClosedStatus> {
+        let words = self.status_words(place)?;
+        let count = words[0].load(SeqCst);
+        let [file, born_ns, size_bytes, blocks_512] = [1, 2, 3, 4].map(|number| words[number].load(SeqCst));
+        let is_known = count != 0 && count.is_multiple_of(2) && words[0].load(SeqCst) == count;
+        is_known.then_some(ClosedStatus { file: FileId(file), born_ns, size_bytes, blocks_512 })
+    }
+
+    fn write_status(&self, place: usize, status: Option<ClosedStatus>) {
+        let Some(words) = self.status_words(place) else { return };
+        let count = words[0].load(SeqCst) | 1;
+        words[0].store(count, SeqCst);
+        let Some(ClosedStatus { file, born_ns, size_bytes, blocks_512 }) = status else { return };
+        for (word, value) in words[1..].iter().zip([file.0, born_ns, size_bytes, blocks_512]) {
+            word.store(value, SeqCst);
+        }
+        words[0].store(count + 1, SeqCst);
+    }
+
+    /// What holds of the file of this device and inode now, if nobody has it open and the broker said so. The birth time is to be compared.
+    #[must_use]
+    #[inline]
+    pub fn status(&self, identity: (u64, u64)) -> Option<ClosedStatus> {
+        self.read_status(self.place_of(hash(identity))?)
+    }
+
+    /// Broker only, one thread at a time: what holds of the file while nobody has it open; `None`: somebody is about to.
+    pub fn set_status(&self, identity: (u64, u64), status: Option<ClosedStatus>) {
+        if let Some(place) = self.place_of(hash(identity)) {
+            self.write_status(place, status);
+        }
     }
 
     /// Whether the file of this device and inode may be a stub.
     #[must_use]
     #[inline]
     pub fn holds(&self, identity: (u64, u64)) -> bool {
-        let hash = hash(identity);
-        for place in self.places_of(hash) {
-            match place.load(Acquire) {
-                NEVER => return false,
-                found if found == hash => return true,
-                _ => {}
-            }
-        }
-        false
+        self.place_of(hash(identity)).is_some()
     }
 
     /// Broker only, one thread at a time. False: the table is too full, and is to be replaced first.
@@ -108,9 +181,9 @@ impl Inodes {
 
     fn insert_hash(&self, hash: u64) -> bool {
         let used = self.map.word(USED_AT).load(SeqCst);
-        for place in self.places_of(hash) {
+        for (number, place) in self.places_of(hash) {
             match place.load(SeqCst) {
-                GONE => {}
+                GONE => self.write_status(number, None),
                 NEVER if used as usize * 2 >= self.places => return false,
                 NEVER => self.map.word(USED_AT).store(used + 1, SeqCst),
                 _ => continue,
@@ -123,26 +196,26 @@ impl Inodes {
 
     /// Broker only, one thread at a time.
     pub fn remove(&self, identity: (u64, u64)) {
-        let hash = hash(identity);
-        for place in self.places_of(hash) {
-            match place.load(SeqCst) {
-                NEVER => return,
-                found if found == hash => return place.store(GONE, SeqCst),
-                _ => {}
-            }
+        if let Some(number) = self.place_of(hash(identity)) {
+            self.write_status(number, None);
+            self.places()[number].store(GONE, SeqCst);
         }
     }
 
     /// Inodes that stand here.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.map.words(HEAD_BYTES, self.places).iter().filter(|place| place.load(SeqCst) > GONE).count()
+        self.places().iter().filter(|place| place.load(SeqCst) > GONE).count()
     }
 
     /// Broker only: takes over what stands in `other`, for which there is room.
     pub fn insert_all_of(&self, other: &Inodes) {
-        let held = other.map.words(HEAD_BYTES, other.places).iter().map(|place| place.load(SeqCst));
-        held.filter(|hash| *hash > GONE).for_each(|hash| _ = self.insert_hash(hash));
+        for (number, hash) in other.places().iter().map(|place| place.load(SeqCst)).enumerate() {
+            if hash > GONE && self.insert_hash(hash) {
+                let status = other.read_status(number);
+                self.place_of(hash).into_iter().for_each(|place| self.write_status(place, status));
+            }
+        }
     }
 
     /// Whether to look at the table's path for another.
@@ -195,6 +268,50 @@ mod tests {
         larger.insert_all_of(&inodes);
         assert!((0..count as u64).all(|inode| larger.holds((8, inode))) && larger.insert((9, 1)));
         assert_eq!(larger.count(), count + 1);
+    }
+
+    #[test]
+    fn a_status_is_seen_whole_and_only_while_it_is_known() {
+        let file = tempfile::tempfile().unwrap();
+        let inodes = Inodes::build(&file, 0).unwrap();
+        let reader = Inodes::open(&file, false).unwrap();
+        let identity = (8, 15);
+        let of = |number: u64| ClosedStatus {
+            file: FileId(number),
+            born_ns: number + 1,
+            size_bytes: number + 2,
+            blocks_512: number + 3,
+        };
+        inodes.set_status(identity, Some(of(1)));
+        assert_eq!(reader.status(identity), None, "no such inode");
+        assert!(inodes.insert(identity));
+        assert_eq!(reader.status(identity), None);
+        inodes.set_status(identity, Some(of(7)));
+        assert_eq!(reader.status(identity), Some(of(7)));
+        let larger = Inodes::build(tempfile::tempfile().unwrap(), 5000).unwrap();
+        larger.insert_all_of(&inodes);
+        assert_eq!(larger.status(identity), Some(of(7)));
+        inodes.set_status(identity, None);
+        assert_eq!(reader.status(identity), None);
+        inodes.set_status(identity, Some(of(9)));
+        // The number is another file's next.
+        inodes.remove(identity);
+        assert_eq!(reader.status(identity), None);
+        assert!(inodes.insert(identity));
+        assert_eq!(reader.status(identity), None);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 0..100_000 {
+                    inodes.set_status(identity, Some(of(number)));
+                    inodes.set_status(identity, None);
+                }
+            });
+            while !writer.is_finished() {
+                if let Some(found) = reader.status(identity) {
+                    assert_eq!(found, of(found.file.0));
+                }
+            }
+        });
     }
 
     #[test]
