@@ -80,6 +80,22 @@ impl Names {
         Ok(())
     }
 
+    /// Expects `path` and what is below it no longer; returns how many names that were.
+    pub(crate) fn forget(&mut self, table: &Table, path: &str) -> Result<u64, RmtError> {
+        let is_forgotten = |name: &str| Path::new(name).starts_with(path);
+        let names: Vec<String> = self.expected.keys().filter(|name| is_forgotten(name)).cloned().collect();
+        let mut changes = Changes::default();
+        for name in &names {
+            changes.remove_name(NameKind::Expected, name)?;
+            changes.expect_replicas(name, &[])?;
+        }
+        if !changes.is_empty() {
+            table.commit(&changes)?;
+        }
+        self.expected.retain(|name, _| !is_forgotten(name));
+        Ok(names.len() as u64)
+    }
+
     /// The placement of a new file at `path`: the plan's for its name, else that of the nearest managed directory above it.
     pub(crate) fn placement_for(&self, path: &str) -> Option<&Placement> {
         self.expected.get(path).or_else(|| {

@@ -233,6 +233,11 @@ impl Changes {
         Ok(())
     }
 
+    pub fn remove_name(&mut self, kind: NameKind, path: &str) -> Result<(), RmtError> {
+        self.set(name_key(kind as u8, path)?, None);
+        Ok(())
+    }
+
     /// See [`Table::expected_replicas`]; an empty list expects none.
     pub fn expect_replicas(&mut self, path: &str, wanted: &[WantedReplicas]) -> Result<(), RmtError> {
         self.set(name_key(b'x', path)?, wanted_record(wanted));

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
-use stripewise::apply::{Action, Applied, Step, apply};
+use stripewise::apply::{Action, Applied, ApplyOptions, Step, apply};
 use stripewise::table::Table;
 use stripewise_layout::figures::{bytes, counted, grouped};
 use stripewise_planner::Plan;
@@ -16,7 +16,7 @@ use stripewise_planner::Plan;
 ///
 /// Existing data is copied in under a write lease and verified before the original is replaced; a file that is open elsewhere is
 /// refused. Files that do not exist yet get their placement when a redirected program creates them. Every file is looked at, and
-/// space found for all, before the first is touched. Replicas that the plan has get the space that is left (see `stripewise sync`).
+/// space found for all, before the first is touched. A plan whose verdict is "leave it" is refused without --force. Replicas that the plan has get the space that is left (see `stripewise sync`).
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -28,6 +28,10 @@ pub(crate) struct ApplyArgs {
     /// Say what would be done, and whether it could be; change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+
+    /// Apply the plan although it says itself that it is not worth its move
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Serialize)]
@@ -47,9 +51,10 @@ pub(crate) fn run(context: &Context, arguments: ApplyArgs) -> Result<Verdict> {
     let plan = Plan::load(&arguments.plan)?;
     let interrupt = interrupt::watch()?;
     let plan = (&plan, arguments.plan.as_path());
-    let Applied { steps, copied_bytes, complaints } =
-        apply(&context.session, &cluster, plan, arguments.dry_run, interrupt)?;
-    show(context, steps, copied_bytes, arguments.dry_run)?;
+    let ApplyArgs { dry_run, force, .. } = arguments;
+    let options = ApplyOptions { dry_run, force };
+    let Applied { steps, copied_bytes, complaints } = apply(&context.session, &cluster, plan, options, interrupt)?;
+    show(context, steps, copied_bytes, dry_run)?;
     complaints.iter().for_each(|complaint| context.say(complaint));
     Ok(Verdict::Done)
 }

@@ -19,7 +19,7 @@ The way from a program to a faster one:
   stripewise init --server hdd0=hdd:/mnt/a --server ssd0=ssd:/mnt/nvme:100GiB
   stripewise calibrate
   stripewise trace -o run.trace -- mpiexec -n 32 ./app
-  stripewise plan run.trace --policy h2dp -o plan.json
+  stripewise plan run.trace -o plan.json
   stripewise apply plan.json
   stripewise run -- mpiexec -n 32 ./app
 

@@ -21,7 +21,7 @@ use stripewise_store::protocol::MigrateBandwidth;
 #[command(after_help = "\
 Examples:
   stripewise daemon &
-  stripewise daemon --plan plan.json --migrate-bandwidth 50MiB
+  stripewise daemon --plan plan.json --migrate-bandwidth 50MB/s
   stripewise daemon --plan plan.json --windows phase
   stripewise daemon --online --window 30s
   stripewise daemon --metrics 127.0.0.1:9464
@@ -50,7 +50,7 @@ pub(crate) struct FollowArgs {
     #[arg(long, value_name = "WHAT", default_value = "time")]
     pub(crate) windows: BeginWindow,
 
-    /// How fast moves may copy, all together: auto (what programs leave), unlimited, or bytes per second such as 50MiB
+    /// How fast moves may copy, all together: auto (what programs leave), unlimited, or bytes per second such as 50MB/s
     #[arg(long, value_name = "RATE", default_value = "auto")]
     pub(crate) migrate_bandwidth: MigrateBandwidth,
 }

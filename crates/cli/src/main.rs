@@ -1,7 +1,7 @@
 //! The `stripewise` command: a thin layer over the libraries, one module for each subcommand.
 //!
 //! Data go to standard output, messages to standard error. Exit status 0: done; 1: a negative finding; 2: an error;
-//! `trace` and `run` pass on the status of the program they ran.
+//! `trace` and `run` pass on the status of the program they ran: 127 if there is none, 126 if it cannot be executed.
 #![deny(unsafe_code)]
 
 mod apply;
@@ -51,7 +51,9 @@ mod unmanage;
 
 use clap::Parser;
 use std::process::ExitCode;
+use stripewise::capture::CaptureError;
 use stripewise::messages;
+use stripewise::run::RunError;
 
 /// Under a limit of address space (`ulimit -v`), threads share one arena: glibc reserves 64 MiB for each that they have.
 #[cfg(target_env = "gnu")]
@@ -66,6 +68,12 @@ fn spare_address_space() {
 #[cfg(not(target_env = "gnu"))]
 fn spare_address_space() {}
 
+/// The status of a program that was not started, if that is what failed.
+fn program_status(error: &anyhow::Error) -> Option<u8> {
+    let of_run = error.downcast_ref::<RunError>().and_then(RunError::exit_status);
+    of_run.or_else(|| error.downcast_ref::<CaptureError>().and_then(CaptureError::exit_status))
+}
+
 fn main() -> ExitCode {
     spare_address_space();
     let cli = command::Cli::parse();
@@ -79,7 +87,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(target: log::COMMAND, "{}", messages::message(&messages::chain(error.as_ref())));
-            ExitCode::from(interrupt::status().unwrap_or(2))
+            ExitCode::from(interrupt::status().or_else(|| program_status(&error)).unwrap_or(2))
         }
     }
 }

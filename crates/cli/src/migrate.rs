@@ -27,7 +27,7 @@ Examples:
   stripewise migrate status
   stripewise migrate pause
   stripewise migrate cancel data.h5
-  stripewise migrate bandwidth 50MiB
+  stripewise migrate bandwidth 50MB/s
   stripewise migrate status --json | jq '.totals.left_bytes'"
 )]
 pub(crate) struct MigrateArgs {
@@ -49,7 +49,7 @@ enum Action {
     Cancel(CancelArgs),
     /// How fast moves may copy, all together
     Bandwidth {
-        /// auto (what programs leave), unlimited, or bytes per second such as 50MiB
+        /// auto (what programs leave), unlimited, or bytes per second such as 50MB/s
         bandwidth: MigrateBandwidth,
     },
 }

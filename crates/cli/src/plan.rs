@@ -9,8 +9,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stripewise::inputs::Selection;
-use stripewise::plan::{PlanningOptions, plan, save_all};
+use stripewise::plan::{PlanningOptions, plan, plan_path, save_all};
 use stripewise::shell::quoted_path;
+use stripewise_layout::figures::duration;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::StripePair;
 use stripewise_planner::{
@@ -19,13 +20,14 @@ use stripewise_planner::{
 
 /// Plan where the files of a traced program go
 ///
-/// Prints the plan; `--policy all` prints a table of predicted gains, and says "leave it" where the gain is not worth the move.
+/// Prints the plan, by `opt` unless another policy is named. `--policy all` prints a table of predicted gains, the fastest plan first, and
+/// recommends one. A plan says "leave it" where the gain is not worth the move.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  stripewise plan run.trace -o plan.json
   stripewise plan run.trace --policy all
-  stripewise plan run.trace --policy h2dp -o plan.json
-  stripewise plan run.trace --policy h2dp --ssd-room 2GiB --window 60s -o plan.json
+  stripewise plan run.trace --ssd-room 2GiB --window 60s -o plan.json
   stripewise plan solver.trace viewer.trace -o plan.json")]
 pub(crate) struct PlanArgs {
     /// Traces of any form that Stripewise reads; several are taken to run at the same time, all from their starts on
@@ -204,11 +206,13 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
         return context.object(&One { plan, output });
     }
     context.line(plan_text(plan, cluster).trim_end())?;
-    match output {
-        Some(path) => {
+    match (output, plan.verdict.apply) {
+        (Some(path), true) => {
             context.say(format_args!("wrote {}; next: `stripewise apply {}`", path.display(), quoted_path(path)))
         }
-        None => context.say("nothing written; name a file with -o to keep the plan"),
+        (Some(path), false) => context.say(format_args!("wrote {}", path.display())),
+        (None, true) => context.say("nothing written; name a file with -o to keep the plan"),
+        (None, false) => {}
     }
     Ok(())
 }
@@ -216,8 +220,10 @@ fn one(context: &Context, plan: &Plan, cluster: &Cluster, output: Option<&Path>)
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub(crate) struct All {
-    /// One for each policy.
+    /// One for each policy, the shortest predicted time first.
     policies: Vec<ComparisonRow>,
+    /// The policy whose plan saves most of those that are worth their move; `None`: the files are best left where they are.
+    recommended: Option<PolicyName>,
 }
 
 fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Result<()> {
@@ -225,11 +231,25 @@ fn all(context: &Context, comparison: &Comparison, output: Option<&Path>) -> Res
         save_all(comparison, directory)?;
     }
     if context.json {
-        return context.object(&All { policies: comparison.rows() });
+        let recommended = comparison.recommended().map(|plan| plan.policy);
+        return context.object(&All { policies: comparison.rows(), recommended });
     }
     context.line(comparison_text(comparison).trim_end())?;
     if let Some(directory) = output {
         context.say(format_args!("wrote a plan for each policy into {}", directory.display()));
     }
-    Ok(())
+    context.line(recommendation(comparison.recommended(), output))
+}
+
+/// The sentence that ends the comparison.
+fn recommendation(recommended: Option<&Plan>, output: Option<&Path>) -> String {
+    let Some(plan) = recommended else {
+        return "recommended: leave the files where they are, since no plan is worth its move".to_owned();
+    };
+    let policy = plan.policy;
+    let how = match output {
+        Some(directory) => format!("`stripewise apply {}`", quoted_path(&plan_path(directory, policy))),
+        None => format!("plan again with `--policy {policy} -o FILE`"),
+    };
+    format!("recommended: {policy}, predicted to save {} of each run; {how}", duration(plan.verdict.saved_s))
 }

@@ -40,7 +40,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// Run under `stripewise run`, on the managed files of the cluster
+    /// Run under `stripewise run`: files that are managed, or made in managed directories, are served by the cluster
     #[arg(long)]
     redirect: bool,
 
@@ -133,13 +133,20 @@ pub(crate) fn run(context: &Context, mut arguments: ReplayArgs) -> Result<Verdic
     Ok(if replayed.is_right() { Verdict::Done } else { Verdict::Finding })
 }
 
+/// Who served the workload's files.
+fn redirection(replayed: &Replayed) -> String {
+    let servers = if replayed.emulated { "redirected to emulated servers" } else { "redirected" };
+    match (replayed.redirected, replayed.managed_files, replayed.files) {
+        (false, ..) => String::new(),
+        (true, 0, _) => ", on ordinary files".to_owned(),
+        (true, managed, files) if managed == files => format!(", {servers}"),
+        (true, managed, files) => format!(", {managed} of {files} files {servers}"),
+    }
+}
+
 fn show(context: &Context, replayed: &Replayed) -> Result<()> {
     let measured = &replayed.measured;
-    let redirected = match (replayed.redirected, replayed.emulated) {
-        (false, _) => "",
-        (true, false) => ", redirected",
-        (true, true) => ", redirected to emulated servers",
-    };
+    let redirected = redirection(replayed);
     let processes = counted(measured.ranks as usize, "process", "processes");
     context.line(format_args!("{}: {processes} ({}{redirected})", replayed.workload, replayed.interface))?;
     let mut table = Table::new(&["", ">bytes", ">time", ">MB/s", ">requests", ">p50", ">p95", ">p99"]);
@@ -167,6 +174,12 @@ fn show(context: &Context, replayed: &Replayed) -> Result<()> {
         }
         context.line("")?;
         context.line(table)?;
+    }
+    if replayed.redirected && replayed.managed_files == 0 {
+        context.say(
+            "none of the workload's files is managed: they were ordinary files, so this measures their file system and the host's page \
+             cache, no server of the cluster; `stripewise manage DIR` makes new files in DIR managed",
+        );
     }
     match measured.verified {
         Some(true) => context.line("all that was read is what was written"),

@@ -12,7 +12,7 @@ use stripewise::run::{MigrationOptions, RunOptions};
 
 /// Run a program with its reads and writes on managed files redirected
 ///
-/// The exit status is the program's; 126 when it cannot be redirected. A program or number of processes other than planned is named, and the nearest plan taken.
+/// The exit status is the program's; 127 when there is no such program, 126 when it cannot be executed or redirected. A program or number of processes other than planned is named, and the nearest plan taken.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,7 @@ Examples:
   stripewise run -- cp data.bin /backup/
   stripewise run --trace again.trace -- ./app
   stripewise run --migrate -- mpiexec -n 32 ./app
-  stripewise run --migrate --plan plan.json --migrate-bandwidth 50MiB -- ./app
+  stripewise run --migrate --plan plan.json --migrate-bandwidth 50MB/s -- ./app
   stripewise run --migrate --online --window 30s -- mpiexec -n 32 ./app")]
 pub(crate) struct RunArgs {
     /// Capture the run too, into this directory

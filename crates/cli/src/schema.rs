@@ -115,7 +115,7 @@ const FORMS: &[Form] = &[
             of::<crate::trace::export::Exported>,
         ],
     ),
-    printed("unmanage", &[of::<stripewise::manage::ManagedDirectory>]),
+    printed("unmanage", &[of::<stripewise::manage::ManagedDirectory>, of::<stripewise::manage::ForgottenNames>]),
 ];
 
 impl Form {

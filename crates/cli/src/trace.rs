@@ -15,7 +15,7 @@ use stripewise::capture::CaptureOptions;
 
 /// Capture the reads and writes of a program; show or export a trace
 ///
-/// Nothing changes for the program. The exit status is the program's.
+/// Nothing changes for the program. The exit status is the program's; 127 when there is no such program, 126 when it cannot be executed.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -41,7 +41,8 @@ fn a_plan_is_explained_from_what_it_was_made_from() {
     assert_eq!((&overview["policy"], &hot["requests"]), (&"h2dp".into(), &160.into()));
 
     let region = place.done(&["explain", "plan.json", "data:0"]);
-    for part in ["/data:0 (1MiB), by h2dp ", "reads of 64KiB at random\n", "by 4 processes", "(h2dp", "\nwhy        "] {
+    for part in ["/data:0 (1 MiB), by h2dp ", "reads of 64 KiB at random\n", "by 4 processes", "(h2dp", "\nwhy        "]
+    {
         assert!(region.contains(part), "{part} is not in {region}");
     }
     let region = place.json(&["explain", "plan.json", "data:0"]);

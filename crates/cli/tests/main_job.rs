@@ -5,6 +5,7 @@ mod support;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use support::plan::plan;
 use support::{Place, noise, preload, write_profile};
 
 #[test]
@@ -49,6 +50,14 @@ fn from_a_trace_to_a_redirected_run() {
             table.contains(&format!("\n{policy}: ")) && place.path(&format!("plans/{policy}.json")).exists(),
             "{table}"
         );
+    }
+    let compared = place.json(&["plan", "run.trace", "--policy", "all"]);
+    let times = compared["policies"].as_array().unwrap().iter().map(|row| row["time_s"].as_f64().unwrap());
+    assert!(times.is_sorted(), "{compared}");
+    let advice = table.lines().last().unwrap();
+    match compared["recommended"].as_str() {
+        Some(policy) => assert!(advice.ends_with(&format!("`stripewise apply plans/{policy}.json`")), "{advice}"),
+        None => assert!(advice.starts_with("recommended: leave the files where they are"), "{advice}"),
     }
     place.done(&["plan", "run.trace", "-o", "plan.json"]);
     let before = place.done(&["apply", "plan.json", "--dry-run"]);
@@ -117,6 +126,74 @@ fn a_file_that_a_plan_expects_gets_its_placement_when_it_is_made() {
     assert_eq!(held, servers.len());
 }
 
+/// The plan by hand says so; `def`, against which others are measured, is one that always does.
+#[test]
+fn a_plan_that_says_leave_it_is_applied_only_by_force() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let data = noise(2 << 20);
+    place.write("data", &data);
+    let columns = "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns";
+    let path = place.path("data");
+    place.write(
+        "run.csv",
+        format!("{columns}\nn,1,,,posix,read,pread,,{},,0,2097152,,1,2\n", path.display()).as_bytes(),
+    );
+    let said = place.say(&["plan", "run.csv", "--policy", "def", "-o", "plan.json"]);
+    assert_eq!((said.status, said.err.as_str()), (0, "stripewise plan: wrote plan.json\n"));
+    let said = place.say(&["plan", "run.csv", "--policy", "def"]);
+    assert_eq!((said.status, said.err.as_str()), (0, ""));
+    let verdict = "plan.json: the plan itself says: leave it: this is the default placement, the measure of the others";
+    let refused = place.say(&["apply", "plan.json"]);
+    assert_eq!((refused.status, refused.out.as_str()), (2, ""));
+    assert!(refused.err.contains(verdict) && refused.err.contains("--force applies it"), "{}", refused.err);
+    let tried = place.say(&["apply", "plan.json", "--dry-run"]);
+    assert!(tried.status == 0 && tried.out.contains("would move"), "{}", tried.err);
+    assert!(tried.err.contains("without --force it would not be applied"), "{}", tried.err);
+    assert!(place.read("data") == data && place.json(&["ls"])["files"].as_array().unwrap().is_empty());
+    let forced = place.say(&["apply", "plan.json", "--force"]);
+    assert!(forced.status == 0 && forced.err.contains("the plan itself says: leave it"), "{}", forced.err);
+    assert!(place.read("data").starts_with(b"stripewise stub"));
+}
+
+#[test]
+fn names_that_plans_expect_can_be_forgotten() {
+    let place = Place::with_cluster();
+    let mut planned = plan(&place, "one");
+    let file = planned["files"][0].clone();
+    for name in ["two", "old/three", "old/four"] {
+        let mut file = file.clone();
+        file["path"] = place.path(name).to_str().unwrap().into();
+        planned["files"].as_array_mut().unwrap().push(file);
+    }
+    place.write("plan.json", planned.to_string().as_bytes());
+    place.done(&["apply", "plan.json"]);
+    let expected = || -> Vec<String> {
+        let listed = place.json(&["manage"]);
+        let paths = listed["expected"].as_array().unwrap().iter().map(|path| path.as_str().unwrap());
+        paths.map(|path| path.strip_prefix("HERE/").unwrap().to_owned()).collect()
+    };
+    assert_eq!(expected(), ["old/four", "old/three", "one", "two"]);
+    assert_eq!(place.json(&["unmanage", "--expected", "two"])["forgotten"], 1);
+    assert_eq!(expected(), ["old/four", "old/three", "one"]);
+    assert_eq!(place.json(&["unmanage", "--expected", "old"])["forgotten"], 2);
+    // A run of what was planned hands the names to the broker again; not those that were forgotten.
+    std::fs::remove_file(place.path("stripewise-state/plans/in-force")).ok();
+    preload();
+    place.done(&["run", "--", "true"]);
+    assert_eq!(expected(), ["one"]);
+    let said = place.say(&["unmanage", "--expected", "old"]);
+    assert!(said.status == 2 && said.err.contains("no plan expects HERE/old or files below it"), "{}", said.err);
+    place.done(&["unmanage", "--expected", "one"]);
+    place.done(&["run", "--", "true"]);
+    assert!(expected().is_empty());
+    let left = std::fs::read_dir(place.path("stripewise-state/plans")).unwrap();
+    assert_eq!(
+        left.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".json")).count(),
+        0
+    );
+}
+
 #[test]
 fn the_programs_status_is_passed_on() {
     preload();
@@ -124,10 +201,19 @@ fn the_programs_status_is_passed_on() {
     assert_eq!(place.say(&["run", "--", "sh", "-c", "exit 7"]).status, 7);
     assert_eq!(place.say(&["trace", "-o", "t", "--", "sh", "-c", "exit 9"]).status, 9);
     assert_eq!(place.say(&["run", "--", "sh", "-c", "kill -9 $$"]).status, 137);
-    let said = place.say(&["trace", "-o", "u", "--", "./no-such-program"]);
-    assert_eq!(said.status, 2);
-    assert!(said.err.contains("cannot start ./no-such-program"), "{}", said.err);
-    assert!(!place.path("u").exists(), "nothing ran, so there is no trace");
+    place.write("text", b"no program");
+    for (words, program, status) in [
+        (&["trace", "-o", "u", "--"][..], "./no-such-program", 127),
+        (&["run", "--"], "no-such-program", 127),
+        (&["run", "--trace", "u", "--"], "./no-such-program", 127),
+        (&["run", "--"], "./text", 126),
+        (&["trace", "-o", "u", "--"], "./text", 126),
+    ] {
+        let said = place.say(&[words, &[program]].concat());
+        assert_eq!(said.status, status, "{words:?} {program}");
+        assert!(said.err.contains(&format!("cannot start {program}: ")), "{}", said.err);
+        assert!(!place.path("u").exists(), "nothing ran, so there is no trace");
+    }
 }
 
 #[test]

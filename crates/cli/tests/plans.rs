@@ -63,7 +63,8 @@ fn the_same_trace_alone_and_beside_an_idle_one_costs_the_same() {
     write_trace(&place, "one.csv", "/data/shared", 4, 100, 0);
     place.write("idle.csv", format!("{COLUMNS}\nn,7,0,1,posix,open,open,,/data/shared,,,0,,1,2\n").as_bytes());
     let predicted = |words: &[&str]| place.json(words)["plan"]["files"].clone();
-    assert_eq!(predicted(&["plan", "one.csv", "--json"]), predicted(&["plan", "one.csv", "idle.csv", "--json"]));
+    let alone = ["plan", "one.csv", "--policy", "h2dp", "--json"];
+    assert_eq!(predicted(&alone), predicted(&["plan", "one.csv", "idle.csv", "--policy", "h2dp", "--json"]));
 }
 
 #[test]

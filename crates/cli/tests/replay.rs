@@ -189,6 +189,24 @@ fn a_traced_run_is_replayed() {
 
 /// New files of a managed directory become managed, are read back right, and go again.
 #[test]
+fn a_redirected_replay_of_ordinary_files_says_so() {
+    preload();
+    let place = Place::with_cluster();
+    let workload = "ior:pattern=sequential,size=64KiB,transfer=4KiB,processes=2,file_per_process=yes,op=write";
+    let words = ["replay", workload, "--redirect", "--posix", "--directory", "plain"];
+    let said = place.say(&words);
+    assert!(said.out.contains(": 2 processes (posix, on ordinary files)\n"), "{}", said.out);
+    assert!(said.err.contains("no server of the cluster; `stripewise manage DIR`"), "{}", said.err);
+    let found = replay(&place, &words[1..]);
+    assert_eq!((&found["files"], &found["managed_files"]), (&2.into(), &0.into()));
+    place.done(&["manage", "plain"]);
+    let said = place.say(&words);
+    assert!(said.out.contains(": 2 processes (posix, redirected)\n"), "{}", said.out);
+    assert!(!said.err.contains("ordinary files"), "{}", said.err);
+    assert_eq!(replay(&place, &words[1..])["managed_files"], 2);
+}
+
+#[test]
 fn a_redirected_replay_goes_to_managed_files() {
     preload();
     let place = Place::with_cluster();

@@ -101,6 +101,7 @@ fn files_and_outputs_of_a_planned_run_have_the_documented_forms() {
     place.json(&["manage", "results"]);
     place.json(&["manage"]);
     place.json(&["unmanage", "results"]);
+    place.json(&["unmanage", "--expected", "data"]);
     place.json(&["doctor", "/bin/ls"]);
     place.json(&["devices"]);
     place.json(&["reproduce", "--list"]);

@@ -201,6 +201,10 @@ pub struct Replayed {
     pub redirected: bool,
     /// Whether servers of the cluster have the times of emulated devices.
     pub emulated: bool,
+    /// Files that the ranks read or wrote.
+    pub files: usize,
+    /// Those of them that are managed, so that servers of the cluster served them; 0 without redirection.
+    pub managed_files: usize,
     /// What the program measured.
     #[serde(flatten)]
     pub measured: Measured,
@@ -228,14 +232,23 @@ pub fn replay(session: &Session, options: &ReplayOptions) -> Result<Replayed> {
         false => false,
     };
     let work = Work::make()?;
-    let ranks = prepare(session, options, &work.script())?;
+    let Prepared { ranks, files } = prepare(session, options, &work.script())?;
+    let managed_files = if options.redirect { target::count_managed(session, &files)? } else { 0 };
     let measured = launch(session, options, &work, ranks)?;
     let (workload, interface) = (options.workload.clone(), options.interface.name());
-    Ok(Replayed { workload, interface, redirected: options.redirect, emulated, measured })
+    let (redirected, files) = (options.redirect, files.len());
+    Ok(Replayed { workload, interface, redirected, emulated, files, managed_files, measured })
 }
 
-/// Writes the script; returns the number of ranks.
-fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> Result<u32> {
+/// What is about to be run.
+struct Prepared {
+    ranks: u32,
+    /// Paths of the files that the ranks read or write.
+    files: Vec<PathBuf>,
+}
+
+/// Writes the script.
+fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> Result<Prepared> {
     let workload = &arguments.workload;
     let _waiting = session.voice().waiting("writing what each process does");
     let source = Source::open(workload, arguments.processes)?;
@@ -270,7 +283,7 @@ fn prepare(session: &Session, arguments: &ReplayOptions, script_path: &Path) -> 
         target::check_space(&files, &script.uses)?;
     }
     script.finish(&files)?;
-    Ok(ranks)
+    Ok(Prepared { ranks, files: used })
 }
 
 fn used(paths: &[PathBuf], script: &Script) -> Vec<PathBuf> {

@@ -22,7 +22,7 @@ pub use cluster::{Cluster, ClusterError, FragmentLog, Server, ServerClass, Serve
 pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};
 pub use placement::{Placement, Run};
 pub use region::{RegionGeometry, RegionPiece};
-pub use size::{ByteCount, ParseSizeError};
+pub use size::{ByteCount, ByteRate, ParseRateError, ParseSizeError};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Byte counts as people write them: `64KiB`, `1MiB`, `100GiB`, or a plain number of bytes.
+//! Byte counts and rates as people write them: `64KiB`, `1MiB`, `100GiB` or a plain number of bytes; `50MB/s`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,6 +15,27 @@ pub struct ByteCount(pub u64);
 pub struct ParseSizeError {
     /// The text as it was given.
     pub text: String,
+}
+
+/// Bytes per second; reads a [`ByteCount`] that has a unit, with or without `/s`: `50MB/s`, `20MiB`; prints the shorter of its exact forms.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ByteRate(pub u64);
+
+/// A text that is no [`ByteRate`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ParseRateError {
+    /// 50 of what? A number of bytes is hardly ever meant.
+    #[error("`{text}` has no unit; write bytes per second with one, as in 50MB/s or 50MiB/s")]
+    NoUnit {
+        /// The text as it was given.
+        text: String,
+    },
+    /// No number, or an unknown unit.
+    #[error("`{text}` is not a rate; write bytes per second, as in 50MB/s or 50MiB/s")]
+    NotRate {
+        /// The text as it was given.
+        text: String,
+    },
 }
 
 const UNITS: [(&str, u64); 11] = [
@@ -63,6 +84,31 @@ impl fmt::Display for ByteCount {
             None => format!("{}B", self.0),
         };
         f.pad(&text)
+    }
+}
+
+impl FromStr for ByteRate {
+    type Err = ParseRateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let count = text.trim().strip_suffix("/s").unwrap_or(text);
+        let ByteCount(bytes) = count.parse().map_err(|_| ParseRateError::NotRate { text: text.to_owned() })?;
+        if !count.contains(char::is_alphabetic) {
+            return Err(ParseRateError::NoUnit { text: text.to_owned() });
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for ByteRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DECIMAL: [(&str, u64); 4] =
+            [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
+        let binary = ByteCount(self.0).to_string();
+        let exact = DECIMAL.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        let decimal = exact.map(|(name, unit)| format!("{}{name}", self.0 / unit));
+        let shorter = decimal.filter(|decimal| decimal.len() < binary.len()).unwrap_or(binary);
+        f.pad(&format!("{shorter}/s"))
     }
 }
 
@@ -130,6 +176,27 @@ mod tests {
         #[test]
         fn printing_then_reading_gives_the_same_count(bytes in any::<u64>()) {
             prop_assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
+            prop_assert_eq!(ByteRate(bytes).to_string().parse(), Ok(ByteRate(bytes)));
+        }
+    }
+
+    #[test]
+    fn rates_have_units() {
+        for (text, bytes, printed) in [
+            ("50MB/s", 50_000_000, "50MB/s"),
+            ("64MB", 64_000_000, "64MB/s"),
+            ("20MiB/s", 20 << 20, "20MiB/s"),
+            ("16384 B/s", 16384, "16KiB/s"),
+            ("7B", 7, "7B/s"),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteRate(bytes)), "{text}");
+            assert_eq!(ByteRate(bytes).to_string(), printed);
+        }
+        let text = "50".to_owned();
+        assert_eq!("50".parse::<ByteRate>(), Err(ParseRateError::NoUnit { text }));
+        assert!(matches!("50/s".parse::<ByteRate>(), Err(ParseRateError::NoUnit { .. })));
+        for text in ["", "/s", "soon", "MB/s", "-1MB/s", "50MB/h"] {
+            assert!(matches!(text.parse::<ByteRate>(), Err(ParseRateError::NotRate { .. })), "{text}");
         }
     }
 

@@ -6,10 +6,11 @@ use crate::plan::{Gain, Gains, PLAN_VERSION, Plan, PlannedFile, PlannedServer, P
 use crate::policy::{FileChoice, Optimum, PolicyName, Replica, Replicas, Task, region_bytes};
 use crate::predict::{Prediction, PredictionSum, Throughput};
 use crate::request::{PlanRequest, RequestError};
-use crate::verdict::{seconds, verdict};
+use crate::verdict::verdict;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
+use stripewise_layout::figures::{bytes, duration};
 use stripewise_layout::{Layout, Placement, RegionIndex, Run};
 use stripewise_trace::FileAccess;
 
@@ -72,7 +73,7 @@ pub fn compare(request: &PlanRequest<'_>, policies: &[PolicyName]) -> Result<Com
 }
 
 impl Comparison {
-    /// One row for each plan, in their order.
+    /// One row for each plan, the shortest predicted time first; of equal ones the one that was asked for first.
     #[must_use]
     pub fn rows(&self) -> Vec<ComparisonRow> {
         let row = |plan: &Plan| ComparisonRow {
@@ -84,7 +85,18 @@ impl Comparison {
             ssd_bytes: plan.ssd_bytes(),
             verdict: plan.verdict.clone(),
         };
-        self.plans.iter().map(row).collect()
+        let mut rows: Vec<ComparisonRow> = self.plans.iter().map(row).collect();
+        rows.sort_by(|a, b| a.time_s.total_cmp(&b.time_s));
+        rows
+    }
+
+    /// The plan that is predicted to save most of those that are worth their move, moves between windows taken off; `None`: the files
+    /// are best left where they are. Of equal ones the one that was asked for first.
+    #[must_use]
+    pub fn recommended(&self) -> Option<&Plan> {
+        let net_s = |plan: &Plan| plan.verdict.saved_s - plan.verdict.move_s;
+        let worthwhile = self.plans.iter().filter(|plan| plan.verdict.apply);
+        worthwhile.reduce(|best, plan| if net_s(plan) > net_s(best) { plan } else { best })
     }
 }
 
@@ -164,7 +176,7 @@ fn planned_files(task: &Task<'_>, choices: &[FileChoice]) -> Vec<PlannedFile> {
 fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> PlannedFile {
     let start_s = file.windows.first().map_or(0.0, |window| window.start_s);
     let end_s = file.windows.last().map_or(start_s, |window| window.end_s);
-    let bytes = |region| region_bytes(file, region);
+    let bytes_of = |region| region_bytes(file, region);
     let mut windows: Vec<PlannedWindow> = Vec::new();
     for (number, regions) in choice.windows.iter().enumerate() {
         let (window_start_s, window_end_s) = match file.windows.get(number) {
@@ -174,7 +186,7 @@ fn planned_file(task: &Task<'_>, file: &FileAccess, choice: &FileChoice) -> Plan
         };
         let moves = match number {
             0 => Vec::new(),
-            _ => moves_between(&choice.layouts, &choice.windows[number - 1], regions, &task.groups.ssd, bytes),
+            _ => moves_between(&choice.layouts, &choice.windows[number - 1], regions, &task.groups.ssd, bytes_of),
         };
         match windows.last_mut() {
             Some(last) if moves.is_empty() => last.end_s = window_end_s,
@@ -279,19 +291,20 @@ fn replicas_at(file: &PlannedFile, time_s: f64) -> &[Replica] {
 
 /// What the replicas take and bring; the plan's figures are those without them, since a run without the live data path reads the placement.
 fn replicas_note(task: &Task<'_>, files: &[PlannedFile], replicas: &[Replicas]) -> Option<String> {
-    let mut bytes = 0u64;
+    let mut replica_bytes = 0u64;
     for ((planned, file), of_file) in files.iter().zip(task.request.files).zip(replicas) {
         for replica in &of_file.list {
             let regions = replica.first.0..replica.first.0 + replica.regions;
-            bytes += regions.map(|index| region_bytes(file, RegionIndex(index))).sum::<u64>();
+            replica_bytes += regions.map(|index| region_bytes(file, RegionIndex(index))).sum::<u64>();
         }
         debug_assert_eq!(planned.path, file.path);
     }
     let saved_s: f64 = replicas.iter().map(|of_file| of_file.saved_s).sum();
-    (bytes > 0).then(|| {
+    (replica_bytes > 0).then(|| {
         format!(
-            "replicas take {bytes} bytes more; where they are served, Cost-intelligent's model expects a run to save {} (not counted above)",
-            seconds(saved_s)
+            "replicas take {} more; where they are served, Cost-intelligent's model expects a run to save {} (not counted above)",
+            bytes(replica_bytes),
+            duration(saved_s)
         )
     })
 }
@@ -301,8 +314,10 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
     for server in servers {
         if let Some(capacity) = server.room_bytes.filter(|capacity| *capacity < server.used_bytes) {
             notes.push(format!(
-                "server {} has space for {capacity} bytes, but the plan needs {}; give it more capacity or plan fewer files",
-                server.name, server.used_bytes
+                "server {} has space for {}, but the plan needs {}; give it more capacity or plan fewer files",
+                server.name,
+                bytes(capacity),
+                bytes(server.used_bytes)
             ));
         }
     }

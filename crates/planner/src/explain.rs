@@ -18,6 +18,7 @@ use crate::request::{PlanRequest, RequestError};
 use crate::verdict::layouts_by_region;
 use alternatives::layouts_of;
 use serde::Serialize;
+use stripewise_layout::figures::duration;
 use stripewise_layout::{ByteCount, Layout, Placement, RegionIndex, ServerClass, ServerId};
 use stripewise_model::Caveat;
 use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
@@ -519,7 +520,7 @@ fn reason(policy: PolicyName, is_accessed: bool, alternatives: &[Alternative]) -
     let planned = alternatives.iter().find(|one| one.is_planned).map_or(0.0, |one| one.time_s);
     let faster = |one: &&Alternative| one.time_s < planned * (1.0 - SAME_TIME);
     let names = |one: &Alternative| one.names.join(", ");
-    let saved = |one: &Alternative| crate::verdict::seconds(planned - one.time_s);
+    let saved = |one: &Alternative| duration(planned - one.time_s);
     let fitting = alternatives.iter().filter(faster).find(|one| one.lacking.is_empty());
     let lacking = alternatives.iter().filter(faster).find(|one| !one.lacking.is_empty());
     match (fitting, lacking) {

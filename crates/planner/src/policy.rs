@@ -98,7 +98,7 @@ impl PolicyName {
     /// Every plan is measured by what this policy would do.
     pub const BASELINE: PolicyName = PolicyName::Def;
     /// Plans are made by this policy unless another one is named.
-    pub const DEFAULT: PolicyName = PolicyName::H2dp;
+    pub const DEFAULT: PolicyName = PolicyName::Opt;
     /// Plans are made by this policy while programs run, unless another one is named.
     pub const ONLINE: PolicyName = PolicyName::Opt;
 

@@ -5,28 +5,30 @@ use crate::map::{region_map, segment_list};
 use crate::moves::MoveKind;
 use crate::plan::{Gain, Plan, PlannedWindow};
 use crate::policy::PolicyName;
-use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
-use stripewise_layout::{ByteCount, Cluster};
+use stripewise_layout::Cluster;
+use stripewise_layout::figures::{bytes, duration};
 
 /// Spans of regions that a window's text lists before it sums up the rest.
 const SPANS_SHOWN: usize = 12;
 
-/// The table of `--policy all`.
+/// The table of `--policy all`, the shortest predicted time first.
 #[must_use]
 pub fn comparison_text(comparison: &Comparison) -> String {
-    let mut text = String::from("policy  read MB/s  write MB/s  gain over def (low .. high)  on SSD     verdict\n");
+    let mut text =
+        String::from("policy        time  read MB/s  write MB/s  gain over def (low .. high)      on SSD  verdict\n");
     for row in comparison.rows() {
         let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
         let verdict = if row.verdict.apply { "apply" } else { "leave it" };
         writeln!(
             text,
-            "{:<6}  {:>9}  {:>10}  {:>27}  {:<9}  {verdict}",
+            "{:<7}  {:>9}  {:>9}  {:>10}  {:>27}  {:>10}  {verdict}",
             row.policy,
+            duration(row.time_s),
             rate(row.read_mb_per_s),
             rate(row.write_mb_per_s),
             gain_text(row.gain.total),
-            approximate(row.ssd_bytes),
+            bytes(row.ssd_bytes),
         )
         .expect("writing to a String cannot fail");
     }
@@ -83,27 +85,27 @@ fn write_plan(text: &mut String, plan: &Plan, cluster: &Cluster) -> std::fmt::Re
         writeln!(
             text,
             "bound      no plan takes less than {}; this one {}, {:.1} % more{}",
-            seconds(optimum.bound_s),
-            seconds(optimum.value_s),
+            duration(optimum.bound_s),
+            duration(optimum.value_s),
             optimum.gap * 100.0,
             if optimum.time_limited { ", when the time limit ended the search" } else { "" }
         )?;
     }
     writeln!(text, "servers    class      holds      space    serves")?;
     for (server, load_s) in plan.servers.iter().zip(&plan.predicted.server_load_s) {
-        let capacity = server.room_bytes.map_or_else(|| "unknown".to_owned(), approximate);
+        let capacity = server.room_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         writeln!(
             text,
             "  {:<8} {:<5} {:>10} {:>10} {:>9}",
             server.name,
             server.class,
-            approximate(server.used_bytes),
+            bytes(server.used_bytes),
             capacity,
-            seconds(*load_s)
+            duration(*load_s)
         )?;
     }
     for file in &plan.files {
-        writeln!(text, "file       {} ({})", file.path, approximate(file.size_bytes))?;
+        writeln!(text, "file       {} ({})", file.path, bytes(file.size_bytes))?;
         for (number, window) in file.windows.iter().enumerate() {
             write_window(text, plan.policy, number, window, cluster)?;
         }
@@ -121,8 +123,13 @@ fn write_window(
     window: &PlannedWindow,
     cluster: &Cluster,
 ) -> std::fmt::Result {
-    let size = ByteCount(window.placement.region_size.0);
-    write!(text, "  window {number}, {:.0} s to {:.0} s, regions of {size}", window.start_s, window.end_s)?;
+    write!(
+        text,
+        "  window {number}, {} to {}, regions of {}",
+        duration(window.start_s),
+        duration(window.end_s),
+        bytes(window.placement.region_size.0)
+    )?;
     let count = |kind| window.moves.iter().filter(|one| one.kind == kind).count();
     let moves = [MoveKind::Outgoing, MoveKind::Restripe, MoveKind::Incoming].map(count);
     if moves.iter().any(|count| *count > 0) {

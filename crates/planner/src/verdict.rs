@@ -6,7 +6,8 @@
 use crate::moves::{move_seconds, per_server_seconds};
 use crate::plan::{Gain, PlannedFile, Verdict};
 use crate::policy::Task;
-use stripewise_layout::{ByteCount, Direction, Layout, RegionGeometry};
+use stripewise_layout::figures::{bytes, duration};
+use stripewise_layout::{Direction, Layout, RegionGeometry};
 
 pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], saved_s: f64, gain: Gain, is_default: bool) -> Verdict {
     let profile = task.request.profile;
@@ -20,10 +21,11 @@ pub(crate) fn verdict(task: &Task<'_>, files: &[PlannedFile], saved_s: f64, gain
             // Consecutive regions of one layout differ in their bytes only where the file ends.
             let mut of_bytes: Option<(u64, Vec<(usize, f64)>)> = None;
             for region in first..first + run.regions {
-                let bytes = geometry.used_bytes(stripewise_layout::RegionIndex(region), file.size_bytes);
-                if of_bytes.as_ref().is_none_or(|(known, _)| *known != bytes) {
+                let used_bytes = geometry.used_bytes(stripewise_layout::RegionIndex(region), file.size_bytes);
+                if of_bytes.as_ref().is_none_or(|(known, _)| *known != used_bytes) {
                     let layout = &file.initial().layouts[run.layout as usize];
-                    of_bytes = Some((bytes, per_server_seconds(profile, layout, Direction::Write, bytes).collect()));
+                    of_bytes =
+                        Some((used_bytes, per_server_seconds(profile, layout, Direction::Write, used_bytes).collect()));
                 }
                 let (_, seconds) = of_bytes.as_ref().expect("just worked out");
                 seconds.iter().for_each(|(server, seconds)| load_s[*server] += seconds);
@@ -60,7 +62,7 @@ fn judge(
         return (false, "leave it: this is the default placement, the measure of the others".to_owned());
     }
     if saved_s <= 0.0 {
-        return (false, format!("leave it: a run is predicted to lose {} against def", seconds(saved_s.abs())));
+        return (false, format!("leave it: a run is predicted to lose {} against def", duration(saved_s.abs())));
     }
     if gain.low <= 0.0 {
         let spread = (gain.expected - gain.low) * 100.0;
@@ -78,18 +80,18 @@ fn judge(
             false,
             format!(
                 "leave it: a run saves {}, but moving data between its windows takes {}",
-                seconds(saved_s),
-                seconds(move_s)
+                duration(saved_s),
+                duration(move_s)
             ),
         );
     }
     let runs = (place_s / net_s).ceil().max(1.0);
-    let placing = format!("placing {} takes {}", approximate(place_bytes), seconds(place_s));
+    let placing = format!("placing {} takes {}", bytes(place_bytes), duration(place_s));
     let runs_text = if runs == 1.0 { "the first run wins back".to_owned() } else { format!("{runs:.0} runs win back") };
     if runs > worth_runs {
         (false, format!("leave it: {placing}, which only {runs_text}; at most {worth_runs} are allowed"))
     } else {
-        (true, format!("apply: {placing}, which {runs_text} (each saves {})", seconds(net_s)))
+        (true, format!("apply: {placing}, which {runs_text} (each saves {})", duration(net_s)))
     }
 }
 
@@ -101,27 +103,6 @@ pub(crate) fn layouts_by_region(placement: &stripewise_layout::Placement) -> imp
         .flat_map(|run| std::iter::repeat_n(&placement.layouts[run.layout as usize], run.regions as usize))
 }
 
-/// A duration with two or three digits.
-pub(crate) fn seconds(value: f64) -> String {
-    match value {
-        v if v >= 5400.0 => format!("{:.1} h", v / 3600.0),
-        v if v >= 99.5 => format!("{:.0} min", v / 60.0),
-        v if v >= 9.95 => format!("{v:.0} s"),
-        v if v >= 0.995 => format!("{v:.1} s"),
-        v => format!("{:.0} ms", v * 1e3),
-    }
-}
-
-/// Bytes with a unit, rounded to one decimal.
-pub(crate) fn approximate(bytes: u64) -> String {
-    let units = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, _)) if bytes.is_multiple_of(unit) => ByteCount(bytes).to_string(),
-        Some((unit, name)) => format!("{:.1}{name}", bytes as f64 / unit as f64),
-        None => ByteCount(bytes).to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,15 +112,15 @@ mod tests {
         let gain = |low, expected| Gain { low, expected, high: 2.0 * expected - low };
         assert_eq!(
             judge(-2.0, 0.0, 1.0, 4096, gain(-0.3, -0.2), 10.0, false),
-            (false, "leave it: a run is predicted to lose 2.0 s against def".to_owned())
+            (false, "leave it: a run is predicted to lose 2 s against def".to_owned())
         );
         assert_eq!(
             judge(60.0, 120.0, 1.0, 4096, gain(0.3, 0.4), 10.0, false),
             (false, "leave it: a run saves 60 s, but moving data between its windows takes 2 min".to_owned())
         );
         assert_eq!(
-            judge(60.0, 20.0, 6000.0, (5 << 30) + 1, gain(0.3, 0.4), 200.0, false),
-            (true, "apply: placing 5.0GiB takes 1.7 h, which 150 runs win back (each saves 40 s)".to_owned())
+            judge(60.0, 20.0, 6000.0, 5 << 30, gain(0.3, 0.4), 200.0, false),
+            (true, "apply: placing 5 GiB takes 100 min, which 150 runs win back (each saves 40 s)".to_owned())
         );
     }
 }

@@ -17,7 +17,10 @@ mod requests;
 
 pub use admin::{Admin, ExpectedFile, WantedReplicas};
 pub use fragments::FragmentStatus;
-pub use moves::{MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, WhichMoves};
+pub use moves::{
+    MigrateBandwidth, MoveControl, MoveNumber, MoveOrder, MoveState, MoveStatus, MoveTotals, ParseBandwidthError,
+    WhichMoves,
+};
 pub use refusals::{Refusal, state_full};
 pub use replies::{
     FileInfo, FileStatus, Finding, ObservedFile, ReadCost, RegionInfo, ReplicaInfo, Reply, ServerInfo, ServerUsage,

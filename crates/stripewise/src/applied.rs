@@ -3,6 +3,7 @@
 //! A plan of many files takes long to read, and a run needs little of it. So beside `NAME.json` stands `NAME.index`, which has the plan without
 //! its files and their paths. What the broker was told last is noted in `in-force`: a run for which the same holds tells nothing.
 
+use crate::paths::real;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,34 @@ pub(crate) fn remember(cluster: &Cluster, plan: &Plan) -> Result<()> {
     let all = AppliedPlans::read(cluster)?;
     // Of several plans the nearest is chosen when a program starts.
     if let [_] = &all.plans[..] { all.set_in_force("", 0) } else { Ok(()) }
+}
+
+/// Takes the files at `path` and below it out of the plans; a plan without files is gone. Returns how many names that were.
+pub(crate) fn forget(cluster: &Cluster, path: &str) -> Result<u64> {
+    let applied = AppliedPlans::read(cluster)?;
+    let mut forgotten = 0;
+    for plan in &applied.plans {
+        // As `apply` handed them to the broker.
+        let is_forgotten = |name: &str| real(Path::new(name)).is_ok_and(|name| name.starts_with(path));
+        let names = plan.paths.iter().filter(|name| is_forgotten(name)).count() as u64;
+        if names == 0 {
+            continue;
+        }
+        let (directory, name) = (&applied.directory, &plan.name);
+        if names == plan.paths.len() as u64 {
+            directory.remove(&format!("{name}.index"))?;
+            directory.remove(&format!("{name}.json"))?;
+        } else if let Some(mut whole) = load(directory, name, cluster) {
+            whole.files.retain(|file| !is_forgotten(&file.path));
+            directory.replace(&format!("{name}.json"), whole.to_json().as_bytes())?;
+            write_index(directory, name, &whole)?;
+        }
+        forgotten += names;
+    }
+    if forgotten > 0 {
+        directory(cluster)?.remove(IN_FORCE)?;
+    }
+    Ok(forgotten)
 }
 
 fn write_index(directory: &OwnDirectory, name: &str, plan: &Plan) -> Result<Applied> {

@@ -22,6 +22,15 @@ use stripewise_planner::{Plan, PlannedFile};
 use stripewise_store::manage::{self, ManageError, Moving};
 use stripewise_store::protocol::{Admin, ExpectedFile};
 
+/// How a plan is applied.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ApplyOptions {
+    /// Look at everything, change nothing.
+    pub dry_run: bool,
+    /// Apply also a plan whose own verdict is to leave the files where they are.
+    pub force: bool,
+}
+
 /// What was done, or would be.
 #[derive(Debug)]
 pub struct Applied {
@@ -33,23 +42,21 @@ pub struct Applied {
     pub complaints: Vec<String>,
 }
 
-/// Looks at every file of `plan`, read from `path`, and finds space for all before it touches the first; with `dry_run` it touches none.
+/// Looks at every file of `plan`, read from `path`, and finds space for all before it touches the first; a dry run touches none.
 ///
 /// # Errors
-/// When the plan does not fit the cluster or its files, a file cannot be moved in, or an interrupt comes. Files that were moved in before stay
+/// When the plan itself says to leave the files, and `force` is not given, does not fit the cluster or its files, a file cannot be moved in, or an interrupt comes. Files that were moved in before stay
 /// managed, and are named to whoever listens.
 pub fn apply(
     session: &Session,
     cluster: &Cluster,
     (plan, path): (&Plan, &Path),
-    dry_run: bool,
+    ApplyOptions { dry_run, force }: ApplyOptions,
     interrupt: Interrupt,
 ) -> Result<Applied, ApplyError> {
     plan.check(cluster, path)?;
     check_paths(plan, path)?;
-    if !plan.verdict.apply {
-        session.say(format_args!("the plan itself says: {}", plan.verdict.reason));
-    }
+    check_verdict(session, plan, path, dry_run, force)?;
     check_space(plan)?;
     let mut steps = plan.files.iter().map(step).collect::<Result<Vec<Step>, ApplyError>>()?;
     let store = Store::open(session)?;
@@ -111,6 +118,22 @@ fn report_moved(voice: &Voice, moved: &[&Path]) {
 fn expected((file, step): (&PlannedFile, &Step)) -> Result<ExpectedFile, ApplyError> {
     let replicas = Some(wanted(&file.windows[0].replicas));
     Ok(ExpectedFile { path: utf8(&step.path)?, placement: file.initial().clone(), replicas })
+}
+
+/// A plan that is not worth its move is applied only where that is wanted all the same.
+fn check_verdict(session: &Session, plan: &Plan, path: &Path, dry_run: bool, force: bool) -> Result<(), ApplyError> {
+    let reason = &plan.verdict.reason;
+    match (plan.verdict.apply, force, dry_run) {
+        (true, ..) => {}
+        (false, true, _) => session.say(format_args!("the plan itself says: {reason}")),
+        (false, false, true) => {
+            session.say(format_args!("the plan itself says: {reason}; without --force it would not be applied"))
+        }
+        (false, false, false) => {
+            return Err(ApplyError::LeaveIt { plan: path.to_owned(), reason: reason.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// A relative path means another file in every directory.

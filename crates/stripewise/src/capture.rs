@@ -67,6 +67,17 @@ pub enum CaptureError {
     Managed,
 }
 
+impl CaptureError {
+    /// See [`LaunchError::exit_status`].
+    #[must_use]
+    pub fn exit_status(&self) -> Option<u8> {
+        match self {
+            Self::Launch(error) => error.exit_status(),
+            _ => None,
+        }
+    }
+}
+
 type Result<T> = std::result::Result<T, CaptureError>;
 
 /// A trace directory that a run fills.

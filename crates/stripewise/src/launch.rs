@@ -49,7 +49,28 @@ pub enum LaunchError {
     },
 }
 
+impl LaunchError {
+    /// The exit status by which shells report that a program was not started: 127 where there is none, 126 where it cannot be executed.
+    /// `None`: the program is not to blame.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<u8> {
+        use std::io::ErrorKind::{ArgumentListTooLong, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+        let Self::Start { source, .. } = self else { return None };
+        match source.kind() {
+            NotFound => Some(NO_PROGRAM),
+            PermissionDenied | NotADirectory | IsADirectory | ArgumentListTooLong => Some(CANNOT_EXECUTE),
+            _ => (source.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())).then_some(CANNOT_EXECUTE),
+        }
+    }
+}
+
 type Result<T> = std::result::Result<T, LaunchError>;
+
+/// As shells have it: there is no such program.
+const NO_PROGRAM: u8 = 127;
+
+/// As shells have it: found, but not to be executed.
+pub(crate) const CANNOT_EXECUTE: u8 = 126;
 
 /// The directory of marks, gone when the run is over.
 struct Marks(TempDir);
@@ -137,6 +158,18 @@ mod tests {
         assert_eq!(preload_value(library, None), "/a/lib.so");
         assert_eq!(preload_value(library, Some(OsStr::new(""))), "/a/lib.so");
         assert_eq!(preload_value(library, Some(OsStr::new("x.so y.so"))), "/a/lib.so:x.so y.so");
+    }
+
+    #[test]
+    fn a_program_that_is_not_started_has_the_status_of_a_shell() {
+        let status =
+            |errno: rustix::io::Errno| LaunchError::Start { program: "p".into(), source: errno.into() }.exit_status();
+        use rustix::io::Errno;
+        assert_eq!(
+            [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC, Errno::NOTDIR].map(status),
+            [Some(127), Some(126), Some(126), Some(126)]
+        );
+        assert_eq!((status(Errno::AGAIN), LaunchError::NoProgram.exit_status()), (None, None));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Directories whose new files become managed.
 
+use crate::applied::{self, AppliedError};
 use crate::layouts::{self, PlacementError};
 use crate::messages::shown;
-use crate::paths::{OnPath as _, PathError, PlaceError, absolute};
+use crate::paths::{OnPath as _, PathError, PlaceError, absolute, real};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, ServerClass};
-use stripewise_store::protocol::Admin;
+use stripewise_store::protocol::{Admin, Reply};
 use thiserror::Error;
 
 /// Why a directory does not become managed, or stays so.
@@ -42,6 +43,15 @@ pub enum ManageError {
     NotUtf8 {
         /// Absolute path.
         path: PathBuf,
+    },
+    /// What applied plans say could not be changed.
+    #[error(transparent)]
+    Applied(#[from] AppliedError),
+    /// No plan names it.
+    #[error("no plan expects {path} or files below it; `stripewise manage` lists what plans expect")]
+    NotExpected {
+        /// Absolute path.
+        path: String,
     },
     /// New files below it are ordinary.
     #[error("{directory} is not a managed directory; `stripewise manage` lists them")]
@@ -123,6 +133,36 @@ pub fn unmanage(store: &Store, directory: &Path) -> Result<ManagedDirectory> {
     }
     store.done(Admin::Unmanage { directory: directory.clone() })?;
     Ok(ManagedDirectory { directory })
+}
+
+/// Names that plans expect no longer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct ForgottenNames {
+    /// Absolute path of the file, or of the directory that they are below.
+    pub path: String,
+    /// How many there were.
+    pub forgotten: u64,
+}
+
+/// New files at `path` and below it are no longer placed as plans have it, neither by the broker nor by a later run of the applied plans.
+/// Files that are managed stay so.
+///
+/// # Errors
+///
+/// [`ManageError::NotExpected`] if no plan names such a file; [`ManageError::Place`], [`ManageError::Applied`] or [`ManageError::Store`].
+pub fn forget_expected(store: &Store, path: &Path) -> Result<ForgottenNames> {
+    let path = real(path)?.into_os_string().into_string();
+    let path = path.map_err(|path| ManageError::NotUtf8 { path: path.into() })?;
+    // First the plans: a run that starts meanwhile hands its names to the broker again.
+    let planned = applied::forget(&store.cluster, &path)?;
+    let Reply::Forgotten { names } = store.admin(Admin::ForgetExpected { path: path.clone() })? else {
+        return Err(StoreError::Answer { question: "forgetting expected names" }.into());
+    };
+    if names.max(planned) == 0 {
+        return Err(ManageError::NotExpected { path });
+    }
+    Ok(ForgottenNames { path, forgotten: names.max(planned) })
 }
 
 /// Real path in UTF-8.

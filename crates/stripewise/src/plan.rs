@@ -91,7 +91,12 @@ pub fn save_all(comparison: &Comparison, directory: &Path) -> Result<(), Plannin
     }
     std::fs::create_dir_all(directory).on("create", directory)?;
     for plan in &comparison.plans {
-        plan.save(&directory.join(format!("{}.json", plan.policy)))?;
+        plan.save(&plan_path(directory, plan.policy))?;
     }
     Ok(())
+}
+
+/// Where [`save_all`] writes the plan of a policy.
+pub fn plan_path(directory: &Path, policy: PolicyName) -> PathBuf {
+    directory.join(format!("{policy}.json"))
 }

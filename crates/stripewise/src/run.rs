@@ -7,7 +7,7 @@ pub use error::RunError;
 
 use crate::capture::{Capture, CaptureSummary};
 use crate::daemon::{Course, Daemon, DaemonError, Follower, Guide, Held, Online, OnlineOptions, Settings, Windows};
-use crate::launch::{Launch, exit_byte};
+use crate::launch::{CANNOT_EXECUTE, Launch, exit_byte};
 use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::StoreError;
@@ -24,9 +24,6 @@ use std::thread::JoinHandle;
 use stripewise_layout::Cluster;
 use stripewise_planner::PlannedFile;
 use stripewise_store::protocol::MigrateBandwidth;
-
-/// As shells have it: found, but not to be executed.
-const CANNOT_EXECUTE: u8 = 126;
 
 /// How a program is run.
 #[derive(Clone, Debug)]

@@ -49,6 +49,11 @@ impl Parts {
             Admin::Unmanage { directory } => self.name(NameKind::Managed, &directory, None),
             Admin::Expect { path, placement } => self.name(NameKind::Expected, &path, Some(placement)),
             Admin::ExpectFiles { files } => self.expect_files(files),
+            Admin::ForgetExpected { path } => {
+                self.check_name(&path, None)?;
+                let names = self.base.names.write().forget(self.base.context.table(), &path)?;
+                Ok((Reply::Forgotten { names }, Vec::new()))
+            }
             Admin::List { after } => self.list(after),
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),

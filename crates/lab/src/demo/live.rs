@@ -156,7 +156,7 @@ impl<'a> Stage<'a> {
     fn run(&self, migrate: bool) -> Result<Run> {
         let begun = Instant::now();
         std::fs::copy(self.pristine(), self.data()).context("copying the live part's file")?;
-        self.testbed.steps.run(["apply".into(), self.plan.clone().into()])?;
+        self.testbed.steps.run(["apply".into(), "--force".into(), self.plan.clone().into()])?;
         let mut words: Vec<OsString> = vec!["run".into()];
         let paths = [self.data()];
         if migrate {

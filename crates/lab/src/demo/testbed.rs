@@ -191,7 +191,8 @@ impl Testbed {
 
     pub(super) fn place(&self, plan: &Path) -> Result<()> {
         self.lay_out()?;
-        self.steps.run(["apply".into(), plan.into()])
+        // Plans that lose are measured too.
+        self.steps.run(["apply".into(), "--force".into(), plan.into()])
     }
 
     pub(super) fn remove(&self) -> Result<()> {

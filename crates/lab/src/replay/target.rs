@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise::store::read_stub;
+use stripewise::{Session, Store};
 use stripewise_layout::ByteCount;
 use stripewise_trace::FileShape;
 
@@ -52,6 +53,30 @@ pub(super) fn make_directories(paths: &[PathBuf], directory: Option<&Path>) -> R
         );
     }
     Ok(())
+}
+
+/// How many of the files are managed, or will be when the redirected program makes them.
+pub(super) fn count_managed(session: &Session, paths: &[PathBuf]) -> Result<usize> {
+    let store = Store::open(session)?;
+    let mut managed = 0;
+    for path in paths {
+        let is_managed = match File::open(path) {
+            Ok(opened) => read_stub(&opened, path)?.is_some(),
+            Err(_) => will_be_managed(&store, path)?,
+        };
+        managed += usize::from(is_managed);
+    }
+    Ok(managed)
+}
+
+/// Whether a new file at `path` gets servers: by the directory that it is made in, or by its name.
+fn will_be_managed(store: &Store, path: &Path) -> Result<bool> {
+    let directory = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let (Some(directory), Some(name)) = (directory, path.file_name()) else { return Ok(false) };
+    let is_below = |managed: &String| directory.starts_with(managed);
+    let path = directory.join(name);
+    Ok(store.client.managed_directories().iter().any(is_below)
+        || path.to_str().map(|path| store.client.expects(path)).transpose()?.unwrap_or(false))
 }
 
 /// What is to be done about a file, if the replay may touch it.

@@ -1,9 +1,9 @@
 //! Explanations as text for a terminal.
 
 use super::{Alternative, Overview, Pace, RegionExplanation, WindowPace};
-use crate::verdict::{approximate, seconds};
 use std::fmt::Write;
-use stripewise_layout::{ByteCount, Order, RequestKind, WriteClass};
+use stripewise_layout::figures::{bytes, duration};
+use stripewise_layout::{Order, RequestKind, WriteClass};
 use stripewise_model::Caveat;
 
 /// Windows that an overview lists before it sums up the rest.
@@ -26,9 +26,9 @@ pub fn region_text(explanation: &RegionExplanation) -> String {
 }
 
 fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
-    writeln!(text, "policy     {}, a run is predicted to take {}", overview.policy, seconds(overview.time_s))?;
+    writeln!(text, "policy     {}, a run is predicted to take {}", overview.policy, duration(overview.time_s))?;
     if let Some(optimum) = &overview.optimum {
-        let (bound, gap) = (seconds(optimum.bound_s), optimum.gap * 100.0);
+        let (bound, gap) = (duration(optimum.bound_s), optimum.gap * 100.0);
         writeln!(
             text,
             "bound      {bound}: no placement of the shapes weighed takes less; the plan is {gap:.0} % above it"
@@ -47,15 +47,15 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
     match &overview.ssd_price {
         Some(price) => {
             let change = match price.saved_s_per_gib {
-                saved if saved >= 0.0 => format!("saves {}", seconds(saved)),
-                lost => format!("loses {}", seconds(-lost)),
+                saved if saved >= 0.0 => format!("saves {}", duration(saved)),
+                lost => format!("loses {}", duration(-lost)),
             };
             writeln!(
                 text,
                 "one GiB    more SSD capacity, over {}, {change} of a run ({}; now {} there)",
                 span_text(&price.servers),
                 if price.is_dual { "dual price of the bound" } else { "planned again" },
-                approximate(price.room_bytes)
+                bytes(price.room_bytes)
             )?;
         }
         None => writeln!(text, "one GiB    more SSD capacity brings nothing: no SSD server's capacity is limited")?,
@@ -67,9 +67,9 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
             text,
             "  {:>4.1} % {:>9} {:>9} {:>11}  {}:{} {}",
             region.share * 100.0,
-            seconds(region.service_s),
+            duration(region.service_s),
             region.requests,
-            approximate(region.bytes),
+            bytes(region.bytes),
             region.file,
             region.region,
             region.layout
@@ -80,7 +80,7 @@ fn write_overview(text: &mut String, overview: &Overview) -> std::fmt::Result {
 
 fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt::Result {
     let RegionExplanation { file, region, .. } = explanation;
-    let size = approximate(explanation.region_bytes);
+    let size = bytes(explanation.region_bytes);
     writeln!(text, "region     {file}:{region} ({size}), by {} {}", explanation.policy, explanation.layout)?;
     for asked in &explanation.asked {
         let what = match asked.class.kind {
@@ -93,8 +93,8 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
             Order::Sequential => "in sequence",
             Order::Random => "at random",
         };
-        let bytes = ByteCount(asked.class.request_bytes);
-        writeln!(text, "asked for  {} {what} of {bytes} {order}", asked.requests)?;
+        let size = bytes(asked.class.request_bytes);
+        writeln!(text, "asked for  {} {what} of {size} {order}", asked.requests)?;
     }
     if !explanation.asked.is_empty() {
         writeln!(text, "           by {} processes", explanation.processes)?;
@@ -103,14 +103,14 @@ fn write_region(text: &mut String, explanation: &RegionExplanation) -> std::fmt:
     writeln!(text, "layouts of this region with everything else in place")?;
     writeln!(text, "      window   against the plan  layout")?;
     for one in &explanation.alternatives {
-        writeln!(text, "  {:>10}  {:>17}  {}", seconds(one.time_s), difference_text(one), alternative_text(one))?;
+        writeln!(text, "  {:>10}  {:>17}  {}", duration(one.time_s), difference_text(one), alternative_text(one))?;
     }
     let planned = explanation.alternatives.iter().find(|one| one.is_planned);
     if let Some((worth, planned)) = explanation.ssd_worth_s_per_gib.zip(planned) {
         let saved_s = worth * planned.ssd_bytes as f64 / (1u64 << 30) as f64;
         let verb = if saved_s < 0.0 { "costs" } else { "saves" };
-        let (saved, bytes) = (seconds(saved_s.abs()), approximate(planned.ssd_bytes));
-        writeln!(text, "SSD space  {bytes} of it {verb} {saved} here, against the fastest layout without")?;
+        let (saved, size) = (duration(saved_s.abs()), bytes(planned.ssd_bytes));
+        writeln!(text, "SSD space  {size} of it {verb} {saved} here, against the fastest layout without")?;
     }
     writeln!(text, "why        {}", explanation.reason)?;
     write_notes(text, explanation.emulated, &explanation.caveats)
@@ -132,7 +132,8 @@ fn window_text(number: usize, window: &WindowPace) -> String {
 
 fn interval_text(window: &WindowPace) -> String {
     let pace = window.pace.as_ref().map_or_else(|| "no requests".to_owned(), pace_text);
-    format!("{:.0} s to {:.0} s: {} predicted; {pace}", window.start_s, window.end_s, seconds(window.time_s))
+    let [start, end, time] = [window.start_s, window.end_s, window.time_s].map(duration);
+    format!("{start} to {end}: {time} predicted; {pace}")
 }
 
 fn pace_text(pace: &Pace) -> String {
@@ -147,20 +148,11 @@ fn difference_text(one: &Alternative) -> String {
         return "the same".to_owned();
     }
     let sign = if one.difference_s < 0.0 { '-' } else { '+' };
-    format!("{sign}{}", fine_seconds(one.difference_s.abs()))
-}
-
-/// One region changes little, so down to microseconds.
-fn fine_seconds(value: f64) -> String {
-    match value {
-        v if v < 0.9995e-3 => format!("{:.0} us", v * 1e6),
-        v if v < 9.95e-3 => format!("{:.1} ms", v * 1e3),
-        v => seconds(v),
-    }
+    format!("{sign}{}", duration(one.difference_s.abs()))
 }
 
 fn alternative_text(one: &Alternative) -> String {
-    let lack = |lack: &super::Lack| format!("{} lacks {}", lack.server, approximate(lack.bytes));
+    let lack = |lack: &super::Lack| format!("{} lacks {}", lack.server, bytes(lack.bytes));
     let lacking: Vec<String> = one.lacking.iter().map(lack).collect();
     let capacity = if lacking.is_empty() { String::new() } else { format!("; no space: {}", lacking.join(", ")) };
     format!("{} ({}){capacity}", one.layout, one.names.join(", "))

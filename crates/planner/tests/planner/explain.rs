@@ -135,25 +135,25 @@ fn explanations_read_so() {
         overview_text(&explainer.overview().unwrap()),
         "\
 policy     h2dp, a run is predicted to take 959 ms\n\
-window     0, 0 s to 600 s: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
+window     0, 0 s to 10 min: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
 capacity   full: ssd0, ssd1\n\
-one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms of a run (planned again; now 4MiB there)\n\
+one GiB    more SSD capacity, over ssd0 to ssd1, loses 25 ms of a run (planned again; now 4 MiB there)\n\
 regions that take most service time\n\
 \x20  share   service  requests       bytes  region\n\
-\x20 70.3 %     2.5 s       700      175MiB  /data/a:2 <0B,128KiB>\n\
-\x20 14.1 %    502 ms        20        5MiB  /data/a:5 <64KiB,0B>\n\
-\x20 10.3 %    368 ms       120     24.4MiB  /data/a:0 <0B,124KiB>\n\
-\x20  3.3 %    118 ms        60      5.6MiB  /data/a:3 <0B,76KiB>\n\
-\x20  2.0 %     70 ms         4      256KiB  /data/a:4 <16KiB,0B>\n\
+\x20 70.3 %    2.51 s       700     175 MiB  /data/a:2 <0B,128KiB>\n\
+\x20 14.1 %    502 ms        20       5 MiB  /data/a:5 <64KiB,0B>\n\
+\x20 10.3 %    368 ms       120    24.4 MiB  /data/a:0 <0B,124KiB>\n\
+\x20  3.3 %    118 ms        60     5.6 MiB  /data/a:3 <0B,76KiB>\n\
+\x20  2.0 %   70.3 ms         4     256 KiB  /data/a:4 <16KiB,0B>\n\
 "
     );
     assert_eq!(
         region_text(&explainer.region(0, RegionIndex(2)).unwrap()),
         "\
-region     /data/a:2 (1MiB), by h2dp <0B,128KiB>\n\
-asked for  700 reads of 256KiB at random\n\
+region     /data/a:2 (1 MiB), by h2dp <0B,128KiB>\n\
+asked for  700 reads of 256 KiB at random\n\
 \x20          by 32 processes\n\
-window     0 s to 600 s: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
+window     0 s to 10 min: 959 ms predicted; the link of ssd0 is busiest, 100 % of the time\n\
 layouts of this region with everything else in place\n\
 \x20     window   against the plan  layout\n\
 \x20     924 ms             -35 ms  <0B,512KiB> (opt)\n\
@@ -167,7 +167,7 @@ layouts of this region with everything else in place\n\
 \x20      4.0 s             +3.0 s  <44247B,40124B> (random)\n\
 \x20      4.1 s             +3.1 s  <64KiB,0B> (spread over all hdd)\n\
 \x20      5.5 s             +4.5 s  hdd0 1MiB (whole on one hdd)\n\
-SSD space  1MiB of it saves 3.1 s here, against the fastest layout without\n\
+SSD space  1 MiB of it saves 3.1 s here, against the fastest layout without\n\
 why        h2dp decides by its own cost of one request, which does not see what the others load: \
 by this prediction opt would save 35 ms and fits\n\
 "

@@ -2,7 +2,7 @@
 
 use crate::testbed::{self, KIB, MIB, has_requests};
 use proptest::prelude::*;
-use stripewise_layout::{ByteCount, Direction, Order, RegionIndex};
+use stripewise_layout::{ByteCount, Direction, Order, RegionIndex, figures};
 use stripewise_model::Concurrency;
 use stripewise_planner::{Plan, PolicyName, RequestError, plan};
 
@@ -50,7 +50,7 @@ proptest! {
         let sizes: Vec<u64> = files.iter().map(|file| file.size_bytes).collect();
         let (bytes, _) = replicated(&made, &sizes, MIB);
         prop_assert!(bytes <= budget);
-        prop_assert_eq!(bytes > 0, made.notes.iter().any(|note| note.starts_with(&format!("replicas take {bytes} bytes more"))));
+        prop_assert_eq!(bytes > 0, made.notes.iter().any(|note| note.starts_with(&format!("replicas take {} more;", figures::bytes(bytes)))));
         for (server, without) in made.servers.iter().zip(&bare.servers) {
             prop_assert!(server.used_bytes >= without.used_bytes);
             let overfull = server.room_bytes.is_some_and(|capacity| server.used_bytes > capacity);

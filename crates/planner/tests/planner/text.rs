@@ -28,15 +28,15 @@ fn a_comparison_reads_so() {
     assert_eq!(
         comparison_text(&comparison),
         "\
-policy  read MB/s  write MB/s  gain over def (low .. high)  on SSD     verdict\n\
-def          69.5        81.6              +0 % (+0 .. +0)  1.5MiB     leave it\n\
-padp        236.9       331.3        +242 % (+181 .. +302)  2MiB       apply\n\
-psa          48.1        31.0           -32 % (-44 .. -20)  1.9MiB     leave it\n\
-h2dp        259.9        69.7        +249 % (+187 .. +311)  2MiB       apply\n\
+policy        time  read MB/s  write MB/s  gain over def (low .. high)      on SSD  verdict\n\
+h2dp        906 ms      259.9        69.7        +249 % (+187 .. +311)       2 MiB  apply\n\
+padp        924 ms      236.9       331.3        +242 % (+181 .. +302)       2 MiB  apply\n\
+def         3.16 s       69.5        81.6              +0 % (+0 .. +0)     1.5 MiB  leave it\n\
+psa         4.65 s       48.1        31.0           -32 % (-44 .. -20)     1.9 MiB  leave it\n\
+h2dp: apply: placing 6 MiB takes 21.7 ms, which the first run wins back (each saves 2.25 s)\n\
+padp: apply: placing 6 MiB takes 21.3 ms, which the first run wins back (each saves 2.24 s)\n\
 def: leave it: this is the default placement, the measure of the others\n\
-padp: apply: placing 6MiB takes 21 ms, which the first run wins back (each saves 2.2 s)\n\
-psa: leave it: a run is predicted to lose 1.5 s against def\n\
-h2dp: apply: placing 6MiB takes 22 ms, which the first run wins back (each saves 2.3 s)\n\
+psa: leave it: a run is predicted to lose 1.49 s against def\n\
 "
     );
 }
@@ -57,24 +57,24 @@ fn a_plan_reads_so() {
         "\
 policy     h2dp\n\
 for        app with 32 processes (costed with p = 32, c = 1)\n\
-verdict    apply: placing 6MiB takes 22 ms, which the first run wins back (each saves 2.4 s)\n\
+verdict    apply: placing 6 MiB takes 21.7 ms, which the first run wins back (each saves 2.42 s)\n\
 read       247.1 MB/s predicted, def 69.5 MB/s, gain +255 % (+192 .. +319)\n\
 write      49.8 MB/s predicted, def 81.6 MB/s, gain -39 % (-50 .. -28)\n\
 servers    class      holds      space    serves\n\
-\x20 hdd0     hdd       1.3MiB    unknown    797 ms\n\
-\x20 hdd1     hdd       1.3MiB    unknown    796 ms\n\
-\x20 hdd2     hdd       1.2MiB    unknown    795 ms\n\
-\x20 hdd3     hdd       1.2MiB    unknown    795 ms\n\
-\x20 ssd0     ssd         1MiB       1MiB    533 ms\n\
-\x20 ssd1     ssd         1MiB       1MiB    529 ms\n\
-file       /data/a (6MiB)\n\
-\x20 window 0, 0 s to 600 s, regions of 1MiB\n\
+\x20 hdd0     hdd      1.3 MiB    unknown    797 ms\n\
+\x20 hdd1     hdd      1.3 MiB    unknown    796 ms\n\
+\x20 hdd2     hdd      1.2 MiB    unknown    795 ms\n\
+\x20 hdd3     hdd      1.2 MiB    unknown    795 ms\n\
+\x20 ssd0     ssd        1 MiB      1 MiB    533 ms\n\
+\x20 ssd1     ssd        1 MiB      1 MiB    529 ms\n\
+file       /data/a (6 MiB)\n\
+\x20 window 0, 0 s to 10 min, regions of 1 MiB\n\
 \x20   0..1         <64KiB,0B>\n\
 \x20   2            <0B,128KiB>\n\
 \x20   3            <40KiB,0B>\n\
 \x20   4            <16KiB,0B>\n\
 \x20   5            <0B,128KiB>\n\
-\x20 window 1, 600 s to 1200 s, regions of 1MiB; moves 2 out, 0 restriped, 1 in\n\
+\x20 window 1, 10 min to 20 min, regions of 1 MiB; moves 2 out, 0 restriped, 1 in\n\
 \x20   0            <0B,124KiB>\n\
 \x20   1..2         <64KiB,0B>\n\
 \x20   3            <40KiB,0B>\n\
@@ -124,8 +124,8 @@ fn verdicts_say_why() {
     ];
     let expected = [
         (false, "leave it: this is the default placement, the measure of the others"),
-        (true, "apply: placing 64MiB takes 335 ms, which the first run wins back (each saves 2.4 s)"),
-        (false, "leave it: placing 64MiB takes 335 ms, which only 64 runs win back; at most 10 are allowed"),
+        (true, "apply: placing 64 MiB takes 335 ms, which the first run wins back (each saves 2.36 s)"),
+        (false, "leave it: placing 64 MiB takes 335 ms, which only 64 runs win back; at most 10 are allowed"),
         (false, "leave it: the predicted gain of 228 % is within the prediction's spread of 281 %"),
     ];
     assert_eq!(found, expected.map(|(apply, reason)| (apply, reason.to_owned())));

@@ -2,7 +2,7 @@
 
 use crate::testbed::{self, KIB, MIB};
 use proptest::prelude::*;
-use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass};
+use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass, figures};
 use stripewise_model::{Concurrency, StripePair};
 use stripewise_planner::{Online, Plan, PlanRequest, PolicyName, RequestError, plan};
 use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
@@ -299,7 +299,8 @@ fn disks_that_are_too_small_for_a_policy_are_named_with_what_it_needs() {
     let used = made.servers[0].used_bytes;
     assert!(used > 2 * MIB);
     let note = format!(
-        "server hdd0 has space for 2097152 bytes, but the plan needs {used}; give it more capacity or plan fewer files"
+        "server hdd0 has space for 2 MiB, but the plan needs {}; give it more capacity or plan fewer files",
+        figures::bytes(used)
     );
     assert!(made.notes.contains(&note), "{:?}", made.notes);
 }

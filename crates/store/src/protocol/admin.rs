@@ -180,6 +180,11 @@ pub enum Admin {
         /// As many as a packet holds.
         files: Vec<ExpectedFile>,
     },
+    /// Forget the names of `Expect` at this path and below it, and their replicas. Answer: `Forgotten`.
+    ForgetExpected {
+        /// Absolute path of a file or a directory, compared as it stands.
+        path: String,
+    },
 }
 
 /// The regions from `first` on are to have one more copy, in this layout.

@@ -4,7 +4,7 @@
 //! broker: whoever wants moves to outlive it orders them again from the successor (a region that lies as ordered is done at once).
 
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{ByteCount, FileId, Layout, RegionIndex};
+use stripewise_layout::{ByteRate, FileId, Layout, ParseRateError, RegionIndex};
 
 /// The regions `first ..= last` of a file are to lie in this layout. Where no objects are yet, new ones are placed so later.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -40,25 +40,37 @@ impl std::fmt::Display for MigrateBandwidth {
         match self {
             MigrateBandwidth::Unlimited => f.write_str("unlimited"),
             MigrateBandwidth::Auto => f.write_str("auto"),
-            MigrateBandwidth::BytesPerS(bytes) => write!(f, "{}/s", ByteCount(*bytes)),
+            MigrateBandwidth::BytesPerS(bytes) => ByteRate(*bytes).fmt(f),
         }
     }
 }
 
-/// `unlimited`, `auto`, or a size per second such as `20MiB`.
-impl std::str::FromStr for MigrateBandwidth {
-    type Err = String;
+/// A text that is no [`MigrateBandwidth`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ParseBandwidthError {
+    /// Moves would never end.
+    #[error("a bandwidth of 0 moves nothing; use `stripewise migrate pause`")]
+    Zero,
+    /// No rate.
+    #[error("{rate}; `auto` and `unlimited` are bandwidths too")]
+    Rate {
+        /// What is wrong with it.
+        rate: ParseRateError,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+/// `unlimited`, `auto`, or a rate such as `50MB/s`.
+impl std::str::FromStr for MigrateBandwidth {
+    type Err = ParseBandwidthError;
+
+    fn from_str(text: &str) -> Result<Self, ParseBandwidthError> {
         match text {
             "unlimited" => Ok(MigrateBandwidth::Unlimited),
             "auto" => Ok(MigrateBandwidth::Auto),
-            size => match size.strip_suffix("/s").unwrap_or(size).parse::<ByteCount>() {
-                Ok(ByteCount(0)) => Err("a bandwidth of 0 moves nothing; use `stripewise migrate pause`".to_owned()),
-                Ok(bytes) => Ok(MigrateBandwidth::BytesPerS(bytes.0)),
-                Err(error) => {
-                    Err(format!("{error}; a bandwidth is `auto`, `unlimited` or bytes per second like 20MiB"))
-                }
+            "0" => Err(ParseBandwidthError::Zero),
+            rate => match rate.parse().map_err(|rate| ParseBandwidthError::Rate { rate })? {
+                ByteRate(0) => Err(ParseBandwidthError::Zero),
+                ByteRate(bytes) => Ok(MigrateBandwidth::BytesPerS(bytes)),
             },
         }
     }

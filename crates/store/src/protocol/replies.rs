@@ -122,6 +122,11 @@ pub enum Reply {
     },
     /// The request was refused.
     Refused(Refusal),
+    /// Plans expect these names no longer.
+    Forgotten {
+        /// How many there were.
+        names: u64,
+    },
 }
 
 /// What `stat` returns of a managed file's data.

@@ -43,6 +43,14 @@ pub enum ApplyError {
     /// An interrupt came.
     #[error("stopped; apply the plan again to have all its files expected")]
     Stopped,
+    /// The plan is not worth its move.
+    #[error("{}: the plan itself says: {reason}; nothing was changed. --force applies it all the same", plan.display())]
+    LeaveIt {
+        /// The plan's file.
+        plan: PathBuf,
+        /// Its verdict.
+        reason: String,
+    },
     /// A path that means another file in every directory.
     #[error(
         "{}: the file `{}` is named by a relative path, so nobody knows which is meant; nothing was changed. Write its path from the root",

@@ -43,3 +43,14 @@ pub enum RunError {
     )]
     NoPlan,
 }
+
+impl RunError {
+    /// See [`LaunchError::exit_status`].
+    #[must_use]
+    pub fn exit_status(&self) -> Option<u8> {
+        match self {
+            Self::Launch(error) => error.exit_status(),
+            _ => None,
+        }
+    }
+}

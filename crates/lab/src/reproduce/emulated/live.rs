@@ -106,10 +106,7 @@ impl EmulatedLab {
             1 => self.player.words(prepared.program, paths)?,
             _ => self.player.marking_words(prepared.program, paths, self.mark()?)?,
         };
-        let rate = match bandwidth {
-            MigrateBandwidth::BytesPerS(bytes) => bytes.to_string(),
-            named => named.to_string(),
-        };
+        let rate = bandwidth.to_string();
         let run =
             ["run", "--migrate", "--windows", "phase", "--migrate-bandwidth", &rate, "--plan"].map(OsString::from);
         Ok(run.into_iter().chain([own.into(), "--".into()]).chain(words).collect())
