@@ -121,6 +121,7 @@ impl Lifecycle {
         self.inodes.hide_status(inner.record.stub);
         // Before the client gets it, so that none of its requests is missed.
         self.observers.notify_observers(managed);
+        self.observers.note_open(connection, &inner.record.path);
         guard(&connection.client).opened.entry(file).or_default().add(granted);
         inner.openers.insert(connection.id);
         if granted.writable {

@@ -4,6 +4,8 @@
 //! (`shared::recent`). Who observes gets descriptors of that memory and reads it itself: no request of a program costs the broker anything. An
 //! observer's end is the end of its connection, so one that is killed leaves nobody noting in vain.
 
+mod opens;
+
 use crate::connection::{Answer, Carried, Connection};
 use crate::context::Context;
 use crate::file_memory::FileMemory;
@@ -11,6 +13,7 @@ use crate::files::Files;
 use crate::guard;
 use crate::managed::{Managed, memory_fault};
 use crate::quiescing::Quiescing;
+use opens::Opens;
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -62,6 +65,7 @@ pub(crate) struct Observers {
     /// When the broker began.
     since_ns: u64,
     observing: Mutex<Observing>,
+    opens: Opens,
 }
 
 impl Observers {
@@ -79,6 +83,7 @@ impl Observers {
             memory: Arc::clone(memory),
             since_ns,
             observing: Mutex::default(),
+            opens: Opens::default(),
         }
     }
 
@@ -152,6 +157,7 @@ impl Observers {
     }
 
     pub(crate) fn no_longer_observes(&self, connection: &Connection) {
+        self.opens.end(connection);
         let files: Vec<FileId> = {
             let mut observing = guard(&self.observing);
             if !observing.by.remove(&connection.id) || !observing.by.is_empty() {
@@ -164,6 +170,16 @@ impl Observers {
         for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
             self.notify_observers(&managed);
         }
+    }
+
+    /// See [`stripewise_store::protocol::Admin::OpenedPaths`].
+    pub(crate) fn opened_paths(&self, connection: &Connection, after: &str) -> Answer {
+        self.opens.since(connection, after)
+    }
+
+    /// The connection opens the file whose stub is at `path`.
+    pub(crate) fn note_open(&self, connection: &Connection, path: &str) {
+        self.opens.note(connection, path);
     }
 
     /// Descriptors of the memory in which the file's requests are noted: those that a reader of the file gets.

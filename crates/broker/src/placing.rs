@@ -21,7 +21,8 @@ use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::standing::Standings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stripewise_layout::{ByteCount, FileId, Generation, Layout, Placement, RegionIndex, ServerId};
+use stripewise_layout::figures::bytes;
+use stripewise_layout::{FileId, Generation, Layout, Placement, RegionIndex, ServerId};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::{MAX_ORDINAL, ObjectName, Operation, ServerError};
 use stripewise_store::shared::control::{ControlError, MAX_REGIONS};
@@ -221,8 +222,8 @@ impl Placer {
             what: format!(
                 "server {} has {} left of the {} that region {region} of {} needs there, and the fallback does not fit either",
                 self.context.cluster().servers[usize::from(full.server.0)].name,
-                ByteCount(full.left_bytes),
-                ByteCount(full.asked_bytes),
+                bytes(full.left_bytes),
+                bytes(full.asked_bytes),
                 inner.record.path
             ),
         }

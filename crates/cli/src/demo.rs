@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use stripewise_lab::demo::{DemoOptions, demo};
 use stripewise_layout::ByteCount;
+use stripewise_layout::figures::duration;
 use stripewise_planner::PolicyName;
 use stripewise_report::results::{LiveResult, Results, RunResult};
 
@@ -107,7 +108,7 @@ pub(crate) fn run(context: &Context, arguments: DemoArgs) -> Result<Verdict> {
         }
         context.line(format!("{} and {}", found.report_path.display(), found.results_path.display()))?;
     }
-    context.say(format!("took {:.0} s", started.elapsed().as_secs_f64()));
+    context.say(format!("took {}", duration(started.elapsed().as_secs_f64().round())));
     Ok(if found.is_good() { Verdict::Done } else { Verdict::Finding })
 }
 

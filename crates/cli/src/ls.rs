@@ -7,19 +7,24 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use stripewise::Store;
-use stripewise::list::{Listed, ListedFile, list};
+use stripewise::list::{Listed, ListedFile, ListedServer, list, list_servers};
 use stripewise::table::Table;
-use stripewise_layout::figures::bytes;
+use stripewise_layout::figures::{bytes, grouped};
 
-/// List managed files, all or those at and below some paths
+/// List managed files, all or those at and below some paths; or the servers
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise ls
-  stripewise ls results/ --json")]
+  stripewise ls results/ --json
+  stripewise ls --servers")]
 pub(crate) struct LsArgs {
     /// Files and directories
     paths: Vec<PathBuf>,
+
+    /// List the servers: what regions are promised there, and what they hold of it
+    #[arg(long, conflicts_with = "paths")]
+    servers: bool,
 }
 
 #[derive(Serialize)]
@@ -29,8 +34,40 @@ pub(crate) struct Listing {
     files: Vec<ListedFile>,
 }
 
+#[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub(crate) struct ServerListing {
+    /// In cluster order.
+    servers: Vec<ListedServer>,
+}
+
+/// Promised space is taken from a server's capacity, held space from its file system.
+fn show_servers(context: &Context, servers: Vec<ListedServer>) -> Result<Verdict> {
+    if context.json {
+        context.object(&ServerListing { servers })?;
+        return Ok(Verdict::Done);
+    }
+    let or = |value: Option<u64>, none: &str| value.map_or_else(|| none.to_owned(), bytes);
+    let mut table = Table::new(&["server", "class", ">promised", ">held", ">capacity", ">objects"]);
+    for server in servers {
+        table.row([
+            server.name,
+            server.class.to_string(),
+            bytes(server.promised_bytes),
+            or(server.held_bytes, "unknown"),
+            or(server.capacity_bytes, "-"),
+            grouped(server.objects as i64),
+        ]);
+    }
+    context.line(table)?;
+    Ok(Verdict::Done)
+}
+
 pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
+    if arguments.servers {
+        return show_servers(context, list_servers(&store)?);
+    }
     let Listed { files, below } = list(&store, &arguments.paths)?;
     if context.json {
         context.object(&Listing { files })?;

@@ -32,16 +32,20 @@ pub(crate) struct ManageArgs {
     /// Only servers of this class: hdd or ssd
     #[arg(long, value_name = "CLASS", value_parser = layouts::class)]
     class: Option<ServerClass>,
+
+    /// Size of the files' regions [default: the cluster's]
+    #[arg(long, value_name = "SIZE")]
+    region: Option<ByteCount>,
 }
 
 pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let ManageArgs { directory, stripe, class } = arguments;
+    let ManageArgs { directory, stripe, class, region } = arguments;
     let Some(directory) = directory else {
         list(context, &store)?;
         return Ok(Verdict::Done);
     };
-    let managed = manage(&store, &ManageOptions { directory, stripe, class })?;
+    let managed = manage(&store, &ManageOptions { directory, stripe, class, region })?;
     if context.json {
         context.object(&managed)?;
     } else {

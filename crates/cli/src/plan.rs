@@ -53,6 +53,10 @@ pub(crate) struct PlanArgs {
     #[arg(long = "file", value_name = "PREFIX")]
     files: Vec<PathBuf>,
 
+    /// Size of the files' regions; smaller ones fit smaller SSDs and cost more bookkeeping [default: the cluster's]
+    #[arg(long, value_name = "SIZE")]
+    region: Option<ByteCount>,
+
     /// Refuse a trace of which records are missing or damaged
     #[arg(long)]
     strict: bool,
@@ -153,13 +157,14 @@ fn stripe_pair(text: &str) -> Result<StripePair, String> {
 
 pub(crate) fn run(context: &Context, arguments: PlanArgs) -> Result<Verdict> {
     let options = options(&arguments);
-    let PlanArgs { traces, profile, strict, policy, output, .. } = arguments;
+    let PlanArgs { traces, profile, strict, policy, output, region, .. } = arguments;
     let selection = Selection { prefixes: arguments.files, least: arguments.least_size, window_s: arguments.window };
     let policies = match &policy {
         Policies::All => PolicyName::ALL.to_vec(),
         Policies::One(policy) => vec![*policy],
     };
-    let planned = plan(&context.session, &PlanningOptions { traces, profile, selection, strict, policies, options })?;
+    let planned =
+        plan(&context.session, &PlanningOptions { traces, profile, selection, region, strict, policies, options })?;
     for remark in &planned.remarks {
         context.say(remark);
     }

@@ -32,8 +32,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, conflicts_with = "workload")]
     list: bool,
 
-    /// Of a trace, only the requests on this file; may be given several times
-    #[arg(long, value_name = "PATH")]
+    /// Of a trace, only the requests on this file, or on files whose paths begin so; may be given several times
+    #[arg(long, value_name = "PREFIX")]
     file: Vec<PathBuf>,
 
     /// Put the workload's files into this directory rather than where they name themselves

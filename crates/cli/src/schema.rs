@@ -89,7 +89,7 @@ const FORMS: &[Form] = &[
     ),
     printed("fragments", &[of::<crate::fragments::Shown>]),
     printed("init", &[of::<stripewise::init::Initialized>]),
-    printed("ls", &[of::<crate::ls::Listing>]),
+    printed("ls", &[of::<crate::ls::Listing>, of::<crate::ls::ServerListing>]),
     printed("manage", &[of::<stripewise::manage::ManagedDirectory>, of::<stripewise::manage::ManagedPaths>]),
     printed("migrate", &[of::<stripewise::migrate::MigrateStatus>]),
     printed("phase", &[of::<stripewise::phase::MarkedPhase>]),

@@ -69,8 +69,8 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pace: Pace,
 
-    /// Of a trace, only the requests on this file; may be given several times
-    #[arg(long = "file", value_name = "PATH")]
+    /// Of a trace, only the requests on this file, or on files whose paths begin so; may be given several times
+    #[arg(long = "file", value_name = "PREFIX")]
     files: Vec<PathBuf>,
 
     /// Split a trace into phases of this length, at which all processes meet and windows of plans begin

@@ -70,15 +70,16 @@ fn print(context: &Context, file: &FileStat) -> Result<()> {
     }
     fragments::print(context, &file.fragments)?;
     let mut table = if file.replicas > 0 {
-        Table::new(&["  server", ">bytes", ">in replicas"])
+        Table::new(&["  server", ">bytes", ">promised", ">held", ">in replicas"])
     } else {
-        Table::new(&["  server", ">bytes"])
+        Table::new(&["  server", ">bytes", ">promised", ">held"])
     };
     for server in &file.servers {
-        let (name, held) = (format!("  {}", server.name), bytes(server.bytes));
+        let held = server.held_bytes.map_or_else(|| "unknown".to_owned(), bytes);
+        let row = [format!("  {}", server.name), bytes(server.bytes), bytes(server.promised_bytes), held];
         match file.replicas {
-            0 => table.row([name, held]),
-            _ => table.row([name, held, bytes(server.replica_bytes)]),
+            0 => table.row(row),
+            _ => table.row(row.into_iter().chain([bytes(server.replica_bytes)])),
         }
     }
     context.line(table)?;

@@ -67,7 +67,15 @@ fn from_a_trace_to_a_redirected_run() {
 
     let ran = place.command(&["run", "--", "cat", "data"]).output().unwrap();
     assert!(ran.stdout == data, "the redirected program reads other bytes");
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("the plan was made for `dd`"));
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("the plan was made for `dd`, this was `cat`; the nearest plan was taken"), "{said}");
+    // What does not touch the planned file does not hear of its plan; a child that does is a part of the run.
+    place.write("other", b"text");
+    for unrelated in [&["cat", "other"][..], &["true"], &["ls", "-l", "data"]] {
+        assert_eq!(place.say(&[&["run", "--"][..], unrelated].concat()).err, "", "{unrelated:?}");
+    }
+    let script = place.say(&["run", "--", "sh", "-c", "cat other; (cat data > /dev/null)"]);
+    assert!(script.err.contains("this was `sh`"), "{}", script.err);
     let again = place.say(&["apply", "plan.json"]);
     assert!(again.status == 2 && again.err.contains("`stripewise release HERE/data` first"), "{}", again.err);
 

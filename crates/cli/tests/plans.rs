@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Place, write_profile};
+use support::{Place, noise, preload, write_profile};
 
 const COLUMNS: &str =
     "node,pid,mpi_rank,mpi_size,level,operation,call,communicator,path,renamed_to,offset,bytes,errno,start_ns,end_ns";
@@ -54,6 +54,71 @@ fn programs_that_run_together_are_planned_together() {
     let both =
         "a program with 4 processes, and at the same time a program with 8 processes (costed with p = 12, c = 2)";
     assert!(text.contains(both), "{text}");
+}
+
+/// SSDs of 38 MiB in all under regions of 64 MiB: nothing fits, whatever the policy.
+#[test]
+fn regions_that_fit_on_no_ssd_are_named_and_smaller_ones_are_planned() {
+    let place = Place::new();
+    let mut words = vec!["init".to_owned(), "--region".into(), "64MiB".into()];
+    for (name, class, capacity) in
+        [("h0", "hdd", ""), ("h1", "hdd", ""), ("s0", "ssd", ":20MiB"), ("s1", "ssd", ":20MiB")]
+    {
+        std::fs::create_dir(place.path(name)).unwrap();
+        words.extend(["--server".to_owned(), format!("{name}={class}:{name}{capacity}")]);
+    }
+    place.done(&words);
+    write_profile(&place);
+    let data = noise((8 << 20) + 5);
+    place.write("data", &data);
+    write_trace(&place, "run.csv", place.path("data").to_str().unwrap(), 4, 32, 0);
+    let named = place.done(&["plan", "run.csv"]);
+    assert!(named.contains("note       no region of 64 MiB fits on the SSD servers"), "{named}");
+    assert!(named.contains("plan with --region 4MiB"), "{named}");
+    assert!(place.done(&["plan", "run.csv", "--policy", "all"]).contains("plan with --region 4MiB"));
+    let refused = place.say(&["plan", "run.csv", "--region", "5000"]);
+    assert!(refused.status == 2 && refused.err.contains("a region is a multiple of 4KiB"), "{}", refused.err);
+
+    let planned = place.json(&["plan", "run.csv", "--region", "1MiB", "-o", "plan.json"]);
+    assert!(!planned.to_string().contains("fits on the SSD servers"));
+    place.done(&["explain", "plan.json"]);
+    place.done(&["apply", "plan.json", "--force"]);
+    let file = place.json(&["stat", "data"])["files"][0].clone();
+    assert_eq!((&file["region_bytes"], &file["regions"]), (&(1 << 20).into(), &9.into()));
+    let layouts = planned["plan"]["files"][0]["windows"][0]["placement"]["layouts"].as_array().unwrap();
+    let is_on_ssd =
+        |layout: &serde_json::Value| layout.as_array().unwrap().iter().any(|stripe| stripe[0].as_u64().unwrap() >= 2);
+    let holds = |server: &serde_json::Value| server["name"].as_str().unwrap().starts_with('s');
+    let on_ssd = file["servers"].as_array().unwrap().iter().any(holds);
+    assert_eq!(on_ssd, layouts.iter().any(is_on_ssd));
+    assert!(on_ssd, "a small hot file is worth its place on fast servers: {planned}");
+    assert!(place.command(&["cat", "data"]).output().unwrap().stdout == data);
+    // A plan with regions of another size goes on: it is applied, and followed by the programs that it is for.
+    preload();
+    let ran = place.command(&["run", "--", "cat", "data"]).output().unwrap();
+    assert!(ran.stdout == data, "{}", String::from_utf8_lossy(&ran.stderr));
+
+    // Nine regions are promised in full, and hold what was written.
+    let sums = |servers: &serde_json::Value| {
+        let of =
+            |field: &str| servers.as_array().unwrap().iter().map(|server| server[field].as_u64().unwrap()).sum::<u64>();
+        (of("promised_bytes"), of("held_bytes"))
+    };
+    let (promised, held) = sums(&file["servers"]);
+    assert_eq!(promised, 9 << 20);
+    assert!((8 << 20..9 << 20).contains(&held), "{held}");
+    assert_eq!(sums(&place.json(&["ls", "--servers"])["servers"]), (promised, held));
+    let shown = place.done(&["ls", "--servers"]);
+    assert!(shown.starts_with("server  class  promised"), "{shown}");
+
+    std::fs::create_dir(place.path("out")).unwrap();
+    place.done(&["manage", "out", "--region", "256KiB"]);
+    place.done(&["run", "--", "cp", "data", "out/copy"]);
+    assert_eq!(place.json(&["stat", "out/copy"])["files"][0]["region_bytes"], 256 << 10);
+    // What takes its place has regions of the same size.
+    place.done(&["cp", "data", "out/copy"]);
+    assert_eq!(place.json(&["stat", "out/copy"])["files"][0]["region_bytes"], 256 << 10);
+    assert!(place.command(&["cat", "out/copy"]).output().unwrap().stdout == data);
 }
 
 #[test]

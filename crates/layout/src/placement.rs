@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
-    /// Bytes of a region, a multiple of 4 KiB; equals the cluster's.
+    /// Bytes of a region of this file, a multiple of 4 KiB; the cluster's unless another size was asked for.
     pub region_size: ByteCount,
     /// The distinct layouts; runs, `beyond` and `fallback` give positions in this list.
     pub layouts: Vec<Layout>,

@@ -1,6 +1,12 @@
 //! How many bytes every server may still take, and the ledger that policies book regions in.
 
-use stripewise_layout::{ByteCount, Cluster, Layout, ServerClass};
+use stripewise_layout::{ByteCount, Cluster, Layout, ServerClass, ServerId, figures};
+
+/// Regions of a proposed size that the SServers hold at least, so that there is a choice among regions.
+const REGIONS_ON_SSD: u64 = 8;
+
+/// Smaller regions cost more in the mapping table than SServers of that size can bring.
+const MIN_PROPOSED_REGION: u64 = 64 << 10;
 
 /// Room of every server in cluster order; `None` is unknown and counts as unbounded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +36,29 @@ impl Capacity {
     #[must_use]
     pub fn bytes(&self, server: usize) -> Option<u64> {
         self.bytes.get(server).copied().flatten()
+    }
+
+    /// Says that no region of this size fits on the `ssd` servers, however it is striped over them, and which size would fit. The broker promises
+    /// every region its full size, also where its file ends before.
+    pub(crate) fn too_large_region(&self, ssd: &[ServerId], region_size: ByteCount) -> Option<String> {
+        let bytes = ssd.iter().map(|id| self.bytes(usize::from(id.0))).collect::<Option<Vec<u64>>>()?;
+        // Over the k largest, evenly; servers with capacity 0 are to stay unused.
+        let mut bytes: Vec<u64> = bytes.into_iter().filter(|bytes| *bytes > 0).collect();
+        bytes.sort_unstable_by(|a, b| b.cmp(a));
+        let largest = (1..).zip(&bytes).map(|(servers, smallest)| servers * smallest).max()?;
+        if region_size.0 <= largest {
+            return None;
+        }
+        let fits = (largest / REGIONS_ON_SSD).checked_ilog2().map_or(0, |log2| 1u64 << log2);
+        let remedy = match fits >= MIN_PROPOSED_REGION {
+            true => format!("plan with --region {} (or `init` with it), or give them more capacity", ByteCount(fits)),
+            false => "give them more capacity".to_owned(),
+        };
+        Some(format!(
+            "no region of {} fits on the SSD servers, which have space for one of {} at most, so they stay unused; {remedy}",
+            figures::bytes(region_size.0),
+            figures::bytes(largest)
+        ))
     }
 
     /// Bytes that all servers together may take; `None` when that of any is unknown.
@@ -110,5 +139,25 @@ mod tests {
         assert_eq!(capacity(&[]), [None, None, Some(64), None]);
         assert_eq!(capacity(&[Some(100 << 10); 4]), [Some(100), Some(100), Some(64), Some(32)]);
         assert_eq!(capacity(&[Some(10 << 10); 4])[3], Some(0), "less is free than has to be left");
+    }
+
+    #[test]
+    fn regions_that_no_ssd_holds_are_named_with_a_size_that_fits() {
+        let capacity = Capacity { bytes: vec![None, Some(64 << 20), Some(40 << 20), Some(0)] };
+        let said = |ssd: &[u16], region: u64| {
+            let ssd: Vec<ServerId> = ssd.iter().copied().map(ServerId).collect();
+            capacity.too_large_region(&ssd, ByteCount(region))
+        };
+        // Over both: 40 MiB on each.
+        assert_eq!((said(&[1], 64 << 20), said(&[1, 2, 3], 80 << 20)), (None, None));
+        let one = said(&[1], 65 << 20).unwrap();
+        assert!(one.contains("no region of 65 MiB fits") && one.contains("space for one of 64 MiB"), "{one}");
+        assert!(one.contains("--region 8MiB"), "{one}");
+        assert!(said(&[1, 2, 3], 81 << 20).unwrap().contains("--region 8MiB"));
+        // Without capacity, with none at all, or where none is known.
+        assert_eq!((said(&[3], 4096), said(&[], 4096), said(&[0, 1], 1 << 40)), (None, None, None));
+        let small = Capacity { bytes: vec![Some(300 << 10)] };
+        let said = small.too_large_region(&[ServerId(0)], ByteCount(1 << 20)).unwrap();
+        assert!(said.ends_with("; give them more capacity"), "{said}");
     }
 }

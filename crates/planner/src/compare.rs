@@ -321,6 +321,7 @@ fn notes(task: &Task<'_>, servers: &[PlannedServer]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(task.capacity.too_large_region(&task.groups.ssd, task.request.cluster.region_size));
     if !task.groups.is_hybrid() {
         notes.push(
             "the cluster has servers of one class only: there is no faster class to select regions for".to_owned(),

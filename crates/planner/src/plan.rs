@@ -16,7 +16,7 @@ use crate::predict::Prediction;
 use crate::request::PlanOptions;
 use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{Placement, ServerClass};
+use stripewise_layout::{ByteCount, Placement, ServerClass};
 use stripewise_model::Concurrency;
 
 /// The version written to plan files. Version 1, which knows no replicas, is read too.
@@ -68,6 +68,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Size of the regions in which the plan's files are placed, in bytes; `None`: it has no files.
+    #[must_use]
+    pub fn region_size(&self) -> Option<ByteCount> {
+        self.files.first().map(|file| file.initial().region_size)
+    }
+
     /// Bytes that the plan puts on all SServers together, each in the window where it holds most.
     #[must_use]
     pub fn ssd_bytes(&self) -> u64 {

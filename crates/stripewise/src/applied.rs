@@ -7,7 +7,7 @@ use crate::paths::real;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster, input};
+use stripewise_layout::{Cluster, input};
 use stripewise_planner::{Plan, Sources};
 use stripewise_store::state::{OwnDirectory, StateDirectory, StateError};
 use thiserror::Error;
@@ -48,7 +48,6 @@ struct Stamp {
 struct Index {
     version: u32,
     of: Stamp,
-    region_sizes: Vec<ByteCount>,
     /// Without files.
     plan: Plan,
     paths: Vec<String>,
@@ -120,14 +119,10 @@ pub(crate) fn forget(cluster: &Cluster, path: &str) -> Result<u64> {
 
 fn write_index(directory: &OwnDirectory, name: &str, plan: &Plan) -> Result<Applied> {
     let of = stamp(directory, name)?;
-    let sizes = plan.files.iter().flat_map(|file| &file.windows).map(|window| window.placement.region_size);
-    let mut region_sizes: Vec<ByteCount> = sizes.collect();
-    region_sizes.sort_unstable();
-    region_sizes.dedup();
     let paths = plan.files.iter().map(|file| file.path.clone()).collect();
     let mut head = plan.clone();
     head.files = Vec::new();
-    let index = Index { version: INDEX_VERSION, of, region_sizes, plan: head, paths };
+    let index = Index { version: INDEX_VERSION, of, plan: head, paths };
     directory.replace(
         &format!("{name}.index"),
         &serde_json::to_vec(&index).map_err(|source| AppliedError::Index { source })?,
@@ -195,11 +190,12 @@ impl Applied {
         let index = read(directory, &format!("{name}.index")).ok();
         let index = index.and_then(|text| serde_json::from_slice::<Index>(&text).ok());
         match index.filter(|index| index.version == INDEX_VERSION && index.of == of) {
-            Some(index) => {
-                let fits = fits(&index.plan, cluster, &directory.path().join(name))
-                    && index.region_sizes.iter().all(|size| *size == cluster.region_size);
-                fits.then(|| Self { name: name.to_owned(), of, plan: index.plan, paths: index.paths })
-            }
+            Some(index) => fits(&index.plan, cluster, &directory.path().join(name)).then(|| Self {
+                name: name.to_owned(),
+                of,
+                plan: index.plan,
+                paths: index.paths,
+            }),
             // Of an earlier version of stripewise, or a crash came between the two.
             None => write_index(directory, name, &load(directory, name, cluster)?).ok(),
         }

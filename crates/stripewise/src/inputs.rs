@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise_capture::format;
+use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Caveat, Concurrency, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
@@ -42,7 +43,8 @@ pub enum InputError {
     },
     /// Files that are not planned.
     #[error(
-        "{traces}: no file to plan for: {left_out} are smaller than {least} or of the system; name files with --file or lower --least-size"
+        "{traces}: no file to plan for: {left_out} are smaller than {} or of the system; name files with --file or lower --least-size",
+        bytes(least.0)
     )]
     NoFiles {
         /// Paths of the traces.
@@ -116,7 +118,7 @@ impl Inputs {
         if left_out > 0 {
             remarks.push(format!(
                 "left out {left_out} files: smaller than {}, of the system, or not named",
-                selection.least
+                bytes(selection.least.0)
             ));
         }
         profile.caveats.extend(assumed_writes(&traces, &files));

@@ -4,8 +4,8 @@ use crate::paths::{PlaceError, real};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use stripewise_layout::FileId;
-use stripewise_store::protocol::FileInfo;
+use stripewise_layout::{FileId, Server, ServerClass};
+use stripewise_store::protocol::{FileInfo, ServerUsage};
 use thiserror::Error;
 
 /// Why managed files are not listed.
@@ -60,6 +60,48 @@ pub struct Listed {
     pub files: Vec<ListedFile>,
     /// Absolute paths of the files and directories that were asked for.
     pub below: Vec<PathBuf>,
+}
+
+/// What regions are promised on a server, and what they hold of that.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct ListedServer {
+    /// As in cluster.toml.
+    pub name: String,
+    /// As in cluster.toml.
+    pub class: ServerClass,
+    /// Bytes that placed regions and replicas may come to occupy: their full size, whatever is written.
+    pub promised_bytes: u64,
+    /// Bytes that they occupy now, holes excepted; `None`: the server cannot be asked.
+    pub held_bytes: Option<u64>,
+    /// Bytes that may be promised in all; `None`: no capacity was given.
+    pub capacity_bytes: Option<u64>,
+    /// Objects of places and replicas.
+    pub objects: u64,
+}
+
+/// The servers in cluster order, with what all files are promised and hold there. Every object is looked at.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub fn list_servers(store: &Store) -> Result<Vec<ListedServer>, StoreError> {
+    let usage = store.usage()?;
+    let mut held = vec![Some(0u64); usage.len()];
+    for file in store.files()? {
+        for (sum, bytes) in held.iter_mut().zip(store.held_bytes(file.file)?) {
+            *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
+        }
+    }
+    let listed = |((usage, held_bytes), server): ((ServerUsage, Option<u64>), &Server)| ListedServer {
+        name: usage.name,
+        class: server.class,
+        promised_bytes: usage.promised_bytes,
+        held_bytes,
+        capacity_bytes: usage.room_bytes,
+        objects: usage.objects,
+    };
+    Ok(usage.into_iter().zip(held).zip(&store.cluster.servers).map(listed).collect())
 }
 
 /// All managed files, or those at and below `paths` unless that is empty.

@@ -98,8 +98,9 @@ impl<'a> Recorded<'a> {
     /// Reads the plan, which must be for the cluster that `session` means.
     pub(crate) fn load(session: &Session, files: &'a PlanFiles) -> Result<Self> {
         let plan = Plan::load(&files.plan)?;
-        let (cluster_path, cluster) = (session.cluster_path(), session.cluster()?);
+        let (cluster_path, mut cluster) = (session.cluster_path(), session.cluster()?);
         plan.check(&cluster, &files.plan)?;
+        cluster.region_size = plan.region_size().unwrap_or(cluster.region_size);
         Ok(Self { plan, cluster, cluster_path, files })
     }
 

@@ -32,6 +32,12 @@ pub enum ManageError {
         /// As asked.
         stripe: ByteCount,
     },
+    /// No file can have such regions.
+    #[error("--region {region}: a region is a multiple of 4KiB and has at least 4KiB")]
+    Region {
+        /// As asked.
+        region: ByteCount,
+    },
     /// A file, or something else.
     #[error("{directory} is no directory; make it first")]
     NoDirectory {
@@ -72,6 +78,8 @@ pub struct ManageOptions {
     pub stripe: ByteCount,
     /// Only servers of this class; `None`: all servers.
     pub class: Option<ServerClass>,
+    /// Size of the files' regions, a multiple of 4 KiB; `None`: the cluster's.
+    pub region: Option<ByteCount>,
 }
 
 /// A directory that became managed, or no longer is.
@@ -105,10 +113,16 @@ pub fn managed_paths(store: &Store) -> ManagedPaths {
 ///
 /// [`ManageError`]; the directory is as before then.
 pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory> {
-    let ManageOptions { directory, stripe, class } = options;
+    let ManageOptions { directory, stripe, class, region } = options;
     let stripe_bytes = u32::try_from(stripe.0).ok().filter(|size| *size >= 512 && size.is_multiple_of(512));
     let stripe_bytes = stripe_bytes.ok_or(ManageError::Stripe { stripe: *stripe })?;
-    let placement = layouts::placement(&store.cluster, *class, stripe_bytes)?;
+    let mut placement = layouts::placement(&store.cluster, *class, stripe_bytes)?;
+    if let Some(region) = *region {
+        if region.0 < 4096 || !region.0.is_multiple_of(4096) {
+            return Err(ManageError::Region { region });
+        }
+        placement.region_size = region;
+    }
     let directory = real_name(directory)?;
     if !Path::new(&directory).is_dir() {
         return Err(ManageError::NoDirectory { directory });

@@ -4,7 +4,7 @@ use crate::inputs::{InputError, Inputs, Selection};
 use crate::paths::{OnPath as _, PathError};
 use crate::session::{PROFILE_FILE, Session, SessionError};
 use std::path::{Path, PathBuf};
-use stripewise_layout::Cluster;
+use stripewise_layout::{ByteCount, Cluster};
 use stripewise_planner::{Comparison, PlanError, PlanOptions, PolicyName, RequestError, compare};
 use thiserror::Error;
 
@@ -20,6 +20,12 @@ pub enum PlanningError {
     /// The options do not fit the cluster.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// No file can have such regions.
+    #[error("--region {region}: a region is a multiple of 4KiB and has at least 4KiB")]
+    Region {
+        /// The size asked for.
+        region: ByteCount,
+    },
     /// A plan cannot be written.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -44,6 +50,8 @@ pub struct PlanningOptions {
     pub profile: Option<PathBuf>,
     /// Which files are planned, and for which windows.
     pub selection: Selection,
+    /// Size of the files' regions; `None`: the cluster's.
+    pub region: Option<ByteCount>,
     /// Refuse a trace of which records are missing or damaged.
     pub strict: bool,
     /// Policies, each of which makes a plan.
@@ -59,7 +67,7 @@ pub struct Planned {
     pub comparison: Comparison,
     /// What a person should know of the traces and the choice of files, one sentence each.
     pub remarks: Vec<String>,
-    /// The cluster that was planned for.
+    /// The cluster that was planned for, with regions of the size that was planned with.
     pub cluster: Cluster,
 }
 
@@ -70,13 +78,25 @@ pub struct Planned {
 /// [`PlanningError::Session`], [`PlanningError::Inputs`] or [`PlanningError::Request`].
 pub fn plan(session: &Session, options: &PlanningOptions) -> Result<Planned, PlanningError> {
     let cluster_path = session.cluster_path();
-    let cluster = session.cluster()?;
+    let mut cluster = session.cluster()?;
+    if let Some(region) = options.region {
+        with_regions(&mut cluster, region)?;
+    }
     let profile = options.profile.clone().unwrap_or_else(|| cluster_path.with_file_name(PROFILE_FILE));
     let _waiting = session.voice().waiting("reading the trace");
     let PlanningOptions { traces, selection, strict, .. } = options;
     let inputs = Inputs::read(&cluster, &cluster_path, &profile, traces, selection, *strict)?;
     let comparison = compare(&inputs.request(&cluster, options.options.clone()), &options.policies)?;
     Ok(Planned { comparison, remarks: inputs.remarks, cluster })
+}
+
+/// Lets `cluster` have regions of another size, for the files that are planned.
+fn with_regions(cluster: &mut Cluster, region: ByteCount) -> Result<(), PlanningError> {
+    if region.0 < 4096 || !region.0.is_multiple_of(4096) {
+        return Err(PlanningError::Region { region });
+    }
+    cluster.region_size = region;
+    Ok(())
 }
 
 /// Writes `POLICY.json` for each plan into `directory`, which is made if it is not there.

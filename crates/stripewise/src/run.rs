@@ -94,8 +94,7 @@ pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
         None => (None, None),
     };
     let broker = serve(session, &cluster).map_err(StoreError::from)?;
-    let Preparation { planned, ended_by } =
-        prepare(session.voice(), &cluster, &options.command, held.is_some(), &relay)?;
+    let Preparation { planned, ended_by, differences } = prepare(&cluster, &options.command, held.is_some(), &relay)?;
     if let Some(signal) = ended_by {
         return Ok(Ran::with(128 + u8::try_from(signal).unwrap_or_default()));
     }
@@ -120,6 +119,9 @@ pub fn run(session: &Session, options: &RunOptions) -> Result<Ran, RunError> {
         migration.end()?;
     }
     let status = exit_byte(ran?);
+    if let Some(differences) = differences {
+        differences.say(session.voice());
+    }
     if let Some(fault) = broker.fault() {
         session.say(format_args!("the broker that was to follow the first one failed: {fault}"));
     }

@@ -79,6 +79,10 @@ pub struct ServerBytes {
     pub bytes: u64,
     /// Bytes of its fresh replicas there, not counted in `bytes`.
     pub replica_bytes: u64,
+    /// Bytes that its placed regions and fresh replicas are promised there: their full size, whatever is written.
+    pub promised_bytes: u64,
+    /// Bytes that they occupy there now, holes excepted; `None`: the server cannot be asked.
+    pub held_bytes: Option<u64>,
 }
 
 /// Neighbouring regions with one layout and the same replicas.
@@ -136,19 +140,24 @@ pub fn stat(store: &Store, path: &Path) -> Result<FileStat> {
         replicas: regions.iter().map(|region| region.replicas.len()).sum(),
         replicas_fresh: regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh).count(),
         fragments: FragmentsStat::of(store, managed.striped.id())?,
-        servers: bytes_by_server(store, &regions, geometry, status.size_bytes)?,
+        servers: bytes_by_server(store, managed.striped.id(), &regions, geometry, status.size_bytes)?,
         spans: spans(store, &regions)?,
     })
 }
 
 fn bytes_by_server(
     store: &Store,
+    file: FileId,
     regions: &[RegionInfo],
     geometry: RegionGeometry,
     size_bytes: u64,
 ) -> Result<Vec<ServerBytes>> {
-    let empty = |server: &Server| ServerBytes { name: server.name.clone(), bytes: 0, replica_bytes: 0 };
-    let mut held: Vec<ServerBytes> = store.cluster.servers.iter().map(empty).collect();
+    let empty = |(server, held_bytes): (&Server, Option<u64>)| {
+        let name = server.name.clone();
+        ServerBytes { name, bytes: 0, replica_bytes: 0, promised_bytes: 0, held_bytes }
+    };
+    let occupied = store.held_bytes(file)?;
+    let mut held: Vec<ServerBytes> = store.cluster.servers.iter().zip(occupied).map(empty).collect();
     for region in regions {
         let used = geometry.used_bytes(region.region, size_bytes);
         let mut add = |layout: &Layout, is_replica: bool| {
@@ -156,6 +165,7 @@ fn bytes_by_server(
                 let Some(server) = held.get_mut(usize::from(stripe.server.0)) else { continue };
                 let sum = if is_replica { &mut server.replica_bytes } else { &mut server.bytes };
                 *sum += layout.view().object_bytes(turn, used);
+                server.promised_bytes += layout.view().object_bytes(turn, geometry.region_bytes());
             }
         };
         add(&layout_of(region)?, false);
@@ -163,7 +173,7 @@ fn bytes_by_server(
             add(&replica_layout(replica)?, true);
         }
     }
-    held.retain(|server| server.bytes + server.replica_bytes > 0);
+    held.retain(|server| server.promised_bytes > 0);
     Ok(held)
 }
 

@@ -257,6 +257,18 @@ impl Store {
         }
     }
 
+    /// What a file's objects occupy on each server, in cluster order; `None` of a server that cannot be asked.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`], also where there is no such file, or [`StoreError::Answer`].
+    pub fn held_bytes(&self, file: FileId) -> Result<Vec<Option<u64>>> {
+        match self.admin(Admin::HeldBytes { file })? {
+            Reply::HeldBytes { servers } => Ok(servers),
+            _ => Err(StoreError::Answer { question: "a question about held bytes" }),
+        }
+    }
+
     /// Every placed region of a file, ascending.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What is replayed or simulated: a benchmark by its text, or a recorded trace.
 
 use crate::data_files::is_data;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use stripewise_trace::trace::FileIndex;
 use stripewise_trace::workload::ParseBenchmarkError;
@@ -40,7 +41,7 @@ pub enum SourceError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The trace has no such file.
-    #[error("the trace names no file {}; `stripewise trace show` lists its files", path.display())]
+    #[error("the trace names no file {}, nor one whose path begins so; `stripewise trace show` lists its files", path.display())]
     NoFile {
         /// As it was named.
         path: PathBuf,
@@ -96,16 +97,13 @@ impl Source {
             Self::Benchmark(benchmark) => Ok(benchmark.program()?),
             Self::Trace(trace) => {
                 let only = only.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
-                for path in &only {
-                    if !trace.files.iter().any(|file| Path::new(&file.path) == path) {
-                        return Err(SourceError::NoFile { path: path.clone() });
-                    }
-                }
+                let meant = only.iter().map(|named| files_named(trace, named)).collect::<Result<Vec<_>>>()?;
+                let meant: BTreeSet<&str> = meant.into_iter().flatten().collect();
                 let indices = (0..trace.files.len() as u32).map(FileIndex);
                 let is_wanted = |index: &FileIndex| {
                     let file = trace.file(*index);
                     let path = Path::new(&file.path);
-                    let is_meant = if only.is_empty() { is_data(path) } else { only.iter().any(|named| named == path) };
+                    let is_meant = if only.is_empty() { is_data(path) } else { meant.contains(&*file.path) };
                     is_meant && file.data_level().is_some()
                 };
                 let files = Some(indices.filter(is_wanted).collect());
@@ -114,6 +112,17 @@ impl Source {
             }
         }
     }
+}
+
+/// The file of that path; if there is none, those whose paths begin so.
+fn files_named<'t>(trace: &'t Trace, named: &Path) -> Result<Vec<&'t str>> {
+    let paths = || trace.files.iter().map(|file| &*file.path);
+    if let Some(path) = paths().find(|path| Path::new(path) == named) {
+        return Ok(vec![path]);
+    }
+    let begins = |path: &&str| path.as_bytes().starts_with(named.as_os_str().as_encoded_bytes());
+    let found: Vec<&str> = paths().filter(begins).collect();
+    if found.is_empty() { Err(SourceError::NoFile { path: named.to_owned() }) } else { Ok(found) }
 }
 
 #[cfg(test)]

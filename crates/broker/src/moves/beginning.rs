@@ -10,7 +10,8 @@ use crate::placements::with_layout;
 use crate::rmt::{Changes, FileState, RegionRecord};
 use crate::standing::Standings;
 use std::sync::Arc;
-use stripewise_layout::{ByteCount, Layout, RegionIndex};
+use stripewise_layout::figures::bytes;
+use stripewise_layout::{Layout, RegionIndex};
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::moved_generation;
 use stripewise_store::shared::marking::MOVE_SLOTS;
@@ -175,8 +176,8 @@ impl Moves {
                 let what = format!(
                     "server {} has {} left of the {} that region {region} of {} needs there",
                     self.context.cluster().servers[usize::from(full.server.0)].name,
-                    ByteCount(full.left_bytes),
-                    ByteCount(full.asked_bytes),
+                    bytes(full.left_bytes),
+                    bytes(full.asked_bytes),
                     inner.record.path
                 );
                 Err(BeginError::Full(full, what))

@@ -100,7 +100,7 @@ fn what_leaves_goes_before_what_comes_and_a_full_server_takes_no_more() {
     write(&slow, 0, &bytes);
     let refused = &wait_for(&client, start_moves(&client, vec![order(slow.id(), 0, 0, &[(2, 4096)])]))[0];
     let MoveState::Failed { why } = &refused.state else { panic!("{refused:?}") };
-    assert!(why.contains("server s2 has 0B left of the 64KiB"), "{why}");
+    assert!(why.contains("server s2 has 0 B left of the 64 KiB"), "{why}");
     // The one that needs room is ordered first.
     let orders = vec![order(slow.id(), 0, 0, &[(2, 4096)]), order(fast.id(), 0, 0, &[(1, 4096)])];
     all_done(&wait_for(&client, start_moves(&client, orders)));

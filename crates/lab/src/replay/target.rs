@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use stripewise::store::read_stub;
 use stripewise::{Session, Store};
-use stripewise_layout::ByteCount;
+use stripewise_layout::figures;
 use stripewise_trace::FileShape;
 
 /// What the command line says about files.
@@ -135,9 +135,10 @@ pub(super) fn check_space(files: &[ScriptFile], uses: &[Use]) -> Result<()> {
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         ensure!(
             bytes <= free,
-            "{} has space for {free} bytes and the replay's files need {} ({bytes} bytes); make the workload smaller, or give another --directory",
+            "{} has space for {} and the replay's files need {}; make the workload smaller, or give another --directory",
             parent.display(),
-            ByteCount(bytes)
+            figures::bytes(free),
+            figures::bytes(bytes)
         );
     }
     Ok(())

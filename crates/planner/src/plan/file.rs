@@ -3,7 +3,7 @@
 use super::{OLDEST_PLAN_VERSION, PLAN_VERSION, Plan, PlannedWindow};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use stripewise_layout::{ByteCount, Cluster, input, output};
+use stripewise_layout::{Cluster, input, output};
 
 /// Why a plan is not used.
 #[derive(Debug, thiserror::Error)]
@@ -149,9 +149,7 @@ impl Plan {
                 self.servers[cluster.servers.len()].name
             ));
         }
-        let sizes = self.files.iter().flat_map(|file| &file.windows).map(|window| window.placement.region_size);
-        let other = sizes.into_iter().find(|size: &ByteCount| *size != cluster.region_size)?;
-        Some(format!("the plan has regions of {other} and the cluster of {}", cluster.region_size))
+        None
     }
 
     fn check_values(&self) -> Result<(), String> {
@@ -168,6 +166,13 @@ impl Plan {
                     window.start_s <= window.end_s && (number == 0 || file.windows[number - 1].end_s <= window.start_s);
                 if !ordered {
                     return Err(format!("file {}: window {number} is not in order of time", file.path));
+                }
+                let (size, of_file) = (window.placement.region_size, file.initial().region_size);
+                if size != of_file {
+                    return Err(format!(
+                        "file {}: regions of {size} in window {number} and of {of_file} in window 0",
+                        file.path
+                    ));
                 }
                 let planned = window.placement.planned_regions();
                 if let Some(moved) = window.moves.iter().find(|moved| u64::from(moved.region.0) >= planned) {

@@ -158,16 +158,16 @@ layouts of this region with everything else in place\n\
 \x20     window   against the plan  layout\n\
 \x20     924 ms             -35 ms  <0B,512KiB> (opt)\n\
 \x20     959 ms           the plan  <0B,128KiB> (h2dp, padp, spread over all ssd)\n\
-\x20      1.6 s            +663 ms  <128KiB,128KiB> (2-d)\n\
-\x20      1.7 s            +727 ms  ssd1 1MiB (whole on one ssd)\n\
-\x20      2.4 s             +1.4 s  <252KiB,252KiB> (1-dv, cost)\n\
-\x20      2.8 s             +1.8 s  <64KiB,64KiB> (def, segment)\n\
-\x20      4.0 s             +3.0 s  <44KiB,44KiB> (1-dh)\n\
-\x20      4.0 s             +3.0 s  <44KiB,40KiB> (psa)\n\
-\x20      4.0 s             +3.0 s  <44247B,40124B> (random)\n\
-\x20      4.1 s             +3.1 s  <64KiB,0B> (spread over all hdd)\n\
-\x20      5.5 s             +4.5 s  hdd0 1MiB (whole on one hdd)\n\
-SSD space  1 MiB of it saves 3.1 s here, against the fastest layout without\n\
+\x20     1.62 s            +663 ms  <128KiB,128KiB> (2-d)\n\
+\x20     1.69 s            +727 ms  ssd1 1MiB (whole on one ssd)\n\
+\x20     2.35 s            +1.39 s  <252KiB,252KiB> (1-dv, cost)\n\
+\x20     2.79 s            +1.83 s  <64KiB,64KiB> (def, segment)\n\
+\x20     3.97 s            +3.01 s  <44KiB,44KiB> (1-dh)\n\
+\x20     3.97 s            +3.01 s  <44KiB,40KiB> (psa)\n\
+\x20     3.99 s            +3.03 s  <44247B,40124B> (random)\n\
+\x20     4.11 s            +3.15 s  <64KiB,0B> (spread over all hdd)\n\
+\x20     5.49 s            +4.53 s  hdd0 1MiB (whole on one hdd)\n\
+SSD space  1 MiB of it saves 3.15 s here, against the fastest layout without\n\
 why        h2dp decides by its own cost of one request, which does not see what the others load: \
 by this prediction opt would save 35 ms and fits\n\
 "

@@ -185,6 +185,17 @@ pub enum Admin {
         /// Absolute path of a file or a directory, compared as it stands.
         path: String,
     },
+    /// The paths of files that processes below the asking one opened since the first such request of this connection. Answer: `OpenedPaths`, from
+    /// behind `after`.
+    OpenedPaths {
+        /// The last path of the part before; empty at first.
+        after: String,
+    },
+    /// What a file's objects occupy. Answer: `HeldBytes`.
+    HeldBytes {
+        /// Any file of the cluster.
+        file: FileId,
+    },
 }
 
 /// The regions from `first` on are to have one more copy, in this layout.

@@ -127,6 +127,18 @@ pub enum Reply {
         /// How many there were.
         names: u64,
     },
+    /// A part of the paths, ascending, and whether there are more.
+    OpenedPaths {
+        /// As the mapping table had them when the files were opened.
+        paths: Vec<String>,
+        /// Whether another request should follow.
+        more: bool,
+    },
+    /// What the objects of a file's regions and replicas occupy, holes excepted.
+    HeldBytes {
+        /// In the cluster's order; `None`: the server cannot be asked.
+        servers: Vec<Option<u64>>,
+    },
 }
 
 /// What `stat` returns of a managed file's data.

@@ -4,7 +4,7 @@ use super::{CopyError, CopyKind, Result};
 use crate::layouts;
 use crate::moves::layout_of;
 use crate::paths::OnPath as _;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::transfer::{Attributes, write_all};
 use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use stripewise_layout::{FileId, Layout, LayoutError, Placement};
 use stripewise_store::client::{ClientError, Standing};
 use stripewise_store::entry::DirectoryEntry;
 use stripewise_store::file::{FileError, StripedFile};
-use stripewise_store::protocol::{Admin, Refusal};
+use stripewise_store::protocol::{Admin, Refusal, Reply};
 
 /// How often a name that others take meanwhile is tried.
 const MAX_ROUNDS: u32 = 100;
@@ -222,6 +222,9 @@ fn expect(store: &Store, path: &Path, replaced: Option<FileId>) -> Result<()> {
 
 /// The placement that a file's regions have now; none if it has none.
 fn placement_of(store: &Store, file: FileId) -> Result<Option<Placement>> {
+    let Reply::Placement { placement: Placement { region_size, .. } } = store.admin(Admin::Placement { file })? else {
+        return Err(StoreError::Answer { question: "a question for a placement" }.into());
+    };
     let regions = store.regions(file)?;
     let layouts = regions.iter().map(layout_of).collect::<std::result::Result<Vec<Layout>, LayoutError>>()?;
     let Some(last) = layouts.last().cloned() else { return Ok(None) };
@@ -233,5 +236,5 @@ fn placement_of(store: &Store, file: FileId) -> Result<Option<Placement>> {
         all.resize(region.region.0 as usize, before);
         all.push(layout);
     }
-    Ok(Some(Placement::from_regions(store.cluster.region_size, all, last, default.fallback_layout().clone())))
+    Ok(Some(Placement::from_regions(region_size, all, last, default.fallback_layout().clone())))
 }

@@ -4,6 +4,7 @@ use super::error::RunError;
 use crate::applied::{self, Applied, AppliedPlans};
 use crate::doctor::executable_behind;
 use crate::launch::{LaunchError, mpi};
+use crate::paths::real;
 use crate::progress::Voice;
 use crate::relay::Relay;
 use crate::store::read_stub;
@@ -13,8 +14,8 @@ use std::fs::File;
 use std::path::Path;
 use stripewise_layout::Cluster;
 use stripewise_planner::{Plan, PlannedFile};
-use stripewise_store::client::{Client, ClientOptions};
-use stripewise_store::protocol::ExpectedFile;
+use stripewise_store::client::{Client, ClientError, ClientOptions};
+use stripewise_store::protocol::{Admin, ExpectedFile, Reply, Request};
 
 /// What the applied plans say of a run.
 pub(super) struct Preparation {
@@ -22,19 +23,28 @@ pub(super) struct Preparation {
     pub(super) planned: Vec<(String, PlannedFile)>,
     /// A signal that came meanwhile and ended it.
     pub(super) ended_by: Option<i32>,
+    /// What differs from the plans, to be said if the program uses their files.
+    pub(super) differences: Option<Differences>,
 }
 
-/// Says where the run differs from what was planned, and sees to it that files that do not exist yet get the placement of the nearest plan. That is
+/// A run that differs from what was planned. Nothing is said before it is known that the program opened a planned file.
+pub(super) struct Differences {
+    plans: Vec<Applied>,
+    run: mpi::Run,
+    /// Watches what the program opens.
+    client: Client,
+}
+
+/// Finds out where the run differs from what was planned, and sees to it that files that do not exist yet get the placement of the nearest plan. That is
 /// told to the broker only where it was not told before: a run must not wait for every file that a plan names.
 pub(super) fn prepare(
-    voice: &Voice,
     cluster: &Cluster,
     command: &[OsString],
     is_followed: bool,
     relay: &Relay,
 ) -> Result<Preparation, RunError> {
     let applied = AppliedPlans::read(cluster)?;
-    let mut preparation = Preparation { planned: Vec::new(), ended_by: None };
+    let mut preparation = Preparation { planned: Vec::new(), ended_by: None, differences: None };
     if applied.plans.is_empty() {
         return Ok(preparation);
     }
@@ -42,11 +52,11 @@ pub(super) fn prepare(
     let Some(run) = planned_run(command, &heads) else {
         return Err(LaunchError::NoProgram.into());
     };
-    say_differences(voice, &applied.plans, &run);
     // Where it is not known, each plan's own number is taken.
     let processes = run.processes.unwrap_or(0);
     let is_in_force = applied.is_in_force(&run.program, processes);
     if is_in_force && !is_followed {
+        preparation.differences = Differences::watch(cluster, applied.plans, run)?;
         return Ok(preparation);
     }
     let plans = applied.load(cluster);
@@ -76,6 +86,7 @@ pub(super) fn prepare(
         }
     }
     preparation.ended_by = relay.came_before_program();
+    preparation.differences = Differences::watch(cluster, applied.plans, run)?;
     Ok(preparation)
 }
 
@@ -108,7 +119,46 @@ fn nearest_files<'a>(plans: &'a [Plan], run: &mpi::Run) -> Vec<(&'a str, &'a Pla
     named.into_iter().filter_map(|(path, files)| Some((path, nearest(files)?))).collect()
 }
 
-fn say_differences(voice: &Voice, applied: &[Applied], run: &mpi::Run) {
+impl Differences {
+    /// Watches from here on; `None` where the run is as planned.
+    fn watch(cluster: &Cluster, plans: Vec<Applied>, run: mpi::Run) -> Result<Option<Self>, RunError> {
+        if differences(&plans, &run, |_| true).is_empty() {
+            return Ok(None);
+        }
+        let client = Client::connect(&cluster.state, ClientOptions::default())?;
+        let differences = Self { plans, run, client };
+        differences.opened()?;
+        Ok(Some(differences))
+    }
+
+    /// What the program opened since.
+    fn opened(&self) -> Result<BTreeSet<String>, ClientError> {
+        let mut all = BTreeSet::new();
+        loop {
+            let after = all.last().cloned().unwrap_or_default();
+            let asked = self.client.request(&Request::Admin(Admin::OpenedPaths { after }), &[])?.0;
+            let Reply::OpenedPaths { paths, more } = asked else { return Ok(all) };
+            all.extend(paths);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Says what concerns files that the program opened. A broker that was replaced meanwhile knows of none.
+    pub(super) fn say(&self, voice: &Voice) {
+        let Ok(opened) = self.opened() else { return };
+        let is_used = |path: &str| {
+            real(Path::new(path)).is_ok_and(|path| path.to_str().is_some_and(|path| opened.contains(path)))
+        };
+        for line in differences(&self.plans, &self.run, is_used) {
+            voice.say(line);
+        }
+    }
+}
+
+/// What is to be said of the run, if the files that are `used` are of concern.
+fn differences(applied: &[Applied], run: &mpi::Run, is_used: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let is_own = |plan: &Plan| plan.key.names(&run.program);
     let mut named: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (number, applied) in applied.iter().enumerate() {
@@ -116,7 +166,7 @@ fn say_differences(voice: &Voice, applied: &[Applied], run: &mpi::Run) {
     }
     let (mut said, mut others) = (BTreeSet::new(), BTreeSet::new());
     let mut heard = BTreeSet::new();
-    for (path, numbers) in named {
+    for (path, numbers) in named.into_iter().filter(|(path, _)| is_used(path)) {
         let of_path = numbers.iter().map(|number| (*number, &applied[*number].plan));
         let Some(number) = nearest_of(of_path, run).filter(|number| !heard.contains(number)) else { continue };
         // A released file is nobody's concern; others of the plan may be.
@@ -137,7 +187,7 @@ fn say_differences(voice: &Voice, applied: &[Applied], run: &mpi::Run) {
         {
             let policy = plan.policy;
             said.insert(format!(
-                "the plan was made for {made_for} processes, these are {processes}; taking the nearest plan ({policy})"
+                "the plan was made for {made_for} processes, these were {processes}; the nearest plan was taken ({policy})"
             ));
         }
     }
@@ -145,11 +195,9 @@ fn say_differences(voice: &Voice, applied: &[Applied], run: &mpi::Run) {
     if !others.is_empty() && !applied.iter().any(|applied| is_own(&applied.plan)) {
         let plans = if others.len() == 1 { "the plan was" } else { "the plans were" };
         let others = others.into_iter().collect::<Vec<_>>().join(", ");
-        said.insert(format!("{plans} made for {others}, this is `{}`; taking the nearest plan", run.program));
+        said.insert(format!("{plans} made for {others}, this was `{}`; the nearest plan was taken", run.program));
     }
-    for line in said {
-        voice.say(line);
-    }
+    said
 }
 
 /// What a command runs, by the name that a plan has for it if one does: the program's own, that of the file behind a link, or behind a
