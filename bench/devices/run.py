@@ -254,6 +254,8 @@ def main():
     parser.add_argument("--command", help="instead of the cases: a shell command, run on the calibrated cluster")
     arguments = parser.parse_args()
     try:
+        if not arguments.stripewise.exists():
+            raise Failed(f"there is no {arguments.stripewise}: `make build` builds it, or name another with --stripewise")
         check_machine()
         enter_namespace()
         return bench(arguments)
