@@ -121,6 +121,31 @@ fn regions_that_fit_on_no_ssd_are_named_and_smaller_ones_are_planned() {
     assert!(place.command(&["cat", "out/copy"]).output().unwrap().stdout == data);
 }
 
+/// A trace without classes of writes is planned as if it wrote through the page cache, and text and JSON say so; one that has
+/// them is not.
+#[test]
+fn a_plan_says_what_it_assumed_of_writes() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    let write = |number: u64| {
+        let (offset, start) = (number << 16, 1_000_000 * number);
+        format!("n,100,,,posix,write,pwrite,,/data/written,,{offset},65536,,{start},{}", start + 800_000)
+    };
+    let rows = |class: &str| (0..64).map(|number| format!("{}{class}\n", write(number))).collect::<String>();
+    place.write("unknown.csv", format!("{COLUMNS}\n{}", rows("")).as_bytes());
+    place.write("known.csv", format!("{COLUMNS},write_class\n{}", rows(",direct")).as_bytes());
+    let assumed = "the trace does not say whether writes to /data/written were direct, buffered or synchronous";
+    let of = |trace: &str| {
+        let plan = place.json(&["plan", trace, "--json"])["plan"].clone();
+        let in_json = plan["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().starts_with(assumed));
+        (in_json, place.done(&["plan", trace]).contains(&format!("note       {assumed}")))
+    };
+    assert_eq!((of("unknown.csv"), of("known.csv")), ((true, true), (false, false)));
+    place.done(&["plan", "unknown.csv", "-o", "plan.json"]);
+    let asked = place.done(&["explain", "plan.json", "/data/written:0"]);
+    assert!(asked.contains(" buffered writes of 64KiB in sequence") && asked.contains(assumed), "{asked}");
+}
+
 #[test]
 fn the_same_trace_alone_and_beside_an_idle_one_costs_the_same() {
     let place = Place::with_cluster();

@@ -18,7 +18,9 @@ const SIZES: [u64; 6] = [SMALLEST_BYTES, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
 
 /// Writes of a batch, at least, so that there is something to sort.
 const MIN_BATCH: u64 = 8;
-/// And at most, where the device is fast.
+/// Batches of a size, at most: enough that a late one is an outlier.
+const MAX_BATCHES: u64 = 5;
+/// Writes of a batch, at most, where the device is fast.
 const MAX_BATCH: u64 = 2048;
 /// Synchronous writes of a size, at most.
 const MAX_SYNCHRONOUS: u64 = 32;
@@ -58,10 +60,13 @@ pub(super) fn measure(
             let most = (file.extent_bytes() / bytes / 2).max(1);
             match class {
                 WriteClass::Buffered => {
-                    let count = affordable.clamp(MIN_BATCH, MAX_BATCH).min(most);
-                    let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
-                    let seconds = file.batch_s(&offsets, bytes)? / count as f64;
-                    samples.push(Sample { bytes, seconds });
+                    let batches = (affordable / MIN_BATCH).clamp(1, MAX_BATCHES);
+                    let count = (affordable / batches).clamp(MIN_BATCH, MAX_BATCH).min(most);
+                    for _ in 0..batches {
+                        let offsets = offsets(file.extent_bytes(), bytes, count, order, &mut draws);
+                        let seconds = file.batch_s(&offsets, bytes)? / count as f64;
+                        samples.push(Sample { bytes, seconds });
+                    }
                 }
                 WriteClass::Direct | WriteClass::Synchronous => {
                     let count = affordable.clamp(2, MAX_SYNCHRONOUS).min(most);
