@@ -263,6 +263,19 @@ proptest! {
     }
 }
 
+/// C_s / s and the share of k are both rounded down.
+#[test]
+fn psa_counts_whole_requests_on_hybrid_servers_only() {
+    let hybrid = |requests, room_bytes| {
+        let extent = PsaExtent { requests, request_bytes: 40 * 1024, file_bytes: 4 * 40 * 1024, room_bytes };
+        extent.hybrid_requests(12 * 1024)
+    };
+    // Each piece of the file is asked for once.
+    assert_eq!([12 * 1024 - 1, 12 * 1024, 30 * 1024, 1 << 20].map(|room| hybrid(4, room)), [0, 1, 2, 4]);
+    // Ten requests to four pieces, two of which fit, and one of which fits: 10 x 2 / 4, and 10 x 1 / 4 less the half.
+    assert_eq!([30 * 1024, 12 * 1024].map(|room| hybrid(10, room)), [5, 2]);
+}
+
 #[test]
 fn servers_of_a_class_that_differ_count_with_their_mean() {
     let lines = [(2e-3, 1e-8); 4];

@@ -12,6 +12,7 @@ use super::placing::{last_layout, layout_in};
 use super::program::{Item, Program};
 use super::shapes::{Shape, kind_of_servers, shapes};
 use super::turning::unturned;
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 use stripewise_layout::{Layout, ServerId};
@@ -19,6 +20,9 @@ use stripewise_trace::AccessClass;
 
 /// Distinct layouts of other policies that become shapes, at most: those of most regions.
 const MAX_BORROWED: usize = 24;
+
+/// Runs with the same popularity by which the last candidates are compared, beside the one that was traced.
+const OTHER_RUNS: u64 = 2;
 
 pub(crate) struct Block<'a> {
     pub(crate) task: &'a Task<'a>,
@@ -29,8 +33,10 @@ pub(crate) struct Block<'a> {
     demands: Demands,
     program: Program,
     groups: Option<Program>,
-    /// By period: requests that keep no company, and those that march.
-    samples: Vec<[Sample; 2]>,
+    /// By period: requests that keep no company, and those that march; or all, where programs are known apart.
+    samples: Vec<Vec<Sample>>,
+    /// By window, the classes as disks were taken to see them.
+    seen: Vec<Vec<SeenClass>>,
 }
 
 impl<'a> Block<'a> {
@@ -56,7 +62,7 @@ impl<'a> Block<'a> {
         let seen = accesses.seen(presence.unwrap_or(&alone));
         let processes: Vec<f64> = accesses.processes.iter().map(|processes| f64::from(*processes.max(&1))).collect();
         let demands = Demands::new(task.request.profile, &kinds, &shapes, &seen, &processes);
-        let samples = samples(task, &accesses, &seen);
+        let samples = samples(task, &accesses, &accesses.items, &seen, None);
         let (items, window_of) = (std::mem::take(&mut accesses.items), accesses.window_of.clone());
         let program_of = |items| {
             let (kinds, shapes) = (kinds.clone(), shapes.clone());
@@ -65,7 +71,7 @@ impl<'a> Block<'a> {
         let groups = grouped(&items, &accesses.classes);
         let program = program_of(items);
         let groups = groups.filter(|_| program.is_large()).map(program_of);
-        Self { task, before, accesses, kind_of, demands, program, groups, samples }
+        Self { task, before, accesses, kind_of, demands, program, groups, samples, seen }
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -123,6 +129,21 @@ impl<'a> Block<'a> {
 
     /// The sampled time of a plan for the block's windows.
     pub(crate) fn time_s(&self, choices: &[FileChoice]) -> f64 {
+        self.time_with_s(&self.samples, choices)
+    }
+
+    /// The sampled times of some plans in other runs with the same popularity, added up.
+    pub(crate) fn time_of_other_runs_s(&self, plans: &[&[FileChoice]]) -> Vec<f64> {
+        let mut sums = vec![0.0; plans.len()];
+        for run in 1..=OTHER_RUNS {
+            let samples = samples(self.task, &self.accesses, &self.program.items, &self.seen, Some(run));
+            let times: Vec<f64> = plans.par_iter().map(|plan| self.time_with_s(&samples, plan)).collect();
+            sums.iter_mut().zip(times).for_each(|(sum, time_s)| *sum += time_s);
+        }
+        sums
+    }
+
+    fn time_with_s(&self, samples: &[Vec<Sample>], choices: &[FileChoice]) -> f64 {
         let streams = self.has_streams();
         let seen: Option<Vec<Vec<SeenClass>>> = streams.then(|| self.accesses.seen(&self.presence(choices)));
         let mut sum_s = 0.0;
@@ -134,7 +155,7 @@ impl<'a> Block<'a> {
             // Moves go on at the begin of a window.
             let moves = if begun == Some(*window) { Vec::new() } else { self.moves(choices, *window, &layouts) };
             begun = Some(*window);
-            for sample in self.samples[period].iter().filter(|sample| !sample.is_empty()) {
+            for sample in samples[period].iter().filter(|sample| !sample.is_empty()) {
                 let seen = seen.as_ref().map(|seen| seen[*window].as_slice());
                 sum_s += sample.seconds(self.task.request.profile, seen, &layouts, &moves);
             }
@@ -165,20 +186,30 @@ impl<'a> Block<'a> {
     }
 }
 
-fn samples(task: &Task<'_>, accesses: &Accesses, seen: &[Vec<SeenClass>]) -> Vec<[Sample; 2]> {
+/// By period. Of another run with the same popularity, if `other_run` is its number.
+fn samples(
+    task: &Task<'_>,
+    accesses: &Accesses,
+    items: &[Item],
+    seen: &[Vec<SeenClass>],
+    other_run: Option<u64>,
+) -> Vec<Vec<Sample>> {
     let of_period = |(period, window): (usize, &usize)| {
-        [false, true].map(|march| {
-            Sample::draw(&Drawn {
-                profile: task.request.profile,
-                items: &accesses.items,
-                window: *window,
-                period,
-                classes: &seen[*window],
-                processes: accesses.processes[*window],
-                seed: super::SEED,
-                march,
-            })
-        })
+        let drawn = |march: bool| Drawn {
+            profile: task.request.profile,
+            items,
+            window: *window,
+            period,
+            classes: &seen[*window],
+            processes: accesses.processes[*window],
+            seed: super::SEED + other_run.unwrap_or(0),
+            march,
+            redrawn: other_run.is_some(),
+        };
+        match &accesses.programs[*window][..] {
+            [] => [false, true].map(|march| Sample::draw(&drawn(march))).into(),
+            programs => vec![Sample::draw_side_by_side(&drawn(false), programs)],
+        }
     };
     accesses.window_of.iter().enumerate().map(of_period).collect()
 }

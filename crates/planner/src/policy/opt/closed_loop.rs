@@ -7,45 +7,29 @@
 //! exact but for its draws. All candidates see the same requests in the same order.
 //!
 //! In a crowd, whichever process is idle takes the next request. Ranks that march through a file in order have sequences of their own, every p-th
-//! request, and their sample is of consecutive requests, with the disks' heads followed (`heads.rs`).
+//! request, and their sample is of consecutive requests, with the disks' heads followed (`heads.rs`). Programs whose processes are known
+//! apart are pools of one sample, each with its own processes, which leave when their requests are done.
 //!
 //! Moves go on beside the requests, as the live mover does them: one region after the other, read and then written in chunks; requests find the
 //! old layout until the region is copied. The sample stands for many requests each, so only that part of each region is copied.
 
+mod draws;
+
 use super::demand::SeenClass;
 use super::heads::{Heads, Spot};
-use super::program::Item;
+use super::periods::SideBySide;
+pub(crate) use draws::Drawn;
+use draws::{Draw, Pool, SplitMix};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use stripewise_layout::{Direction, Layout, Order, RegionOffset};
 use stripewise_model::Profile;
-
-/// Requests of a sample: twice as many as there are, in these limits.
-const SAMPLE: (usize, usize) = (256, 16_000);
 
 /// Processes of a sample, at most: more keep every station busy as well.
 const MAX_PROCESSES: u32 = 512;
 
 /// Bytes that the mover copies at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
-
-#[derive(Clone, Copy, Debug)]
-struct Draw {
-    item: u32,
-    class: u16,
-    offset: u64,
-    bytes: u64,
-    /// The region's number in the order of the march.
-    turn: u32,
-}
-
-/// Share of requests that continue others' from which on a march is taken to be in order.
-const IN_ORDER: f64 = 0.5;
-
-/// Parts of a march that are looked at, regions of each at least, and consecutive requests of a region at most.
-const STRETCHES: usize = 8;
-const MIN_REGIONS: usize = 3;
-const OF_REGION: u64 = 1024;
 
 /// Of ranks that march out of step each begins this much after the one before: about a seek. Longer runs than a sample drift as far by themselves
 /// where their requests do not keep them together.
@@ -68,12 +52,9 @@ pub(crate) struct Moving<'a> {
 /// The requests that candidates are tried with.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    draws: Vec<Draw>,
+    pools: Vec<Pool>,
     /// Requests that each draw stands for.
     weight: f64,
-    processes: usize,
-    /// Whether the draws are ranks' own sequences through a file.
-    in_order: bool,
     /// Nanoseconds of startup and per byte, by class and server.
     devices: Vec<Vec<(f64, f64)>>,
     /// Whether a process waits for its requests, by class.
@@ -85,108 +66,29 @@ pub(crate) struct Sample {
     link: (f64, f64),
 }
 
-/// What a sample is drawn from.
-pub(crate) struct Drawn<'a> {
-    pub(crate) profile: &'a Profile,
-    pub(crate) items: &'a [Item],
-    pub(crate) window: usize,
-    pub(crate) period: usize,
-    pub(crate) classes: &'a [SeenClass],
-    pub(crate) processes: u32,
-    pub(crate) seed: u64,
-    /// Requests of a march instead of a crowd.
-    pub(crate) march: bool,
-}
-
 impl Sample {
-    /// Of the part of an item's requests that falls into the period and keeps company (`march`) or none: requests in proportion, shuffled; or, in
-    /// a march, stretches of requests one behind the other, into the next regions where those are longer.
+    /// Of the part of an item's requests that falls into the period and keeps company ([`Drawn::march`]) or none.
     pub(crate) fn draw(drawn: &Drawn<'_>) -> Self {
-        let part = |item: &Item| {
-            let together = item.same_region[drawn.window];
-            item.shares[drawn.period] * if drawn.march { together } else { 1.0 - together }
-        };
-        let ends: Vec<(f64, u32, u16)> = drawn
-            .items
-            .iter()
-            .enumerate()
-            .flat_map(|(number, item)| {
-                let part = part(item);
-                let counts = item.counts[drawn.window].iter().filter(move |_| part > 0.0);
-                counts.map(move |(class, count)| (*count as f64 * part, number as u32, *class))
-            })
-            .scan(0.0, |sum, (count, item, class)| {
-                *sum += count;
-                Some((*sum, item, class))
-            })
-            .collect();
-        let total = ends.last().map_or(0.0, |(end, _, _)| *end);
-        let mut random = SplitMix(drawn.seed);
-        let seen_in_order = |class: &SeenClass| class.continuing >= IN_ORDER;
-        let in_order = drawn.march && drawn.classes.iter().any(seen_in_order);
-        let wanted = ((2.0 * total) as usize).clamp(SAMPLE.0, SAMPLE.1);
-        let pick = |share: f64| {
-            let (_, item, class) = ends[ends.partition_point(|(end, _, _)| *end <= share * total).min(ends.len() - 1)];
-            (item, class, drawn.classes[usize::from(class)].class.request_bytes)
-        };
-        let slots = |item: u32, bytes: u64| (drawn.items[item as usize].region_bytes / bytes).max(1);
-        let mut draws = Vec::with_capacity(wanted);
-        if in_order && total > 0.0 {
-            let region = |item: u32| (drawn.items[item as usize].file, drawn.items[item as usize].regions[0]);
-            let mut turn = 0;
-            for number in 0..STRETCHES {
-                // Anywhere in its part of the march: regular distances may meet only one of the layouts that take turns.
-                let share = (number as f64 + random.below(1 << 20) as f64 / f64::from(1 << 20)) / STRETCHES as f64;
-                let (mut item, class, bytes) = pick(share);
-                let least = (16 * processes(drawn)).max(wanted / STRETCHES);
-                let (end, mut regions) = (draws.len() + least, 0);
-                // Whole regions, and the next stretch as if it lay behind: ranks keep their distances, and no seek is charged that the run does not have.
-                while draws.len() < end || regions < MIN_REGIONS {
-                    let of_region = slots(item, bytes).min(OF_REGION);
-                    draws.extend((0..of_region).map(|slot| Draw { item, class, offset: slot * bytes, bytes, turn }));
-                    (turn, regions) = (turn + 1, regions + 1);
-                    let next = item + 1;
-                    let goes_on = drawn.items.get(next as usize).is_some_and(|one| {
-                        let (file, number) = region(item);
-                        one.is_accessed() && region(next) == (file, number + 1)
-                    });
-                    item = if goes_on { next } else { item };
-                }
-            }
-        } else if total > 0.0 {
-            let run = if drawn.march { 16 * processes(drawn) } else { 1 };
-            let runs = wanted.div_ceil(run).max(4);
-            for number in 0..runs {
-                let (item, class, bytes) = pick((number as f64 + 0.5) / runs as f64);
-                let slots = slots(item, bytes);
-                draws.extend((0..run).map(|_| Draw {
-                    item,
-                    class,
-                    offset: random.below(slots) * bytes,
-                    bytes,
-                    turn: 0,
-                }));
-            }
-        }
-        if !drawn.march {
-            for last in (1..draws.len()).rev() {
-                draws.swap(last, random.below(last as u64 + 1) as usize);
-            }
-        }
-        Self::of(drawn, draws, total, in_order)
+        let (pool, total) = draws::pool(drawn);
+        Self::of(drawn, vec![pool], total)
     }
 
-    fn of(drawn: &Drawn<'_>, draws: Vec<Draw>, total: f64, in_order: bool) -> Self {
+    /// Of all requests of the period, each program's by its own processes; [`Drawn::march`] and [`Drawn::processes`] have no part in it.
+    pub(crate) fn draw_side_by_side(drawn: &Drawn<'_>, programs: &[SideBySide]) -> Self {
+        let (pools, total) = draws::pools(drawn, programs);
+        Self::of(drawn, pools, total)
+    }
+
+    fn of(drawn: &Drawn<'_>, pools: Vec<Pool>, total: f64) -> Self {
         let servers = 0..drawn.profile.servers.len();
         let moving = [Direction::Read, Direction::Write].map(|direction| {
             let line = |server: usize| drawn.profile.servers[server].line(direction, Order::Sequential);
             servers.clone().map(|s| nanoseconds((line(s).alpha_s, line(s).beta_s_per_byte))).collect()
         });
+        let draws: usize = pools.iter().map(|pool| pool.draws.len()).sum();
         Self {
-            weight: if draws.is_empty() { 0.0 } else { total / draws.len() as f64 },
-            draws,
-            processes: processes(drawn),
-            in_order,
+            weight: if draws == 0 { 0.0 } else { total / draws as f64 },
+            pools,
             awaited: drawn.classes.iter().map(|class| drawn.profile.is_awaited(class.class.kind)).collect(),
             devices: devices(drawn.profile, drawn.classes),
             startups: startups(drawn.profile, drawn.classes),
@@ -197,11 +99,11 @@ impl Sample {
 
     /// Whether it is of ranks that go through a file in order.
     pub(crate) fn is_in_order(&self) -> bool {
-        self.in_order && !self.is_empty()
+        self.pools.iter().any(|pool| pool.in_order && !pool.draws.is_empty())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.draws.is_empty()
+        self.pools.iter().all(|pool| pool.draws.is_empty())
     }
 
     /// Seconds that all requests take when items have these layouts, and disks see the classes as in `seen` where that is not how the sample was
@@ -216,18 +118,18 @@ impl Sample {
         let other = seen.map(|seen| devices(profile, seen));
         let devices = other.as_ref().unwrap_or(&self.devices);
         let in_step = self.seconds_from(|_| 0, devices, layouts, moves);
-        if !self.in_order {
+        if !self.is_in_order() {
             return in_step;
         }
         // Ranks that keep in step meet few seeks, but nobody makes them start so, and a long run gets them out of it: what counts is the slowest.
         let one_by_one = self.seconds_from(|rank| LAG_NS * u64::from(rank), devices, layouts, moves);
-        let mut random = SplitMix(0);
-        let late: Vec<u64> = (0..self.processes).map(|_| random.below(LATEST_NS)).collect();
+        let mut random = SplitMix::new(0);
+        let late: Vec<u64> = (0..MAX_PROCESSES).map(|_| random.below(LATEST_NS)).collect();
         let shuffled = self.seconds_from(|rank| late[rank as usize], devices, layouts, moves);
         in_step.max(one_by_one).max(shuffled)
     }
 
-    /// As [`Self::seconds`]; each process begins at its own time.
+    /// As [`Self::seconds`]; each rank of a march begins at its own time.
     fn seconds_from<'a>(
         &self,
         begin_ns: impl Fn(u32) -> u64,
@@ -238,18 +140,16 @@ impl Sample {
         let mut current: Vec<&Layout> = layouts.to_vec();
         moves.iter().for_each(|one| current[one.item] = one.from);
         let mut servers: Vec<(f64, f64)> = vec![(0.0, 0.0); self.moving[0].len()];
-        let mut heads = self.in_order.then(|| Heads::new(servers.len()));
+        let mut heads = self.is_in_order().then(|| Heads::new(servers.len()));
+        let mut turns = Turns::of(&self.pools);
         // When idle again, and who.
-        let mut idle: BinaryHeap<Reverse<(u64, u32)>> =
-            (0..self.processes as u32).map(|process| Reverse((begin_ns(process), process))).collect();
+        let mut idle: BinaryHeap<Reverse<(u64, u32)>> = turns.begin(begin_ns).collect();
         if !moves.is_empty() && self.weight > 0.0 {
             idle.push(Reverse((0, MOVER)));
         }
         let mut mover = Mover { next: 0, copied: 0, writing: false };
-        // The next draw of each rank of a march, of all processes of a crowd.
-        let mut next: Vec<usize> = if self.in_order { (0..self.processes).collect() } else { vec![0] };
         let mut end_ns = 0u64;
-        let mut left = self.draws.len();
+        let mut left: usize = self.pools.iter().map(|pool| pool.draws.len()).sum();
         while left > 0 {
             let Some(Reverse((now, who))) = idle.pop() else { break };
             if who == MOVER {
@@ -258,15 +158,19 @@ impl Sample {
                 }
                 continue;
             }
-            let (turn, stride) = if self.in_order { (who as usize, self.processes) } else { (0, 1) };
-            // A rank at the end of its sequence leaves.
-            let Some(draw) = self.draws.get(next[turn]) else { continue };
-            next[turn] += stride;
+            // A process without requests leaves.
+            let Some((draw, in_order)) = turns.next(who as usize) else { continue };
             left -= 1;
             let class = usize::from(draw.class);
             let layout = current[draw.item as usize];
             let done = match &mut heads {
-                Some(heads) => self.serve_in_order(layout, draw, now, &devices[class], &mut servers, heads),
+                Some(heads) if in_order => self.serve_in_order(layout, draw, now, &devices[class], &mut servers, heads),
+                Some(heads) => {
+                    layout.view().split(RegionOffset(draw.offset), draw.bytes).for_each(|part| {
+                        heads.disturb(usize::from(part.server.0));
+                    });
+                    self.serve(layout, draw.offset, draw.bytes, now, &devices[class], &mut servers)
+                }
                 None => self.serve(layout, draw.offset, draw.bytes, now, &devices[class], &mut servers),
             };
             end_ns = end_ns.max(done);
@@ -328,8 +232,43 @@ impl Sample {
     }
 }
 
-fn processes(drawn: &Drawn<'_>) -> usize {
-    drawn.processes.clamp(1, MAX_PROCESSES) as usize
+/// Who issues which request next.
+struct Turns<'a> {
+    pools: &'a [Pool],
+    /// By process: its pool, and where the processes of that pool begin.
+    pool_of: Vec<(usize, usize)>,
+    /// The next request of every rank of a march; of a crowd, the first process has that of all.
+    next: Vec<usize>,
+}
+
+impl<'a> Turns<'a> {
+    fn of(pools: &'a [Pool]) -> Self {
+        let (mut pool_of, mut next) = (Vec::new(), Vec::new());
+        for (number, pool) in pools.iter().enumerate() {
+            let first = pool_of.len();
+            pool_of.extend((0..pool.processes).map(|_| (number, first)));
+            next.extend((0..pool.processes).map(|rank| if pool.in_order { rank } else { 0 }));
+        }
+        Self { pools, pool_of, next }
+    }
+
+    /// All processes, with the times at which they begin.
+    fn begin(&self, begin_ns: impl Fn(u32) -> u64) -> impl Iterator<Item = Reverse<(u64, u32)>> {
+        (0..).zip(&self.pool_of).map(move |(process, (pool, first))| {
+            let rank = process - *first as u32;
+            Reverse((if self.pools[*pool].in_order { begin_ns(rank) } else { 0 }, process))
+        })
+    }
+
+    /// The next request of a process, and whether it is one of a march.
+    fn next(&mut self, process: usize) -> Option<(&'a Draw, bool)> {
+        let (pool, first) = self.pool_of[process];
+        let pool = &self.pools[pool];
+        let (turn, stride) = if pool.in_order { (process, pool.processes) } else { (first, 1) };
+        let draw = pool.draws.get(self.next[turn])?;
+        self.next[turn] += stride;
+        Some((draw, pool.in_order))
+    }
 }
 
 fn nanoseconds((alpha_s, beta_s_per_byte): (f64, f64)) -> (f64, f64) {
@@ -386,19 +325,5 @@ impl Mover {
         }
         self.writing = !self.writing;
         Some(done)
-    }
-}
-
-/// SplitMix64: plans must not change with a library's generator.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -55,6 +55,16 @@ impl Heads {
         streams.push(Stream { region: spot.region, next: spot.offset + bytes });
         skipped
     }
+
+    /// Notes a sub-request that continues no stream and that none will continue.
+    pub(crate) fn disturb(&mut self, server: usize) {
+        let streams = &mut self.0[server];
+        if streams.len() == FOLLOWED_STREAMS as usize {
+            streams.remove(0);
+        }
+        // No region has this number, nor the one behind it.
+        streams.push(Stream { region: u32::MAX - 1, next: u64::MAX });
+    }
 }
 
 #[cfg(test)]
@@ -74,5 +84,16 @@ mod tests {
             assert_eq!(note(10 + 2 * region, 0), None);
         }
         assert_eq!(note(1, 4096), None, "so many others since: forgotten");
+    }
+
+    #[test]
+    fn requests_without_order_make_a_disk_forget_streams_too() {
+        let mut heads = Heads::new(1);
+        let note = |heads: &mut Heads, offset| heads.note(0, Spot { region: 3, offset }, 4096);
+        note(&mut heads, 0);
+        (1..FOLLOWED_STREAMS).for_each(|_| heads.disturb(0));
+        assert_eq!(note(&mut heads, 4096), Some(0));
+        (0..FOLLOWED_STREAMS).for_each(|_| heads.disturb(0));
+        assert_eq!(note(&mut heads, 8192), None);
     }
 }

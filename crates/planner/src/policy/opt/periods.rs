@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use stripewise_layout::RegionIndex;
 use stripewise_model::queueing::Streaming;
-use stripewise_trace::{AccessClass, Company, SLICES, Slices};
+use stripewise_trace::{AccessClass, Company, FileAccess, SLICES, Slices};
 
 /// Periods of one window, at most.
 const MAX_PERIODS: u32 = 8;
@@ -33,10 +33,33 @@ pub(crate) struct Accesses {
     pub(crate) classes: Vec<AccessClass>,
     /// The window of each period, counted from the first.
     pub(crate) window_of: Vec<usize>,
+    /// By class and window: of its requests the share that begin where another one ended.
+    adjoining: Vec<Vec<f64>>,
     /// By window.
-    pub(crate) company: Vec<Company>,
     pub(crate) processes: Vec<u32>,
+    /// By window: programs side by side, where the processes of the files tell them apart.
+    pub(crate) programs: Vec<Vec<SideBySide>>,
 }
+
+/// A program that has a file, and processes, to itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SideBySide {
+    pub(crate) file: usize,
+    pub(crate) processes: u32,
+}
+
+/// A class of requests to files that are alike in how far requests continue one another: a disk sees the same requests of another file in another
+/// order.
+type ClassKey = (AccessClass, u8);
+
+/// Steps of [`Company::adjoining`] by which files are told apart.
+const ADJOINING_STEPS: f64 = 4.0;
+
+/// What independent requests may seem to keep of company: less than this is none.
+const CHANCE: f64 = 0.05;
+
+/// Files whose processes add up to those of the window, within this share, are taken for programs of their own.
+const TOLD_APART: f64 = 0.05;
 
 impl Accesses {
     pub(crate) fn of(task: &Task<'_>, windows: Range<usize>) -> Self {
@@ -44,18 +67,20 @@ impl Accesses {
             items: Vec::new(),
             classes: Vec::new(),
             window_of: (0..windows.len()).collect(),
-            company: windows.clone().map(|window| company(task, window)).collect(),
+            adjoining: Vec::new(),
+            programs: windows.clone().map(|window| programs(task, window)).collect(),
             processes: windows
                 .clone()
                 .map(|window| task.windows.get(window).unwrap_or(&task.concurrency).processes)
                 .collect(),
             windows,
         };
-        let mut numbers: HashMap<AccessClass, u16> = HashMap::new();
+        let mut numbers: HashMap<ClassKey, u16> = HashMap::new();
         let mut slices: Vec<Slices> = Vec::new();
         for file in 0..task.request.files.len() {
             accesses.add_file(task, file, &mut numbers, &mut slices);
         }
+        accesses.adjoining = accesses.adjoining_of_classes(task);
         if accesses.windows.len() == 1 {
             accesses.split(&slices);
         } else {
@@ -70,15 +95,16 @@ impl Accesses {
         &mut self,
         task: &Task<'_>,
         file_number: usize,
-        numbers: &mut HashMap<AccessClass, u16>,
+        numbers: &mut HashMap<ClassKey, u16>,
         slices: &mut Vec<Slices>,
     ) {
         let file = &task.request.files[file_number];
+        let step = adjoining_step(file, &self.windows);
         let class_numbers: Vec<u16> = file
             .classes
             .iter()
             .map(|class| {
-                *numbers.entry(*class).or_insert_with(|| {
+                *numbers.entry((*class, step)).or_insert_with(|| {
                     self.classes.push(*class);
                     self.classes.len() as u16 - 1
                 })
@@ -88,7 +114,7 @@ impl Accesses {
         let same_region: Vec<f64> = self
             .windows
             .clone()
-            .map(|window| file.windows.get(window).map_or(0.0, |window| window.company.same_region.clamp(0.0, 1.0)))
+            .map(|window| file.windows.get(window).map_or(0.0, |window| beyond_chance(window.company.same_region)))
             .collect();
         let mut counts: Vec<Vec<Vec<(u16, u64)>>> = vec![Vec::new(); region_count(file) as usize];
         let mut seen: Vec<Slices> = vec![Slices(0); counts.len()];
@@ -147,6 +173,24 @@ impl Accesses {
         self.items = apart;
     }
 
+    /// By class and window, the mean over the files that have the class, by requests.
+    fn adjoining_of_classes(&self, task: &Task<'_>) -> Vec<Vec<f64>> {
+        let mut sums = vec![vec![(0.0, 0.0); self.windows.len()]; self.classes.len()];
+        for item in &self.items {
+            for (number, counts) in item.counts.iter().enumerate() {
+                let of_window = task.request.files[item.file].windows.get(self.windows.start + number);
+                let adjoining = of_window.map_or(0.0, |window| beyond_chance(window.company.adjoining));
+                for (class, count) in counts {
+                    let (requests, sum) = &mut sums[usize::from(*class)][number];
+                    *requests += *count as f64;
+                    *sum += *count as f64 * adjoining;
+                }
+            }
+        }
+        let mean = |(requests, sum): (f64, f64)| if requests > 0.0 { sum / requests } else { 0.0 };
+        sums.into_iter().map(|of_class| of_class.into_iter().map(mean).collect()).collect()
+    }
+
     /// Cuts the one window by slices.
     fn split(&mut self, slices: &[Slices]) {
         let requests: Vec<f64> =
@@ -185,9 +229,12 @@ impl Accesses {
     /// What disks see of the classes in each window when that share of a window's requests goes to regions that lie on one disk.
     pub(crate) fn seen(&self, presence: &[f64]) -> Vec<Vec<SeenClass>> {
         let of_window = |window: usize| {
-            let streaming = Streaming::of(self.company[window], self.processes[window], presence[window]);
-            let see = |class: &AccessClass| SeenClass { class: *class, continuing: streaming.continuing(class.order) };
-            self.classes.iter().map(see).collect()
+            let see = |(class, adjoining): (&AccessClass, &Vec<f64>)| {
+                let company = Company { adjoining: adjoining[window], ..Company::default() };
+                let streaming = Streaming::of(company, self.processes[window], presence[window]);
+                SeenClass { class: *class, continuing: streaming.continuing(class.order) }
+            };
+            self.classes.iter().zip(&self.adjoining).map(see).collect()
         };
         (0..self.windows.len()).map(of_window).collect()
     }
@@ -247,16 +294,33 @@ fn unlike(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).map(|(a, b)| (a / all_a - b / all_b).abs()).sum::<f64>() / 2.0 > UNLIKE
 }
 
-/// Company of all files in a window, by requests.
-fn company(task: &Task<'_>, window: usize) -> Company {
-    let (mut requests, mut same, mut adjoining) = (0.0, 0.0, 0.0);
-    for window in task.request.files.iter().filter_map(|file| file.windows.get(window)) {
+/// A share of [`Company`], 0 where independent requests would have as much by chance.
+fn beyond_chance(share: f64) -> f64 {
+    if share < CHANCE { 0.0 } else { share.min(1.0) }
+}
+
+/// How far a file's requests continue one another, in steps; the mean of some windows by requests.
+fn adjoining_step(file: &FileAccess, windows: &Range<usize>) -> u8 {
+    let (mut requests, mut adjoining) = (0.0, 0.0);
+    for window in windows.clone().filter_map(|window| file.windows.get(window)) {
         let counts = window.regions.iter().flat_map(|region| &region.counts);
         let count: f64 = counts.map(|(_, count)| *count as f64).sum();
         requests += count;
-        same += count * window.company.same_region;
-        adjoining += count * window.company.adjoining;
+        adjoining += count * beyond_chance(window.company.adjoining);
     }
-    let mean = |sum: f64| if requests > 0.0 { sum / requests } else { 0.0 };
-    Company { same_region: mean(same), adjoining: mean(adjoining) }
+    if requests > 0.0 { (adjoining / requests * ADJOINING_STEPS).round() as u8 } else { 0 }
+}
+
+/// The files of a window as programs of their own, if there are several and their processes add up to those of the window.
+fn programs(task: &Task<'_>, window: usize) -> Vec<SideBySide> {
+    let all = task.windows.get(window).unwrap_or(&task.concurrency).processes;
+    let of_file = |(file, access): (usize, &FileAccess)| {
+        let regions = &access.windows.get(window)?.regions;
+        let processes = regions.iter().map(|region| region.processes).max()?.max(1);
+        Some(SideBySide { file, processes })
+    };
+    let programs: Vec<SideBySide> = task.request.files.iter().enumerate().filter_map(of_file).collect();
+    let sum: f64 = programs.iter().map(|program| f64::from(program.processes)).sum();
+    let told_apart = programs.len() > 1 && (sum / f64::from(all.max(1)) - 1.0).abs() <= TOLD_APART;
+    if told_apart { programs } else { Vec::new() }
 }

@@ -57,8 +57,8 @@ const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
 const POLISHED: usize = 3;
 const STEPS: usize = 4;
 
-/// The best recipe's plan for all windows of a block that has no moves.
-pub(crate) fn best(block: &Block<'_>, budget: &Budget) -> Option<Vec<FileChoice>> {
+/// The plans of the best recipes for all windows of a block that has no moves.
+pub(crate) fn best(block: &Block<'_>, budget: &Budget) -> Vec<Vec<FileChoice>> {
     let scene = Scene::new(block);
     let is_large = block.program().is_large();
     let timed = |recipe: &Recipe| -> Option<(f64, Recipe)> {
@@ -85,8 +85,7 @@ pub(crate) fn best(block: &Block<'_>, budget: &Budget) -> Option<Vec<FileChoice>
             })
             .collect();
     }
-    let (_, recipe) = tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(scene.choices(&recipe))
+    tried.iter().map(|(_, recipe)| scene.choices(recipe)).collect()
 }
 
 /// The recipes to begin with; every third of them is a fair sample.

@@ -211,7 +211,8 @@ fn a_sample_of_a_march_meets_layouts_that_take_turns() {
     let (slow, fast) = (on(0), on(2));
     for seed in 0..4 {
         let (profile, items, classes) = (&profile, &program.items[..], &seen[..]);
-        let drawn = Drawn { profile, items, window: 0, period: 0, classes, processes: 4, seed, march: true };
+        let drawn =
+            Drawn { profile, items, window: 0, period: 0, classes, processes: 4, seed, march: true, redrawn: false };
         let sample = Sample::draw(&drawn);
         let seconds = |is_slow: &dyn Fn(usize) -> bool| {
             let layouts: Vec<&Layout> = (0..512).map(|item| if is_slow(item) { &slow } else { &fast }).collect();
