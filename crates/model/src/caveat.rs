@@ -169,7 +169,7 @@ impl fmt::Display for Caveat {
             ),
             Self::DerivedWrites => write!(
                 f,
-                "the profile was made before writes were told apart: buffered writes are taken to cost their bytes alone, \
+                "the profile is of a version without classes of writes: buffered writes are taken to cost their bytes alone, \
                  synchronous ones as much as direct ones. Run `stripewise calibrate` again"
             ),
             Self::AssumedWrites { files, path } => {

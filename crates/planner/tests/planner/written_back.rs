@@ -88,7 +88,7 @@ fn plans_say_what_was_assumed_of_writes() {
     assert_eq!(
         notes,
         [
-            "the profile was made before writes were told apart: buffered writes are taken to cost their bytes alone, \
+            "the profile is of a version without classes of writes: buffered writes are taken to cost their bytes alone, \
              synchronous ones as much as direct ones. Run `stripewise calibrate` again",
             "the trace does not say whether writes to /a were direct, buffered or synchronous (format 1, or another \
              tool's trace): they are taken as buffered. Trace again to know",
