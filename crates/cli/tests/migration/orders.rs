@@ -256,7 +256,7 @@ fn what_cannot_be_ordered_is_refused_by_name() {
     let said = place.say(&["restripe", "data", "--layout", "s0 64KiB"]);
     assert_eq!(said.status, 2);
     assert!(
-        said.err.contains("6 of 70 regions were not moved") && said.err.contains("server s0 has 0B left"),
+        said.err.contains("6 of 70 regions were not moved") && said.err.contains("server s0 has 0 B left"),
         "{}",
         said.err
     );
