@@ -235,14 +235,6 @@ impl Profile {
         order == Order::Sequential && !self.is_awaited(kind)
     }
 
-    /// The profile in which every write costs what a direct one does.
-    #[must_use]
-    pub fn with_direct_writes(&self) -> Self {
-        let direct =
-            |server: &ServerProfile| ServerProfile { buffered_write: None, synchronous_write: None, ..server.clone() };
-        Self { servers: self.servers.iter().map(direct).collect(), ..self.clone() }
-    }
-
     /// Lines of buffered writes for a profile from before version 3: the bytes' cost alone, since the kernel sorts them. Servers of
     /// emulated clusters write nothing back.
     fn derive_write_classes(&mut self) {

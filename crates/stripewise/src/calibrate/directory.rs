@@ -9,7 +9,7 @@ use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, SMALLEST_BYTES, Subject};
 use super::write_classes::BufferedFile;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
@@ -72,6 +72,13 @@ impl DirectorySubject {
         access(&self.file, self.method, direction, offset, buffer).map(drop)
     }
 
+    /// The file opened again; it has no name, so by its descriptor.
+    pub(super) fn cached(&self, directory: &Path) -> Result<CachedFile> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        opened.map(CachedFile).map_err(scratch("open", directory))
+    }
+
     /// Direct I/O if the file system takes it for the smallest size; some accept the flag and refuse the access.
     fn choose_method(&self) -> Method {
         let flags = rustix::fs::fcntl_getfl(&self.file).unwrap_or(OFlags::empty());
@@ -93,6 +100,23 @@ impl Subject for DirectorySubject {
 
     fn time(&mut self, direction: Direction, offset: u64, bytes: u64) -> Result<f64> {
         access(&self.file, self.method, direction, offset, self.buffer.bytes_mut(bytes))
+    }
+}
+
+/// The scratch file once more, with the page cache in between.
+pub(super) struct CachedFile(OwnedFd);
+
+impl CachedFile {
+    pub(super) fn write(&self, offset: u64, buffer: &[u8]) -> Result<()> {
+        Ok(write_at(&self.0, buffer, offset, ReadWriteFlags::empty())?)
+    }
+
+    pub(super) fn write_synchronously(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        access(&self.0, Method::Synchronous, Direction::Write, offset, buffer).map(drop)
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        Ok(rustix::fs::fdatasync(&self.0)?)
     }
 }
 

@@ -9,9 +9,10 @@
 mod load;
 mod mix;
 
-use super::directory::DirectorySubject;
+use super::directory::{CachedFile, DirectorySubject};
 use super::error::{CalibrationError, Result};
 use super::fresh_seed;
+use super::measure::Subject as _;
 use crate::made_from::{MadeFrom, PlanFiles, Recorded};
 use crate::session::Session;
 use load::{Load, Tally, Target, run};
@@ -19,10 +20,10 @@ use mix::Mix;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use stripewise_layout::{Direction, Placement, Server};
+use stripewise_layout::{Direction, Placement, RequestKind, Server, WriteClass};
 use stripewise_model::Caveat;
+use stripewise_planner::Throughput;
 use stripewise_planner::explain::Explainer;
-use stripewise_planner::{PlanRequest, Throughput};
 use stripewise_store::server::emulated::is_emulated;
 use stripewise_trace::FileAccess;
 
@@ -112,10 +113,7 @@ pub fn verify(session: &Session, options: &VerifyOptions) -> Result<Verification
     let made_from = recorded.read_inputs()?;
     drop(waiting);
     let window = busiest_window(&made_from);
-    // Writes are made past the page cache, so they are predicted as direct ones.
-    let asked = made_from.request();
-    let profile = asked.profile.with_direct_writes();
-    let request = PlanRequest { profile: &profile, ..asked };
+    let request = made_from.request();
     let prediction = Explainer::new(&made_from.plan, &request)?.prediction(window);
     let files: Vec<(&FileAccess, &Placement)> = request
         .files
@@ -133,10 +131,15 @@ pub fn verify(session: &Session, options: &VerifyOptions) -> Result<Verification
     let mut directions = Vec::new();
     for (done, (direction, predicted)) in parts.iter().enumerate() {
         let mix = Mix::of(&files, window, *direction);
-        let load = Load { processes, duration: options.duration, seed: fresh_seed() };
+        // As much as is predicted for the time, and no more than lets most of it go to places of its own.
+        let in_time = predicted.mb_per_s * 1e6 * options.duration.as_secs_f64();
+        let space: u64 = subjects.iter().map(|scratch| scratch.span_bytes() / 2).sum();
+        let written_back_bytes = (in_time as u64).min(space);
+        let load = Load { processes, duration: options.duration, written_back_bytes, seed: fresh_seed() };
         let progress = |share: f64| bar.set(((done as f64 + share) / parts.len() as f64 * 1000.0) as u64);
-        let tally = run(&mix, *direction, &subjects, &load, &progress).map_err(|(server, source)| {
-            CalibrationError::Server { name: servers[server].name.clone(), source: Box::new(source) }
+        let tally = run(&mix, &subjects, &load, &progress).map_err(|(server, source)| CalibrationError::Server {
+            name: servers[server].name.clone(),
+            source: Box::new(source),
         })?;
         directions.push(verified(*direction, predicted, &tally, servers));
     }
@@ -170,11 +173,13 @@ fn busiest_window(made_from: &MadeFrom) -> usize {
 }
 
 /// Scratch files on all servers, filled side by side.
-fn prepare(session: &Session, servers: &[Server], options: &VerifyOptions) -> Result<Vec<DirectorySubject>> {
+fn prepare(session: &Session, servers: &[Server], options: &VerifyOptions) -> Result<Vec<Scratch>> {
     let _waiting = session.voice().waiting("filling the scratch files");
     std::thread::scope(|scope| {
         let fill = |server: &Server| {
-            DirectorySubject::prepare(server.url.directory(), options.file_bytes, options.patience, fresh_seed())
+            let directory = server.url.directory();
+            let subject = DirectorySubject::prepare(directory, options.file_bytes, options.patience, fresh_seed())?;
+            Ok(Scratch { cached: subject.cached(directory)?, subject })
         };
         let fillers: Vec<_> = servers.iter().map(|server| scope.spawn(move || fill(server))).collect();
         let filled = fillers.into_iter().zip(servers).map(|(filler, server)| {
@@ -187,13 +192,29 @@ fn prepare(session: &Session, servers: &[Server], options: &VerifyOptions) -> Re
     })
 }
 
-impl Target for DirectorySubject {
+/// A scratch file, past the page cache and through it.
+struct Scratch {
+    subject: DirectorySubject,
+    cached: CachedFile,
+}
+
+impl Target for Scratch {
     fn span_bytes(&self) -> u64 {
-        super::measure::Subject::span_bytes(self)
+        self.subject.span_bytes()
     }
 
-    fn perform(&self, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        DirectorySubject::perform(self, direction, offset, buffer)
+    fn perform(&self, kind: RequestKind, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match kind {
+            RequestKind::Read | RequestKind::Write(WriteClass::Direct) => {
+                self.subject.perform(kind.direction(), offset, buffer)
+            }
+            RequestKind::Write(WriteClass::Buffered) => self.cached.write(offset, buffer),
+            RequestKind::Write(WriteClass::Synchronous) => self.cached.write_synchronously(offset, buffer),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.cached.sync()
     }
 }
 

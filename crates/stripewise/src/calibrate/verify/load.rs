@@ -2,6 +2,9 @@
 //!
 //! A process is a state and not a thread. Every server has a queue and threads of its own, so that no server waits for a
 //! thread that another one holds. The thread that finishes the last piece of a request issues the process's next one.
+//!
+//! Buffered writes return before their device has them. A load with any is limited in bytes too, counts from its first
+//! request, and ends when all servers have synced.
 
 use super::super::directory::AlignedBuffer;
 use super::super::error::{CalibrationError, Result};
@@ -12,7 +15,7 @@ use rand::rngs::SmallRng;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use stripewise_layout::Direction;
+use stripewise_layout::RequestKind;
 
 /// Pieces under way on one server at most; no disk or flash drive gains from more.
 const MAX_UNDER_WAY: usize = 64;
@@ -32,13 +35,18 @@ pub(super) trait Target: Sync {
     fn span_bytes(&self) -> u64;
 
     /// Reads or writes `buffer` at `offset`, both multiples of 4 KiB.
-    fn perform(&self, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()>;
+    fn perform(&self, kind: RequestKind, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Returns when the device has all buffered writes.
+    fn sync(&self) -> Result<()>;
 }
 
 /// How much to issue.
 pub(super) struct Load {
     pub(super) processes: u32,
     pub(super) duration: Duration,
+    /// Bytes of requests after which none is issued; of a load with buffered writes.
+    pub(super) written_back_bytes: u64,
     pub(super) seed: u64,
 }
 
@@ -92,7 +100,6 @@ struct Progress {
 
 struct Loop<'a, 'm> {
     mix: &'a Mix<'m>,
-    direction: Direction,
     queues: Vec<Sender<Job>>,
     servers: Vec<Mutex<ServerState>>,
     processes: Vec<Mutex<Process>>,
@@ -101,20 +108,21 @@ struct Loop<'a, 'm> {
     all_ended: Sender<()>,
     counted_from: Instant,
     until: Instant,
+    /// Of a load with buffered writes, which counts all that it issues.
+    limit_bytes: Option<u64>,
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it holds the lock")
 }
 
-/// Issues requests of `mix`, all of `direction`, for the load's duration. `progress` gets the share done, 0 to 1.
+/// Issues requests of `mix` for the load's duration. `progress` gets the share done, 0 to 1.
 ///
 /// # Errors
 ///
 /// The first error of a target, with its number.
 pub(super) fn run(
     mix: &Mix<'_>,
-    direction: Direction,
     targets: &[impl Target],
     load: &Load,
     progress: &dyn Fn(f64),
@@ -135,14 +143,14 @@ pub(super) fn run(
     let (content, begin) = (AlignedBuffer::new(buffer_bytes, load.seed), Instant::now());
     let all = Loop {
         mix,
-        direction,
         queues,
         servers: targets.iter().map(|_| Mutex::default()).collect(),
         processes: (0..load.processes).map(|number| Mutex::new(process(number))).collect(),
         progress: Mutex::default(),
         all_ended,
-        counted_from: begin + load.duration.mul_f64(WARM_UP),
+        counted_from: if mix.is_written_back() { begin } else { begin + load.duration.mul_f64(WARM_UP) },
         until: begin + load.duration,
+        limit_bytes: mix.is_written_back().then_some(load.written_back_bytes),
     };
     let jobs: Vec<Mutex<Receiver<Job>>> = jobs.into_iter().map(Mutex::new).collect();
     std::thread::scope(|scope| {
@@ -162,7 +170,19 @@ pub(super) fn run(
             (0..threads).for_each(|_| all.send(queue, None));
         }
     });
-    all.finish()
+    if all.limit_bytes.is_some() {
+        sync(targets)?;
+    }
+    all.finish(Instant::now())
+}
+
+/// Syncs all targets at once.
+fn sync(targets: &[impl Target]) -> std::result::Result<(), (usize, CalibrationError)> {
+    std::thread::scope(|scope| {
+        let syncs: Vec<_> = targets.iter().map(|target| scope.spawn(|| target.sync())).collect();
+        let synced = syncs.into_iter().map(|sync| sync.join().expect("a sync does not panic"));
+        synced.enumerate().try_for_each(|(server, result)| result.map_err(|error| (server, error)))
+    })
 }
 
 impl Loop<'_, '_> {
@@ -177,7 +197,7 @@ impl Loop<'_, '_> {
             let Some((process, piece)) = job else { return };
             let (offset, bytes) = place(&piece, target.span_bytes());
             let begin = self.begin(server);
-            let result = target.perform(self.direction, offset, buffer.bytes_mut(bytes));
+            let result = target.perform(piece.kind, offset, buffer.bytes_mut(bytes));
             self.end(server, begin, piece.length);
             if let Err(error) = result {
                 guard(&self.progress).fault.get_or_insert((server, error));
@@ -204,7 +224,8 @@ impl Loop<'_, '_> {
         state.under_way -= 1;
         if state.under_way == 0 {
             let since = state.busy_since.take().unwrap_or(begin);
-            let counted = now.min(self.until).saturating_duration_since(since.max(self.counted_from));
+            let end = if self.limit_bytes.is_some() { now } else { now.min(self.until) };
+            let counted = end.saturating_duration_since(since.max(self.counted_from));
             state.tally.busy_s += counted.as_secs_f64();
         }
         if self.is_counted(now) {
@@ -215,7 +236,7 @@ impl Loop<'_, '_> {
     }
 
     fn is_counted(&self, now: Instant) -> bool {
-        (self.counted_from..self.until).contains(&now)
+        self.limit_bytes.is_some() || (self.counted_from..self.until).contains(&now)
     }
 
     /// Ends the process's request, if it had one, and issues its next one while there is time.
@@ -226,7 +247,8 @@ impl Loop<'_, '_> {
             progress.requests += 1;
             progress.bytes += process.bytes;
         }
-        if now >= self.until || progress.fault.is_some() {
+        let is_full = self.limit_bytes.is_some_and(|limit| progress.bytes >= limit);
+        if now >= self.until || is_full || progress.fault.is_some() {
             progress.ended += 1;
             if progress.ended == self.processes.len() {
                 self.all_ended.send(()).expect("the receiver lives as long as the loop");
@@ -241,14 +263,16 @@ impl Loop<'_, '_> {
         }
     }
 
-    fn finish(self) -> std::result::Result<Tally, (usize, CalibrationError)> {
+    /// `end`: when the last server had synced.
+    fn finish(self, end: Instant) -> std::result::Result<Tally, (usize, CalibrationError)> {
         let unlocked = "no thread panicked";
         let Progress { requests, bytes, fault, .. } = self.progress.into_inner().expect(unlocked);
         if let Some(fault) = fault {
             return Err(fault);
         }
         let servers = self.servers.into_iter().map(|state| state.into_inner().expect(unlocked).tally).collect();
-        Ok(Tally { seconds: (self.until - self.counted_from).as_secs_f64(), requests, bytes, servers })
+        let end = if self.limit_bytes.is_some() { end } else { self.until };
+        Ok(Tally { seconds: (end - self.counted_from).as_secs_f64(), requests, bytes, servers })
     }
 }
 
@@ -267,11 +291,13 @@ mod tests {
     use super::super::mix::tests::{file, placement};
     use super::*;
     use std::collections::HashMap;
+    use stripewise_layout::{Direction, WriteClass};
 
     /// Takes no time and remembers what it did.
     #[derive(Default)]
     struct Recorder {
         accesses: Mutex<Vec<(u64, usize)>>,
+        syncs: Mutex<u32>,
         fails_after: Option<usize>,
     }
 
@@ -282,8 +308,12 @@ mod tests {
             SPAN_BYTES
         }
 
-        fn perform(&self, direction: Direction, offset: u64, buffer: &mut [u8]) -> Result<()> {
-            assert_eq!(direction, Direction::Read);
+        fn sync(&self) -> Result<()> {
+            *guard(&self.syncs) += 1;
+            Ok(())
+        }
+
+        fn perform(&self, _: RequestKind, offset: u64, buffer: &mut [u8]) -> Result<()> {
             assert!(offset.is_multiple_of(4096) && buffer.len().is_multiple_of(4096));
             assert!(offset + buffer.len() as u64 <= SPAN_BYTES);
             let mut accesses = guard(&self.accesses);
@@ -296,7 +326,7 @@ mod tests {
     }
 
     fn load() -> Load {
-        Load { processes: 3, duration: Duration::from_millis(50), seed: 11 }
+        Load { processes: 3, duration: Duration::from_millis(50), written_back_bytes: 1 << 20, seed: 11 }
     }
 
     #[test]
@@ -304,7 +334,7 @@ mod tests {
         let (file, placement) = (file(), placement());
         let mix = Mix::of(&[(&file, &placement)], 0, Direction::Read);
         let targets = [Recorder::default(), Recorder::default()];
-        let tally = run(&mix, Direction::Read, &targets, &load(), &|_| {}).unwrap();
+        let tally = run(&mix, &targets, &load(), &|_| {}).unwrap();
         let bytes: u64 = tally.servers.iter().map(|server| server.bytes).sum();
         let done: u64 = tally.servers.iter().map(|server| server.sub_requests).sum();
         // Pieces of requests that were not whole at either end of the time count on their servers only.
@@ -317,18 +347,33 @@ mod tests {
     }
 
     #[test]
+    fn buffered_writes_are_limited_in_bytes_and_synced() {
+        let (mut file, placement) = (file(), placement());
+        file.classes.iter_mut().for_each(|class| class.kind = RequestKind::Write(WriteClass::Buffered));
+        let mix = Mix::of(&[(&file, &placement)], 0, Direction::Write);
+        let targets = [Recorder::default(), Recorder::default()];
+        let load = Load { duration: Duration::from_secs(3600), ..load() };
+        let tally = run(&mix, &targets, &load, &|_| {}).unwrap();
+        // What is under way when the limit is reached counts too.
+        let most = load.written_back_bytes + u64::from(load.processes) * (64 << 10);
+        assert!((load.written_back_bytes..=most).contains(&tally.bytes), "{tally:?}");
+        assert_eq!(tally.servers.iter().map(|server| server.bytes).sum::<u64>(), tally.bytes);
+        assert!(targets.iter().all(|target| *guard(&target.syncs) == 1));
+    }
+
+    #[test]
     fn a_fault_ends_the_load_and_names_the_server() {
         let (file, placement) = (file(), placement());
         let mix = Mix::of(&[(&file, &placement)], 0, Direction::Read);
         let targets = [Recorder::default(), Recorder { fails_after: Some(5), ..Recorder::default() }];
         let load = Load { duration: Duration::from_secs(3600), ..load() };
-        let (server, error) = run(&mix, Direction::Read, &targets, &load, &|_| {}).unwrap_err();
+        let (server, error) = run(&mix, &targets, &load, &|_| {}).unwrap_err();
         assert_eq!((server, error.to_string().contains("error")), (1, true), "{error}");
     }
 
     #[test]
     fn objects_keep_their_order_and_stay_in_the_file() {
-        let piece = |object, offset, length| Piece { server: 0, object, offset, length };
+        let piece = |object, offset, length| Piece { kind: RequestKind::Read, server: 0, object, offset, length };
         for object in [0, 7, u64::MAX] {
             let mut places = HashMap::new();
             for offset in (0..SPAN_BYTES).step_by(64 << 10) {

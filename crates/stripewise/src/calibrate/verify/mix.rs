@@ -8,7 +8,7 @@ use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
 use rand::rngs::SmallRng;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use stripewise_layout::{Direction, Layout, Order, Placement, RegionIndex, RegionOffset};
+use stripewise_layout::{Direction, Layout, Order, Placement, RegionIndex, RegionOffset, RequestKind, WriteClass};
 use stripewise_planner::region_bytes;
 use stripewise_trace::{AccessClass, FileAccess};
 
@@ -35,6 +35,7 @@ pub(super) struct Cursor(Option<(usize, u64)>);
 /// A piece of a request: `length` bytes at `offset` of the object that is one server's part of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
+    pub(super) kind: RequestKind,
     pub(super) server: usize,
     /// The same for all pieces of one object.
     pub(super) object: u64,
@@ -65,6 +66,11 @@ impl<'a> Mix<'a> {
         }
         let weights = WeightedIndex::new(counts).expect("the window has requests, and a count is at least 1");
         Self { sources, weights }
+    }
+
+    /// Whether any request is a buffered write.
+    pub(super) fn is_written_back(&self) -> bool {
+        self.sources.iter().any(|source| source.class.kind == RequestKind::Write(WriteClass::Buffered))
     }
 
     /// Largest piece of any request.
@@ -105,6 +111,7 @@ impl<'a> Mix<'a> {
         }
         pieces.clear();
         pieces.extend(source.layout.view().split(RegionOffset(offset), length).map(|part| Piece {
+            kind: class.kind,
             server: usize::from(part.server.0),
             object: object(source.file, source.region, part.turn),
             offset: part.offset.0,
