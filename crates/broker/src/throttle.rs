@@ -14,7 +14,6 @@ use crate::guard;
 use block_device::BlockDevice;
 use emulated::{EmulatedDevice, SAMPLE, Seen};
 use pacing::{Pacer, Piece, Reading};
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -128,7 +127,9 @@ impl Throttle {
         lines: &[ReadCost],
     ) -> Result<Self, ServerError> {
         let (mut devices, mut real): (_, Vec<RealDevice>) = (Vec::new(), Vec::new());
+        let mut blocks = block_device::under_all(cluster.servers.iter().map(|server| server.url.directory()));
         for ((number, server), line) in (0..).zip(&cluster.servers).zip(lines) {
+            let block = blocks.get_mut(usize::from(number)).and_then(Option::take);
             let (name, url) = (&server.name, &server.url);
             let opening = |stations| Opening {
                 cluster: &cluster.id,
@@ -141,7 +142,7 @@ impl Throttle {
                 stations.as_ref().map(|stations| EmulatedDevice::of(&opening(stations), stations)).transpose()?;
             devices.push(match emulated.flatten() {
                 Some(emulated) => Device::Emulated(Box::new(emulated)),
-                None => Device::Real(add_real(&mut real, url.directory(), *line)),
+                None => Device::Real(add_real(&mut real, block, *line)),
             });
         }
         Ok(Self::of_devices(stations, devices, real))
@@ -334,9 +335,8 @@ impl Throttle {
     }
 }
 
-/// The number of the device that `directory` lies on, which is added if no server before was on it.
-fn add_real(real: &mut Vec<RealDevice>, directory: &Path, line: ReadCost) -> usize {
-    let block = BlockDevice::under(directory);
+/// The number of a server's device, which is added if no server before was on it.
+fn add_real(real: &mut Vec<RealDevice>, block: Option<BlockDevice>, line: ReadCost) -> usize {
     let is_same = |known: &RealDevice| match (&known.block, &block) {
         (Some(known), Some(block)) => known.path == block.path,
         _ => false,
@@ -351,7 +351,7 @@ fn add_real(real: &mut Vec<RealDevice>, directory: &Path, line: ReadCost) -> usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicBool, AtomicU32};
 
     const PIECE: u64 = 1 << 20;

@@ -143,7 +143,7 @@ fn a_plan_says_what_it_assumed_of_writes() {
     assert_eq!((of("unknown.csv"), of("known.csv")), ((true, true), (false, false)));
     place.done(&["plan", "unknown.csv", "-o", "plan.json"]);
     let asked = place.done(&["explain", "plan.json", "/data/written:0"]);
-    assert!(asked.contains(" buffered writes of 64KiB in sequence") && asked.contains(assumed), "{asked}");
+    assert!(asked.contains(" buffered writes of 64 KiB in sequence") && asked.contains(assumed), "{asked}");
 }
 
 #[test]

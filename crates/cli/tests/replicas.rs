@@ -44,7 +44,10 @@ fn replicas_of_a_plan_are_made_kept_fresh_and_read_when_a_disk_is_lost() {
     let applied = place.json(&["apply", "plan.json"]);
     assert_eq!(applied["files"][0]["replicas"], 3);
     assert_eq!(replicas(&place), (3, 3));
-    let bytes = |name: &str, bytes: u64, replica_bytes: u64| json!({"name": name, "bytes": bytes, "replica_bytes": replica_bytes});
+    let bytes = |name: &str, bytes: u64, replica_bytes: u64| {
+        let held = bytes + replica_bytes;
+        json!({"name": name, "bytes": bytes, "replica_bytes": replica_bytes, "promised_bytes": held, "held_bytes": held})
+    };
     let half = 3 << 19;
     assert_eq!(stat(&place)["servers"], json!([bytes("h0", 3 << 20, 0), bytes("s0", 0, half), bytes("s1", 0, half)]));
     let expected = json!([{"layout": "<0B,64KiB>", "fresh": true}]);

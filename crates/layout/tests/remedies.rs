@@ -22,9 +22,14 @@ const PROPOSALS: [&str; 14] = [
     "rm -r",
     "empty it",
 ];
-/// Not remedies: an example in a help text of what a person wants to remove, and a reason to refuse.
-const OTHERS: [&str; 2] =
-    ["stripewise rm --force scratch/*.tmp", "the workload would write over it; replay in another directory"];
+/// What loses nothing: an example in a help text of what a person wants to remove, a reason to refuse, and applying a plan that is not worth its move.
+const OTHERS: [&str; 5] = [
+    "stripewise rm --force scratch/*.tmp",
+    "the workload would write over it; replay in another directory",
+    "nothing was changed. --force applies it all the same",
+    "without --force it would not be applied",
+    r#""apply".into(), "--force".into()"#,
+];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).unwrap() {

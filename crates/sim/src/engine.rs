@@ -268,7 +268,9 @@ impl<'a> Engine<'a> {
                 Event::Border => self.cross_border(),
                 Event::WrittenBack(server) => self.written_back(server),
             }
-            if self.finished as usize == self.processes.len() && self.is_clean() {
+            if self.finished as usize == self.processes.len()
+                && self.write_back.as_ref().is_none_or(WriteBack::is_clean)
+            {
                 return;
             }
             if self.outcome.events.is_multiple_of(PROGRESS_EVERY) {
@@ -378,7 +380,9 @@ impl<'a> Engine<'a> {
             }
         }
         self.parts = parts;
-        if !self.throttle(number, written.into_iter()) {
+        let is_throttled =
+            self.write_back.as_mut().is_some_and(|write_back| write_back.throttle(number, written.into_iter()));
+        if !is_throttled {
             self.part_done(number, self.now);
         }
     }

@@ -105,6 +105,11 @@ pub(crate) struct FilePlace<'a> {
 }
 
 impl FilePlace<'_> {
+    /// Bytes of the file in a region.
+    pub(crate) fn region_bytes(&self, region: RegionIndex) -> u64 {
+        self.geometry.used_bytes(region, self.size_bytes)
+    }
+
     /// Regions whose place is kept.
     pub(crate) fn regions(&self) -> u32 {
         self.regions.len() as u32

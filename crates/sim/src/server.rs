@@ -5,7 +5,9 @@ use crate::scenario::{ServerDetail, ServerModel};
 use std::collections::VecDeque;
 use stripewise_device::{
     Access, DeviceModel, DeviceSpec, Disk, DiskQueue, Flash, LinkSpec, MAX_CHANNELS, Nanos, PageCache, RecentStreams,
+    Span,
 };
+use stripewise_layout::Direction;
 
 /// Where a sub-request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +150,24 @@ impl Server {
             bytes: 0,
             sub_requests: 0,
             cache_hits: 0,
+        }
+    }
+
+    /// Passes bytes over the link, if there is one; returns their departure.
+    #[inline]
+    pub(crate) fn serve_link(&mut self, bytes: u64, arrival: Nanos) -> Nanos {
+        let Some(link) = &self.link else { return arrival };
+        let demand = link.demand(bytes);
+        self.link_busy = self.link_busy + demand;
+        self.link_station.serve(arrival, demand)
+    }
+
+    /// What a read fetched is in the cache from `since` on.
+    pub(crate) fn fill_cache(&mut self, access: &Access, since: Nanos) {
+        if let Some(cache) = &mut self.cache
+            && access.direction == Direction::Read
+        {
+            cache.fill(Span { address: access.place.offset.0, bytes: access.bytes }, since);
         }
     }
 

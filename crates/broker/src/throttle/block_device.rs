@@ -4,9 +4,32 @@ use super::pacing::Reading;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 const SECTOR_BYTES: u64 = 512;
+
+/// How long all directories together are waited for: a mount that does not answer holds up no broker.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The devices under directories; `None` of one that does not answer too.
+pub(super) fn under_all<'a>(directories: impl Iterator<Item = &'a Path>) -> Vec<Option<BlockDevice>> {
+    let (found, answers) = mpsc::channel();
+    let mut devices = Vec::new();
+    for (number, directory) in directories.enumerate() {
+        let (found, directory) = (found.clone(), directory.to_owned());
+        let read = move || drop(found.send((number, BlockDevice::under(&directory))));
+        // Without a thread it stays unknown, as a device whose thread waits for its mount.
+        drop(std::thread::Builder::new().name("stripewise-device".into()).spawn(read));
+        devices.push(None);
+    }
+    drop(found);
+    let until = Instant::now() + PATIENCE;
+    while let Ok((number, device)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        devices[number] = device;
+    }
+    devices
+}
 
 /// The statistics of a whole disk: servers on partitions of one are on one device.
 #[derive(Debug)]

@@ -97,7 +97,8 @@ fn a_full_ssd_sends_a_programs_regions_to_the_disks_and_says_so() {
     assert_eq!(
         stat["servers"],
         serde_json::json!([
-            {"name": "a", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "b", "bytes": 2 << 20, "replica_bytes": 0}
+            {"name": "a", "bytes": 2 << 20, "replica_bytes": 0, "promised_bytes": 2 << 20, "held_bytes": 2 << 20},
+            {"name": "b", "bytes": 2 << 20, "replica_bytes": 0, "promised_bytes": 2 << 20, "held_bytes": 2 << 20}
         ])
     );
     assert!(place.done(&["stat", "on-b/file"]).contains("fallback: its servers were full"));

@@ -46,7 +46,8 @@ fn what_a_full_ssd_does_not_hold_goes_to_the_disks() {
     assert_eq!(
         stat["servers"],
         serde_json::json!([
-            {"name": "h", "bytes": 2 << 20, "replica_bytes": 0}, {"name": "s", "bytes": 2 << 20, "replica_bytes": 0}
+            {"name": "h", "bytes": 2 << 20, "replica_bytes": 0, "promised_bytes": 2 << 20, "held_bytes": 2 << 20},
+            {"name": "s", "bytes": 2 << 20, "replica_bytes": 0, "promised_bytes": 2 << 20, "held_bytes": 2 << 20}
         ])
     );
     assert!(place.done(&["stat", "fast/data"]).contains("fallback: its servers were full"));

@@ -62,7 +62,7 @@ impl Engine<'_> {
         let changes = self.places.enter(file, window);
         if self.scenario.options.migration == Migration::Free {
             for (region, cycle) in changes {
-                let bytes = self.region_bytes(file, region);
+                let bytes = self.places.files[file].region_bytes(region);
                 self.outcome.moved_bytes += bytes;
                 if let Some(addresses) = &mut self.addresses {
                     let extents = addresses.allocate(self.places.cycle(cycle), bytes);
@@ -100,11 +100,6 @@ impl Engine<'_> {
         }
     }
 
-    fn region_bytes(&self, file: usize, region: RegionIndex) -> u64 {
-        let place = &self.places.files[file];
-        place.geometry.used_bytes(region, place.size_bytes)
-    }
-
     fn next_move(&mut self) {
         self.take_next();
         if self.mover.copying.is_some() {
@@ -115,7 +110,7 @@ impl Engine<'_> {
     /// Takes the next region in hand that holds any bytes.
     fn take_next(&mut self) {
         while let Some(target) = self.mover.pending.pop_front() {
-            let used_bytes = self.region_bytes(target.file, target.region);
+            let used_bytes = self.places.files[target.file].region_bytes(target.region);
             let cycle = self.places.cycle(target.cycle);
             let extents = self.addresses.as_mut().map(|addresses| addresses.allocate(cycle, used_bytes));
             let copying = Copying {
@@ -261,7 +256,8 @@ impl Engine<'_> {
 
     /// Bytes of regions whose move has not been finished.
     pub(super) fn unmoved_bytes(&self) -> u64 {
-        let pending = self.mover.pending.iter().map(|pending| self.region_bytes(pending.file, pending.region));
+        let pending =
+            self.mover.pending.iter().map(|pending| self.places.files[pending.file].region_bytes(pending.region));
         let copying = self.mover.copying.iter().filter(|copying| !copying.is_abandoned);
         pending.sum::<u64>() + copying.map(|copying| copying.used_bytes).sum::<u64>()
     }

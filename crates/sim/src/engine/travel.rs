@@ -143,7 +143,7 @@ impl Engine<'_> {
                     None => return,
                 },
                 Stage::Serial => self.serve_serial(&flight),
-                Stage::Link => self.serve_link(&flight, arrival),
+                Stage::Link => self.servers[flight.server as usize].serve_link(flight.bytes, arrival),
                 Stage::Client => match &self.scenario.system.client_link {
                     Some(link) => self.client_links[flight.node as usize].serve(arrival, link.demand(flight.bytes)),
                     None => arrival,
@@ -258,7 +258,7 @@ impl Engine<'_> {
             }
         };
         if !self.servers[number].has_serial {
-            self.fill_cache(flight, departure);
+            self.servers[flight.server as usize].fill_cache(&flight.access, departure);
         }
         Some(departure)
     }
@@ -272,17 +272,8 @@ impl Engine<'_> {
         if let Some(timeline) = &mut self.timeline {
             timeline.note_busy(number, timeline::Part::Serial, start, end);
         }
-        self.fill_cache(flight, end);
+        self.servers[number].fill_cache(&flight.access, end);
         end
-    }
-
-    #[inline]
-    fn serve_link(&mut self, flight: &Flight, arrival: Nanos) -> Nanos {
-        let server = &mut self.servers[flight.server as usize];
-        let Some(link) = &server.link else { return arrival };
-        let demand = link.demand(flight.bytes);
-        server.link_busy = server.link_busy + demand;
-        server.link_station.serve(arrival, demand)
     }
 
     fn serve_cache(&mut self, flight: &mut Flight) -> Cached {
@@ -308,15 +299,6 @@ impl Engine<'_> {
             }
             Direction::Write if span.bytes > cache.dirty_limit() => Cached::Device,
             Direction::Write => Cached::Waits,
-        }
-    }
-
-    /// What a read fetched is in the cache from `since` on.
-    fn fill_cache(&mut self, flight: &Flight, since: Nanos) {
-        if let Some(cache) = &mut self.servers[flight.server as usize].cache
-            && flight.access.direction == Direction::Read
-        {
-            cache.fill(Span { address: flight.access.place.offset.0, bytes: flight.access.bytes }, since);
         }
     }
 
@@ -384,7 +366,7 @@ impl Engine<'_> {
         }
         self.queue.push(service.free, Event::Device(number).pack());
         let flight = self.flights[chosen.number as usize];
-        self.fill_cache(&flight, service.done);
+        self.servers[flight.server as usize].fill_cache(&flight.access, service.done);
         self.go_on_from(flight, chosen.number, service.done);
     }
 }

@@ -100,9 +100,13 @@ impl WriteBack {
         self.servers.iter().all(|dirty| dirty.bytes == 0)
     }
 
-    /// The first of `servers` that holds a process up.
-    fn full(&self, mut servers: impl Iterator<Item = u32>) -> Option<u32> {
-        servers.find(|server| self.servers[*server as usize].bytes > self.limit_bytes)
+    /// Makes a process wait if too much is dirty on any of the servers that it just wrote to; false if it need not.
+    pub(super) fn throttle(&mut self, process: u32, mut servers: impl Iterator<Item = u32>) -> bool {
+        let full = servers.find(|server| self.servers[*server as usize].bytes > self.limit_bytes);
+        if let Some(server) = full {
+            self.servers[server as usize].throttled.push_back(process);
+        }
+        full.is_some()
     }
 }
 
@@ -113,16 +117,6 @@ impl Engine<'_> {
         let stretch = Stretch { bytes: part.bytes, turn: part.turn, node: sending.node, extents: sending.extents };
         write_back.servers[part.server as usize].add((sending.file, sending.region.0, part.offset), stretch);
         self.write_next(part.server);
-    }
-
-    /// Makes a process wait if too much is dirty on any of the servers that it just wrote to; false if it need not.
-    pub(super) fn throttle(&mut self, process: u32, servers: impl Iterator<Item = u32>) -> bool {
-        let Some(write_back) = &mut self.write_back else { return false };
-        let full = write_back.full(servers);
-        if let Some(server) = full {
-            write_back.servers[server as usize].throttled.push_back(process);
-        }
-        full.is_some()
     }
 
     fn write_next(&mut self, server: u32) {
@@ -152,9 +146,5 @@ impl Engine<'_> {
             }
         }
         self.write_next(server);
-    }
-
-    pub(super) fn is_clean(&self) -> bool {
-        self.write_back.as_ref().is_none_or(WriteBack::is_clean)
     }
 }

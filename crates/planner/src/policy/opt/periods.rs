@@ -59,7 +59,7 @@ const ADJOINING_STEPS: f64 = 4.0;
 const CHANCE: f64 = 0.05;
 
 /// Files whose processes add up to those of the window, within this share, are taken for programs of their own.
-const TOLD_APART: f64 = 0.05;
+const SHARE_OF_PROCESSES: f64 = 0.05;
 
 impl Accesses {
     pub(crate) fn of(task: &Task<'_>, windows: Range<usize>) -> Self {
@@ -321,6 +321,6 @@ fn programs(task: &Task<'_>, window: usize) -> Vec<SideBySide> {
     };
     let programs: Vec<SideBySide> = task.request.files.iter().enumerate().filter_map(of_file).collect();
     let sum: f64 = programs.iter().map(|program| f64::from(program.processes)).sum();
-    let told_apart = programs.len() > 1 && (sum / f64::from(all.max(1)) - 1.0).abs() <= TOLD_APART;
-    if told_apart { programs } else { Vec::new() }
+    let are_separate = programs.len() > 1 && (sum / f64::from(all.max(1)) - 1.0).abs() <= SHARE_OF_PROCESSES;
+    if are_separate { programs } else { Vec::new() }
 }
