@@ -248,20 +248,17 @@ fn measure_directory(name: &str, directory: &Path, options: &Options, progress: 
     let effort = Effort { most_rounds: options.most_rounds, budget: budget.mul_f64(lines_share) };
     let samples = measure(&mut subject, &SERVER_LINES, effort, seed, &|share| progress(share * lines_share))?;
     let stream_s = budget.as_secs_f64() * STREAMS_SHARE / (2 * STREAMS.len()) as f64;
-    let mut streams = Vec::new();
+    let (mut lines, mut streams) = (fits(&samples)?, Vec::new());
     for direction in [Direction::Write, Direction::Read] {
         for bytes in STREAMS {
-            streams.push(Stream::run(&mut subject, direction, bytes, stream_s)?);
+            let single_s = line_of(&lines, direction, Order::Sequential).seconds(bytes as f64);
+            streams.push(Stream::run(&mut subject, direction, bytes, single_s, stream_s)?);
             progress(lines_share + STREAMS_SHARE * streams.len() as f64 / (2 * STREAMS.len()) as f64);
         }
     }
-    let mut lines = fits(&samples)?;
     let mut caveats = correct(name, &mut lines, &streams, load.is_busy());
     caveats.extend(caveats::of_lines(name, &lines, &samples, &caveats));
-    let direct = |order| {
-        let is_write = |line: &&(Direction, Order, Fit)| (line.0, line.1) == (Direction::Write, order);
-        lines.iter().find(is_write).expect("all four lines are measured").2.line
-    };
+    let direct = |order| line_of(&lines, Direction::Write, order);
     let classes_s = budget.as_secs_f64() * CLASSES_SHARE;
     let write_classes = write_classes::measure(&mut subject, direct, classes_s, seed)?;
     progress(1.0);
@@ -317,6 +314,11 @@ fn measure_emulated(
     Ok(Measured { lines, link: link_fit, write_classes: None, notes, caveats, subject: None })
 }
 
+fn line_of(lines: &[(Direction, Order, Fit)], direction: Direction, order: Order) -> Line {
+    let found = lines.iter().find(|line| (line.0, line.1) == (direction, order));
+    found.expect("all four lines are measured").2.line
+}
+
 /// Another number each time, so that no two calibrations touch the same places.
 fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -333,10 +335,7 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
         for note in &measured.notes {
             notes.add(&server.name, note);
         }
-        let line = |direction, order| {
-            let found = measured.lines.iter().find(|line| (line.0, line.1) == (direction, order));
-            found.expect("all four lines are measured").2.line
-        };
+        let line = |direction, order| line_of(&measured.lines, direction, order);
         let classes = measured.write_classes.as_ref();
         let mut found = ServerProfile {
             name: server.name.clone(),

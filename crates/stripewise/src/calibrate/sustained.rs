@@ -15,8 +15,15 @@ use stripewise_model::{Caveat, Line};
 /// A stream may be so much slower than its line before the line is corrected.
 const TOLERANCE: f64 = 1.5;
 
-/// Parts of a stream's end that are compared.
-const BLOCKS: usize = 5;
+/// Parts of a stream's end that are compared, at most.
+const BLOCKS: f64 = 5.0;
+
+/// Time of a part at least: a limit that lets through what it allows for a slice of time, and nothing more until the next
+/// one, has several slices in it. The kernel's limits have slices of 100 ms.
+const MIN_BLOCK_S: f64 = 0.25;
+
+/// Time of a stream that is slower than its line, at least.
+const DOUBTED_S: f64 = 1.0;
 
 /// Requests of a stream at least, so that its end is more than one of them.
 const MIN_REQUESTS: usize = 8;
@@ -37,11 +44,22 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Runs requests of `bytes` for `budget_s` measured seconds.
-    pub(super) fn run(subject: &mut dyn Subject, direction: Direction, bytes: u64, budget_s: f64) -> Result<Self> {
+    /// Runs requests of `bytes` for `budget_s` measured seconds, longer if they are slower than `single_s`, the line's time
+    /// of one.
+    pub(super) fn run(
+        subject: &mut dyn Subject,
+        direction: Direction,
+        bytes: u64,
+        single_s: f64,
+        budget_s: f64,
+    ) -> Result<Self> {
         let span = subject.span_bytes() / bytes * bytes;
         let (mut seconds, mut total, mut offset) = (Vec::new(), 0.0, 0);
-        while seconds.len() < MIN_REQUESTS || (total < budget_s && seconds.len() < MAX_REQUESTS) {
+        let goes_on = |requests: usize, total: f64| {
+            let is_slow = total > TOLERANCE * single_s * requests as f64;
+            requests < MIN_REQUESTS || total < budget_s || (is_slow && total < DOUBTED_S)
+        };
+        while seconds.len() < MAX_REQUESTS && goes_on(seconds.len(), total) {
             let time = subject.time(direction, offset, bytes)?;
             seconds.push(time);
             total += time;
@@ -50,18 +68,28 @@ impl Stream {
         Ok(Self { direction, bytes, seconds })
     }
 
-    /// Time of a request at the end of the stream: of the second half of its time, the mean of the fastest of
-    /// [`BLOCKS`] blocks. A limit slows all of them; another program that uses the server or the processors, some.
+    /// Time of a request at the end of the stream: of the second half of its time, the mean of the fastest of up to
+    /// [`BLOCKS`] parts of equal time. A limit slows all of them; another program that uses the server or the processors,
+    /// some.
     pub(super) fn sustained_s(&self) -> f64 {
-        let half = self.seconds.iter().sum::<f64>() / 2.0;
+        let total = self.seconds.iter().sum::<f64>();
         let mut sum = 0.0;
         let begin = self.seconds.iter().position(|time| {
             sum += time;
-            sum > half
+            sum > total / 2.0
         });
         let end = &self.seconds[begin.unwrap_or(0)..];
-        let blocks = end.chunks(end.len().div_ceil(BLOCKS));
-        blocks.map(|block| block.iter().sum::<f64>() / block.len() as f64).fold(f64::INFINITY, f64::min)
+        let block_s = (end.iter().sum::<f64>() / BLOCKS).max(MIN_BLOCK_S);
+        let (mut fastest, mut requests, mut block) = (f64::INFINITY, 0, 0.0);
+        for time in end {
+            (requests, block) = (requests + 1, block + time);
+            if block >= block_s {
+                fastest = fastest.min(block / f64::from(requests));
+                (requests, block) = (0, 0.0);
+            }
+        }
+        // Shorter than one part: all of it.
+        if fastest.is_finite() { fastest } else { end.iter().sum::<f64>() / end.len() as f64 }
     }
 
     /// Bytes moved before the stream slowed down: those of its leading part whose mean time stays nearer to `single_s`
@@ -178,7 +206,7 @@ mod tests {
         let mut streams = Vec::new();
         for direction in [Direction::Write, Direction::Read] {
             for bytes in STREAMS {
-                streams.push(Stream::run(subject, direction, bytes, 1.0).unwrap());
+                streams.push(Stream::run(subject, direction, bytes, 50e-6 + bytes as f64 / 2.4e9, 1.0).unwrap());
             }
         }
         let caveats = correct("s0", &mut lines, &streams, false);
@@ -221,10 +249,51 @@ mod tests {
         }
     }
 
+    /// A device of 2.4 GB/s that passes what it may in each slice of 100 ms as fast as it can, as the kernel's limits do.
+    struct Sliced {
+        now_s: f64,
+        used: f64,
+        slice: u64,
+    }
+
+    impl Subject for Sliced {
+        fn span_bytes(&self) -> u64 {
+            MIN_SPAN_BYTES
+        }
+
+        fn time(&mut self, _: Direction, _: u64, bytes: u64) -> Result<f64> {
+            let begin = self.now_s;
+            let slice = (self.now_s / 0.1) as u64;
+            if slice > self.slice {
+                self.used = (self.used - 9.8e6 * (slice - self.slice) as f64).max(0.0);
+                self.slice = slice;
+            }
+            // What is over waits for as many slices as pass it.
+            let over = ((self.used + bytes as f64) / 9.8e6).floor();
+            if over >= 1.0 {
+                self.now_s = (self.slice as f64 + over) * 0.1 + 1e-6;
+            }
+            self.used += bytes as f64;
+            self.now_s += 50e-6 + bytes as f64 / 2.4e9;
+            Ok(self.now_s - begin)
+        }
+    }
+
+    #[test]
+    fn a_limit_by_slices_is_seen_in_a_short_stream() {
+        let single_s = 50e-6 + LARGEST_BYTES as f64 / 2.4e9;
+        for budget_s in [0.05, 0.15, 1.0] {
+            let mut device = Sliced { now_s: 0.0, used: 0.0, slice: 0 };
+            let stream = Stream::run(&mut device, Direction::Write, LARGEST_BYTES, single_s, budget_s).unwrap();
+            let rate = LARGEST_BYTES as f64 / stream.sustained_s();
+            assert!((rate / 98e6 - 1.0).abs() < 0.25, "{budget_s}: {rate}");
+        }
+    }
+
     /// Every tenth request waits for the processor, in most of the stream.
     #[test]
     fn a_busy_machine_is_no_limit() {
-        let seconds = (0..1000).map(|number| if number % 10 == 0 && number < 880 { 1e-2 } else { 1e-4 }).collect();
+        let seconds = (0..9000).map(|number| if number % 10 == 0 && number < 1000 { 1e-2 } else { 1e-4 }).collect();
         let stream = Stream { direction: Direction::Read, bytes: 4096, seconds };
         assert!((stream.sustained_s() / 1e-4 - 1.0).abs() < 1e-6, "{}", stream.sustained_s());
     }
@@ -232,7 +301,9 @@ mod tests {
     #[test]
     fn the_burst_before_a_limit_is_told() {
         let mut bucket = Bucket::new(100e6, 512e6, false);
-        let stream = Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, 3.0).unwrap();
+        let stream =
+            Stream::run(&mut bucket, Direction::Write, LARGEST_BYTES, 50e-6 + LARGEST_BYTES as f64 / 2.4e9, 3.0)
+                .unwrap();
         let burst = stream.burst_bytes(50e-6 + LARGEST_BYTES as f64 / 2.4e9, stream.sustained_s());
         assert!((512e6..900e6).contains(&(burst as f64)), "{burst}");
     }
