@@ -17,12 +17,14 @@ pub mod output;
 mod placement;
 mod region;
 mod size;
+mod split_mix;
 
 pub use cluster::{Cluster, ClusterError, FragmentLog, Server, ServerClass, ServerUrl};
 pub use layout::{Layout, LayoutError, MAX_SERVERS_PER_LAYOUT, Place, Stripe, StripeView, SubRequest};
 pub use placement::{Placement, Run};
 pub use region::{RegionGeometry, RegionPiece};
 pub use size::{ByteCount, ByteRate, ParseRateError, ParseSizeError};
+pub use split_mix::SplitMix64;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

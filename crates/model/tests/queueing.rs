@@ -75,29 +75,7 @@ mod simulation {
     use super::{Profile, Stream};
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
-    use stripewise_layout::RegionOffset;
-
-    /// SplitMix64.
-    pub(super) struct Random(pub(super) u64);
-
-    impl Random {
-        pub(super) fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut bits = self.0;
-            bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            bits ^ (bits >> 31)
-        }
-
-        /// In [0, 1).
-        pub(super) fn unit(&mut self) -> f64 {
-            (self.next() >> 11) as f64 / (1u64 << 53) as f64
-        }
-
-        pub(super) fn below(&mut self, bound: u64) -> u64 {
-            (self.unit() * bound as f64) as u64
-        }
-    }
+    use stripewise_layout::{RegionOffset, SplitMix64};
 
     /// Requests per second of `processes` processes over `requests` requests. Issues are taken in order of time, so every first station serves in
     /// order of arrival, and every second one in the order in which its first one finishes.
@@ -110,7 +88,7 @@ mod simulation {
         requests: u64,
         seed: u64,
     ) -> f64 {
-        let mut random = Random(seed);
+        let mut random = SplitMix64::new(seed);
         let total: f64 = streams.iter().map(|stream| stream.weight).sum();
         let mut device_free = vec![0.0f64; profile.servers.len()];
         let mut link_free = device_free.clone();

@@ -3,7 +3,7 @@
 
 use super::{FileChoice, Task, region_bytes, region_count};
 use crate::capacity::Ledger;
-use stripewise_layout::{Layout, RegionIndex};
+use stripewise_layout::{Layout, RegionIndex, SplitMix64};
 
 /// The layouts of a file's regions as a policy wants them, before anybody asks for room.
 pub(crate) struct FileLayouts {
@@ -77,26 +77,11 @@ pub(crate) fn fill_at_random(task: &Task<'_>, files_layouts: Vec<FileLayouts>) -
         .collect()
 }
 
-/// Fisher-Yates over SplitMix64. Own lines rather than a library's generator, because plans must not change with the library's version.
+/// Fisher-Yates over [`SplitMix64`].
 fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut generator = SplitMix(seed);
+    let mut generator = SplitMix64::new(seed);
     for last in (1..items.len()).rev() {
         items.swap(last, generator.below(last as u64 + 1) as usize);
-    }
-}
-
-/// SplitMix64, seeded with its state.
-pub(super) struct SplitMix(pub(super) u64);
-
-impl SplitMix {
-    /// A number from 0 to below `bound`, which must not be 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * u128::from(bound)) >> 64) as u64
     }
 }
 

@@ -10,8 +10,9 @@
 //!
 //! **Complexity.** O(regions).
 
-use super::fill::{FileLayouts, SplitMix, fill_at_random};
+use super::fill::{FileLayouts, fill_at_random};
 use super::{About, FileChoice, Policy, Source, Task, file_request_bytes};
+use stripewise_layout::SplitMix64;
 use stripewise_model::StripePair;
 
 pub(crate) struct Random;
@@ -31,7 +32,7 @@ impl Policy for Random {
     }
 
     fn choose(&self, task: &Task<'_>) -> Vec<FileChoice> {
-        let mut generator = SplitMix(task.request.options.seed ^ PAIR_DRAWS);
+        let mut generator = SplitMix64::new(task.request.options.seed ^ PAIR_DRAWS);
         let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {
             let request_bytes = file_request_bytes(file, task.step_bytes);

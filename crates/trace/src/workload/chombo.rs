@@ -8,11 +8,11 @@
 //! to the processes in order and by volume, so that each process has adjoining boxes of about as many bytes as the others.
 
 use super::parameters::{Described, Parameter, parameter};
-use super::random::SplitMix64;
 use super::stages::{InStages, Passes, Run, Staged, barrier_after_first, run_parameters, stage_count};
 use super::{WorkloadError, largest_file};
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
 use stripewise_layout::FileOffset;
+use stripewise_layout::SplitMix64;
 
 /// Output of an adaptive mesh; see its part of `docs/workloads.md`.
 #[derive(Clone, PartialEq, Debug)]

@@ -13,11 +13,12 @@
 //! `order[(k + i x regions / phases) mod regions]`, so that the most popular regions of two phases are different ones.
 
 use super::parameters::{Described, Parameter, parameter, words};
-use super::random::{Permutation, SplitMix64};
+use super::random::{Permutation, of_rank};
 use super::stages::{InStages, Run, Staged, barrier_after_first, run_parameters, stage_count};
 use super::zipf::ZipfRegions;
 use super::{WorkloadError, largest_file};
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
+use stripewise_layout::SplitMix64;
 use stripewise_layout::{ByteCount, Direction, FileOffset};
 
 words! {
@@ -335,7 +336,7 @@ impl IorTables {
             (IorOperation::Mixed, _) => {
                 // A stream of its own: the offsets are those of the other operations.
                 let seed = seed.wrapping_add(u64::from(stage)) ^ MIXED_STREAM;
-                Drawn::Mixed { random: SplitMix64::of_rank(seed, process), reads: ior.reads }
+                Drawn::Mixed { random: of_rank(seed, process), reads: ior.reads }
             }
         }
     }
@@ -364,7 +365,7 @@ impl IorTables {
                 let phase = self.position(stage).0 % ior.phases;
                 let rotation = u64::from(phase) * u64::from(regions.regions()) / u64::from(ior.phases);
                 // Phase 0 of the first pass is the documented sequence; the passes of a phase make the same requests.
-                let random = SplitMix64::of_rank(ior.run.seed.wrapping_add(u64::from(phase)), owner);
+                let random = of_rank(ior.run.seed.wrapping_add(u64::from(phase)), owner);
                 Place::Zipf { regions, random, rotation: rotation as u32 }
             }
             (None, IorPattern::Random) => {

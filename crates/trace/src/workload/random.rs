@@ -1,36 +1,14 @@
 //! Random numbers, orders and permutations that a program in any language can repeat (see the module above for the definitions).
 
-/// Increment of [`SplitMix64`], and what tells the streams of two ranks apart.
-const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+use stripewise_layout::SplitMix64;
+
+/// What tells the streams of two ranks apart.
 const RANK_STEP: u64 = 0xD1B5_4A32_D192_ED03;
 
-#[derive(Clone, Debug)]
-pub(super) struct SplitMix64(u64);
-
-impl SplitMix64 {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(super) fn of_rank(seed: u64, rank: u32) -> Self {
-        let mut start = Self(seed.wrapping_add((u64::from(rank) + 1).wrapping_mul(RANK_STEP)));
-        Self(start.next())
-    }
-
-    #[inline]
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// 0 to 1, without 1.
-    #[inline]
-    pub(super) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// The numbers of one rank.
+pub(super) fn of_rank(seed: u64, rank: u32) -> SplitMix64 {
+    let mut start = SplitMix64::new(seed.wrapping_add((u64::from(rank) + 1).wrapping_mul(RANK_STEP)));
+    SplitMix64::new(start.next())
 }
 
 /// The numbers below `count` in an order of that seed.

@@ -1,7 +1,7 @@
 //! One synthetic program on one shared file, exactly as `demo/zipf_io.c` makes its requests.
 
 use super::WorkloadError;
-use super::random::SplitMix64;
+use super::random::of_rank;
 use super::zipf::ZipfRegions;
 use crate::program::{FileShape, IoRequest, Program, ProgramFile, Step};
 use stripewise_layout::{ByteCount, Direction, FileOffset};
@@ -125,7 +125,7 @@ impl Generator {
     /// The requests of one rank, in order.
     pub fn requests(&self, rank: u32) -> impl Iterator<Item = Request> + '_ {
         let bytes = self.workload.request_size.0;
-        let mut random = SplitMix64::of_rank(self.workload.seed, rank);
+        let mut random = of_rank(self.workload.seed, rank);
         (0..self.workload.requests_per_rank).map(move |number| {
             let offset = match &self.places {
                 Places::Zipf(regions) => regions.next_offset(&mut random, bytes, 0),

@@ -2,7 +2,7 @@
 
 use super::WorkloadError;
 use super::parameters::words;
-use super::random::SplitMix64;
+use super::random::of_rank;
 use crate::program::{FileShape, IoRequest, Program, Step};
 use std::time::Duration;
 use stripewise_layout::Direction;
@@ -192,7 +192,7 @@ impl<S: Staged> Program for InStages<S> {
             }));
         }
         // A stream of its own: think times change no request.
-        let mut random = SplitMix64::of_rank(run.seed ^ THINK_STREAM, process);
+        let mut random = of_rank(run.seed ^ THINK_STREAM, process);
         let jitter = run.jitter;
         let mut think = move || {
             let factor = if jitter == 0.0 { 1.0 } else { 1.0 + jitter * (2.0 * random.unit() - 1.0) };

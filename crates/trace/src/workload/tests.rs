@@ -1,7 +1,7 @@
-use super::random::SplitMix64;
 use super::*;
 use crate::trace::Trace;
 use stripewise_layout::Direction;
+use stripewise_layout::SplitMix64;
 
 fn zipf(exponent: f64) -> Workload {
     Workload {

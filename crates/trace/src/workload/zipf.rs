@@ -1,6 +1,7 @@
 //! Regions of a file by Zipf's law, as the module above defines the sequence.
 
-use super::random::{SplitMix64, shuffled};
+use super::random::shuffled;
+use stripewise_layout::SplitMix64;
 
 /// Bits of a draw that lead into the guide.
 const GUIDE_BITS: u32 = 12;
@@ -59,6 +60,7 @@ fn zipf_limits(regions: u32, exponent: f64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::random::of_rank;
     use super::*;
     use proptest::prelude::*;
 
@@ -67,7 +69,7 @@ mod tests {
         #[test]
         fn the_guide_finds_what_a_search_finds(regions in 1u32..3000, exponent in 0.0..4.0, seed: u64) {
             let zipf = ZipfRegions::new(regions, 64, exponent, seed);
-            let (mut random, mut plain) = (SplitMix64::of_rank(seed, 0), SplitMix64::of_rank(seed, 0));
+            let (mut random, mut plain) = (of_rank(seed, 0), of_rank(seed, 0));
             for _ in 0..200 {
                 let offset = zipf.next_offset(&mut random, 8, 0);
                 let draw = plain.next() >> 32;

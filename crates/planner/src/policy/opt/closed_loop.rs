@@ -19,10 +19,10 @@ use super::demand::SeenClass;
 use super::heads::{Heads, Spot};
 use super::periods::SideBySide;
 pub(crate) use draws::Drawn;
-use draws::{Draw, Pool, SplitMix};
+use draws::{Draw, Pool};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use stripewise_layout::{Direction, Layout, Order, RegionOffset};
+use stripewise_layout::{Direction, Layout, Order, RegionOffset, SplitMix64};
 use stripewise_model::Profile;
 
 /// Processes of a sample, at most: more keep every station busy as well.
@@ -123,7 +123,7 @@ impl Sample {
         }
         // Ranks that keep in step meet few seeks, but nobody makes them start so, and a long run gets them out of it: what counts is the slowest.
         let one_by_one = self.seconds_from(|rank| LAG_NS * u64::from(rank), devices, layouts, moves);
-        let mut random = SplitMix::new(0);
+        let mut random = SplitMix64::new(0);
         let late: Vec<u64> = (0..MAX_PROCESSES).map(|_| random.below(LATEST_NS)).collect();
         let shuffled = self.seconds_from(|rank| late[rank as usize], devices, layouts, moves);
         in_step.max(one_by_one).max(shuffled)

@@ -4,6 +4,7 @@ use super::super::demand::SeenClass;
 use super::super::periods::SideBySide;
 use super::super::program::Item;
 use super::MAX_PROCESSES;
+use stripewise_layout::SplitMix64;
 use stripewise_model::Profile;
 
 /// Requests of a sample: twice as many as there are, in these limits.
@@ -82,12 +83,12 @@ impl Counts {
 
     /// The counts of another run with the same popularity: what was asked for n times is asked for about the square root of n more or less
     /// often. Whole regions that balance to the last request now will not do so then.
-    fn redrawn(&self, random: &mut SplitMix) -> Self {
+    fn redrawn(&self, random: &mut SplitMix64) -> Self {
         let mut before = 0.0;
         Self::of(self.0.iter().map(|(end, item, class)| {
             let count = end - before;
             before = *end;
-            ((count + count.sqrt() * random.normal()).max(0.0), *item, *class)
+            ((count + count.sqrt() * normal(random)).max(0.0), *item, *class)
         }))
     }
 }
@@ -147,7 +148,7 @@ pub(super) fn pools(drawn: &Drawn<'_>, programs: &[SideBySide]) -> (Vec<Pool>, f
 fn pool_of(drawn: &Drawn<'_>, counts: &Counts, march: bool, processes: u32, wanted: usize) -> Pool {
     let processes = processes.clamp(1, MAX_PROCESSES) as usize;
     let in_order = march && drawn.classes.iter().any(|class| class.continuing >= IN_ORDER);
-    let mut random = SplitMix::new(drawn.seed);
+    let mut random = SplitMix64::new(drawn.seed);
     let draws = match counts.total() > 0.0 {
         false => Vec::new(),
         true if in_order => stretches(drawn, counts, processes, wanted, &mut random),
@@ -174,7 +175,13 @@ fn request_bytes(drawn: &Drawn<'_>, class: u16) -> u64 {
 }
 
 /// Parts of the file from one end to the other, whole regions of requests in order.
-fn stretches(drawn: &Drawn<'_>, counts: &Counts, processes: usize, wanted: usize, random: &mut SplitMix) -> Vec<Draw> {
+fn stretches(
+    drawn: &Drawn<'_>,
+    counts: &Counts,
+    processes: usize,
+    wanted: usize,
+    random: &mut SplitMix64,
+) -> Vec<Draw> {
     let mut draws = Vec::with_capacity(wanted);
     let place = |item: u32| (drawn.items[item as usize].file, drawn.items[item as usize].regions[0]);
     let mut turn = 0;
@@ -202,7 +209,7 @@ fn stretches(drawn: &Drawn<'_>, counts: &Counts, processes: usize, wanted: usize
 }
 
 /// Requests in proportion to the counts, so many in a row to one item.
-fn runs(drawn: &Drawn<'_>, counts: &Counts, length: usize, wanted: usize, random: &mut SplitMix) -> Vec<Draw> {
+fn runs(drawn: &Drawn<'_>, counts: &Counts, length: usize, wanted: usize, random: &mut SplitMix64) -> Vec<Draw> {
     let runs = wanted.div_ceil(length).max(4);
     let mut draws = Vec::with_capacity(runs * length);
     for number in 0..runs {
@@ -214,27 +221,8 @@ fn runs(drawn: &Drawn<'_>, counts: &Counts, length: usize, wanted: usize, random
     draws
 }
 
-/// SplitMix64: plans must not change with a library's generator.
-pub(super) struct SplitMix(u64);
-
-impl SplitMix {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number from 0 to less than the bound.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// Nearly normal, mean 0 and variance 1: twelve uniform ones less their mean.
-    fn normal(&mut self) -> f64 {
-        let scale = 1u64 << 32;
-        (0..12).map(|_| self.below(scale) as f64 / scale as f64).sum::<f64>() - 6.0
-    }
+/// Nearly normal, mean 0 and variance 1: twelve uniform ones less their mean.
+fn normal(random: &mut SplitMix64) -> f64 {
+    let scale = 1u64 << 32;
+    (0..12).map(|_| random.below(scale) as f64 / scale as f64).sum::<f64>() - 6.0
 }
