@@ -6,12 +6,12 @@
 //! take all. A part, not all, because what a program leaves depends on what it is left: one that waits for its requests looks less
 //! busy for every request of ours that it waited behind.
 
-mod block_device;
+mod device_statistics;
 mod emulated;
 mod pacing;
 
 use crate::guard;
-use block_device::BlockDevice;
+use device_statistics::DeviceStatistics;
 use emulated::{EmulatedDevice, SAMPLE, Seen};
 use pacing::{Pacer, Piece, Reading};
 use std::sync::atomic::AtomicU64;
@@ -40,7 +40,7 @@ enum Device {
 
 /// A device, and the statistics that it has.
 struct RealDevice {
-    block: Option<BlockDevice>,
+    block: Option<DeviceStatistics>,
     /// Of its first server, for the pacer.
     line: ReadCost,
 }
@@ -127,7 +127,7 @@ impl Throttle {
         lines: &[ReadCost],
     ) -> Result<Self, ServerError> {
         let (mut devices, mut real): (_, Vec<RealDevice>) = (Vec::new(), Vec::new());
-        let mut blocks = block_device::under_all(cluster.servers.iter().map(|server| server.url.directory()));
+        let mut blocks = device_statistics::under_all(cluster.servers.iter().map(|server| server.url.directory()));
         for ((number, server), line) in (0..).zip(&cluster.servers).zip(lines) {
             let block = blocks.get_mut(usize::from(number)).and_then(Option::take);
             let (name, url) = (&server.name, &server.url);
@@ -336,7 +336,7 @@ impl Throttle {
 }
 
 /// The number of a server's device, which is added if no server before was on it.
-fn add_real(real: &mut Vec<RealDevice>, block: Option<BlockDevice>, line: ReadCost) -> usize {
+fn add_real(real: &mut Vec<RealDevice>, block: Option<DeviceStatistics>, line: ReadCost) -> usize {
     let is_same = |known: &RealDevice| match (&known.block, &block) {
         (Some(known), Some(block)) => known.path == block.path,
         _ => false,
@@ -369,7 +369,7 @@ mod tests {
             let paths = ["a", "b"].map(|name| keep.path().join(name));
             paths.iter().for_each(|path| write(path, 0, 0));
             let line = ReadCost { startup_ns: 5_000_000, kib_ns: 8_000 };
-            let real = |path: &PathBuf| RealDevice { block: Some(BlockDevice::of_statistics(path)), line };
+            let real = |path: &PathBuf| RealDevice { block: Some(DeviceStatistics::of_statistics(path)), line };
             let devices = vec![Device::Real(0), Device::Real(1)];
             let throttle = Throttle::of_devices(None, devices, paths.iter().map(real).collect());
             throttle.set(MigrateBandwidth::Auto);

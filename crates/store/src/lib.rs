@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout)]
 #![deny(missing_docs, clippy::missing_errors_doc)]
 
+pub mod block_device;
 pub mod client;
 pub mod descriptors;
 pub mod entry;

@@ -12,6 +12,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use stripewise_layout::Direction;
 use stripewise_model::Caveat;
+use stripewise_store::block_device::{BlockDevice, number_text};
 
 /// Servers that reach this much of the sum of their rates share nothing that counts.
 const CONTENDED_BELOW: f64 = 0.7;
@@ -30,49 +31,31 @@ const MAX_DEPTH: usize = 8;
 pub(super) fn devices(directory: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if let Ok(stat) = rustix::fs::stat(directory) {
-        bottom(Path::new("/sys/dev/block"), stat.st_dev, MAX_DEPTH, &mut found);
+        bottom_of(directory, stat.st_dev, MAX_DEPTH, &mut found);
     }
     found
 }
 
-/// Descends from the device of number `device` to those below it, as `blocks` (`/sys/dev/block`) lists them.
-fn bottom(blocks: &Path, device: u64, depth: usize, found: &mut BTreeSet<String>) {
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(block) = blocks.join(&number).canonicalize() else {
-        found.insert(number);
-        return;
-    };
-    // A partition's directory stands in that of its disk.
-    let disk = if block.join("partition").exists() { block.parent().unwrap_or(&block) } else { &block };
-    let below = std::fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
-    let mut is_bottom = true;
-    if depth > 0 {
-        for lower in below {
-            if let Some(lower) = number_of(&lower.path()) {
-                is_bottom = false;
-                bottom(blocks, lower, depth - 1, found);
-            }
-        }
-        // A loop device lies on a file's file system.
-        let backing = std::fs::read_to_string(disk.join("loop/backing_file")).ok();
-        if let Some(Ok(stat)) = backing.map(|path| rustix::fs::stat(path.trim_end())) {
-            is_bottom = false;
-            bottom(blocks, stat.st_dev, depth - 1, found);
-        }
-    }
-    if is_bottom {
-        found.insert(number_of(disk).map_or(number, text_of));
+/// Descends from where `path` lies; `device` is its file system's number.
+fn bottom_of(path: &Path, device: u64, depth: usize, found: &mut BTreeSet<String>) {
+    match BlockDevice::under(path) {
+        Some(block) => bottom(&block, depth, found),
+        None => drop(found.insert(number_text(device))),
     }
 }
 
-fn number_of(block: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(block.join("dev")).ok()?;
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-fn text_of(device: u64) -> String {
-    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+fn bottom(device: &BlockDevice, depth: usize, found: &mut BTreeSet<String>) {
+    let lower = if depth == 0 { Vec::new() } else { device.members() };
+    for member in &lower {
+        bottom(member, depth - 1, found);
+    }
+    // A loop device lies on a file's file system.
+    let backing = device.backing_file().filter(|_| depth > 0);
+    match backing.and_then(|path| Some((rustix::fs::stat(&path).ok()?.st_dev, path))) {
+        Some((number, path)) => bottom_of(&path, number, depth - 1, found),
+        None if lower.is_empty() => drop(found.insert(device.number().to_owned())),
+        None => {}
+    }
 }
 
 /// Servers, by name, that lie on one device. `devices` in the same order.
@@ -209,34 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn devices_below_partitions_volumes_and_images_are_found() {
-        let root = tempfile::tempdir().unwrap();
-        let (blocks, devices) = (root.path().join("block"), root.path().join("devices"));
-        std::fs::create_dir_all(&blocks).unwrap();
-        let add = |number: &str, at: &str, below: &[&str]| {
-            let path = devices.join(at);
-            std::fs::create_dir_all(path.join("slaves")).unwrap();
-            std::fs::write(path.join("dev"), format!("{number}\n")).unwrap();
-            std::os::unix::fs::symlink(&path, blocks.join(number)).unwrap();
-            for lower in below {
-                std::os::unix::fs::symlink(devices.join(lower), path.join("slaves").join(lower.replace('/', "-")))
-                    .unwrap();
-            }
-        };
-        add("8:0", "sda", &[]);
-        add("8:1", "sda/sda1", &[]);
-        std::fs::write(devices.join("sda/sda1/partition"), "1\n").unwrap();
-        add("8:16", "sdb", &[]);
-        add("253:0", "dm-0", &["sda/sda1", "sdb"]);
-        let below = |major, minor| {
-            let mut found = BTreeSet::new();
-            bottom(&blocks, rustix::fs::makedev(major, minor), MAX_DEPTH, &mut found);
-            found.into_iter().collect::<Vec<_>>()
-        };
-        // A slave that is a partition stands for itself by its own number, as its `dev` says, and leads to its disk.
-        assert_eq!(below(8, 1), ["8:0"]);
-        assert_eq!(below(253, 0), ["8:0", "8:16"]);
-        assert_eq!(below(0, 42), ["0:42"], "no block device");
+    fn directories_of_one_file_system_lie_on_the_same_devices() {
+        let directory = tempfile::tempdir().unwrap();
+        let below = directory.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        assert_eq!(devices(directory.path()), devices(&below));
+        assert!(!devices(&below).is_empty());
+        assert_eq!(devices(Path::new("/no/such/directory")), BTreeSet::new());
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The block device under a server's directory, and what the kernel counts of it.
+//! What the kernel counts of the block device under a server's directory.
 
 use super::pacing::Reading;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use stripewise_store::block_device::BlockDevice;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -13,12 +14,12 @@ const SECTOR_BYTES: u64 = 512;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The devices under directories; `None` of one that does not answer too.
-pub(super) fn under_all<'a>(directories: impl Iterator<Item = &'a Path>) -> Vec<Option<BlockDevice>> {
+pub(super) fn under_all<'a>(directories: impl Iterator<Item = &'a Path>) -> Vec<Option<DeviceStatistics>> {
     let (found, answers) = mpsc::channel();
     let mut devices = Vec::new();
     for (number, directory) in directories.enumerate() {
         let (found, directory) = (found.clone(), directory.to_owned());
-        let read = move || drop(found.send((number, BlockDevice::under(&directory))));
+        let read = move || drop(found.send((number, DeviceStatistics::under(&directory))));
         // Without a thread it stays unknown, as a device whose thread waits for its mount.
         drop(std::thread::Builder::new().name("stripewise-device".into()).spawn(read));
         devices.push(None);
@@ -31,23 +32,18 @@ pub(super) fn under_all<'a>(directories: impl Iterator<Item = &'a Path>) -> Vec<
     devices
 }
 
-/// The statistics of a whole disk: servers on partitions of one are on one device.
+/// What the kernel counts of a whole disk: servers on partitions of one are on one device.
 #[derive(Debug)]
-pub(super) struct BlockDevice {
+pub(super) struct DeviceStatistics {
     /// In `/sys/devices`, which names the device.
     pub(super) path: PathBuf,
     statistics: File,
 }
 
-impl BlockDevice {
-    /// The device that `directory` lies on; `None`: none that the kernel counts for (memory, network, an overlay, or counting is switched off).
+impl DeviceStatistics {
+    /// Of the device that `directory` lies on; `None`: none that the kernel counts for (memory, network, an overlay, or counting is switched off).
     pub(super) fn under(directory: &Path) -> Option<Self> {
-        let device = directory.metadata().ok()?.dev();
-        let number = |device: u64| format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-        let entry = |device: u64| Path::new("/sys/dev/block").join(number(device)).canonicalize().ok();
-        // A file system over several devices (btrfs) has a number of its own; its mount names one of them.
-        let found = entry(device).or_else(|| entry(mounted_device(&number(device))?))?;
-        let path = whole_disk(found);
+        let path = only_device(BlockDevice::under(directory)?).path().to_owned();
         let is_counted = std::fs::read_to_string(path.join("queue/iostats")).is_ok_and(|text| text.trim() == "1");
         let statistics = File::open(path.join("stat")).ok().filter(|_| is_counted)?;
         Some(Self { path, statistics })
@@ -67,44 +63,20 @@ impl BlockDevice {
     }
 }
 
+/// From a mapped device to the only one below it.
+fn only_device(mut device: BlockDevice) -> BlockDevice {
+    while let Ok([only]) = <[BlockDevice; 1]>::try_from(device.members()) {
+        device = only;
+    }
+    device
+}
+
 /// The line of `stat` (Documentation/block/stat.rst): reads, merged, sectors, ms; the same of writes; requests in flight, ms busy, ms queued; and more.
 fn parse(text: &str) -> Option<Reading> {
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
     let [_, _, sectors_read, _, _, _, sectors_written, _, _, busy_ms, ..] = numbers[..] else { return None };
     let bytes = sectors_read.wrapping_add(sectors_written).wrapping_mul(SECTOR_BYTES);
     Some(Reading { busy: Duration::from_millis(busy_ms), bytes })
-}
-
-/// From a partition to its disk, and from a mapped device to the only one below it.
-fn whole_disk(mut path: PathBuf) -> PathBuf {
-    loop {
-        if path.join("partition").exists() {
-            path.pop();
-        }
-        let below: Vec<PathBuf> = std::fs::read_dir(path.join("slaves"))
-            .map(|entries| entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok()).collect())
-            .unwrap_or_default();
-        match <[PathBuf; 1]>::try_from(below) {
-            Ok([only]) => path = only,
-            Err(_) => return path,
-        }
-    }
-}
-
-/// The device number of the source of the mount with this number.
-fn mounted_device(number: &str) -> Option<u64> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let source = source_of(&mounts, number)?;
-    Path::new(source).metadata().ok().map(|found| found.rdev())
-}
-
-/// The source of a mount in `/proc/PID/mountinfo`, if it is a path of a device.
-fn source_of<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
-    let of_mount = |line: &'a str| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        (mount.split(' ').nth(2)? == number).then_some(file_system.split(' ').nth(1)?)
-    };
-    mounts.lines().find_map(of_mount).filter(|source| source.starts_with("/dev/"))
 }
 
 #[cfg(test)]
@@ -120,18 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_a_mount_is_a_device_or_nothing() {
-        let mounts =
-            "30 1 0:26 / /data rw,relatime shared:1 - btrfs /dev/sdb rw,ssd\n31 1 0:27 / /tmp rw - tmpfs tmpfs rw\n";
-        assert_eq!(
-            (source_of(mounts, "0:26"), source_of(mounts, "0:27"), source_of(mounts, "8:1")),
-            (Some("/dev/sdb"), None, None)
-        );
-    }
-
-    #[test]
     fn memory_has_no_device() {
-        assert!(BlockDevice::under(Path::new("/dev/shm")).is_none());
-        assert!(BlockDevice::under(Path::new("/no/such/directory")).is_none());
+        assert!(DeviceStatistics::under(Path::new("/dev/shm")).is_none());
+        assert!(DeviceStatistics::under(Path::new("/no/such/directory")).is_none());
     }
 }

@@ -1,0 +1,85 @@
+//! The marker of a server's directory: which server of which cluster it is.
+
+use super::{DirectoryServer, ROOT, ServerError, make_directory};
+use crate::entry::{create_own_at, open_regular_at};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// The file that says which server of which cluster a directory is.
+pub const MARKER: &str = "stripewise-server";
+/// The directory of objects, beside the marker.
+pub(super) const OBJECTS: &str = "stripewise-objects";
+const FIRST_LINE: &str = "stripewise server 1";
+
+pub(super) enum MarkerFault {
+    Absent,
+    Other(ServerError),
+}
+
+/// Makes `directory`, which must exist, the server `name` of cluster `cluster`: writes the marker and makes the directory of objects. Doing it
+/// again changes nothing; a directory of another cluster or server is refused.
+///
+/// # Errors
+///
+/// [`ServerError::Unusable`] if `directory` is none, cannot be written, or belongs to another
+/// cluster or server; otherwise [`ServerError::Os`].
+pub fn prepare(cluster: &str, name: &str, directory: &Path) -> Result<(), ServerError> {
+    let server = DirectoryServer::new(cluster, name, directory);
+    let root = rustix::fs::open(directory, ROOT, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => server.unusable(format!(
+            "{} is no directory; create it or mount what belongs there, then prepare the server again",
+            directory.display()
+        )),
+        errno => server.fault("opening the server directory", errno),
+    })?;
+    match server.check_marker(&root) {
+        Ok(()) => {}
+        Err(MarkerFault::Absent) => {
+            let text = format!("{FIRST_LINE}\ncluster {cluster}\nserver {name}\n");
+            write_new(&root, MARKER, text.as_bytes()).map_err(|errno| server.not_writable(errno))?;
+        }
+        Err(MarkerFault::Other(error)) => return Err(error),
+    }
+    make_directory(&root, OBJECTS).map_err(|errno| server.not_writable(errno))?;
+    rustix::fs::fsync(&root).map_err(|errno| server.fault("making the marker durable", errno))
+}
+
+/// Completes before it appears: a marker is whole or absent.
+fn write_new(root: &OwnedFd, name: &str, bytes: &[u8]) -> rustix::io::Result<()> {
+    let temporary = format!(".{name}.new");
+    let file = create_own_at(root, temporary.as_ref())?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+    rustix::fs::fsync(&file)?;
+    rustix::fs::renameat(root, &temporary, root, name)
+}
+
+impl DirectoryServer {
+    /// `Ok`: `root` is this server.
+    pub(super) fn check_marker(&self, root: &OwnedFd) -> Result<(), MarkerFault> {
+        let marker = match open_regular_at(root, MARKER.as_ref(), OFlags::RDONLY) {
+            Ok(marker) => marker,
+            Err(Errno::NOENT) => return Err(MarkerFault::Absent),
+            Err(errno) => return Err(MarkerFault::Other(self.fault("reading the server's marker", errno))),
+        };
+        let mut bytes = [0; 1024];
+        let length = rustix::io::read(&marker, &mut bytes)
+            .map_err(|errno| MarkerFault::Other(self.fault("reading the server's marker", errno)))?;
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        if text == format!("{FIRST_LINE}\ncluster {}\nserver {}\n", self.cluster, self.name) {
+            return Ok(());
+        }
+        let found = text.lines().collect::<Vec<_>>().join(", ");
+        Err(MarkerFault::Other(self.unusable(format!(
+            "{} belongs to another server ({found}); expected cluster {}, server {}: correct cluster.toml, or mount the right directory there",
+            self.directory.display(),
+            self.cluster,
+            self.name
+        ))))
+    }
+}
