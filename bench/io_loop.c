@@ -10,23 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static long long now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-static void demand(int good, const char *what)
-{
-    if (!good) {
-        perror(what);
-        exit(2);
-    }
-}
+#include "timing.h"
 
 static void move(int writing, int file, char *buffer, long long bytes, long long offset)
 {

@@ -9,25 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "timing.h"
+
 enum { BYTES = 100 };
-
-static long long now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-static void demand(int good, const char *what)
-{
-    if (!good) {
-        perror(what);
-        exit(2);
-    }
-}
 
 static const char *name(const char *directory, long number)
 {

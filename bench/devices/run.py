@@ -6,7 +6,7 @@ server that serves one request at a time and sleeps its time (slow_device.c). Th
 calibrate`, and for every case: the program is traced on the default layout, planned by each policy, and run on each plan's layout in
 turn, several rounds of that.
 
-In memory: at most 6 GiB. Time: 25 minutes, --quick 5. The machine should be quiet: 16 processes and 8 disks share its processors.
+In memory: at most 6 GiB. Time: 25 minutes, --quick 8. The machine should be quiet: 16 processes and 8 disks share its processors.
 """
 import argparse
 import json

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::output::Verdict;
+use crate::seconds;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -51,11 +52,11 @@ pub(crate) struct CalibrateArgs {
     file_size: Option<ByteCount>,
 
     /// Time to set up one network connection (e), such as 300us; measured over emulated links, zero for directories
-    #[arg(long, value_name = "TIME", value_parser = parse_time_s)]
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse_or_zero)]
     network_e: Option<f64>,
 
     /// Network time for each byte (t), such as 8.3ns; measured over emulated links, zero for directories
-    #[arg(long, value_name = "TIME", value_parser = parse_time_s)]
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse_or_zero)]
     network_t: Option<f64>,
 }
 
@@ -206,39 +207,4 @@ fn print_verification(context: &Context, verification: &Verification) -> Result<
 
 fn megabytes_per_s(seconds_per_byte: f64) -> String {
     if seconds_per_byte > 0.0 { format!("{:.1}", 1e-6 / seconds_per_byte) } else { "unlimited".to_owned() }
-}
-
-/// Reads `300us`, `0.3ms`, `8.3ns`, `2s`, or a plain number of seconds.
-fn parse_time_s(text: &str) -> Result<f64, String> {
-    let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let (number, factor) =
-        units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor))).unwrap_or((text, 1.0));
-    let value = number.trim().parse::<f64>().ok().map(|value| value * factor);
-    value
-        .filter(|value| value.is_finite() && *value >= 0.0)
-        .ok_or_else(|| "not a time; write a number and a unit, as in 300us, 0.3ms, 8.3ns, 2s".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_time_s;
-
-    #[test]
-    fn times_are_read_with_their_units() {
-        let cases = [
-            ("300us", 3e-4),
-            ("0.3ms", 3e-4),
-            ("8.3ns", 8.3e-9),
-            ("2s", 2.0),
-            ("0.5", 0.5),
-            ("0", 0.0),
-            ("1 ms", 1e-3),
-        ];
-        for (text, seconds) in cases {
-            assert!((parse_time_s(text).unwrap() - seconds).abs() < 1e-15, "{text}");
-        }
-        for text in ["", "ms", "-1ms", "inf", "3 minutes", "nan"] {
-            assert!(parse_time_s(text).unwrap_err().contains("300us"), "{text}");
-        }
-    }
 }

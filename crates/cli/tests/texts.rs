@@ -223,7 +223,7 @@ fn errors_name_the_thing_the_value_and_the_remedy() {
         (&["unmanage", "h0"], "HERE/h0 is not a managed directory; `stripewise manage` lists them\n"),
         (
             &["trace", "show", "text", "--window", "soon"],
-            "`soon` is not a span of time; write 600s, 10min, 1.5h or 250ms",
+            "`soon` is not a span of time; write 600s, 10min, 1.5h, 250ms or 300us",
         ),
         (
             &["plan", "text", "--policy", "best"],
