@@ -62,6 +62,11 @@ class Cluster:
     def restripe(self, path, plan):
         self.command("restripe", path, "--plan", plan)
 
+    def bytes_by_server(self, path):
+        """Of the file, by server name."""
+        found = json.loads(self.command("stat", path, "--json"))["files"][0]
+        return {server["name"]: server["bytes"] for server in found["servers"]}
+
     def measure(self, *words):
         """Seconds of the load program, from a cold cache."""
         self.forget_cached()

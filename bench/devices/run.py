@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import goals
+from bare import BareStream
 from cluster import FILE_BYTES, Cluster
 from disks import KIB, MEMORY, MIB, PREFIX, Failed, Skipped, check_machine, compile_program, enter_namespace, only_run, raw_request_s, slow_disks
 
@@ -46,6 +47,7 @@ class Bench:
         self.rounds = arguments.rounds or (2 if self.quick else 5)
         self.only, self.busy_host = arguments.only, arguments.busy_host
         self.load = compile_program("load", base, ["-lm", "-lpthread"])
+        self.bare = compile_program("bare", base, [])
         self.stripewise = arguments.stripewise.resolve()
         self.results, self.sums = [], {}
 
@@ -159,20 +161,29 @@ class Bench:
         cluster.take_profile(self.cluster)
         path = cluster.data / "stream.0"
         cluster.create(path)
-        print(f"\n{'case':<24} {'MB/s':>8} {'spread':>7} {'predicted':>10} {'devices':>8} {'share':>6}")
+        print(f"\n{'case':<24} {'MB/s':>8} {'spread':>7} {'predicted':>10} {'devices':>8} {'share':>6} {'possible':>9} {'bare':>8} {'of bare':>8}")
         for name, mode in streams.items():
-            words = "sequential", mode, path, FILE_BYTES, STREAM_REQUEST_BYTES
-            trace, plan = self.base / "stream.trace", self.base / "stream.plan"
-            cluster.trace(trace, *words)
-            # With space for what each disk's rate is worth.
-            promised = cluster.plan(trace, "opt", path, plan, ssd_bytes=FILE_BYTES // 2)
-            cluster.restripe(path, plan)
-            rates = [FILE_BYTES / 1e6 / cluster.measure(*words) for _ in range(self.rounds)]
-            rate, total = statistics.median(rates), self.sums[name.startswith("write")]
-            self.add(f"sequential-{name}", policy="opt", mb_s=rate, predicted_mb_s=promised, sum_of_devices_mb_s=total,
-                     spread=spread_of(rates), rounds_mb_s=rates)
-            print(f"sequential-{name:<13} {rate:>8.1f} {spread_of(rates):>7.1%} {promised:>10.1f} {total:>8.1f} {rate / total:>6.2f}",
-                  flush=True)
+            self.stream(cluster, path, name, mode)
+
+    def stream(self, cluster, path, name, mode):
+        words = "sequential", mode, path, FILE_BYTES, STREAM_REQUEST_BYTES
+        trace, plan = self.base / "stream.trace", self.base / "stream.plan"
+        cluster.trace(trace, *words)
+        # With space for what each disk's rate is worth.
+        promised = cluster.plan(trace, "opt", path, plan, ssd_bytes=FILE_BYTES // 2)
+        cluster.restripe(path, plan)
+        bare = BareStream(self.bare, self.disks, cluster.bytes_by_server(path), STREAM_REQUEST_BYTES)
+        requests = FILE_BYTES // STREAM_REQUEST_BYTES
+        rates, bare_rates = [], []
+        for _ in range(self.rounds):
+            rates.append(FILE_BYTES / 1e6 / cluster.measure(*words))
+            bare_rates.append(FILE_BYTES / 1e6 / bare.measure(mode, requests))
+        bare.remove()
+        rate, total, bare_rate = statistics.median(rates), self.sums[name.startswith("write")], statistics.median(bare_rates)
+        self.add(f"sequential-{name}", policy="opt", mb_s=rate, predicted_mb_s=promised, sum_of_devices_mb_s=total,
+                 possible_mb_s=bare.possible_mb_s, bare_mb_s=bare_rate, spread=spread_of(rates), rounds_mb_s=rates)
+        print(f"sequential-{name:<13} {rate:>8.1f} {spread_of(rates):>7.1%} {promised:>10.1f} {total:>8.1f} {rate / total:>6.2f} "
+              f"{bare.possible_mb_s:>9.1f} {bare_rate:>8.1f} {rate / bare_rate:>8.2f}", flush=True)
 
     # -- moves while a program runs --------------------------------------------------------------------------------------------
 
