@@ -34,7 +34,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
 const DISCUSSION: &str = "Hindsight is worth most where the difference between layouts is in the order of requests, which counts do not hold: \
     strided checkpoints of large requests on disks that seek are where `opt` stays behind, since its closed loop takes a \
     march for steadier than it is. Disks of several speeds in one class, which no simple layout tells apart, are where it \
-    leads most.";
+    leads most. With seed 1, `opt` is at least 0.98 of the best simple layout in 38 of the 40 cases, 1.035 times it in the \
+    geometric mean; below are even reads (0.976) and a checkpoint of 1 MiB requests by 16 processes that start together \
+    (0.766). `stripewise reproduce opt-portfolio` gives the figures of all cases.";
 
 /// Share of the best simple layout's bandwidth that `opt` reaches in every case.
 const GOAL: f64 = 0.98;
