@@ -89,6 +89,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "H,S", value_parser = stripe_pair)]
     pair: Option<StripePair>,
 
+    /// padp, psa, h2dp: no stripe smaller than this
+    #[arg(long, value_name = "SIZE")]
+    min_stripe: Option<ByteCount>,
+
     /// 2-d: servers in a group
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     group_servers: u32,
@@ -186,6 +190,7 @@ fn options(arguments: &PlanArgs) -> PlanOptions {
         worth_runs: arguments.worth_runs,
         exclude: arguments.exclude.clone(),
         pair: arguments.pair,
+        min_stripe: arguments.min_stripe,
         group_servers: arguments.group_servers,
         imbalance: arguments.imbalance,
         replica_room: arguments.replica_room,

@@ -34,7 +34,7 @@ use crate::servers::ServerGroups;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use stripewise_layout::{RegionGeometry, RegionIndex};
-use stripewise_model::{ClassParameters, Concurrency};
+use stripewise_model::{ClassParameters, Concurrency, StripePair};
 use stripewise_trace::{AccessClass, FileAccess};
 
 /// Makes [`PolicyName`] of the table of policies.
@@ -223,6 +223,18 @@ impl<'a> Task<'a> {
             capacity,
             step_bytes: request.options.step.0,
         }
+    }
+
+    /// The pair with stripes below [`crate::PlanOptions::min_stripe`] raised to it. A class without a stripe keeps none.
+    pub(crate) fn raised(&self, pair: StripePair) -> StripePair {
+        let least = self.request.options.min_stripe.map_or(0, |least| least.0);
+        let raised = |bytes: u64| if bytes == 0 { 0 } else { bytes.max(least) };
+        StripePair::new(raised(pair.h_bytes), raised(pair.s_bytes))
+    }
+
+    /// The HServers-only stripe of H2DP table 3 for requests of this size, as a pair, raised.
+    pub(crate) fn pure_pair(&self, request_bytes: u64) -> StripePair {
+        self.raised(self.groups.pure_pair(self.groups.pure_stripe_bytes(request_bytes, self.step_bytes)))
     }
 
     pub(crate) fn choose(&self, policy: PolicyName) -> Vec<FileChoice> {

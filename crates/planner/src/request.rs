@@ -36,6 +36,9 @@ pub struct PlanOptions {
     /// `random`: this pair for all files instead of drawn ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<StripePair>,
+    /// `padp`, `psa`, `h2dp`: no stripe is smaller. The papers know no such limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_stripe: Option<ByteCount>,
     /// `2-d`: servers in a group; 2 in Cost-intelligent section 6.1.
     #[serde(default = "group_servers", skip_serializing_if = "is_group_servers")]
     pub group_servers: u32,
@@ -96,6 +99,7 @@ impl Default for PlanOptions {
             worth_runs: 10.0,
             exclude: Vec::new(),
             pair: None,
+            min_stripe: None,
             group_servers: group_servers(),
             imbalance: imbalance(),
             replica_room: None,
@@ -242,6 +246,16 @@ pub enum RequestError {
         /// The pair asked for.
         pair: StripePair,
     },
+    /// [`PlanOptions::min_stripe`] is out of range.
+    #[error(
+        "stripes of at least {min_stripe} cannot be planned in regions of {region}; use a multiple of 512 bytes up to the region size, for example 64KiB"
+    )]
+    MinStripe {
+        /// The size asked for.
+        min_stripe: ByteCount,
+        /// Size of a region.
+        region: ByteCount,
+    },
     /// [`PlanOptions::group_servers`] is 0.
     #[error("groups of {servers} servers cannot be made; use a number from 1 on")]
     GroupServers {
@@ -350,6 +364,13 @@ impl PlanRequest<'_> {
             let largest = u64::from(u32::MAX);
             if pair.h_bytes.max(pair.s_bytes) == 0 || pair.h_bytes.max(pair.s_bytes) > largest {
                 return Err(RequestError::Pair { pair });
+            }
+        }
+        let region = self.cluster.region_size;
+        if let Some(min_stripe) = options.min_stripe {
+            let fits = (512..=region.0).contains(&min_stripe.0) && min_stripe.0 <= u64::from(u32::MAX);
+            if !fits || !min_stripe.0.is_multiple_of(512) {
+                return Err(RequestError::MinStripe { min_stripe, region });
             }
         }
         if options.group_servers == 0 {

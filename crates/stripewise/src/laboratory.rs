@@ -153,7 +153,21 @@ impl Lab {
         files: &[FileAccess],
         seed: u64,
     ) -> Result<Plan, PolicyError> {
-        let options = PlanOptions { seed, ..PlanOptions::default() };
+        self.plan_with(policy, program, files, PlanOptions { seed, ..PlanOptions::default() })
+    }
+
+    /// As [`Self::plan_counted`], with any options.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] if the request is refused.
+    pub fn plan_with(
+        &self,
+        policy: PolicyName,
+        program: &dyn Program,
+        files: &[FileAccess],
+        options: PlanOptions,
+    ) -> Result<Plan, PolicyError> {
         let request = self.request(program, files, options);
         stripewise_planner::plan(policy, &request).map_err(|source| PolicyError { policy, source })
     }

@@ -11,7 +11,7 @@
 //! it would always return `<0, step>`; section 3.4 asks that a request be covered, so here it is. Selective placement: benefit
 //! B = T_H - T_(H+S), T_H by table 3 with stripe ceil_step(r / m); in descending B, regions with B > 0 take hybrid servers while the
 //! SServers have space (`selection.rs`). Options, off in this faithful form: benefit per byte of room, benefit less the cost of
-//! the move, costs at true offsets.
+//! the move, costs at true offsets, a least stripe to which those of every candidate are raised before it is costed.
 //!
 //! **Complexity.** Naively requests x r / step. Requests are counts of classes, regions whose r lies in the same lattice cell have the same
 //! candidates, and a class is costed once per pair: O(pairs x classes) costs and O(regions x candidates x classes) additions.
@@ -68,8 +68,8 @@ pub(super) fn file_candidates<'a>(task: &'a Task<'a>, file: &'a FileAccess) -> F
         let step = task.step_bytes;
         Some(*numbers.entry((r / step, r.div_ceil(step), concurrency)).or_insert_with(|| {
             cells.push(Cell {
-                hybrid: candidate_pairs(task, r).map(|pair| table.row(pair, concurrency)).collect(),
-                pure: table.row(task.groups.pure_pair(task.groups.pure_stripe_bytes(r, step)), concurrency),
+                hybrid: candidate_pairs(task, r).map(|pair| table.row(task.raised(pair), concurrency)).collect(),
+                pure: table.row(task.pure_pair(r), concurrency),
             });
             cells.len() - 1
         }))

@@ -10,7 +10,7 @@
 //! and its optimum is an end of it, so all six are solved exactly in closed form. The least optimum is brought onto the lattice: at both
 //! neighbours of h with s = ceil_step((r - m h) / n) the full cost is evaluated, a class with stripe 0 being absent. So are the two ends
 //! h = 0 and s = 0, where the cost drops by a class's startup and connections, which no linear program sees. Room is not looked at:
-//! regions are drawn as for `def`.
+//! regions are drawn as for `def`. With a least stripe each of these pairs is raised to it before it is costed.
 //!
 //! **Complexity.** O(1) per file and O(regions).
 
@@ -39,12 +39,11 @@ impl Policy for Padp {
         let tiers = task.tiers();
         let layouts = task.request.files.iter().map(|file| {
             let hybrid = tiers.iter().map(|tier| {
-                let pair = lattice_pair(&pattern_of(tier, file), task.step_bytes);
+                let pair = lattice_pair(&pattern_of(tier, file), task.step_bytes, |pair| task.raised(pair));
                 tier.groups.pair_layout(pair)
             });
-            let stripe_bytes =
-                task.groups.pure_stripe_bytes(file_request_bytes(file, task.step_bytes), task.step_bytes);
-            FileLayouts::uniform(hybrid, task.groups.pure_layout(stripe_bytes))
+            let pure = task.pure_pair(file_request_bytes(file, task.step_bytes));
+            FileLayouts::uniform(hybrid, task.groups.pair_layout(pure))
         });
         fill_at_random(task, layouts.collect())
     }
@@ -171,17 +170,18 @@ fn case_objective_s(pattern: &PadpPattern, transfer: Transfer, hservers_slowest:
     transfer_s + p * if hservers_slowest { pattern.hdd.seconds(h) } else { pattern.ssd.seconds(s) }
 }
 
-/// The pair on the lattice: the least full cost among both neighbours of the optimum, SServers only and HServers only. It covers r.
+/// The pair on the lattice: the least full cost among both neighbours of the optimum, SServers only and HServers only, each after `raised`,
+/// which may only enlarge stripes. It covers r.
 #[must_use]
-pub fn lattice_pair(pattern: &PadpPattern, step_bytes: u64) -> StripePair {
+pub fn lattice_pair(pattern: &PadpPattern, step_bytes: u64, raised: impl Fn(StripePair) -> StripePair) -> StripePair {
     let (m, n) = (u64::from(pattern.hservers), u64::from(pattern.sservers));
     let r = pattern.request_bytes.ceil() as u64;
     let share = |bytes: u64, servers: u64| ceil_to(bytes.div_ceil(servers), step_bytes);
     if n == 0 {
-        return StripePair::new(share(r, m), 0);
+        return raised(StripePair::new(share(r, m), 0));
     }
     if m == 0 {
-        return StripePair::new(0, share(r, n));
+        return raised(StripePair::new(0, share(r, n)));
     }
     let below = optimum(pattern).h_bytes as u64 / step_bytes * step_bytes;
     let pairs = [0, below, below + step_bytes].map(|h| {
@@ -192,6 +192,7 @@ pub fn lattice_pair(pattern: &PadpPattern, step_bytes: u64) -> StripePair {
     pairs
         .into_iter()
         .chain([StripePair::new(share(r, m), 0)])
+        .map(raised)
         .min_by(|a, b| cost_s(a).total_cmp(&cost_s(b)))
         .expect("the list is not empty")
 }

@@ -8,7 +8,7 @@
 //! **Algorithm.** For h from r / (m + n) to r / m in steps, s = ceil_step((r - m h) / n), s > 0: the cost is that of the requests which
 //! find room on hybrid servers plus that of the rest on HServers only ([`stripewise_model::psa`]); the least wins, ties go to the smaller s,
 //! which leaves more room. Then regions are drawn as for `def`. Where r is so small that no lattice point lies in the interval, h starts at
-//! the lattice point below it.
+//! the lattice point below it. With a least stripe both stripes of every candidate are raised to it before it is costed.
 //!
 //! **Complexity.** O(r / step x classes) per file and O(regions).
 
@@ -41,8 +41,7 @@ impl Policy for Psa {
         let layouts = task.request.files.iter().map(|file| {
             let request_bytes = file_request_bytes(file, task.step_bytes);
             let hybrid = tiers.iter().map(|tier| tier.groups.pair_layout(best_pair(tier, file, request_bytes)));
-            let pure = task.groups.pure_stripe_bytes(request_bytes, task.step_bytes);
-            FileLayouts::uniform(hybrid, task.groups.pure_layout(pure))
+            FileLayouts::uniform(hybrid, task.groups.pair_layout(task.pure_pair(request_bytes)))
         });
         fill_at_random(task, layouts.collect())
     }
@@ -51,7 +50,7 @@ impl Policy for Psa {
 /// The pair that PSA gives a file.
 pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) -> StripePair {
     let groups = &task.groups;
-    let pure = groups.pure_pair(groups.pure_stripe_bytes(request_bytes, task.step_bytes));
+    let pure = task.pure_pair(request_bytes);
     if !groups.is_hybrid() {
         return pure;
     }
@@ -65,6 +64,7 @@ pub(crate) fn best_pair(task: &Task<'_>, file: &FileAccess, request_bytes: u64) 
     };
     let all_pure = sum_of_costs(task, &totals, pure);
     let costed: Vec<(Picoseconds, StripePair)> = candidates(groups.m(), groups.n(), request_bytes, task.step_bytes)
+        .map(|pair| task.raised(pair))
         .map(|pair| (extent.file_cost(pair.s_bytes, sum_of_costs(task, &totals, pair), all_pure), pair))
         .collect();
     let least = costed.iter().map(|(cost, _)| cost.0).min().unwrap_or(0);

@@ -140,7 +140,7 @@ pub(crate) fn select_windows(tiers: &[Tier<'_>]) -> Vec<FileChoice> {
 
 /// HServers only, striped for the file's mean request.
 pub(crate) fn fallback_pair(task: &Task<'_>, request_bytes: u64) -> StripePair {
-    task.groups.pure_pair(task.groups.pure_stripe_bytes(request_bytes, task.step_bytes))
+    task.pure_pair(request_bytes)
 }
 
 fn select(tiers: &[Tier<'_>], window: usize, states: &mut [FileState]) {

@@ -3,7 +3,7 @@
 use crate::testbed::{self, KIB, MIB, has_requests};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use stripewise_layout::{Layout, RegionIndex, ServerId};
+use stripewise_layout::{ByteCount, Layout, RegionIndex, ServerId};
 use stripewise_model::{ClassParameters, StripePair, h2dp, padp::PadpPattern, striped};
 use stripewise_planner::{Plan, PlanRequest, PolicyName, plan, policy::padp::lattice_pair};
 use stripewise_trace::{AccessClass, FileAccess, RegionAccess};
@@ -71,12 +71,19 @@ impl<'a> Naive<'a> {
         requests.iter().map(|class| cost(class).total().0).sum()
     }
 
+    /// No stripe below the least that is asked for, none where there was none.
+    fn raised(&self, pair: StripePair) -> StripePair {
+        let least = self.request.options.min_stripe.map_or(0, |least| least.0);
+        let raised = |bytes: u64| if bytes > 0 && bytes < least { least } else { bytes };
+        StripePair::new(raised(pair.h_bytes), raised(pair.s_bytes))
+    }
+
     fn pure(&self, request_bytes: u64) -> StripePair {
-        if self.m == 0 {
+        self.raised(if self.m == 0 {
             StripePair::new(0, ceil_to(request_bytes.div_ceil(self.n), self.step()))
         } else {
             StripePair::new(ceil_to(request_bytes.div_ceil(self.m), self.step()), 0)
-        }
+        })
     }
 
     /// Algorithm 1 with the request covered: every h, every s, every request.
@@ -95,9 +102,9 @@ impl<'a> Naive<'a> {
             }
             let covering = ceil_to((r - self.m * h).div_ceil(self.n), self.step());
             if s == covering {
-                let pair = StripePair::new(h, s);
+                let pair = self.raised(StripePair::new(h, s));
                 let cost = self.cost(requests, pair, window);
-                let cycle = self.m * h + self.n * s;
+                let cycle = self.m * pair.h_bytes + self.n * pair.s_bytes;
                 if best.is_none_or(|(least, least_cycle, _)| cost < least || (cost == least && cycle > least_cycle)) {
                     best = Some((cost, cycle, pair));
                 }
@@ -261,6 +268,10 @@ fn assert_h2dp_is_naive(request: &PlanRequest<'_>) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+fn min_stripe() -> impl Strategy<Value = Option<ByteCount>> {
+    proptest::option::of((1..=512u64).prop_map(|sectors| ByteCount(512 * sectors)))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
@@ -271,7 +282,7 @@ proptest! {
         hdd in testbed::lines(), ssd in testbed::lines(),
         e_s in prop_oneof![Just(0.0), 0.0..1e-3f64], t in prop_oneof![Just(0.0), 0.0..1e-8f64],
         capacity in proptest::option::of(1..3 * MIB), unequal in prop_oneof![Just(0), 0..MIB],
-        per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9,
+        per_byte in any::<bool>(), exact in any::<bool>(), step in 1u64..9, min_stripe in min_stripe(),
     ) {
         let mut cluster = testbed::cluster(m, n, MIB, capacity.filter(|_| m > 0));
         for (index, server) in cluster.servers[m..].iter_mut().enumerate() {
@@ -282,6 +293,7 @@ proptest! {
         request.options.benefit_per_ssd_byte = per_byte;
         request.options.exact = exact;
         request.options.step.0 = step * 2 * KIB;
+        request.options.min_stripe = min_stripe;
         request.concurrency = None;
         assert_h2dp_is_naive(&request)?;
     }
@@ -290,11 +302,12 @@ proptest! {
     fn psa_is_the_least_of_all_lattice_points(
         m in 1usize..5, n in 1usize..4,
         files in testbed::files(MIB, 2).prop_filter("requests", |files| has_requests(files)),
-        hdd in testbed::lines(), ssd in testbed::lines(), capacity in 4 * KIB..4 * MIB,
+        hdd in testbed::lines(), ssd in testbed::lines(), capacity in 4 * KIB..4 * MIB, min_stripe in min_stripe(),
     ) {
         let cluster = testbed::cluster(m, n, MIB, Some(capacity));
         let profile = testbed::profile(&cluster, hdd, ssd, 1e-4, 8e-9);
-        let request = testbed::request(&cluster, &profile, &files);
+        let mut request = testbed::request(&cluster, &profile, &files);
+        request.options.min_stripe = min_stripe;
         let naive = Naive::new(&request);
         let made = plan(PolicyName::Psa, &request).unwrap();
         let all_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
@@ -311,11 +324,11 @@ proptest! {
             let first = (0..).map(|i| i * 4096).find(|h| h * (m + n) >= r).unwrap();
             let first = if first * m < r { first } else { first - 4096 };
             for h in (0..r).step_by(4096).filter(|h| *h >= first && h * m < r) {
-                let s = ceil_to((r - m * h).div_ceil(n), 4096);
+                let pair = naive.raised(StripePair::new(h, ceil_to((r - m * h).div_ceil(n), 4096)));
+                let s = pair.s_bytes;
                 let distinct = u128::from(file.size_bytes.max(1).div_ceil(r));
                 let fitting = u128::from(share / s);
                 let hybrid = if k > distinct { k * fitting.min(distinct) / distinct } else { k.min(fitting) };
-                let pair = StripePair::new(h, s);
                 let cost = (naive.cost(&all, pair, 0) * hybrid + pure * (k - hybrid)) / k;
                 all_pairs.push((cost, s, pair));
             }
@@ -349,7 +362,7 @@ proptest! {
             .map(|h| cost(h, ceil_to(r.saturating_sub(m * h).div_ceil(n), step)))
             .chain([cost(ceil_to(r.div_ceil(m), step), 0)])
             .fold(f64::INFINITY, f64::min);
-        let pair = lattice_pair(&pattern, step);
+        let pair = lattice_pair(&pattern, step, |pair| pair);
         prop_assert!(pair.cycle_bytes(m as u32, n as u32) >= r);
         let found = pattern.cost_s(pair.h_bytes as f64, pair.s_bytes as f64);
         // F is convex along m h + n s = r and s is rounded up by less than a step, which moves F by at most p (t + beta_s) step.

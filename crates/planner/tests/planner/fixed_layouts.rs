@@ -2,7 +2,7 @@
 
 use crate::testbed::{self, KIB, MIB, has_requests};
 use proptest::prelude::*;
-use stripewise_layout::{Direction, Layout, Order, RegionIndex, ServerId};
+use stripewise_layout::{ByteCount, Direction, Layout, Order, RegionIndex, ServerId};
 use stripewise_model::cost_intelligent::{ProcessLayout, TableForm, request_cost};
 use stripewise_model::{StripePair, UniformParameters};
 use stripewise_planner::{Plan, PlanKey, PlanRequest, PlannedProgram, PolicyName, plan};
@@ -96,6 +96,34 @@ fn a_cycle_longer_than_a_region_goes_on_in_the_next() {
     let first = |region| initial(&made, 0, region)[0];
     assert_eq!([0, 1, 2, 3].map(first), [(0, 512), (2, 512), (0, 512), (2, 512)]);
     assert_eq!(made.servers.iter().map(|server| server.used_bytes).collect::<Vec<_>>(), [MIB; 4]);
+}
+
+#[test]
+fn no_stripe_is_smaller_than_the_least_that_is_asked_for() {
+    let cluster = testbed::cluster(12, 4, MIB, Some(8 * MIB));
+    let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+    for request_kib in [16, 64, 256, 512, 1024] {
+        let class = testbed::class(Direction::Read, request_kib * KIB, Order::Random);
+        let counts: Vec<Vec<u64>> = (0..64).map(|region| vec![1 + region]).collect();
+        let counts: Vec<&[u64]> = counts.iter().map(Vec::as_slice).collect();
+        let files = [testbed::file("/data/a", 64 * MIB, MIB, &[class], &counts)];
+        for policy in [PolicyName::Padp, PolicyName::Psa, PolicyName::H2dp] {
+            let with = |min_stripe| {
+                let mut request = testbed::request(&cluster, &profile, &files);
+                request.options.min_stripe = min_stripe;
+                plan(policy, &request).unwrap()
+            };
+            let all =
+                |plan: &Plan| -> Vec<Vec<(u16, u64)>> { (0..64).map(|region| initial(plan, 0, region)).collect() };
+            let least = |plan: &Plan| all(plan).iter().flatten().map(|(_, kib)| *kib).min().unwrap();
+            let (free, large) = (with(None), with(Some(ByteCount(64 * KIB))));
+            assert!(least(&large) >= 64, "{policy}, {request_kib} KiB: {} KiB", least(&large));
+            assert!(least(&free) < 64 || request_kib == 1024, "{policy}, {request_kib} KiB: nothing was to be raised");
+            assert!(large.servers[12..].iter().any(|ssd| ssd.used_bytes > 0), "{policy} leaves the SSDs empty");
+            // The lattice has no smaller stripe than a step.
+            assert_eq!(all(&free), all(&with(Some(ByteCount(4 * KIB)))), "{policy}, {request_kib} KiB");
+        }
+    }
 }
 
 #[test]

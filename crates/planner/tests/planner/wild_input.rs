@@ -127,6 +127,7 @@ proptest! {
         p in prop_oneof![Just(None), (any::<u32>(), any::<u32>()).prop_map(Some)],
         (h, s) in (wild(), wild()), pair in any::<bool>(), groups in any::<u32>(), imbalance in any::<f64>(),
         replica_room in proptest::option::of(wild()), (exact, per_byte, subtract) in any::<(bool, bool, bool)>(),
+        min_stripe in proptest::option::of(wild()),
     ) {
         let files = if mend { mended(files) } else { files };
         let mut cluster = testbed::cluster(m, n, MIB, None);
@@ -140,10 +141,12 @@ proptest! {
         (options.step.0, options.group_servers, options.imbalance) = (step, groups, imbalance);
         (options.exact, options.benefit_per_ssd_byte, options.subtract_move_cost) = (exact, per_byte, subtract);
         options.replica_room = replica_room.map(ByteCount);
+        options.min_stripe = min_stripe.map(ByteCount);
         options.pair = pair.then_some(StripePair::new(h, s));
         if mend {
             (options.step.0, options.group_servers, options.imbalance) = (step.clamp(1, 64) * 512, groups.max(1), 0.2);
             options.pair = pair.then_some(StripePair::new(h % MIB + 1, s % MIB));
+            options.min_stripe = min_stripe.map(|bytes| ByteCount((bytes % 2048 + 1) * 512));
         }
         for policy in PAPERS {
             match plan(policy, &request) {
@@ -284,6 +287,11 @@ fn what_does_not_fit_is_refused_with_the_least_that_would() {
     let text = error(&|request| request.options.pair = Some(StripePair::new(0, 0))).to_string();
     assert!(text.starts_with("the pair <0,0> gives no server a stripe"), "{text}");
     assert_eq!(error(&|request| request.options.group_servers = 0), RequestError::GroupServers { servers: 0 });
+    for bytes in [0, 500, 64 << 20] {
+        let text = error(&|request| request.options.min_stripe = Some(ByteCount(bytes))).to_string();
+        let said = "cannot be planned in regions of 1MiB; use a multiple of 512 bytes up to the region size";
+        assert!(text.contains(said), "{text}");
+    }
     let text = error(&|request| request.options.imbalance = -1.0).to_string();
     assert_eq!(text, "an imbalance of -1 cannot be kept; use a number from 0 on, for example 0.2");
 }
