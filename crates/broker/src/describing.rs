@@ -90,6 +90,7 @@ impl Describing {
             servers.push((server, lines));
             calls.push((server, Operation::Describe { file, head: head.into(), lines: text.into() }));
         }
+        managed.reach(servers.iter().map(|(server, _)| *server));
         let live = LINE_BYTES * (1 + inner.regions.len() as u64);
         let result = |((server, lines), outcome): ((ServerId, &[Line]), Result<Outcome, ServerError>)| {
             let length = outcome.and_then(|outcome| outcome.into_bytes(&self.context.server_name(server)));
@@ -120,6 +121,7 @@ impl Describing {
         }
         text += &line(self.sequence()?, &Line::Size { size_bytes, is_exact: inner.record.has_leftovers });
         text += &self.text(lines)?;
+        managed.reach([server]);
         Ok(self.context.server(server)?.describe_again(managed.file, &text)?)
     }
 

@@ -8,6 +8,7 @@ pub(crate) use fragments::{
     FileFragments, HINTS, LogMemory, Orphans, Quiet, TABLE, Work, drop_entry, log_object, take_from_the_dead,
 };
 
+use crate::guard;
 use crate::proof::Facts;
 use crate::rmt::{FileRecord, LogRecord, RegionRecord, ReplicaRecord};
 use rustix::fd::OwnedFd;
@@ -31,13 +32,33 @@ pub(crate) struct Managed {
     pub(crate) fragments: FileFragments,
     /// The gate stays shut although nobody is at work on the file: a server may yet cut it.
     pub(crate) stays_shut: AtomicBool,
+    /// Servers that may hold anything of the file, if this broker made it; `None`: any may.
+    reached: Mutex<Option<BTreeSet<ServerId>>>,
     pub(crate) inner: Mutex<Inner>,
 }
 
 impl Managed {
     pub(crate) fn new(file: FileId, (control, extent, slots): (ControlBlock, Extent, Slots), inner: Inner) -> Self {
         let (fragments, stays_shut) = (FileFragments::default(), AtomicBool::new(false));
-        Self { file, control, extent, slots, fragments, stays_shut, inner: Mutex::new(inner) }
+        let (reached, inner) = (Mutex::new(None), Mutex::new(inner));
+        Self { file, control, extent, slots, fragments, stays_shut, reached, inner }
+    }
+
+    /// A file of which no server has heard yet.
+    pub(crate) fn unheard_of(self) -> Self {
+        Self { reached: Mutex::new(Some(BTreeSet::new())), ..self }
+    }
+
+    /// To be called before these servers are asked to hold anything of the file.
+    pub(crate) fn reach(&self, servers: impl IntoIterator<Item = ServerId>) {
+        if let Some(reached) = &mut *guard(&self.reached) {
+            reached.extend(servers);
+        }
+    }
+
+    /// Servers that may hold anything of the file; `None`: any may.
+    pub(crate) fn reached(&self) -> Option<BTreeSet<ServerId>> {
+        guard(&self.reached).clone()
     }
 
     /// By shared memory alone.

@@ -254,6 +254,7 @@ impl Placer {
             })
         };
         let create = |(server, object)| (server, Operation::Create(object, inner.ownership()));
+        managed.reach(objects().map(|(server, _)| server));
         let (mut made, mut unmade) = (Vec::new(), Unmade::default());
         for ((server, object), outcome) in objects().zip(self.context.perform_together(objects().map(create))) {
             match outcome {

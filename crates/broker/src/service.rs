@@ -197,6 +197,12 @@ impl Shared {
         match packet::receive::<Request>(&connection.socket) {
             // Its answer would reach nobody; the next packet may be one that is heard.
             Ok((request, _)) if connection.has_hung_up() && !is_heard_of_the_gone(&request) => ending.lives = true,
+            Ok((request @ Request::Unanswered(_), descriptors)) => {
+                if let (Reply::Refused(refusal), _) = self.core.answer(&connection, request, descriptors) {
+                    note!(self.core.context().log(), warn, error = %refusal, "what a client reported is not recorded");
+                }
+                ending.lives = true;
+            }
             Ok((request, descriptors)) => {
                 let (reply, descriptors) = self.core.answer(&connection, request, descriptors);
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();

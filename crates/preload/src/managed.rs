@@ -329,7 +329,7 @@ pub(crate) fn client() -> Result<Client, Errno> {
         Connection::Unasked => {}
     }
     let Some(directory) = state.directory.clone() else { return Err(Errno::IO) };
-    match Client::connect(&directory, ClientOptions::default()) {
+    match Client::connect(&directory, ClientOptions { waits_for_closes: false, ..ClientOptions::default() }) {
         Ok(client) => {
             process::log(Level::Info, &[b"connected to the broker in ", directory.as_os_str().as_bytes()]);
             state.client = Connection::There(client.clone());

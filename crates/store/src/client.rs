@@ -31,7 +31,7 @@ pub use rings::is_making_ring;
 use crate::descriptors::{self, Descriptor, Received};
 use crate::lock::{Guard, Lock};
 use crate::packet::PacketError;
-use crate::protocol::{Refusal, Reply, Request};
+use crate::protocol::{Event, Refusal, Reply, Request};
 use crate::server::stations::Stations;
 use crate::server::{ObjectStore, ServerError};
 use crate::shared::process_slot::{Incarnation, ProcessSlot};
@@ -67,6 +67,9 @@ pub struct ClientOptions {
     pub connect_patience: Duration,
     /// How long a lost broker is waited for, and a file that another holds exclusively.
     pub patience: Duration,
+    /// Whether the close of a file that leaves nothing to be recorded returns only when the broker knows of it. Without, it knows an instant later, as of
+    /// a process that ended.
+    pub waits_for_closes: bool,
     /// Opens each server at its first use.
     pub open_server: OpenServer,
 }
@@ -78,6 +81,7 @@ impl Default for ClientOptions {
             object_descriptors: 4096,
             connect_patience: Duration::from_secs(2),
             patience: Duration::from_secs(20),
+            waits_for_closes: true,
             open_server: crate::server::open,
         }
     }
@@ -219,6 +223,13 @@ impl Core {
             self.processes.number_truncation(slot);
         }
         self.done_locked(&mut control, &Request::Truncate { file, size_bytes }, &[])
+    }
+
+    /// Tells the broker what happened, without waiting. A broker that is gone need not know: its successor learns what matters from the next open.
+    fn report(&self, control: &mut Control, event: Event) {
+        if control.connection.as_ref().is_some_and(|connection| connection.report(event).is_err()) {
+            control.connection = None;
+        }
     }
 
     /// A request whose answer carries nothing.
@@ -428,6 +439,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Find => "Find",
         Request::IsExpected { .. } => "IsExpected",
         Request::Admin(_) => "Admin",
+        Request::Unanswered(_) => "Unanswered",
     }
 }
 

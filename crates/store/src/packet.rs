@@ -119,11 +119,28 @@ pub fn receive_message<T: DeserializeOwned>(socket: impl AsFd) -> Result<T, Pack
     receive_into(socket, &mut RecvAncillaryBuffer::new(&mut [])).0
 }
 
+/// Waits for a packet, which stays where it is, and returns its length in bytes.
+fn wait_for_packet(socket: impl AsFd) -> Result<usize, Errno> {
+    loop {
+        // Of a packet that is longer than the buffer the kernel says the whole length.
+        let mut nothing: [u8; 0] = [];
+        match rustix::net::recv(&socket, &mut nothing[..], RecvFlags::PEEK | RecvFlags::TRUNC) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|(_, length)| length),
+        }
+    }
+}
+
+/// Packets are short, most of them of some 30 bytes: memory for the longest possible one would cost more than the packet.
 fn receive_into<T: DeserializeOwned>(
     socket: impl AsFd,
     control: &mut RecvAncillaryBuffer<'_>,
 ) -> (Result<T, PacketError>, ReturnFlags) {
-    let mut bytes = vec![0; MAX_PACKET_BYTES];
+    let length = match wait_for_packet(&socket) {
+        Ok(length) => length,
+        Err(errno) => return (Err(errno.into()), ReturnFlags::empty()),
+    };
+    let mut bytes = vec![0; length.min(MAX_PACKET_BYTES)];
     let received = loop {
         let mut buffers = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(&socket, &mut buffers, control, RecvFlags::CMSG_CLOEXEC) {

@@ -25,7 +25,7 @@ pub use refusals::{Refusal, state_full};
 pub use replies::{
     FileInfo, FileStatus, Finding, ObservedFile, ReadCost, RegionInfo, ReplicaInfo, Reply, ServerInfo, ServerUsage,
 };
-pub use requests::{NameCall, Request};
+pub use requests::{Event, NameCall, Request};
 
 /// Raised with every change of a message; the broker refuses other versions by name.
 pub const PROTOCOL_VERSION: u32 = 5;

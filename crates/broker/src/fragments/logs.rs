@@ -94,6 +94,7 @@ impl FragmentLogs {
         self.context.table().commit(&changes)?;
         inner.logs = logs;
         self.context.step("fragments: recorded");
+        managed.reach(inner.logs.values().map(|record| record.on));
         let made = self.make_logs(file, inner).and_then(|()| self.build_memory(file, &inner.logs));
         let made = made.inspect_err(|_| {
             // What cannot be removed now is removed when it is tried again or the file is loaded again.

@@ -4,7 +4,7 @@ use super::Lifecycle;
 use crate::managed::{Inner, Managed};
 use crate::rmt::{Changes, FileState};
 use std::collections::BTreeSet;
-use stripewise_layout::{FileId, ServerId};
+use stripewise_layout::ServerId;
 use stripewise_store::protocol::Refusal;
 use stripewise_store::server::Operation;
 use stripewise_store::shared::control::Life;
@@ -24,7 +24,7 @@ impl Lifecycle {
         }
         self.quiescing.end_moves(managed, inner, "the file was removed");
         self.context.step("free: before the objects");
-        if let Err(refusal) = self.free_objects(managed.file, inner) {
+        if let Err(refusal) = self.free_objects(managed, inner) {
             self.rechecks.recheck(managed.file);
             return Err(refusal);
         }
@@ -57,13 +57,15 @@ impl Lifecycle {
         Ok(())
     }
 
-    fn free_objects(&self, file: FileId, inner: &Inner) -> Result<(), Refusal> {
+    fn free_objects(&self, managed: &Managed, inner: &Inner) -> Result<(), Refusal> {
         let regions = inner.layouts().flat_map(|layout| layout.stripes().iter().map(|stripe| stripe.server));
         let servers: BTreeSet<ServerId> = regions.chain(inner.logs.values().map(|log| log.on)).collect();
         // Others may have been told where its regions went; what they say is nobody's concern.
+        let reached = managed.reached();
         let others = (0..).map(ServerId).zip(self.context.servers()).map(|(number, _)| number);
+        let others = others.filter(|number| reached.as_ref().is_none_or(|reached| reached.contains(number)));
         let others = others.filter(|number| !servers.contains(number));
-        let removal = |server: ServerId| (server, Operation::RemoveFile(file));
+        let removal = |server: ServerId| (server, Operation::RemoveFile(managed.file));
         let removed = self.context.perform_together(servers.iter().copied().chain(others).map(removal));
         removed.into_iter().take(servers.len()).find_map(Result::err).map_or(Ok(()), |error| Err(error.into()))
     }

@@ -10,7 +10,7 @@ use crate::rmt::FileState;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use stripewise_layout::{FileId, Placement, ServerId};
-use stripewise_store::protocol::{PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
+use stripewise_store::protocol::{Event, PROTOCOL_VERSION, Refusal, Reply, Request, ServerInfo};
 use stripewise_store::server::{ObjectName, Ownership, ServerError};
 use stripewise_store::shared::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
 
@@ -25,7 +25,8 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Abandon { .. }
         | Request::Attributes { .. }
         | Request::Close { .. }
-        | Request::EndNameChange { .. } => true,
+        | Request::EndNameChange { .. }
+        | Request::Unanswered(_) => true,
         Request::Create { .. }
         | Request::BeginNameChange { .. }
         | Request::Place { .. }
@@ -89,7 +90,7 @@ impl Parts {
                 let managed = self.lifecycle.create(&proof, &path, placement, FileState::Creating, None)?;
                 self.lifecycle.opened(connection, &managed, &mut guard(&managed.inner), proof.granted())
             }
-            Request::Linked { file } => {
+            Request::Linked { file } | Request::Unanswered(Event::Linked { file }) => {
                 needs_write(connection, file)?;
                 self.lifecycle.linked(&*self.base.files.managed(file)?)?;
                 done()
@@ -153,7 +154,7 @@ impl Parts {
                 self.lifecycle.follow_stub(&managed, &mut guard(&managed.inner), &proof)?;
                 done()
             }
-            Request::Close { file } => {
+            Request::Close { file } | Request::Unanswered(Event::Closed { file }) => {
                 guard(&connection.client).opened.remove(&file);
                 if let Some(managed) = self.base.files.if_loaded(file) {
                     self.regions.replicas.left(&managed, connection.id);

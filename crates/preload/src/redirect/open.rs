@@ -235,14 +235,10 @@ fn make(client: &Client, target: &CStr, flags: c_int, mode: mode_t) -> Result<c_
 
 /// Tells the broker whether a new file got its name.
 fn name(client: &Client, target: &CStr, linked: Result<(), Errno>, file: &StripedFile) -> Result<(), Errno> {
-    let reported = match linked {
-        Ok(()) => client.linked(file.id()),
-        Err(_) => client.abandon(file.id()),
-    };
-    if let Err(error) = reported {
+    if linked.is_ok() {
+        client.report_linked(file.id());
+    } else if let Err(error) = client.abandon(file.id()) {
         process::log(Level::Error, &[target.to_bytes(), b": ", error.to_string().as_bytes()]);
-        linked?;
-        return Err(error.errno());
     }
     linked
 }

@@ -2,7 +2,7 @@
 
 use crate::descriptors::{Descriptor, Received};
 use crate::packet::{self, PacketError};
-use crate::protocol::{PROTOCOL_VERSION, Reply, Request};
+use crate::protocol::{Event, PROTOCOL_VERSION, Reply, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -43,6 +43,11 @@ impl Connection {
         packet::send(&self.socket, request, descriptors)?;
         let (reply, descriptors) = packet::receive(&self.socket)?;
         Ok(Answer { reply, descriptors: descriptors.into_iter().map(Received::from).collect() })
+    }
+
+    /// Sends what has no answer.
+    pub(super) fn report(&self, event: Event) -> Result<(), PacketError> {
+        packet::send(&self.socket, &Request::Unanswered(event), &[])
     }
 
     pub(super) fn hello(&self) -> Result<Answer, PacketError> {

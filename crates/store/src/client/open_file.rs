@@ -4,7 +4,7 @@ use super::connection::Answer;
 use super::stub::KeptStub;
 use super::{Client, ClientError, Control, Core, identity_of, missing_descriptors, now, sleep, unexpected, utf8};
 use crate::descriptors::Received;
-use crate::protocol::{Admin, Refusal, Reply, Request};
+use crate::protocol::{Admin, Event, Refusal, Reply, Request};
 use crate::shared::control::{ControlBlock, Life};
 use crate::shared::extent::Extent;
 use crate::shared::slots::Slots;
@@ -246,9 +246,15 @@ impl Core {
     fn close(&self, file: FileId, writable: bool, shared: &Arc<SharedFile>) -> Result<(), ClientError> {
         let mut control = self.control();
         // A new open may have taken the place meanwhile.
+        let mut entry = None;
         if control.open.get(&(file, writable)).is_some_and(|entry| Arc::ptr_eq(&entry.shared, shared)) {
-            control.open.remove(&(file, writable));
+            entry = control.open.remove(&(file, writable));
         }
+        // Neither a time to be given to the stub, which waits for who looks at it next, nor data to be freed, whose space may be wanted next.
+        let leaves_nothing = !writable
+            && shared.extent.modified_ns().is_none()
+            && entry.as_ref().is_some_and(|entry| entry.stub.is_named());
+        drop(entry);
         let Some((slot, _)) = self.identity() else { return Ok(()) };
         if shared.slots.drop_user(slot) > 0 {
             return Ok(());
@@ -258,6 +264,10 @@ impl Core {
         let mut control = self.control();
         // Opened again meanwhile: the broker is told by the close that follows.
         if control.open.keys().any(|(open, _)| *open == file) {
+            return Ok(());
+        }
+        if leaves_nothing && !self.options.waits_for_closes {
+            self.report(&mut control, Event::Closed { file });
             return Ok(());
         }
         self.done_locked(&mut control, &Request::Close { file }, &[])

@@ -47,6 +47,11 @@ impl KeptStub {
         self.identity
     }
 
+    /// Whether the stub has a name left.
+    pub(crate) fn is_named(&self) -> bool {
+        rustix::fs::fstat(&self.handle).is_ok_and(|status| status.st_nlink > 0)
+    }
+
     /// Does `action`, which may be repeated, with a descriptor of the stub that permits what the open of the file does.
     pub(crate) fn with_open<T>(&self, action: impl Fn(BorrowedFd<'_>) -> T) -> Result<T, Errno> {
         for _ in 0..MAX_ROUNDS {

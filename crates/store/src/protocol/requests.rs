@@ -178,4 +178,22 @@ pub enum Request {
     },
     /// Administration; the connection's peer must be the broker's own user or root.
     Admin(Admin),
+    /// Something that happened and needs no answer: none is sent, and the client goes on at once. It takes effect in its turn among the requests of the
+    /// connection. One that a broker did not hear before its end needs no repetition.
+    Unanswered(Event),
+}
+
+/// What a client reports without waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// As [`Request::Linked`]. A successor of the broker finds the stub at its name when the file is opened again.
+    Linked {
+        /// As `Create` was answered.
+        file: FileId,
+    },
+    /// As [`Request::Close`], of a file that has nothing to be recorded. To a successor of the broker it was never opened.
+    Closed {
+        /// An opened file.
+        file: FileId,
+    },
 }
