@@ -229,10 +229,11 @@ impl Profile {
         }
     }
 
-    /// Whether requests of the kind and order are sequential to the disks whatever else meets there: what is written back is sorted.
+    /// Share of the requests of the kind and order that the disks find in order whatever else meets there: what is written back is sorted,
+    /// and its random requests are those that begin a run ([`crate::queueing::RegionWriteBack`]). `None` if others decide.
     #[must_use]
-    pub fn is_kept_in_order(&self, kind: RequestKind, order: Order) -> bool {
-        order == Order::Sequential && !self.is_awaited(kind)
+    pub fn sorted_share(&self, kind: RequestKind, order: Order) -> Option<f64> {
+        (!self.is_awaited(kind)).then_some(if order == Order::Sequential { 1.0 } else { 0.0 })
     }
 
     /// Lines of buffered writes for a profile from before version 3: the bytes' cost alone, since the kernel sorts them. Servers of

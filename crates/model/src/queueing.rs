@@ -13,8 +13,10 @@ mod network;
 mod streaming;
 mod tally;
 mod throughput;
+mod write_back;
 
 pub use demand::{Fork, Part, RequestDemand, ServerDemand, Splitting, Work, request_demand};
 pub use network::{Bottleneck, Network, Station};
 pub use streaming::{FOLLOWED_STREAMS, Streaming};
 pub use tally::{KINDS, ServiceSeconds, Side, Tally, kind};
+pub use write_back::{BufferedRequests, RegionWriteBack};

@@ -16,6 +16,7 @@ pub mod policy;
 mod predict;
 mod render;
 mod request;
+mod served;
 mod servers;
 mod sources;
 mod verdict;

@@ -7,6 +7,7 @@
 //! other, as phases of a program do; where they go on side by side and load the same servers, the sum of the times is the same.
 //! The spread is that of the fitted lines, weighted by device time, times the share of device time in all service time, and that of the model.
 
+use crate::served::Served;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::ops::RangeInclusive;
 use stripewise_layout::{Direction, Layout, Placement};
 use stripewise_model::queueing::{self, Bottleneck, KINDS, Network, Side, Streaming, Tally};
 use stripewise_model::{Concurrency, Profile};
-use stripewise_trace::{AccessClass, Company, FileAccess, Slices, WindowAccess};
+use stripewise_trace::{AccessClass, Company, FileAccess, RegionAccess, Slices, WindowAccess};
 
 /// Layouts of one tally, at least: tallies are made side by side and merged in order.
 const LAYOUTS_PER_TALLY: usize = 16;
@@ -117,8 +118,14 @@ struct FileSum<'a> {
     counts: Vec<LayoutCounts<'a>>,
 }
 
-/// A layout's requests by class.
-type LayoutCounts<'a> = (&'a Layout, Vec<(AccessClass, u64)>);
+/// A layout's requests.
+struct LayoutCounts<'a> {
+    layout: &'a Layout,
+    /// As counted.
+    traced: Vec<(AccessClass, u64)>,
+    /// As the servers see them ([`Served`]); classes of one size stand together.
+    served: Vec<(AccessClass, f64)>,
+}
 
 /// All files in one window.
 struct WindowSum<'a> {
@@ -222,7 +229,7 @@ impl<'a> PredictionSum<'a> {
                 of_regions().max().unwrap_or(1)..=of_regions().fold(0, u32::saturating_add).max(1)
             },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
-            counts: counts_by_layout(placement, access, window),
+            counts: counts_by_layout(placement, access, window, &Served::of(self.profile, access, window)),
         });
     }
 
@@ -261,10 +268,17 @@ impl<'a> PredictionSum<'a> {
 }
 
 /// Requests are first counted per layout and class, so that each pair is costed once.
-fn counts_by_layout<'a>(placement: &'a Placement, access: &FileAccess, window: &WindowAccess) -> Vec<LayoutCounts<'a>> {
+fn counts_by_layout<'a>(
+    placement: &'a Placement,
+    access: &FileAccess,
+    window: &WindowAccess,
+    served: &Served<'_>,
+) -> Vec<LayoutCounts<'a>> {
     let classes = access.classes.len();
     let mut counts = vec![0u64; placement.layouts.len() * classes];
+    let mut written_back: Vec<BTreeMap<AccessClass, f64>> = vec![BTreeMap::new(); placement.layouts.len()];
     let mut runs = placement.runs.iter();
+    let mut before: Option<(&RegionAccess, u32)> = None;
     let (mut run_end, mut layout) = (0u64, placement.beyond);
     for region in &window.regions {
         while run_end <= u64::from(region.region.0) {
@@ -280,14 +294,25 @@ fn counts_by_layout<'a>(placement: &'a Placement, access: &FileAccess, window: &
             let sum = &mut counts[layout as usize * classes + usize::from(class.0)];
             *sum = sum.saturating_add(*count);
         }
+        if served.has_written_back() {
+            let is_next = |(known, of): &(&RegionAccess, u32)| known.region.0 + 1 == region.region.0 && *of == layout;
+            let behind = before.filter(is_next).map(|(known, _)| known);
+            before = Some((region, layout));
+            for (class, count) in served.requests(region, behind) {
+                *written_back[layout as usize].entry(class).or_insert(0.0) += count;
+            }
+        }
     }
-    let rows = placement.layouts.iter().zip(counts.chunks(classes.max(1)));
-    rows.filter_map(|(layout, row)| {
+    let rows = placement.layouts.iter().zip(counts.chunks(classes.max(1))).zip(written_back);
+    rows.filter_map(|((layout, row), written_back)| {
         let pairs = access.classes.iter().copied().zip(row.iter().copied());
-        let mut found: Vec<(AccessClass, u64)> = pairs.filter(|(_, count)| *count > 0).collect();
-        // Classes of one size stand together.
-        found.sort_by_key(|(class, _)| class.request_bytes);
-        (!found.is_empty()).then_some((layout, found))
+        let traced: Vec<(AccessClass, u64)> = pairs.filter(|(_, count)| *count > 0).collect();
+        let mut served: Vec<(AccessClass, f64)> = match written_back.is_empty() {
+            true => traced.iter().map(|(class, count)| (*class, *count as f64)).collect(),
+            false => written_back.into_iter().collect(),
+        };
+        served.sort_by_key(|(class, _)| class.request_bytes);
+        (!traced.is_empty()).then_some(LayoutCounts { layout, traced, served })
     })
     .collect()
 }
@@ -302,13 +327,13 @@ impl<'a> LayoutsSum<'a> {
     /// `together`: share of the time in which the regions are on their own.
     fn of(empty: impl Fn() -> Tally<'a>, layouts: &[LayoutCounts<'_>], together: f64, processes: u32) -> Self {
         let mut sum = Self { tally: empty(), own_s: [0.0; 2] };
-        for (layout, counts) in layouts {
+        for counts in layouts {
             if together <= 0.0 {
-                add_counts(&mut sum.tally, layout, counts);
+                add_counts(&mut sum.tally, counts);
                 continue;
             }
             let mut own = empty();
-            add_counts(&mut own, layout, counts);
+            add_counts(&mut own, counts);
             for (own_s, side) in sum.own_s.iter_mut().zip([Side::Reads, Side::AwaitedWrites]) {
                 let mut network = Network::new(sum.tally.servers());
                 network.add_tally(&own, side, together);
@@ -326,14 +351,13 @@ impl<'a> LayoutsSum<'a> {
     }
 }
 
-/// Classes of one size stand together.
-fn add_counts(tally: &mut Tally<'_>, layout: &Layout, counts: &[(AccessClass, u64)]) {
-    for of_size in counts.chunk_by(|(one, _), (other, _)| one.request_bytes == other.request_bytes) {
+fn add_counts(tally: &mut Tally<'_>, counts: &LayoutCounts<'_>) {
+    for of_size in counts.served.chunk_by(|(one, _), (other, _)| one.request_bytes == other.request_bytes) {
         let mut by_kind = [0.0; KINDS];
         for (class, count) in of_size {
-            by_kind[queueing::kind(class.kind, class.order)] += *count as f64;
+            by_kind[queueing::kind(class.kind, class.order)] += count;
         }
-        tally.add(layout, of_size[0].0.request_bytes, by_kind);
+        tally.add(counts.layout, of_size[0].0.request_bytes, by_kind);
     }
 }
 
@@ -360,7 +384,7 @@ impl WindowSum<'_> {
     /// goes through a part of its own, no region knows of the others.
     fn processes_of_files(&self) -> Vec<f64> {
         let requests = |file: &FileSum<'_>| -> f64 {
-            file.counts.iter().flat_map(|(_, counts)| counts).map(|(_, count)| *count as f64).sum()
+            file.counts.iter().flat_map(|counts| &counts.traced).map(|(_, count)| *count as f64).sum()
         };
         let all: f64 = self.files.iter().map(requests).sum();
         let of_file = |file: &FileSum<'_>| {
@@ -385,7 +409,7 @@ impl WindowSum<'_> {
         let streams = self.streams(servers);
         let mut mixes = [Direction::Read, Direction::Write].map(|direction| Mix::new(direction, servers));
         for (file, streams) in self.files.iter().zip(&streams) {
-            for counted in file.counts.iter().flat_map(|(_, counts)| counts) {
+            for counted in file.counts.iter().flat_map(|counts| &counts.traced) {
                 mixes[usize::from(counted.0.direction() == Direction::Write)].count(counted);
             }
             let together = together(file);
@@ -410,10 +434,10 @@ impl FileSum<'_> {
     /// For every server, the share of the file's requests that go to regions which lie on it wholly or in part.
     fn presence(&self, servers: usize) -> Vec<f64> {
         let (mut presence, mut all) = (vec![0.0; servers], 0.0);
-        for (layout, counts) in &self.counts {
-            let requests: f64 = counts.iter().map(|(_, count)| *count as f64).sum();
+        for counts in &self.counts {
+            let requests: f64 = counts.traced.iter().map(|(_, count)| *count as f64).sum();
             all += requests;
-            for stripe in layout.stripes() {
+            for stripe in counts.layout.stripes() {
                 presence[usize::from(stripe.server.0)] += requests;
             }
         }

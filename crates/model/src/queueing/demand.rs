@@ -458,7 +458,7 @@ impl LineMoments {
 impl SubRequestCost {
     pub(super) fn of(profile: &Profile, server: usize, kind: RequestKind, order: Order, streams: Streaming) -> Self {
         let (mut device, mut link) = (LineMoments::default(), LineMoments::default());
-        let continuing = if profile.is_kept_in_order(kind, order) { 1.0 } else { streams.continuing(order) };
+        let continuing = profile.sorted_share(kind, order).unwrap_or_else(|| streams.continuing(order));
         for (order, share) in [(Order::Sequential, continuing), (Order::Random, 1.0 - continuing)] {
             let line = profile.servers[server].line(kind, order);
             device.add(share, line.alpha_s, line.beta_s_per_byte);

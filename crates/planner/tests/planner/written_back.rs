@@ -60,7 +60,8 @@ fn each_class_of_writes_is_predicted_by_its_own_line() {
     let profile = with_classes(profile(&cluster, DISK, FLASH, 0.0, 0.0));
     let concurrency = Concurrency { processes: 1, processes_per_node: 1 };
     let time_s = |class: AccessClass| {
-        let access = file("/a", 4 * MIB, 4 * MIB, &[class], &[&[100]]);
+        // One for each region, so that none writes again what is dirty.
+        let access = file("/a", 400 * MIB, 4 * MIB, &[class], &[&[1][..]; 100]);
         predict(&layout(1, 4 << 20), &access, &profile, None, concurrency).total.time_s
     };
     let bytes_s = 64.0 * 1024.0 * DISK[3].1;
@@ -74,6 +75,25 @@ fn each_class_of_writes_is_predicted_by_its_own_line() {
     }
     let direct = time_s(class(Direction::Write, 64 * KIB, Order::Random));
     assert_eq!(direct, time_s(written(WriteClass::Direct, 64 * KIB)), "writes are direct unless told otherwise");
+}
+
+/// However often a region is written before it is written back, its servers get it once.
+#[test]
+fn what_is_dirty_already_is_written_back_once() {
+    let cluster = cluster(3, 0, 4 * MIB, None);
+    let profile = with_classes(profile(&cluster, DISK, FLASH, 0.0, 0.0));
+    let concurrency = Concurrency { processes: 4, processes_per_node: 1 };
+    let predicted = |count: u64| {
+        let access = file("/a", 4 * MIB, 4 * MIB, &[written(WriteClass::Buffered, 64 * KIB)], &[&[count]]);
+        predict(&layout(1, 4 << 20), &access, &profile, None, concurrency).total
+    };
+    let once_s = 0.1 * DISK[3].0 + 4.0 * MIB as f64 * DISK[3].1;
+    for count in [10_000, 1_000_000] {
+        let found = predicted(count);
+        assert!((found.time_s / once_s - 1.0).abs() < 1e-6, "{count}: {} {once_s}", found.time_s);
+        assert_eq!(found.bytes, count * 64 * KIB, "the program writes all of it");
+    }
+    assert!(predicted(32).time_s < 0.7 * 32.0 * predicted(1).time_s, "some of 32 are neighbours");
 }
 
 /// The plan's notes repeat what its figures rest on.

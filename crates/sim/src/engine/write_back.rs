@@ -1,8 +1,8 @@
 //! Buffered writes: done at once for the process, and written back in order of place.
 //!
 //! The clients' dirty data of a server stands in one queue. The next stretch is the first behind the last one written, as
-//! an elevator goes, with all that adjoins it; one is on its way at a time. Above the limit a process waits until enough
-//! is written back, and the run ends when nothing is dirty.
+//! an elevator goes, with all that adjoins it; a few are on their way at a time, so that link and device are busy at once.
+//! Above the limit a process waits until enough is written back, and the run ends when nothing is dirty.
 
 use super::Engine;
 use super::travel::{Sending, WRITE_BACK};
@@ -13,6 +13,9 @@ use stripewise_layout::{Direction, RegionIndex};
 
 /// Most bytes written back at a time.
 const STRETCH_BYTES: u64 = 1 << 20;
+
+/// Stretches on their way to one server, at most.
+const MAX_ON_THEIR_WAY: usize = 4;
 
 /// Where a stretch begins: file, region, and position in the object.
 type Begin = (usize, u32, u64);
@@ -33,7 +36,8 @@ struct Dirty {
     stretches: BTreeMap<Begin, Stretch>,
     /// Of the stretches and of what is on its way.
     bytes: u64,
-    on_its_way: u64,
+    /// Bytes of each, as sent.
+    on_their_way: VecDeque<u64>,
     /// Where the last stretch ended.
     cursor: Begin,
     /// Processes that wait for less to be dirty.
@@ -122,24 +126,24 @@ impl Engine<'_> {
     fn write_next(&mut self, server: u32) {
         let Some(write_back) = &mut self.write_back else { return };
         let dirty = &mut write_back.servers[server as usize];
-        if dirty.on_its_way > 0 {
+        if dirty.on_their_way.len() >= MAX_ON_THEIR_WAY {
             return;
         }
         let Some(((file, region, offset), stretch)) = dirty.next() else { return };
-        dirty.on_its_way = stretch.bytes;
+        dirty.on_their_way.push_back(stretch.bytes);
         let Stretch { bytes, turn, node, extents } = stretch;
         let region = RegionIndex(region);
         let sending = Sending { owner: WRITE_BACK, node, direction: Direction::Write, file, region, extents };
         self.send(&sending, Part { turn, server, offset, bytes });
     }
 
-    /// What was on its way to a server is written.
+    /// One of the stretches that were on their way to a server is written.
     pub(super) fn written_back(&mut self, server: u32) {
         self.outcome.events += 1;
         let Some(write_back) = &mut self.write_back else { return };
         let limit_bytes = write_back.limit_bytes;
         let dirty = &mut write_back.servers[server as usize];
-        dirty.bytes -= std::mem::take(&mut dirty.on_its_way);
+        dirty.bytes -= dirty.on_their_way.pop_front().unwrap_or(0);
         if dirty.bytes <= limit_bytes {
             for process in std::mem::take(&mut dirty.throttled) {
                 self.part_done(process, self.now);

@@ -224,7 +224,7 @@ fn known_shapes(
 ) -> Vec<Shape> {
     let mut bytes = vec![0.0; accesses.classes.len()];
     for (class, count) in accesses.items.iter().flat_map(|item| &item.counts).flatten() {
-        bytes[usize::from(*class)] += *count as f64 * accesses.classes[usize::from(*class)].request_bytes as f64;
+        bytes[usize::from(*class)] += count * accesses.classes[usize::from(*class)].request_bytes as f64;
     }
     let mut weighted: Vec<(AccessClass, f64)> = accesses.classes.iter().copied().zip(bytes).collect();
     if mean_request_bytes(weighted.iter().map(|(class, bytes)| (*class, *bytes as u64))).is_none() {

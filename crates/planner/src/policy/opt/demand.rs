@@ -32,8 +32,7 @@ impl SeenClass {
     pub(crate) fn line(&self, profile: &Profile, server: usize) -> (f64, f64) {
         let line = |order| -> &Line { profile.servers[server].line(self.class.kind, order) };
         let (sequential, random) = (line(Order::Sequential), line(Order::Random));
-        let is_kept = profile.is_kept_in_order(self.class.kind, self.class.order);
-        let continuing = if is_kept { 1.0 } else { self.continuing };
+        let continuing = profile.sorted_share(self.class.kind, self.class.order).unwrap_or(self.continuing);
         let mean = |sequential: f64, random: f64| continuing * sequential + (1.0 - continuing) * random;
         (mean(sequential.alpha_s, random.alpha_s), mean(sequential.beta_s_per_byte, random.beta_s_per_byte))
     }

@@ -75,7 +75,7 @@ fn likeness(item: &Item, classes: &[AccessClass]) -> (Likeness, f64) {
 
 /// One item with the requests of several.
 fn together(items: &[Item], numbers: &[usize]) -> Item {
-    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<u16, f64> = BTreeMap::new();
     let mut item = items[numbers[0]].clone();
     item.regions.clear();
     let mut shares = vec![0.0; item.shares.len()];
@@ -85,9 +85,8 @@ fn together(items: &[Item], numbers: &[usize]) -> Item {
         item.regions.extend(&one.regions);
         let mut own = 0.0;
         for (class, count) in &one.counts[0] {
-            let sum = counts.entry(*class).or_insert(0);
-            *sum = sum.saturating_add(*count);
-            own += *count as f64;
+            *counts.entry(*class).or_insert(0.0) += count;
+            own += count;
         }
         requests += own;
         shares.iter_mut().zip(&one.shares).for_each(|(sum, share)| *sum += own * share);
@@ -109,7 +108,7 @@ mod tests {
             file: 0,
             regions: vec![region],
             region_bytes: 1 << 20,
-            counts: vec![counts],
+            counts: vec![counts.into_iter().map(|(class, count)| (class, count as f64)).collect()],
             shares: vec![0.25, 0.75],
             same_region: vec![0.0],
             before: None,
@@ -140,7 +139,7 @@ mod tests {
         let mut regions: Vec<u32> = groups.iter().flat_map(|group| group.regions.clone()).collect();
         regions.sort_unstable();
         assert_eq!(regions, (0..3000).collect::<Vec<u32>>());
-        let sum = |items: &[Item], class: u16| -> u64 {
+        let sum = |items: &[Item], class: u16| -> f64 {
             items.iter().flat_map(|item| &item.counts[0]).filter(|(own, _)| *own == class).map(|(_, count)| count).sum()
         };
         assert_eq!([sum(&groups, 0), sum(&groups, 1)], [sum(&items, 0), sum(&items, 1)]);

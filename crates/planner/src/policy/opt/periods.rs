@@ -9,6 +9,7 @@ use super::demand::SeenClass;
 use super::kinds::Kind;
 use super::placing::layout_in;
 use super::program::Item;
+use crate::served::Served;
 use std::collections::HashMap;
 use std::ops::Range;
 use stripewise_layout::RegionIndex;
@@ -100,30 +101,29 @@ impl Accesses {
     ) {
         let file = &task.request.files[file_number];
         let step = adjoining_step(file, &self.windows);
-        let class_numbers: Vec<u16> = file
-            .classes
-            .iter()
-            .map(|class| {
-                *numbers.entry((*class, step)).or_insert_with(|| {
-                    self.classes.push(*class);
-                    self.classes.len() as u16 - 1
-                })
+        let mut number_of = |class: AccessClass| {
+            *numbers.entry((class, step)).or_insert_with(|| {
+                self.classes.push(class);
+                self.classes.len() as u16 - 1
             })
-            .collect();
+        };
+        file.classes.iter().for_each(|class| _ = number_of(*class));
         let count = self.windows.len();
         let same_region: Vec<f64> = self
             .windows
             .clone()
             .map(|window| file.windows.get(window).map_or(0.0, |window| beyond_chance(window.company.same_region)))
             .collect();
-        let mut counts: Vec<Vec<Vec<(u16, u64)>>> = vec![Vec::new(); region_count(file) as usize];
+        let mut counts: Vec<Vec<Vec<(u16, f64)>>> = vec![Vec::new(); region_count(file) as usize];
         let mut seen: Vec<Slices> = vec![Slices(0); counts.len()];
         for (number, window) in self.windows.clone().enumerate() {
-            for access in file.windows.get(window).into_iter().flat_map(|window| &window.regions) {
+            let Some(window) = file.windows.get(window) else { continue };
+            let served = Served::of(task.request.profile, file, window);
+            for access in &window.regions {
                 let of_region = &mut counts[access.region.0 as usize];
                 of_region.resize(count, Vec::new());
                 of_region[number] =
-                    access.counts.iter().map(|(class, count)| (class_numbers[usize::from(class.0)], *count)).collect();
+                    served.requests(access, None).into_iter().map(|(class, count)| (number_of(class), count)).collect();
                 seen[access.region.0 as usize] = access.slices;
             }
         }
@@ -182,8 +182,8 @@ impl Accesses {
                 let adjoining = of_window.map_or(0.0, |window| beyond_chance(window.company.adjoining));
                 for (class, count) in counts {
                     let (requests, sum) = &mut sums[usize::from(*class)][number];
-                    *requests += *count as f64;
-                    *sum += *count as f64 * adjoining;
+                    *requests += count;
+                    *sum += count * adjoining;
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Accesses {
     /// Cuts the one window by slices.
     fn split(&mut self, slices: &[Slices]) {
         let requests: Vec<f64> =
-            self.items.iter().map(|item| item.counts[0].iter().map(|(_, count)| *count as f64).sum()).collect();
+            self.items.iter().map(|item| item.counts[0].iter().map(|(_, count)| *count).sum()).collect();
         let buckets = buckets(&requests);
         let width = SLICES / MAX_PERIODS;
         let mask = |group: u32| u64::MAX >> (64 - width) << (group * width);
@@ -251,7 +251,7 @@ impl Accesses {
         let of_window = |window: usize| {
             let (mut on_kind, mut all) = (vec![0.0; kinds.len()], 0.0);
             for item in items {
-                let requests: f64 = item.counts[window].iter().map(|(_, count)| *count as f64).sum();
+                let requests: f64 = item.counts[window].iter().map(|(_, count)| *count).sum();
                 if requests == 0.0 {
                     continue;
                 }

@@ -24,8 +24,8 @@ pub(crate) struct Item {
     pub(crate) regions: Vec<u32>,
     /// Bytes in each of its regions.
     pub(crate) region_bytes: u64,
-    /// Requests by class (position in the classes of all files), for each window.
-    pub(crate) counts: Vec<Vec<(u16, u64)>>,
+    /// Requests by class (position in the classes of all files), for each window; of buffered writes what is written back.
+    pub(crate) counts: Vec<Vec<(u16, f64)>>,
     /// For each period the share of its window's requests that falls there.
     pub(crate) shares: Vec<f64>,
     /// For each window the share of the time in which the requests of all processes are in one region.
@@ -111,7 +111,7 @@ impl Program {
         let mut requests = vec![0.0; window_of.len()];
         for item in &items {
             for (period, window) in window_of.iter().enumerate() {
-                let count: f64 = item.counts[*window].iter().map(|(_, count)| *count as f64).sum();
+                let count: f64 = item.counts[*window].iter().map(|(_, count)| *count).sum();
                 requests[period] += item.shares[period] * count;
             }
         }
@@ -333,7 +333,7 @@ fn options_of(
             let mut row = vec![0.0f64; rows];
             for (class, count) in counts {
                 for (sum, seconds) in row.iter_mut().zip(demands.of(window, number, usize::from(*class))) {
-                    *sum += *count as f64 * seconds;
+                    *sum += count * seconds;
                 }
             }
             // All requests in one region: the busiest of its stations decides.

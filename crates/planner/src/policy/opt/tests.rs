@@ -69,7 +69,7 @@ fn program_of_sizes(
         region_bytes: REGION_BYTES,
         counts: counts
             .iter()
-            .map(|of| of.iter().enumerate().filter(|(_, n)| **n > 0).map(|(c, n)| (c as u16, *n)).collect())
+            .map(|of| of.iter().enumerate().filter(|(_, n)| **n > 0).map(|(c, n)| (c as u16, *n as f64)).collect())
             .collect(),
         shares: vec![1.0; windows],
         same_region: vec![same_region; windows],

@@ -98,7 +98,7 @@ fn counts(drawn: &Drawn<'_>, part: impl Fn(&Item) -> f64) -> Counts {
     Counts::of(drawn.items.iter().enumerate().flat_map(|(number, item)| {
         let part = part(item) * item.shares[drawn.period];
         let counts = item.counts[drawn.window].iter().filter(move |_| part > 0.0);
-        counts.map(move |(class, count)| (*count as f64 * part, number as u32, *class))
+        counts.map(move |(class, count)| (count * part, number as u32, *class))
     }))
 }
 
