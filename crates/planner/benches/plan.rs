@@ -10,7 +10,9 @@ use std::time::Instant;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, PolicyName, Source, Sources, compare, plan};
-use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use stripewise_trace::{
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+};
 
 const REGIONS: u64 = 1_600;
 const REQUESTS: u64 = 1_000_000;
@@ -104,6 +106,7 @@ fn file(uniform: bool) -> FileAccess {
             start_s: 0.0,
             end_s: 600.0,
             company: Company::default(),
+            processes: WindowProcesses::default(),
             regions: regions.collect(),
         }],
         classes,
@@ -179,6 +182,7 @@ fn large_file() -> FileAccess {
             start_s: 0.0,
             end_s: 600.0,
             company: Company::default(),
+            processes: WindowProcesses::default(),
             regions: regions.collect(),
         }],
         classes: classes.to_vec(),

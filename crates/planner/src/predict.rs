@@ -112,7 +112,8 @@ impl DirectionSum {
 struct FileSum<'a> {
     region_bytes: u64,
     company: Company,
-    /// Processes that access the file: at least those of its busiest region, at most those of all its regions together.
+    /// Processes that access the file at a time: at least those of its busiest region, at most all of its own, or where these
+    /// are not known those of all its regions together.
     processes: RangeInclusive<u32>,
     slices: Slices,
     counts: Vec<LayoutCounts<'a>>,
@@ -226,7 +227,9 @@ impl<'a> PredictionSum<'a> {
             company: window.company,
             processes: {
                 let of_regions = || window.regions.iter().map(|region| region.processes.max(1));
-                of_regions().max().unwrap_or(1)..=of_regions().fold(0, u32::saturating_add).max(1)
+                let (busiest, sum) = (of_regions().max().unwrap_or(1), of_regions().fold(0, u32::saturating_add));
+                let known = window.processes.file.processes;
+                busiest..=(if known > 0 { known } else { sum }).max(busiest)
             },
             slices: Slices(window.regions.iter().fold(0, |all, region| all | region.slices.0)),
             counts: counts_by_layout(placement, access, window, &Served::of(self.profile, access, window)),

@@ -5,7 +5,7 @@ use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
 use stripewise_layout::{ByteCount, Cluster};
 use stripewise_model::{Concurrency, Profile, StripePair};
-use stripewise_trace::{FileAccess, WindowAccess};
+use stripewise_trace::{FileAccess, ProcessCount, WindowAccess};
 
 /// Regions of one file that are planned, at most: 1 PiB in regions of 64 MiB. One wrong offset in a trace must not fill the memory.
 pub const MAX_REGIONS: u64 = 1 << 24;
@@ -126,7 +126,7 @@ pub struct PlanRequest<'a> {
     pub options: PlanOptions,
     /// Bytes free on each server's file system, in cluster order; used where the cluster file gives no capacity. May be empty.
     pub free_bytes: &'a [Option<u64>],
-    /// p and c of all files together, in all windows; without it, in each window the most that any region saw.
+    /// p and c of all files together, in all windows; without it, in each window as many as accessed any of the files.
     pub concurrency: Option<Concurrency>,
 }
 
@@ -291,6 +291,32 @@ pub enum RequestError {
     },
 }
 
+/// Processes of a file in a window, and the most of them on one node; at least those of its busiest region.
+pub(crate) fn processes_of(window: &WindowAccess) -> ProcessCount {
+    window.regions.iter().fold(window.processes.file, |most, region| ProcessCount {
+        processes: most.processes.max(region.processes),
+        per_node: most.per_node.max(region.processes_per_node),
+    })
+}
+
+/// p and c of several files in one window. Some processes may access several of the files, so it is the sum of all files' at most, and no more than
+/// the run had. Where that is not known, they are taken to be the same processes in every file.
+fn concurrency_of<'w>(windows: impl Iterator<Item = &'w WindowAccess>) -> Concurrency {
+    let (mut sum, mut most, mut run) = (ProcessCount::default(), ProcessCount::default(), ProcessCount::default());
+    let of_both = |a: ProcessCount, b: ProcessCount, join: fn(u32, u32) -> u32| ProcessCount {
+        processes: join(a.processes, b.processes),
+        per_node: join(a.per_node, b.per_node),
+    };
+    for window in windows {
+        let of_file = processes_of(window);
+        sum = of_both(sum, of_file, u32::saturating_add);
+        most = of_both(most, of_file, u32::max);
+        run = of_both(run, window.processes.run, u32::max);
+    }
+    let limited = of_both(of_both(sum, run, u32::min), most, u32::max);
+    Concurrency { processes: limited.processes.max(1), processes_per_node: limited.per_node.max(1) }
+}
+
 impl PlanRequest<'_> {
     /// p and c that costs are multiplied by: the most of any window.
     ///
@@ -299,23 +325,20 @@ impl PlanRequest<'_> {
     /// own and no client nodes, so c is 1 over them: c r t would charge a link that is not there.
     #[must_use]
     pub fn concurrency(&self) -> Concurrency {
-        self.concurrency_of(self.files.iter().flat_map(|file| &file.windows))
+        let windows = self.files.iter().map(|file| file.windows.len()).max().unwrap_or(0);
+        let none = Concurrency { processes: 1, processes_per_node: 1 };
+        (0..windows).map(|window| self.window_concurrency(window)).fold(none, |most, of_window| Concurrency {
+            processes: most.processes.max(of_window.processes),
+            processes_per_node: most.processes_per_node.max(of_window.processes_per_node),
+        })
     }
 
     /// p and c of one window of all files: how many work at once differs between the phases of a run.
     #[must_use]
     pub fn window_concurrency(&self, window: usize) -> Concurrency {
-        self.concurrency_of(self.files.iter().filter_map(|file| file.windows.get(window)))
-    }
-
-    fn concurrency_of<'w>(&self, windows: impl Iterator<Item = &'w WindowAccess>) -> Concurrency {
-        let mut concurrency = self.concurrency.unwrap_or_else(|| {
-            let most = Concurrency { processes: 1, processes_per_node: 1 };
-            windows.flat_map(|window| &window.regions).fold(most, |most, region| Concurrency {
-                processes: most.processes.max(region.processes),
-                processes_per_node: most.processes_per_node.max(region.processes_per_node),
-            })
-        });
+        let mut concurrency = self
+            .concurrency
+            .unwrap_or_else(|| concurrency_of(self.files.iter().filter_map(|file| file.windows.get(window))));
         if self.profile.emulated {
             concurrency.processes_per_node = 1;
         }

@@ -127,7 +127,7 @@ fn bytes_by_region(accesses: &FileAccess) -> Vec<f64> {
 mod tests {
     use super::*;
     use stripewise_layout::{Direction, Order, RegionIndex};
-    use stripewise_trace::{AccessClass, ClassIndex, Company, RegionAccess, Slices, WindowAccess};
+    use stripewise_trace::{AccessClass, ClassIndex, Company, RegionAccess, Slices, WindowAccess, WindowProcesses};
 
     #[test]
     fn regions_get_the_bytes_of_all_classes_and_windows() {
@@ -139,7 +139,13 @@ mod tests {
             processes_per_node: 1,
             slices: Slices::ALL,
         };
-        let window = |regions| WindowAccess { start_s: 0.0, end_s: 1.0, company: Company::default(), regions };
+        let window = |regions| WindowAccess {
+            start_s: 0.0,
+            end_s: 1.0,
+            company: Company::default(),
+            processes: WindowProcesses::default(),
+            regions,
+        };
         let accesses = FileAccess {
             path: "/f".into(),
             size_bytes: 250,

@@ -101,8 +101,30 @@ pub struct WindowAccess {
     /// How the file's requests that were in flight at the same time lay to each other.
     #[serde(default)]
     pub company: Company,
+    /// How many processes made them.
+    #[serde(default)]
+    pub processes: WindowProcesses,
     /// Accessed regions only, ascending.
     pub regions: Vec<RegionAccess>,
+}
+
+/// Processes, and the most of them on one client node; 0 where that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessCount {
+    /// p of the papers.
+    pub processes: u32,
+    /// c of the papers.
+    pub per_node: u32,
+}
+
+/// Processes that accessed anything in a window. Regions know only their own: where each process has a file or a part of one to
+/// itself, every region saw one process, however many there were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WindowProcesses {
+    /// Of this file.
+    pub file: ProcessCount,
+    /// Of all files that were counted together: the same in each of them.
+    pub run: ProcessCount,
 }
 
 /// Slices that the accessed part of a window is cut into, of equal length: bits of [`Slices`].

@@ -17,7 +17,10 @@ pub mod trace;
 mod warning;
 pub mod workload;
 
-pub use access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, SLICES, Slices, WindowAccess};
+pub use access::{
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, SLICES, Slices, WindowAccess,
+    WindowProcesses,
+};
 pub use counts::{CountError, CountOptions, Counted, count, count_and_report};
 pub use export::{ExportError, write_csv};
 pub use live::{LiveFile, LiveOptions, LiveRequest};

@@ -10,7 +10,9 @@
 //! - The instants at which simultaneous requests are compared are those at which the observer looks.
 //! - All processes are of one node, and slices are not told apart: what is guessed from windows that are past knows none.
 
-use crate::access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use crate::access::{
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stripewise_layout::{ByteCount, Direction, FileOffset, Order, RegionGeometry, RegionIndex};
 
@@ -105,6 +107,11 @@ impl LiveFile {
         (self.window.requests, self.window.known)
     }
 
+    /// Processes whose requests of this window were seen.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.window.busy.keys().copied()
+    }
+
     /// Adds what a thread of a process did: `missed` requests, of which nothing is known, then `requests`, in order.
     pub fn add(&mut self, process: u32, thread: u32, requests: &[LiveRequest], missed: u64) {
         let possible = |request: &&LiveRequest| {
@@ -189,9 +196,12 @@ impl LiveFile {
         }
     }
 
-    /// Ends the window: its accesses, with the file's name and size. The next one begins, with nothing in it.
-    pub fn finish(&mut self, path: String, size_bytes: u64, (start_s, end_s): (f64, f64)) -> FileAccess {
+    /// Ends the window: its accesses, with the file's name and size. The next one begins, with nothing in it. `of_run` is how many processes
+    /// accessed any file in the window.
+    pub fn finish(&mut self, path: String, size_bytes: u64, (start_s, end_s): (f64, f64), of_run: u32) -> FileAccess {
         let counts = std::mem::take(&mut self.window);
+        let on_one_node = |processes| ProcessCount { processes, per_node: processes };
+        let processes = WindowProcesses { file: on_one_node(counts.busy.len() as u32), run: on_one_node(of_run) };
         let classes: Vec<AccessClass> = counts.classes.into_iter().collect();
         let mut by_region: BTreeMap<u32, Vec<(ClassIndex, u64)>> = BTreeMap::new();
         for ((region, class), count) in counts.cells.into_iter().filter(|(_, count)| *count > 0) {
@@ -212,7 +222,7 @@ impl LiveFile {
         let regions = regions.collect();
         let (region_bytes, skip) = (self.options.region_size.0.max(1), self.options.forward_skip_bytes);
         let company = Company::of_instants(counts.instants.into_iter(), region_bytes, skip);
-        let window = WindowAccess { start_s, end_s, company, regions };
+        let window = WindowAccess { start_s, end_s, company, processes, regions };
         FileAccess { path, size_bytes, region_size: self.options.region_size, classes, windows: vec![window] }
     }
 

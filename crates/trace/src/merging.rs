@@ -3,7 +3,9 @@
 //! All are taken to start together, so window 0 of one is window 0 of the others, and slices are shares of the longest run. A file
 //! that several of them access has the sum of their requests and processes.
 
-use crate::access::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use crate::access::{
+    AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses,
+};
 use crate::counts::classes::{ClassKey, Classes};
 use crate::counts::{CountError, CountOptions, Counted, count_lasting};
 use crate::trace::{Trace, TraceTime};
@@ -59,9 +61,14 @@ pub fn count_together(traces: &[Trace], options: &CountOptions) -> Result<Counte
     let longest = traces.iter().map(Trace::duration).max().unwrap_or(TraceTime(0));
     let mut impossible = 0;
     let mut by_path: BTreeMap<String, Vec<FileAccess>> = BTreeMap::new();
+    // By window: programs that run at the same time have processes of their own.
+    let mut of_run: Vec<ProcessCount> = Vec::new();
     for trace in traces {
         let counted = count_lasting(trace, options, longest)?;
         impossible += counted.impossible;
+        let of_trace = counted.files.first().map_or(&[][..], |file| &file.windows);
+        of_run.resize(of_run.len().max(of_trace.len()), ProcessCount::default());
+        of_run.iter_mut().zip(of_trace).for_each(|(sum, window)| *sum = sum.with(window.processes.run));
         for file in counted.files {
             by_path.entry(file.path.clone()).or_default().push(file);
         }
@@ -76,12 +83,23 @@ pub fn count_together(traces: &[Trace], options: &CountOptions) -> Result<Counte
                 start_s: number as f64 * options.window_s,
                 end_s: (number + 1) as f64 * options.window_s,
                 company: Company::default(),
+                processes: WindowProcesses::default(),
                 regions: Vec::new(),
             });
+        }
+        for (window, run) in file.windows.iter_mut().zip(&of_run) {
+            window.processes.run = *run;
         }
         files.push(file);
     }
     Ok(Counted { files, impossible })
+}
+
+impl ProcessCount {
+    /// With another program's processes: batch systems give a node to one program at a time.
+    fn with(self, other: Self) -> Self {
+        Self { processes: self.processes.saturating_add(other.processes), per_node: self.per_node.max(other.per_node) }
+    }
 }
 
 impl FileAccess {
@@ -157,6 +175,7 @@ fn requests_by_class(part: &FileAccess) -> Vec<u64> {
 fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) -> WindowAccess {
     let mut regions: BTreeMap<_, (BTreeMap<ClassIndex, u64>, u32, u32, u64)> = BTreeMap::new();
     let (mut requests, mut same_region, mut adjoining) = (0u64, 0.0, 0.0);
+    let mut processes = WindowProcesses::default();
     for (window, map) in parts {
         let mut of_window = 0;
         for region in &window.regions {
@@ -169,6 +188,8 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
             *per_node = (*per_node).max(region.processes_per_node);
             *slices |= region.slices.0;
         }
+        processes.file = processes.file.with(window.processes.file);
+        processes.run = processes.run.with(window.processes.run);
         requests += of_window;
         same_region += window.company.same_region * of_window as f64;
         adjoining += window.company.adjoining * of_window as f64;
@@ -185,6 +206,7 @@ fn merge_window(parts: &[(&WindowAccess, &Vec<u32>)], settled: &[ClassIndex]) ->
         start_s: parts[0].0.start_s,
         end_s: parts[0].0.end_s,
         company: Company { same_region: share(same_region), adjoining: share(adjoining) },
+        processes,
         regions: regions.collect(),
     }
 }

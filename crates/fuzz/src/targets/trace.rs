@@ -99,7 +99,11 @@ fn check_regions(file: &FileAccess, processes: usize) {
         assert!(window.regions.is_sorted_by(|left, right| left.region < right.region));
         let company = window.company;
         assert!((0.0..=1.0).contains(&company.same_region) && (0.0..=1.0).contains(&company.adjoining));
+        let (of_file, of_run) = (window.processes.file, window.processes.run);
+        assert!(of_file.processes <= of_run.processes && of_run.processes as usize <= processes);
+        assert!(of_file.per_node <= of_run.per_node && of_run.per_node <= of_run.processes);
         for region in &window.regions {
+            assert!(region.processes <= of_file.processes && region.processes_per_node <= of_file.per_node);
             assert!((1..=processes).contains(&(region.processes as usize)));
             assert!((1..=region.processes).contains(&region.processes_per_node) && region.slices.0 != 0);
             let mut counts = region.counts.iter();

@@ -37,7 +37,9 @@ mod tests {
         ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerId, ServerUrl,
     };
     use stripewise_model::{Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
-    use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+    use stripewise_trace::{
+        AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+    };
 
     const MIB: u64 = 1 << 20;
 
@@ -90,6 +92,7 @@ mod tests {
                 start_s: 0.0,
                 end_s: 60.0,
                 company: Company::default(),
+                processes: WindowProcesses::default(),
                 regions: [0, 1].map(region).into(),
             }],
         }

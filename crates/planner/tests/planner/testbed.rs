@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, Server, ServerClass, ServerUrl};
 use stripewise_model::{Concurrency, Line, NetworkProfile, NetworkSource, PROFILE_VERSION, Profile, ServerProfile};
 use stripewise_planner::{PlanKey, PlanOptions, PlanRequest, Sources};
-use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use stripewise_trace::{
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -91,6 +93,7 @@ pub(crate) fn file(
             start_s: 0.0,
             end_s: 600.0,
             company: Company::default(),
+            processes: WindowProcesses::default(),
             regions: regions.filter(|region| !region.counts.is_empty()).collect(),
         }],
     }
@@ -126,6 +129,7 @@ pub(crate) fn files(region_bytes: u64, windows: usize) -> impl Strategy<Value = 
                 start_s: window as f64 * 600.0,
                 end_s: (window + 1) as f64 * 600.0,
                 company: Company::default(),
+                processes: WindowProcesses::default(),
                 regions: regions_of(regions, classes.len()),
             });
             FileAccess {

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use stripewise_layout::{ByteCount, Cluster, Direction, Order, RegionIndex, ServerClass, figures};
 use stripewise_model::{Concurrency, StripePair};
 use stripewise_planner::{Online, Plan, PlanRequest, PolicyName, RequestError, plan};
-use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use stripewise_trace::{
+    AccessClass, Benchmark, ClassIndex, Company, FileAccess, ProgramCountOptions, RegionAccess, Slices, WindowAccess,
+    WindowProcesses, count_program,
+};
 
 /// Numbers near the ends and in the middle of their range.
 fn wild() -> impl Strategy<Value = u64> {
@@ -37,6 +40,7 @@ fn wild_file(number: usize, region_bytes: u64) -> impl Strategy<Value = FileAcce
                     start_s: if tidy { window as f64 } else { start_s },
                     end_s: if tidy { window as f64 } else { end_s },
                     company: Company::default(),
+                    processes: WindowProcesses::default(),
                     regions: wild_regions(regions, tidy),
                 })
                 .collect(),
@@ -311,6 +315,28 @@ fn disks_that_are_too_small_for_a_policy_are_named_with_what_it_needs() {
         figures::bytes(used)
     );
     assert!(made.notes.contains(&note), "{:?}", made.notes);
+}
+
+/// Where every process has a file, or a part of one, to itself, no region sees more than one process; p is that of the run all the same. Of some
+/// of the files alone it is at most the sum of theirs.
+#[test]
+fn p_counts_the_processes_of_all_files() {
+    let p = |text: &str, files: usize| {
+        let program = text.parse::<Benchmark>().unwrap().program().unwrap();
+        let options = ProgramCountOptions { region_size: ByteCount(MIB), ..ProgramCountOptions::default() };
+        let counted = count_program(&*program, &options);
+        let regions = || counted.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
+        assert!(regions().all(|region| region.processes == 1));
+        let cluster = testbed::cluster(4, 2, MIB, None);
+        let profile = testbed::profile(&cluster, testbed::DISK, testbed::FLASH, 1e-4, 8e-9);
+        let request = PlanRequest { concurrency: None, ..testbed::request(&cluster, &profile, &counted[..files]) };
+        let made = plan(PolicyName::H2dp, &request).unwrap();
+        assert_eq!(made.concurrency, request.concurrency());
+        request.concurrency().factors()
+    };
+    let own_files = "ior:processes=12,nodes=3,file_per_process=yes,block=2MiB,transfer=64KiB";
+    assert_eq!((p(own_files, 12), p(own_files, 5), p(own_files, 1)), ((12.0, 4.0), (5.0, 4.0), (1.0, 1.0)));
+    assert_eq!(p("ior:processes=12,nodes=3,block=2MiB,transfer=64KiB", 1), (12.0, 4.0));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::error::{DaemonError, Result};
 use crate::progress::Voice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,9 +70,10 @@ impl Watch {
         let watched: BTreeMap<FileId, Watched> =
             observer.iter().flat_map(Observer::files).map(|watched| (watched.file, watched)).collect();
         files.retain(|file, _| watched.contains_key(file));
+        let processes: BTreeSet<u32> = files.values().flat_map(LiveFile::processes).collect();
         let seen = files.iter_mut().map(|(file, live)| {
             let ((requests, known), watched) = (live.requests(), &watched[file]);
-            let access = live.finish(watched.path.clone(), watched.size_bytes, span_s);
+            let access = live.finish(watched.path.clone(), watched.size_bytes, span_s, processes.len() as u32);
             Seen { file: *file, access, requests, known }
         });
         seen.collect()

@@ -4,8 +4,8 @@ use super::CountOptions;
 use super::chunk::{ChunkFile, CountedChunk, FirstRequest, Held, Regions};
 use super::classes::{Classes, Limits};
 use super::instants::Instants;
-use super::rows::Rows;
-use crate::access::{Company, FileAccess, WindowAccess};
+use super::rows::{Processes, Rows};
+use crate::access::{Company, FileAccess, WindowAccess, WindowProcesses};
 use crate::trace::{FileIndex, NodeIndex, ProcessIndex, Trace, TraceTime};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ pub(super) struct Joined<'a> {
     instants: Instants,
     limits: Limits,
     files: BTreeMap<FileIndex, JoinedFile>,
+    /// By window, of all files.
+    processes: BTreeMap<u32, Processes>,
     pub(super) impossible: u64,
 }
 
@@ -46,7 +48,7 @@ struct ProcessOnFile {
 
 impl<'a> Joined<'a> {
     pub(super) fn new(options: &'a CountOptions, instants: Instants, limits: Limits) -> Self {
-        Self { options, instants, limits, files: BTreeMap::new(), impossible: 0 }
+        Self { options, instants, limits, files: BTreeMap::new(), processes: BTreeMap::new(), impossible: 0 }
     }
 
     /// Takes up chunks, which must come in order of node, process and slots.
@@ -56,6 +58,11 @@ impl<'a> Joined<'a> {
             self.impossible += chunk.impossible;
             let node = trace.process(chunk.process).node;
             for file in chunk.files {
+                // The first request is not in the tables yet.
+                let first = file.first.map(|first| first.place.window);
+                for window in file.windows.iter().map(|(window, _)| *window).chain(first) {
+                    self.processes.entry(window).or_default().see(chunk.process, node);
+                }
                 parts.entry(file.file).or_default().push((chunk.process, node, file));
             }
         }
@@ -74,12 +81,12 @@ impl<'a> Joined<'a> {
 
     /// The files with accesses, in order of path; all with the same windows.
     pub(super) fn finish(self, trace: &Trace) -> Vec<FileAccess> {
-        let Self { options, instants, files, .. } = self;
+        let Self { options, instants, files, processes, .. } = self;
         let last = files.values().filter_map(|file| file.windows.last_key_value()).map(|(window, _)| window + 1);
         let windows = last.max().unwrap_or(0);
         let finished: Vec<Option<FileAccess>> = files
             .into_par_iter()
-            .map(|(file, joined)| joined.finish(trace.file(file).path.clone(), options, &instants, windows))
+            .map(|(file, joined)| joined.finish(trace.file(file).path.clone(), options, &instants, windows, &processes))
             .collect();
         finished.into_iter().flatten().collect()
     }
@@ -159,7 +166,15 @@ impl JoinedFile {
         }
     }
 
-    fn finish(mut self, path: String, options: &CountOptions, instants: &Instants, windows: u32) -> Option<FileAccess> {
+    /// `of_run`: processes of all files by window.
+    fn finish(
+        mut self,
+        path: String,
+        options: &CountOptions,
+        instants: &Instants,
+        windows: u32,
+        of_run: &BTreeMap<u32, Processes>,
+    ) -> Option<FileAccess> {
         self.close_process(instants);
         if self.windows.is_empty() {
             return None;
@@ -175,11 +190,17 @@ impl JoinedFile {
             company.insert(instants.window_of_part(met[0].0), found);
         }
         let windows = (0..windows).map(|number| {
-            let regions = self.windows.remove(&number).map(|rows| rows.finish(&map));
+            let rows = self.windows.remove(&number);
+            let processes = WindowProcesses {
+                file: rows.as_ref().map(Rows::processes).unwrap_or_default(),
+                run: of_run.get(&number).map(Processes::count).unwrap_or_default(),
+            };
+            let regions = rows.map(|rows| rows.finish(&map));
             WindowAccess {
                 start_s: f64::from(number) * options.window_s,
                 end_s: f64::from(number + 1) * options.window_s,
                 company: regions.as_ref().and_then(|_| company.get(&number).copied()).unwrap_or_default(),
+                processes,
                 regions: regions.unwrap_or_default(),
             }
         });

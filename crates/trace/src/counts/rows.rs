@@ -1,7 +1,7 @@
 //! The regions of one window of a file while requests are added up.
 
 use super::hashing::Quick;
-use crate::access::{ClassIndex, RegionAccess, Slices};
+use crate::access::{ClassIndex, ProcessCount, RegionAccess, Slices};
 use crate::trace::{NodeIndex, ProcessIndex};
 use std::collections::HashMap;
 use stripewise_layout::RegionIndex;
@@ -18,16 +18,41 @@ pub(crate) struct Rows {
     cells: Cells,
     /// Cells in use.
     filled: usize,
+    processes: Processes,
 }
 
 struct Row {
     region: u32,
-    last_process: Option<ProcessIndex>,
-    last_node: Option<NodeIndex>,
-    processes: u32,
+    processes: Processes,
+    slices: u64,
+}
+
+/// Counts processes that come node by node, so that a change is seen by looking at the last one.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Processes {
+    last: Option<(ProcessIndex, NodeIndex)>,
+    count: u32,
     on_node: u32,
     on_node_most: u32,
-    slices: u64,
+}
+
+impl Processes {
+    pub(crate) fn see(&mut self, process: ProcessIndex, node: NodeIndex) {
+        if self.last.is_some_and(|(last, _)| last == process) {
+            return;
+        }
+        if self.last.is_none_or(|(_, last)| last != node) {
+            self.on_node = 0;
+        }
+        self.last = Some((process, node));
+        self.count += 1;
+        self.on_node += 1;
+        self.on_node_most = self.on_node_most.max(self.on_node);
+    }
+
+    pub(crate) fn count(&self) -> ProcessCount {
+        ProcessCount { processes: self.count, per_node: self.on_node_most }
+    }
 }
 
 /// Requests by row and class.
@@ -120,15 +145,7 @@ impl Rows {
         if known != 0 {
             return known - 1;
         }
-        self.rows.push(Row {
-            region,
-            last_process: None,
-            last_node: None,
-            processes: 0,
-            on_node: 0,
-            on_node_most: 0,
-            slices: 0,
-        });
+        self.rows.push(Row { region, processes: Processes::default(), slices: 0 });
         self.cells.add_row();
         let place = self.rows.len() as u32;
         match self.near.get_mut(region as usize) {
@@ -146,7 +163,12 @@ impl Rows {
         place - 1
     }
 
-    /// Adds requests of a process. Processes must come node by node, so that a change is seen by looking at the last one.
+    /// Processes that requests were added of.
+    pub(crate) fn processes(&self) -> ProcessCount {
+        self.processes.count()
+    }
+
+    /// Adds requests of a process. Processes must come node by node.
     pub(crate) fn add(
         &mut self,
         region: u32,
@@ -160,16 +182,8 @@ impl Rows {
         self.filled += usize::from(self.cells.add(index, class, count));
         let row = &mut self.rows[index as usize];
         row.slices |= slices;
-        if row.last_process != Some(process) {
-            row.last_process = Some(process);
-            row.processes += 1;
-            if row.last_node != Some(node) {
-                row.last_node = Some(node);
-                row.on_node = 0;
-            }
-            row.on_node += 1;
-            row.on_node_most = row.on_node_most.max(row.on_node);
-        }
+        row.processes.see(process, node);
+        self.processes.see(process, node);
     }
 
     /// Gives classes other numbers, `classes` in all; cells that become one are added.
@@ -197,11 +211,12 @@ impl Rows {
         let regions = self.rows.iter().zip(counts).map(|(row, mut counts)| {
             counts.sort_unstable();
             counts.shrink_to_fit();
+            let ProcessCount { processes, per_node } = row.processes.count();
             RegionAccess {
                 region: RegionIndex(row.region),
                 counts,
-                processes: row.processes,
-                processes_per_node: row.on_node_most,
+                processes,
+                processes_per_node: per_node,
                 slices: Slices(row.slices),
             }
         });

@@ -2,7 +2,7 @@
 
 use super::classes::{self, ClassKey};
 use super::*;
-use crate::access::{ClassIndex, Company, RegionAccess, Slices, WindowAccess};
+use crate::access::{ClassIndex, Company, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses};
 use crate::slots::SlotBuffer;
 use crate::trace::{NodeIndex, ProcessIndex};
 use proptest::prelude::*;
@@ -67,7 +67,27 @@ fn plainly(trace: &Trace, options: &CountOptions) -> Vec<FileAccess> {
             cell.slices |= 1 << (into * 64 / recorded_ns(trace, options, window)).min(63);
         }
     }
-    cells.into_iter().map(|(file, cells)| plain_file(trace, options, file, &cells, sizes[&file], windows)).collect()
+    let users_of = |cells: &Cells, window: u32| -> BTreeSet<(NodeIndex, ProcessIndex)> {
+        let of_window = cells.iter().filter(|((in_window, _), _)| *in_window == window);
+        of_window.flat_map(|(_, cell)| cell.users.iter().copied()).collect()
+    };
+    let of_run: Vec<ProcessCount> = (0..windows)
+        .map(|window| plain_processes(&cells.values().flat_map(|cells| users_of(cells, window)).collect()))
+        .collect();
+    let file = |(file, cells): (usize, Cells)| {
+        let mut plain = plain_file(trace, options, file, &cells, sizes[&file], windows);
+        for (window, (access, run)) in (0..).zip(plain.windows.iter_mut().zip(&of_run)) {
+            access.processes = WindowProcesses { file: plain_processes(&users_of(&cells, window)), run: *run };
+        }
+        plain
+    };
+    cells.into_iter().map(file).collect()
+}
+
+fn plain_processes(users: &BTreeSet<(NodeIndex, ProcessIndex)>) -> ProcessCount {
+    let on_node = |node| users.iter().filter(|user| user.0 == node).count() as u32;
+    let per_node = users.iter().map(|user| on_node(user.0)).max().unwrap_or(0);
+    ProcessCount { processes: users.len() as u32, per_node }
 }
 
 fn plain_file(
@@ -106,6 +126,7 @@ fn plain_file(
                 start_s: f64::from(window) * options.window_s,
                 end_s: f64::from(window + 1) * options.window_s,
                 company: plain_company(trace, options, file, window, cells),
+                processes: WindowProcesses::default(),
                 regions: cells
                     .iter()
                     .filter(|((in_window, _), _)| *in_window == window)

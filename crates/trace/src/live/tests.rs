@@ -58,17 +58,18 @@ proptest! {
         }
         prop_assert_eq!(file.requests(), (u64::from(ranks) * requests_per_rank, u64::from(ranks) * requests_per_rank));
         let expected = of_trace.remove(0);
-        let found = file.finish(expected.path.clone(), expected.size_bytes, (expected.windows[0].start_s, expected.windows[0].end_s));
+        let found = file.finish(expected.path.clone(), expected.size_bytes, (expected.windows[0].start_s, expected.windows[0].end_s), ranks);
         // Pieces of odd sizes at the ends of regions are rounded.
         let is_exact = size != 7 << 18;
         if is_exact {
             prop_assert_eq!(counts_of(&found), counts_of(&expected));
         }
+        prop_assert_eq!(found.windows[0].processes, expected.windows[0].processes);
         for (found, expected) in found.windows[0].regions.iter().zip(&expected.windows[0].regions) {
             let all = |counts: &[(ClassIndex, u64)]| counts.iter().map(|(_, count)| count).sum::<u64>();
             prop_assert_eq!((found.region, found.processes, all(&found.counts)), (expected.region, expected.processes, all(&expected.counts)));
         }
-        prop_assert!(file.finish(String::new(), 0, (0.0, 0.0)).windows[0].regions.is_empty());
+        prop_assert!(file.finish(String::new(), 0, (0.0, 0.0), 4).windows[0].regions.is_empty());
     }
 }
 
@@ -81,17 +82,17 @@ fn missed_requests_are_made_up_for() {
     let known: Vec<LiveRequest> = (16..20).map(|number| read(number << 16, 65_536, 5)).collect();
     file.add(1, 0, &known, 7);
     assert_eq!(file.requests(), (12, 4));
-    let counted = file.finish("/f".into(), 1 << 22, (0.0, 1.0));
+    let counted = file.finish("/f".into(), 1 << 22, (0.0, 1.0), 4);
     assert_eq!(counts_of(&counted), [(0, 65_536, Order::Random, 1), (1, 65_536, Order::Sequential, 11)]);
     // It continues the last one, in the next window too.
     file.add(1, 0, &[read(20 << 16, 65_536, 9)], 0);
     // Alone behind a gap: it is all there is.
     file.add(2, 0, &[read(0, 4096, 9)], 9);
-    let counted = file.finish("/f".into(), 1 << 22, (1.0, 2.0));
+    let counted = file.finish("/f".into(), 1 << 22, (1.0, 2.0), 4);
     assert_eq!(counts_of(&counted), [(0, 4096, Order::Random, 10), (1, 65_536, Order::Sequential, 1)]);
     // Another thread of the process has a sequence of its own.
     file.add(1, 1, &[read(21 << 16, 65_536, 9)], 0);
-    assert_eq!(counts_of(&file.finish("/f".into(), 1 << 22, (2.0, 3.0))), [(1, 65_536, Order::Random, 1)]);
+    assert_eq!(counts_of(&file.finish("/f".into(), 1 << 22, (2.0, 3.0), 4)), [(1, 65_536, Order::Random, 1)]);
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn sizes_are_rounded_alike_in_every_window() {
     let mut windows = (0..3).map(|seed| {
         let requests: Vec<LiveRequest> = sizes(4096 + seed).map(|bytes| read(bytes << 3 & !4095, bytes, 0)).collect();
         file.add(1, 0, &requests, 0);
-        file.finish("/f".into(), 1 << 22, (0.0, 1.0)).classes
+        file.finish("/f".into(), 1 << 22, (0.0, 1.0), 4).classes
     });
     let (first, second, third) = (windows.next().unwrap(), windows.next().unwrap(), windows.next().unwrap());
     assert!(first.len() <= 16, "{first:?}");
@@ -128,7 +129,7 @@ fn simultaneous_requests_are_those_that_are_recent() {
     }
     // Long after, nobody is busy.
     file.sample(1_000_000);
-    let marching = file.finish("/f".into(), 1 << 24, (0.0, 1.0)).windows[0].company;
+    let marching = file.finish("/f".into(), 1 << 24, (0.0, 1.0), 4).windows[0].company;
     assert!(marching.same_region > 0.9 && marching.adjoining > 0.7, "{marching:?}");
     for step in 0..3000u32 {
         for rank in 0..4u32 {
@@ -138,6 +139,6 @@ fn simultaneous_requests_are_those_that_are_recent() {
         }
         file.sample(step * 20 + 1);
     }
-    let spread = file.finish("/f".into(), 1 << 24, (0.0, 1.0)).windows[0].company;
+    let spread = file.finish("/f".into(), 1 << 24, (0.0, 1.0), 4).windows[0].company;
     assert!(spread.same_region < 0.3 && spread.adjoining < 0.1, "{spread:?}");
 }

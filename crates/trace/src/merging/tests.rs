@@ -28,6 +28,10 @@ fn any_access() -> impl Strategy<Value = FileAccess> {
                     start_s: number as f64 * 5.0,
                     end_s: number as f64 * 5.0 + 5.0,
                     company,
+                    processes: WindowProcesses {
+                        file: ProcessCount { processes: size as u32 + 2, per_node: size as u32 },
+                        run: ProcessCount { processes: size as u32 + 9, per_node: size as u32 + 1 },
+                    },
                     regions: regions
                         .into_iter()
                         .map(|(region, (counts, processes, processes_per_node, slices))| RegionAccess {
@@ -71,6 +75,14 @@ proptest! {
         let merged = FileAccess::merge(parts.clone(), 100).unwrap();
         prop_assert_eq!(cells(std::slice::from_ref(&merged)), cells(&parts));
         prop_assert_eq!(merged.size_bytes, parts.iter().map(|part| part.size_bytes).max().unwrap());
+        for (number, window) in merged.windows.iter().enumerate() {
+            let of_parts = || parts.iter().filter_map(|part| Some(part.windows.get(number)?.processes));
+            let sum = |count: fn(&WindowProcesses) -> u32| of_parts().map(|processes| count(&processes)).sum::<u32>();
+            let most = |count: fn(&WindowProcesses) -> u32| of_parts().map(|processes| count(&processes)).max().unwrap();
+            let WindowProcesses { file, run } = window.processes;
+            prop_assert_eq!((file.processes, run.processes), (sum(|p| p.file.processes), sum(|p| p.run.processes)));
+            prop_assert_eq!((file.per_node, run.per_node), (most(|p| p.file.per_node), most(|p| p.run.per_node)));
+        }
         prop_assert_eq!(merged.windows.len(), parts.iter().map(|part| part.windows.len()).max().unwrap());
         let of_region = |region: &RegionAccess| region.counts.iter().map(|(_, count)| count).sum::<u64>();
         for (number, window) in merged.windows.iter().enumerate() {
@@ -99,7 +111,13 @@ fn what_does_not_belong_together_is_refused() {
         size_bytes: 1,
         region_size: ByteCount(region),
         classes: Vec::new(),
-        windows: vec![WindowAccess { start_s: 0.0, end_s: window_s, company: Company::default(), regions: Vec::new() }],
+        windows: vec![WindowAccess {
+            start_s: 0.0,
+            end_s: window_s,
+            company: Company::default(),
+            processes: WindowProcesses::default(),
+            regions: Vec::new(),
+        }],
     };
     let refuse = |other| FileAccess::merge(vec![access("/a", 4096, 5.0), other], 32).unwrap_err().to_string();
     assert!(refuse(access("/b", 4096, 5.0)).contains("/b and /a"));
@@ -135,6 +153,13 @@ fn traces_are_aligned_at_their_starts() {
     let options = CountOptions { window_s: 0.2, region_size: REGION, ..CountOptions::default() };
     let together = count_together(&traces, &options).unwrap().files;
     assert_eq!(together.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/data/own", "/data/shared"]);
+    let processes = |file: usize, window: usize| {
+        let WindowProcesses { file, run } = together[file].windows[window].processes;
+        (file.processes, run.processes)
+    };
+    // Of the run are the processes of all programs, also for the file that only one of them has.
+    assert_eq!([processes(0, 0), processes(1, 0)], [(1, 7), (6, 7)]);
+    assert_eq!([processes(0, 1), processes(1, 1)], [(0, 2), (2, 2)]);
     // One request each millisecond: 100 requests are half a window, 400 two windows.
     assert!(together.iter().all(|file| file.windows.len() == 2));
     let requests = |file: &FileAccess, window: usize| -> u64 {

@@ -8,9 +8,9 @@
 //! so a program may be as long as it likes.
 
 use super::{Program, Step};
-use crate::access::{Company, FileAccess, SLICES, WindowAccess};
+use crate::access::{Company, FileAccess, ProcessCount, SLICES, WindowAccess, WindowProcesses};
 use crate::counts::classes::{ClassKey, Classes, Limits};
-use crate::counts::rows::Rows;
+use crate::counts::rows::{Processes, Rows};
 use crate::trace::{NodeIndex, ProcessIndex};
 use stripewise_layout::{ByteCount, RegionGeometry};
 
@@ -50,6 +50,7 @@ pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Ve
     let noted = u64::from(program.processes()) * phases as u64;
     let instants = (NOTES / noted.max(1)).clamp(1, INSTANTS);
     let mut files: Vec<FileCounts> = program.files().iter().map(|_| FileCounts::new(phases)).collect();
+    let mut of_run = vec![Processes::default(); phases];
     let mut ends: Vec<Option<u64>> = Vec::new();
     for process in 0..program.processes() {
         let who = (ProcessIndex(process), NodeIndex(program.node_of(process)));
@@ -67,6 +68,7 @@ pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Ve
                 Step::Think { .. } | Step::Until { .. } | Step::Barrier => continue,
             };
             let (place, total) = (request.file.0 as usize, totals[phase]);
+            of_run[phase].see(who.0, who.1);
             let file = &mut files[place];
             let skip = ends[place].and_then(|end| request.offset.0.checked_sub(end));
             let is_random = skip.is_none_or(|gap| gap > options.forward_skip_bytes);
@@ -83,8 +85,9 @@ pub fn count_program(program: &dyn Program, options: &ProgramCountOptions) -> Ve
             number += 1;
         }
     }
+    let of_run: Vec<ProcessCount> = of_run.iter().map(Processes::count).collect();
     let counted = program.files().iter().zip(files);
-    counted.map(|(shape, file)| file.finish(shape.path.clone(), shape.size_bytes, options)).collect()
+    counted.map(|(shape, file)| file.finish(shape.path.clone(), shape.size_bytes, options, &of_run)).collect()
 }
 
 /// In which of `parts` equal shares of `total` requests the request `number` begins.
@@ -161,7 +164,14 @@ impl FileCounts {
         }
     }
 
-    fn finish(self, path: String, size_bytes: u64, options: &ProgramCountOptions) -> FileAccess {
+    /// `of_run`: processes of all files by phase.
+    fn finish(
+        self,
+        path: String,
+        size_bytes: u64,
+        options: &ProgramCountOptions,
+        of_run: &[ProcessCount],
+    ) -> FileAccess {
         let (classes, map) = self.classes.settle(&self.requests, usize::from(options.class_limit.max(4)));
         let phases = self.windows.into_iter().zip(self.met).enumerate();
         let windows = phases.map(|(phase, (rows, mut met))| {
@@ -172,6 +182,7 @@ impl FileCounts {
                 start_s: phase as f64 * options.window_s,
                 end_s: (phase + 1) as f64 * options.window_s,
                 company: Company::of_instants(instants, options.region_size.0, options.forward_skip_bytes),
+                processes: WindowProcesses { file: rows.processes(), run: of_run[phase] },
                 regions: rows.finish(&map),
             }
         });

@@ -9,6 +9,7 @@ use super::demand::SeenClass;
 use super::kinds::Kind;
 use super::placing::layout_in;
 use super::program::Item;
+use crate::request::processes_of;
 use crate::served::Served;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -315,9 +316,8 @@ fn adjoining_step(file: &FileAccess, windows: &Range<usize>) -> u8 {
 fn programs(task: &Task<'_>, window: usize) -> Vec<SideBySide> {
     let all = task.windows.get(window).unwrap_or(&task.concurrency).processes;
     let of_file = |(file, access): (usize, &FileAccess)| {
-        let regions = &access.windows.get(window)?.regions;
-        let processes = regions.iter().map(|region| region.processes).max()?.max(1);
-        Some(SideBySide { file, processes })
+        let window = access.windows.get(window).filter(|window| !window.regions.is_empty())?;
+        Some(SideBySide { file, processes: processes_of(window).processes.max(1) })
     };
     let programs: Vec<SideBySide> = task.request.files.iter().enumerate().filter_map(of_file).collect();
     let sum: f64 = programs.iter().map(|program| f64::from(program.processes)).sum();

@@ -134,7 +134,7 @@ pub(super) mod tests {
     use rand::SeedableRng;
     use std::collections::{HashMap, HashSet};
     use stripewise_layout::{ByteCount, ServerId};
-    use stripewise_trace::{ClassIndex, Company, RegionAccess, Slices, WindowAccess};
+    use stripewise_trace::{ClassIndex, Company, RegionAccess, Slices, WindowAccess, WindowProcesses};
 
     const REGION_BYTES: u64 = 1 << 20;
 
@@ -150,7 +150,13 @@ pub(super) mod tests {
             slices: Slices::ALL,
         };
         let regions = vec![region(0, &[(0, 300)]), region(1, &[(0, 100), (1, 400)])];
-        let window = WindowAccess { start_s: 0.0, end_s: 1.0, company: Company::default(), regions };
+        let window = WindowAccess {
+            start_s: 0.0,
+            end_s: 1.0,
+            company: Company::default(),
+            processes: WindowProcesses::default(),
+            regions,
+        };
         FileAccess {
             path: "/data".into(),
             size_bytes: REGION_BYTES + (512 << 10),

@@ -3,7 +3,9 @@
 use crate::request::Online;
 use std::collections::HashMap;
 use stripewise_layout::RegionIndex;
-use stripewise_trace::{AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess};
+use stripewise_trace::{
+    AccessClass, ClassIndex, Company, FileAccess, RegionAccess, Slices, WindowAccess, WindowProcesses,
+};
 
 /// Weight of a guess relative to the next one when it is asked how right guesses are: slower than the accesses themselves are forgotten, since
 /// how often a program changes its ways tells of later changes.
@@ -41,8 +43,11 @@ struct Past {
     weights: Weights,
     /// Sum of the windows' weights.
     windows: f64,
+    /// Of its busiest region, the most of any window.
     processes: u32,
     processes_per_node: u32,
+    /// Of the file and the run, in the last window with accesses.
+    of_window: WindowProcesses,
     same_region: f64,
     adjoining: f64,
     /// Decayed sums of what guesses had right, and of windows that were guessed.
@@ -132,7 +137,13 @@ impl Guess {
 }
 
 fn empty(window: usize) -> WindowAccess {
-    WindowAccess { start_s: window as f64, end_s: window as f64, company: Company::default(), regions: Vec::new() }
+    WindowAccess {
+        start_s: window as f64,
+        end_s: window as f64,
+        company: Company::default(),
+        processes: WindowProcesses::default(),
+        regions: Vec::new(),
+    }
 }
 
 impl Past {
@@ -166,6 +177,9 @@ impl Past {
         let mean = |known: f64, seen: f64| (before * known + seen) / (before + 1.0);
         self.same_region = mean(self.same_region, window.company.same_region);
         self.adjoining = mean(self.adjoining, window.company.adjoining);
+        if total > 0.0 {
+            self.of_window = window.processes;
+        }
         self.processes = window.regions.iter().map(|region| region.processes).fold(self.processes, u32::max);
         let per_node = window.regions.iter().map(|region| region.processes_per_node);
         self.processes_per_node = per_node.fold(self.processes_per_node, u32::max);
@@ -229,6 +243,7 @@ impl Past {
         let window = WindowAccess {
             regions: accesses.filter(|access| !access.counts.is_empty()).collect(),
             company: Company { same_region: self.same_region, adjoining: self.adjoining },
+            processes: self.of_window,
             ..empty(0)
         };
         FileAccess {
