@@ -2,6 +2,73 @@
 //!
 //! Few sampled offsets do not tell the load of servers: sixteen that are 4 MiB apart see a cycle of 4,128 KiB at sixteen places one behind the other.
 
+/// The offsets 0, r, 2r, .. of requests of one size over one period of request and cycle, or over the region where that is shorter; where these
+/// are many, as many as wanted that stand for all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AlignedOffsets {
+    request_bytes: u64,
+    count: u64,
+    samples: u64,
+    chosen: Chosen,
+}
+
+/// Which of the requests are looked at.
+#[derive(Clone, Copy, Debug)]
+enum Chosen {
+    All,
+    /// Of a whole period, those that begin at places of the cycle with equal distances: `first` is the number of the request at the first of them, and
+    /// there are as many places as requests.
+    Period {
+        first: u64,
+    },
+    /// Of a part of a period, one out of each of equal parts of the region, at irregular distances: regular ones may be those of the cycle.
+    Part,
+}
+
+impl AlignedOffsets {
+    /// Sizes must be at least 1, and samples a power of two above that.
+    pub(crate) fn of(cycle_bytes: u64, request_bytes: u64, region_bytes: u64, samples: u64) -> Self {
+        let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
+        let period = cycle_bytes / divisor;
+        let count = period.min((region_bytes / request_bytes).max(1));
+        let chosen = if count <= samples {
+            Chosen::All
+        } else if count == period {
+            Chosen::Period { first: inverse(request_bytes / divisor % count, count) }
+        } else {
+            Chosen::Part
+        };
+        Self { request_bytes, count, samples, chosen }
+    }
+
+    /// Offsets in all, at least 1.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Offsets that are looked at.
+    pub(crate) fn sampled(&self) -> u64 {
+        self.count.min(self.samples)
+    }
+
+    /// One of those, by its number from 0 to less than [`Self::sampled`].
+    pub(crate) fn offset(&self, number: u64) -> u64 {
+        let request = match self.chosen {
+            Chosen::All => number,
+            Chosen::Period { first } => {
+                let place = number * self.count / self.samples;
+                (u128::from(place) * u128::from(first) % u128::from(self.count)) as u64
+            }
+            Chosen::Part => {
+                // Bits turned over: every place in its part once.
+                let within = number.reverse_bits() >> (u64::BITS - self.samples.ilog2());
+                (number * self.samples + within) * self.count / (self.samples * self.samples)
+            }
+        };
+        request * self.request_bytes
+    }
+}
+
 /// A stripe of every cycle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StripeOfCycle {

@@ -3,13 +3,14 @@
 //! H2DP table 2 and table 3 are the special cases of equal servers within a class. [`request_cost`] keeps the papers' assumption that
 //! every request waits for all servers of the layout; [`exact_cost`] looks at the true sub-requests of request-aligned offsets.
 
-use crate::offsets::greatest_common_divisor;
+use crate::offsets::AlignedOffsets;
 use crate::{Concurrency, Profile, RequestCost, most_bytes_on_one_server};
 use stripewise_layout::{Layout, RegionOffset};
 use stripewise_trace::AccessClass;
 
-/// Offsets that [`exact_cost`] looks at, at most. With more in a period, evenly spaced ones stand for all.
-pub const EXACT_OFFSETS: u64 = 256;
+/// Offsets that [`exact_cost`] looks at, at most: all those of a region of 64 MiB from requests of 4 KiB on. Fewer would miss narrow stripes, on which few
+/// requests fall that cost many times as much as the others.
+pub const EXACT_OFFSETS: u64 = 1 << 14;
 
 /// The cost of a request and the relative spread of its slowest line.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -47,10 +48,11 @@ pub fn exact_cost(
     concurrency: Concurrency,
     region_bytes: u64,
 ) -> RequestCost {
-    let offsets = aligned_offsets(layout.view().cycle_bytes(), class.request_bytes, region_bytes);
-    let count = offsets.clone().count() as f64;
+    let request_bytes = class.request_bytes.max(1);
+    let offsets = AlignedOffsets::of(layout.view().cycle_bytes(), request_bytes, region_bytes, EXACT_OFFSETS);
+    let count = offsets.sampled() as f64;
     let mut sum = RequestCost::default();
-    for offset in offsets {
+    for offset in (0..offsets.sampled()).map(|number| offsets.offset(number)) {
         let parts = layout
             .view()
             .split(RegionOffset(offset), class.request_bytes)
@@ -91,18 +93,4 @@ fn cost_of_parts(
         storage_s: p * slowest_s,
     };
     SpreadCost { cost, storage_spread }
-}
-
-/// 0, r, 2r, .. over one period of request and cycle, or over the region where that is shorter; at least the offset 0.
-fn aligned_offsets(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> impl Iterator<Item = u64> + Clone {
-    let request_bytes = request_bytes.max(1);
-    let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
-    let sampled = count.min(EXACT_OFFSETS);
-    (0..sampled).map(move |i| i * count / sampled * request_bytes)
-}
-
-/// How many offsets 0, r, 2r, .. a period of request and cycle has, or the region where that is shorter; at least 1.
-pub(crate) fn aligned_count(cycle_bytes: u64, request_bytes: u64, region_bytes: u64) -> u64 {
-    let period = cycle_bytes / greatest_common_divisor(cycle_bytes, request_bytes);
-    period.min((region_bytes / request_bytes).max(1))
 }

@@ -263,6 +263,46 @@ proptest! {
     }
 }
 
+/// Evenly spaced offsets of a region that is shorter than a period may be those of the cycle: of requests of 4,000 bytes in 64 MiB, one out of 65 was
+/// looked at, 256 KiB apart, and nearly all of those were split by the end of a stripe of 64 KiB, where 6 % of all are.
+#[test]
+fn sampled_offsets_do_not_follow_the_cycle() {
+    const REGION_BYTES: u64 = 64 << 20;
+    let (fast, slow) = ([(1e-4, 4e-9); 4], [(5e-3, 1e-8); 4]);
+    let (e_s, t_s_per_byte, p, c) = (1e-4, 8e-9, 32, 16);
+    let profile = profile(12, 4, slow, fast, e_s, t_s_per_byte);
+    let mut checked = 0;
+    for (h, s) in [(65_536, 65_536), (65_536, 524_288), (4_096, 1_028_096), (12_288, 229_376), (0, 262_144)] {
+        let stripes = (0..16).map(|id| (ServerId(id), if id < 12 { h } else { s })).filter(|(_, size)| *size > 0);
+        let layout = Layout::new(stripes).unwrap();
+        for request_bytes in [1_000, 4_000, 4_096, 4_160, 65_500, 100_000, 262_140] {
+            let class = AccessClass { kind: Direction::Read.into(), request_bytes, order: Order::Random };
+            let concurrency = Concurrency { processes: p, processes_per_node: c };
+            let found = striped::exact_cost(&profile, &layout, class, concurrency, REGION_BYTES).total_s();
+            let count = REGION_BYTES / request_bytes;
+            let mut sum_s = 0.0;
+            for offset in (0..count).map(|number| number * request_bytes) {
+                let (mut servers, mut fullest, mut slowest_s) = (0u32, 0u64, 0.0f64);
+                for sub in layout.view().split(RegionOffset(offset), request_bytes) {
+                    let (alpha_s, beta_s) = if sub.server.0 < 12 { slow[0] } else { fast[0] };
+                    servers += 1;
+                    fullest = fullest.max(sub.length);
+                    slowest_s = slowest_s.max(alpha_s + beta_s * sub.length as f64);
+                }
+                let establish_s = f64::from(p.max(c * servers)) * e_s;
+                let transfer_s = (f64::from(c) * request_bytes as f64).max(f64::from(p) * fullest as f64);
+                sum_s += establish_s + transfer_s * t_s_per_byte + f64::from(p) * slowest_s;
+            }
+            let mean_s = sum_s / count as f64;
+            let error = (found / mean_s - 1.0).abs();
+            assert!(error <= 0.03, "<{h},{s}>, {request_bytes} bytes: {found} s instead of {mean_s} s");
+            checked += u32::from(count > striped::EXACT_OFFSETS);
+        }
+    }
+    // Of the two smallest sizes there are more.
+    assert_eq!(checked, 10);
+}
+
 /// C_s / s and the share of k are both rounded down.
 #[test]
 fn psa_counts_whole_requests_on_hybrid_servers_only() {

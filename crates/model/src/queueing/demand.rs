@@ -2,8 +2,7 @@
 
 use super::Streaming;
 use crate::Profile;
-use crate::offsets::{StripeOfCycle, greatest_common_divisor, inverse};
-use crate::striped::aligned_count;
+use crate::offsets::{AlignedOffsets, StripeOfCycle};
 use stripewise_layout::{Layout, Order, RequestKind};
 use stripewise_trace::AccessClass;
 
@@ -230,50 +229,6 @@ impl Cutter {
     }
 }
 
-/// Which requests of a region are looked at.
-enum Offsets {
-    All,
-    /// Of a whole period, those that begin at places of the cycle with equal distances: by number of the place in units of the divisor, times the
-    /// request at the first of them.
-    Period {
-        places: u64,
-        first: u64,
-    },
-    /// Of a part of a period, one out of each of equal parts of the region, at irregular distances: regular ones may be those of the cycle.
-    Part {
-        count: u64,
-    },
-}
-
-impl Offsets {
-    fn of(cycle_bytes: u64, request_bytes: u64, count: u64) -> Self {
-        let divisor = greatest_common_divisor(cycle_bytes, request_bytes);
-        match count {
-            0..=SAMPLES => Self::All,
-            _ if count == cycle_bytes / divisor => {
-                Self::Period { places: count, first: inverse(request_bytes / divisor % count, count) }
-            }
-            _ => Self::Part { count },
-        }
-    }
-
-    /// The number of a request, 0 for the one at the start of the region.
-    fn request(&self, number: u64) -> u64 {
-        match *self {
-            Self::All => number,
-            Self::Period { places, first } => {
-                let place = number * places / SAMPLES;
-                (u128::from(place) * u128::from(first) % u128::from(places)) as u64
-            }
-            Self::Part { count } => {
-                // Bits turned over: every place in its part once.
-                let within = (number as u8).reverse_bits() >> 4;
-                (number * 16 + u64::from(within)) * count / (SAMPLES * 16)
-            }
-        }
-    }
-}
-
 impl Splitting {
     /// Requests of `request_bytes`, aligned to their size, in regions of `region_bytes` on `layout`.
     #[must_use]
@@ -290,9 +245,8 @@ impl Splitting {
             (start - size, size)
         });
         let cutter = Cutter { cycle_bytes, turns: turns.collect(), positions };
-        let count = aligned_count(cycle_bytes, request_bytes, region_bytes);
-        let sampled = count.min(SAMPLES);
-        let offsets = Offsets::of(cycle_bytes, request_bytes, count);
+        let offsets = AlignedOffsets::of(cycle_bytes, request_bytes, region_bytes, SAMPLES);
+        let (count, sampled) = (offsets.count(), offsets.sampled());
         let share = 1.0 / sampled as f64;
         let mut parts: Vec<(u16, f64)> = Vec::with_capacity(sampled as usize * order.len());
         let mut ends = Vec::with_capacity(sampled as usize);
@@ -300,7 +254,7 @@ impl Splitting {
         let mut sets: Vec<TouchedSet> = Vec::new();
         for number in 0..sampled {
             let known = parts.len();
-            let first_turn = cutter.split(offsets.request(number) * request_bytes, request_bytes, &mut parts);
+            let first_turn = cutter.split(offsets.offset(number), request_bytes, &mut parts);
             let split = &parts[known..];
             for (at, bytes) in split {
                 moments[usize::from(*at)]

@@ -106,3 +106,39 @@ fn capacity_share_bytes(task: &Task<'_>, file: &FileAccess) -> u64 {
         (u128::from(capacity) * u128::from(file.size_bytes)).checked_div(all_bytes).unwrap_or(0) as u64
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// h lies in [r / (m + n), r / m] on the lattice; where no lattice point does, it is the one below. Every request is covered, and the SServers
+    /// have a part of it.
+    #[test]
+    fn psa_takes_the_lattice_point_below_an_interval_without_any() {
+        const STEP: u64 = 4096;
+        let h_of = |m, n, r| -> Vec<u64> { candidates(m, n, r, STEP).map(|pair| pair.h_bytes).collect() };
+        // 16 KiB over 12 and 4: from 1 KiB to 1.33 KiB. 49 KiB: from 3.06 to 4.08. 1 byte more than 12 stripes of 8 KiB: 6 to 8.0.
+        assert_eq!((h_of(12, 4, 16 << 10), h_of(12, 4, 49 << 10)), (vec![0], vec![STEP]));
+        assert_eq!(h_of(12, 4, (96 << 10) + 1), [2 * STEP]);
+        assert_eq!(h_of(12, 4, 1 << 20), (16..=21).map(|steps| steps * STEP).collect::<Vec<_>>());
+        let mut without = 0;
+        for (m, n) in [(1, 1), (3, 1), (2, 6), (12, 4), (20, 2)] {
+            for r in (1..400_000).step_by(997) {
+                let pairs: Vec<StripePair> = candidates(m, n, r, STEP).collect();
+                let covers = |pair: &StripePair| m * pair.h_bytes + n * pair.s_bytes >= r && pair.s_bytes > 0;
+                assert!(!pairs.is_empty() && pairs.iter().all(covers), "{m}+{n}, {r} bytes: {pairs:?}");
+                // With m h = r nothing is left for the SServers: that end of the interval is none of it.
+                let inside = |h: u64| (m + n) * h >= r && m * h < r;
+                let expected: Vec<u64> = (0..=r.div_ceil(STEP)).map(|i| i * STEP).filter(|h| inside(*h)).collect();
+                let found: Vec<u64> = pairs.iter().map(|pair| pair.h_bytes).collect();
+                if expected.is_empty() {
+                    without += 1;
+                    assert_eq!(found, [r / (m + n) / STEP * STEP], "{m}+{n}, {r} bytes");
+                } else {
+                    assert_eq!(found, expected, "{m}+{n}, {r} bytes");
+                }
+            }
+        }
+        assert!(without > 10, "{without} intervals without a lattice point");
+    }
+}
