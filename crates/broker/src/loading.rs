@@ -175,7 +175,7 @@ impl Loader {
             self.context.perform_together(objects.iter().map(|(server, object)| (*server, Operation::Size(*object))));
         let missing = objects.iter().zip(sizes).filter(|(_, size)| matches!(size, Err(ServerError::Missing { .. })));
         let create = |((server, object), _): (&(ServerId, ObjectName), _)| {
-            (*server, Operation::Create(*object, inner.ownership()))
+            (*server, Operation::create(*object, inner.ownership()))
         };
         // One that cannot be looked at or made now is an error to those who read it.
         for error in self.context.perform_together(missing.map(create)).into_iter().filter_map(Result::err) {

@@ -30,7 +30,7 @@ use crate::replicas::Replicas;
 use crate::throttle::Throttle;
 use crate::{BrokerError, guard, placements};
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use stripewise_layout::{Layout, RegionIndex, ServerClass};
 use stripewise_store::protocol::{MoveNumber, MoveOrder, Refusal};
@@ -54,6 +54,8 @@ pub(crate) struct Moves {
     replicas: Arc<Replicas>,
     placer: Arc<Placer>,
     write_back: Arc<WriteBack>,
+    /// Held while a move begins: objects of neighbouring regions are made in the order of the regions, so that they can lie in order.
+    beginning: Mutex<()>,
 }
 
 impl Moves {
@@ -87,6 +89,7 @@ impl Moves {
             replicas: Arc::clone(replicas),
             placer: Arc::clone(placer),
             write_back: Arc::clone(write_back),
+            beginning: Mutex::default(),
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A server that cannot be used (gone, read-only, not answering, or failing to make an object) is left out, and the region noted as placed elsewhere than planned.
 
-use crate::capacity::{Capacity, Full};
+use crate::capacity::{Capacity, Full, shares};
 use crate::context::Context;
 use crate::describing::Describing;
 use crate::drained::Drained;
@@ -15,7 +15,6 @@ use crate::files::Files;
 use crate::guard;
 use crate::log::note;
 use crate::managed::{Inner, Managed, memory_fault};
-use crate::objects::stripe_servers;
 use crate::replicas::Replicas;
 use crate::rmt::{Changes, FileRecord, FileState, RegionRecord};
 use crate::standing::Standings;
@@ -94,7 +93,7 @@ impl Placer {
                     (*region, RegionRecord { generation: Generation(generation), layout, fell_back })
                 })
                 .collect();
-            let made = self.make_objects(managed, &inner, &placed).or_else(|Unmade(faults)| {
+            let made = self.make_objects(managed, &inner, &placed, 0).or_else(|Unmade(faults)| {
                 let (mut servers, mut is_new) = (BTreeSet::new(), true);
                 for (server, error) in faults {
                     // Of several faults of one server the first counts.
@@ -239,24 +238,28 @@ impl Placer {
         }
     }
 
-    /// Makes all objects (true), or, when one fails, none. That the servers are there was asked before: a server whose directory is gone may still be reached
+    /// Makes all objects (true), or, when one fails, none. Of each region the first `expected_bytes` will be written soon. That the servers are there was asked before: a server whose directory is gone may still be reached
     /// through a descriptor of it, and nothing new is to land there.
     pub(crate) fn make_objects(
         &self,
         managed: &Managed,
         inner: &Inner,
         placed: &[(RegionIndex, RegionRecord)],
+        expected_bytes: u64,
     ) -> Result<bool, Unmade> {
         let objects = || {
             placed.iter().flat_map(|(region, record)| {
                 let name = ObjectName { file: managed.file, region: *region, generation: record.generation };
-                stripe_servers(&record.layout).map(move |server| (server, name))
+                shares(&record.layout, expected_bytes)
+                    .map(move |(server, expected_bytes)| (server, name, expected_bytes))
             })
         };
-        let create = |(server, object)| (server, Operation::Create(object, inner.ownership()));
-        managed.reach(objects().map(|(server, _)| server));
+        let create = |(server, object, expected_bytes)| {
+            (server, Operation::Create { object, ownership: inner.ownership(), expected_bytes })
+        };
+        managed.reach(objects().map(|(server, ..)| server));
         let (mut made, mut unmade) = (Vec::new(), Unmade::default());
-        for ((server, object), outcome) in objects().zip(self.context.perform_together(objects().map(create))) {
+        for ((server, object, _), outcome) in objects().zip(self.context.perform_together(objects().map(create))) {
             match outcome {
                 Ok(_) => made.push((server, Operation::Remove(object))),
                 Err(error) => unmade.0.push((server, error)),

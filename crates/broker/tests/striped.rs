@@ -29,6 +29,8 @@ mod model;
 mod mounts;
 #[path = "striped/moves.rs"]
 mod moves;
+#[path = "striped/moves_allocated.rs"]
+mod moves_allocated;
 #[path = "striped/moves_auto.rs"]
 mod moves_auto;
 #[path = "striped/moves_ended.rs"]

@@ -113,7 +113,7 @@ impl FragmentLogs {
         let probe = servers.into_iter().map(|server| (server, Operation::Probe));
         self.context.perform_together(probe).into_iter().try_for_each(|outcome| outcome.map(drop))?;
         let create = |(disk, record): (&ServerId, &LogRecord)| {
-            (record.on, Operation::Create(log_object(file, *disk, *record), inner.ownership()))
+            (record.on, Operation::create(log_object(file, *disk, *record), inner.ownership()))
         };
         let created = self.context.perform_together(inner.logs.iter().map(create));
         created.into_iter().try_for_each(|outcome| outcome.map(drop))?;

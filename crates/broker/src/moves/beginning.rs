@@ -1,6 +1,7 @@
 //! How a move begins: step 1 of [`super::moving`]. Capacity is promised, the new objects are noted as discards and made, and writers mark from then on.
 
 use super::Moves;
+use super::side::{Held, held_of};
 use crate::capacity::Full;
 use crate::discards::Discard;
 use crate::guard;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{Layout, RegionIndex};
 use stripewise_store::protocol::Refusal;
-use stripewise_store::server::moved_generation;
+use stripewise_store::server::{ObjectName, moved_generation};
 use stripewise_store::shared::marking::MOVE_SLOTS;
 
 /// Why a move did not begin.
@@ -32,6 +33,7 @@ impl From<Outcome> for BeginError {
 impl Moves {
     /// Step 1. An error is the outcome: also when nothing is to be moved.
     pub(super) fn begin_move(&self, task: &Task, managed: &Arc<Managed>) -> Result<Arc<ActiveMove>, BeginError> {
+        let expected_bytes = self.bytes_to_copy(managed, task.region);
         let mut inner = guard(&managed.inner);
         let region = task.region;
         let slot = self.may_begin(&inner, region, task.is_urgent)?;
@@ -50,10 +52,10 @@ impl Moves {
         let new = match &task.to {
             Some(layout) => {
                 self.replicas.forget_replicas(managed, &mut inner, &[region]).map_err(failed)?;
-                let new = self.make_target(managed, &mut inner, region, layout)?;
+                let new = self.make_target(managed, &mut inner, region, layout, expected_bytes)?;
                 vec![RegionRecord { fell_back: task.is_urgent, ..new }]
             }
-            None => self.make_replicas(managed, &mut inner, region)?,
+            None => self.make_replicas(managed, &mut inner, region, expected_bytes)?,
         };
         if new.is_empty() {
             return Err(nothing(0));
@@ -91,6 +93,17 @@ impl Moves {
         Ok(slot)
     }
 
+    /// How many of the region's first bytes will be written to a new place, before anything is locked; 0 where there are holes among them, which stay holes,
+    /// or its servers do not say.
+    fn bytes_to_copy(&self, managed: &Managed, region: RegionIndex) -> u64 {
+        let Some(place) = guard(&managed.inner).regions.get(&region).cloned() else { return 0 };
+        let object = ObjectName { file: managed.file, region, generation: place.generation };
+        match held_of(object, &place.layout, &self.context) {
+            Ok(Held { end, has_holes: false }) => end.min(managed.control.region_bytes()),
+            _ => 0,
+        }
+    }
+
     /// Room, a durable note that they are nobody's yet, and objects for another copy of the region.
     pub(super) fn make_target(
         &self,
@@ -98,6 +111,7 @@ impl Moves {
         inner: &mut Inner,
         region: RegionIndex,
         layout: &Layout,
+        expected_bytes: u64,
     ) -> Result<RegionRecord, BeginError> {
         // Now, since what is committed cannot be taken back.
         managed.control.regions().learn(managed.file, region, layout).map_err(|error| failed(error.into()))?;
@@ -115,7 +129,7 @@ impl Moves {
         self.context.table().commit(&changes).map_err(Refusal::from).map_err(give_back)?;
         inner.discards.insert((region, generation), new.layout.clone());
         self.context.step("move: discard noted");
-        if let Err(unmade) = self.placer.make_objects(managed, inner, &[(region, new.clone())]) {
+        if let Err(unmade) = self.placer.make_objects(managed, inner, &[(region, new.clone())], expected_bytes) {
             inner.forgotten.push((region, generation));
             self.discards.check_again(managed.file);
             return Err(BeginError::Over(match unmade.into_refusal() {
@@ -132,6 +146,7 @@ impl Moves {
         managed: &Arc<Managed>,
         inner: &mut Inner,
         region: RegionIndex,
+        expected_bytes: u64,
     ) -> Result<Vec<RegionRecord>, BeginError> {
         let wanted = self.replicas.wanted_of(inner, region);
         inner.lacking.remove(&region);
@@ -152,7 +167,7 @@ impl Moves {
             return Err(Outcome::PutBack("the freeing of its former replicas".to_owned()).into());
         }
         for layout in &wanted {
-            match self.make_target(managed, inner, region, layout) {
+            match self.make_target(managed, inner, region, layout, expected_bytes) {
                 Ok(replica) => made.push(replica),
                 Err(BeginError::Full(_, what) | BeginError::Over(Outcome::Failed(what) | Outcome::PutBack(what))) => {
                     inner.lacking.insert(region, what);

@@ -75,12 +75,16 @@ impl From<Fault> for Stop {
 
 impl Moves {
     pub(crate) fn move_region(&self, task: &Task) -> Outcome {
+        // A writer waits for an urgent one.
+        let beginning = (!task.is_urgent).then(|| guard(&self.beginning));
         let managed = match self.files.managed(task.file) {
             Ok(managed) => managed,
             Err(Refusal::UnknownFile { .. }) => return Outcome::Failed("the file was removed".to_owned()),
             Err(refusal) => return Outcome::Failed(refusal.to_string()),
         };
-        let active = match self.begin_move(task, &managed) {
+        let begun = self.begin_move(task, &managed);
+        drop(beginning);
+        let active = match begun {
             Ok(active) => active,
             Err(BeginError::Over(outcome)) => return outcome,
             // What others leave may be enough.

@@ -59,17 +59,7 @@ impl<'a> Side<'a> {
 
     /// Up to where its objects hold anything of the region.
     pub(super) fn end(&self, context: &Context) -> Result<u64, ServerError> {
-        let view = self.layout.view();
-        let size = |server| (server, Operation::Size(self.object));
-        let sizes = context.perform_together(stripe_servers(self.layout).map(size));
-        let mut end = 0;
-        for ((turn, server), outcome) in stripe_servers(self.layout).enumerate().zip(sizes) {
-            let held = outcome?.into_size(&context.server_name(server))?.end_bytes;
-            if let Some(last) = held.checked_sub(1) {
-                end = end.max(view.region_offset(turn, ObjectOffset(last)).0 + 1);
-            }
-        }
-        Ok(end)
+        held_of(self.object, self.layout, context).map(|held| held.end)
     }
 
     fn subs(&self, start: u64, length: usize) -> Vec<SubRequest<'_>> {
@@ -114,6 +104,30 @@ impl<'a> Side<'a> {
         }
         Ok(())
     }
+}
+
+/// What the objects of one place of a region hold.
+pub(super) struct Held {
+    /// Up to where they hold anything of the region.
+    pub(super) end: u64,
+    /// The space that they occupy is not enough for all bytes up to there.
+    pub(super) has_holes: bool,
+}
+
+pub(super) fn held_of(object: ObjectName, layout: &Layout, context: &Context) -> Result<Held, ServerError> {
+    let view = layout.view();
+    let size = |server| (server, Operation::Size(object));
+    let sizes = context.perform_together(stripe_servers(layout).map(size));
+    let (mut end, mut held_bytes, mut has_holes) = (0, 0, false);
+    for ((turn, server), outcome) in stripe_servers(layout).enumerate().zip(sizes) {
+        let size = outcome?.into_size(&context.server_name(server))?;
+        if let Some(last) = size.end_bytes.checked_sub(1) {
+            end = end.max(view.region_offset(turn, ObjectOffset(last)).0 + 1);
+        }
+        held_bytes += size.end_bytes;
+        has_holes |= size.occupied_bytes < size.end_bytes;
+    }
+    Ok(Held { end, has_holes: has_holes || held_bytes < end })
 }
 
 /// Writes `buffer` from `start` on to all servers of all these places together.

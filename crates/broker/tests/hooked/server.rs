@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         match operation {
             Operation::Probe => Call::Probe,
             Operation::Standing | Operation::FreeBytes => Call::FreeBytes,
-            Operation::Create(object, _) => Call::Create(*object),
+            Operation::Create { object, .. } => Call::Create(*object),
             Operation::Open(object, _) => Call::Open(*object),
             Operation::Size(object) => Call::Size(*object),
             Operation::Truncate(object, _) => Call::Cut(*object),

@@ -19,7 +19,9 @@ impl Operation<'_> {
         match self {
             Operation::Probe => store.probe().map(done),
             Operation::Standing => store.standing().map(Outcome::Standing),
-            Operation::Create(object, ownership) => store.create(*object, *ownership).map(done),
+            Operation::Create { object, ownership, expected_bytes } => {
+                store.create_expecting(*object, *ownership, *expected_bytes).map(done)
+            }
             Operation::Open(object, mode) => store.open_as(*object, *mode).map(Outcome::Handle),
             Operation::Size(object) => store.size(*object).map(Outcome::Size),
             Operation::Truncate(object, length) => store.truncate(*object, *length).map(done),
@@ -44,7 +46,9 @@ impl Operation<'_> {
             Operation::Sync(handle) => return Ok(KeptOperation::Sync(handle.to_owned_handle()?)),
             Operation::Probe => Operation::Probe,
             Operation::Standing => Operation::Standing,
-            Operation::Create(object, ownership) => Operation::Create(object, ownership),
+            Operation::Create { object, ownership, expected_bytes } => {
+                Operation::Create { object, ownership, expected_bytes }
+            }
             Operation::Open(object, mode) => Operation::Open(object, mode),
             Operation::Size(object) => Operation::Size(object),
             Operation::Truncate(object, length) => Operation::Truncate(object, length),
@@ -179,7 +183,7 @@ mod tests {
         let [a, b] = overlapping.each_ref().map(|server| server as &dyn ObjectStore);
         let ownership = Ownership { mode: 0o600, uid: 0, gid: 0 };
         let object = |number| ObjectName { file: FileId(1), region: RegionIndex(number), generation: Generation(1) };
-        let create = |number| Operation::Create(object(number), ownership);
+        let create = |number| Operation::create(object(number), ownership);
         let results = perform_together([
             (&plain as &dyn ObjectStore, create(0)),
             (a, create(0)),

@@ -84,8 +84,14 @@ impl<D: Decorator> ObjectStore for D {
         self.perform(Operation::Standing)?.into_standing(Decorator::name(self))
     }
 
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
-        self.perform(Operation::Create(object, ownership))?.into_done(Decorator::name(self))
+    fn create_expecting(
+        &self,
+        object: ObjectName,
+        ownership: Ownership,
+        expected_bytes: u64,
+    ) -> Result<(), ServerError> {
+        let operation = Operation::Create { object, ownership, expected_bytes };
+        self.perform(operation)?.into_done(Decorator::name(self))
     }
 
     fn open_as(&self, object: ObjectName, mode: OpenMode) -> Result<ObjectHandle, ServerError> {

@@ -24,7 +24,7 @@ use super::{
 use crate::descriptors::{Descriptor, default_base};
 use marker::{MarkerFault, OBJECTS};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -234,6 +234,19 @@ fn apply(file: &OwnedFd, ownership: Ownership) -> rustix::io::Result<()> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
 }
 
+/// File systems that place a file's bytes when they are written out, each file in an area of its own. Others compress, copy on write or have no devices.
+const EXTENT_FILE_SYSTEMS: [u64; 2] = [0xef53, 0x5846_5342]; // ext4, XFS
+
+/// Allocates the begin of a new object in one piece, right behind what was allocated last where that is free. Objects of one file that are made in order
+/// then lie in order, and a disk that goes through the file does not seek from each to the next. It is advice: what fails is met by the writes.
+fn set_space_aside(object: &OwnedFd, bytes: u64) {
+    let is_of_extents =
+        rustix::fs::fstatfs(object).is_ok_and(|found| EXTENT_FILE_SYSTEMS.contains(&(found.f_type as u64)));
+    if is_of_extents {
+        let _ = rustix::fs::fallocate(object, FallocateFlags::KEEP_SIZE, 0, bytes);
+    }
+}
+
 impl DirectoryServer {
     #[inline]
     fn read(&self, handle: BorrowedFd<'_>, transfer: &mut Transfer<'_>) -> Result<usize, ServerError> {
@@ -298,7 +311,12 @@ impl ObjectStore for DirectoryServer {
         Ok(Standing { free_bytes: self.free_bytes_of(&objects)?, file_system: device.ok() })
     }
 
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+    fn create_expecting(
+        &self,
+        object: ObjectName,
+        ownership: Ownership,
+        expected_bytes: u64,
+    ) -> Result<(), ServerError> {
         let path = path_of(object);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let make = |objects: BorrowedFd<'_>| match rustix::fs::openat(objects, &path, flags, Mode::from_raw_mode(0o600))
@@ -319,7 +337,11 @@ impl ObjectStore for DirectoryServer {
             // The name was never told to anybody; a second failure leaves an orphan for `check`.
             let _ = self.remove(object);
             self.fault("giving an object its owner and mode", errno)
-        })
+        })?;
+        if expected_bytes > 0 {
+            set_space_aside(&file, expected_bytes);
+        }
+        Ok(())
     }
 
     fn open_as(&self, object: ObjectName, mode: OpenMode) -> Result<ObjectHandle, ServerError> {

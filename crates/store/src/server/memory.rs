@@ -119,7 +119,7 @@ impl ObjectStore for MemoryServer {
         Ok(Standing { free_bytes: self.free_bytes()?, file_system: None })
     }
 
-    fn create(&self, object: ObjectName, _: Ownership) -> Result<(), ServerError> {
+    fn create_expecting(&self, object: ObjectName, _: Ownership, _: u64) -> Result<(), ServerError> {
         let mut content = self.content();
         if content.objects.contains_key(&object) {
             return Err(ServerError::Exists { server: self.name.clone(), object });

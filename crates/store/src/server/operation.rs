@@ -31,7 +31,14 @@ pub enum Operation<'a> {
     /// [`standing`](super::ObjectStore::standing).
     Standing,
     /// [`create`](super::ObjectStore::create).
-    Create(ObjectName, Ownership),
+    Create {
+        /// The object.
+        object: ObjectName,
+        /// Its owner and mode.
+        ownership: Ownership,
+        /// Bytes from its begin on that will be written soon.
+        expected_bytes: u64,
+    },
     /// [`open_as`](super::ObjectStore::open_as).
     Open(ObjectName, OpenMode),
     /// [`size`](super::ObjectStore::size).
@@ -72,6 +79,14 @@ pub enum Operation<'a> {
     Objects,
     /// [`free_bytes`](super::ObjectStore::free_bytes).
     FreeBytes,
+}
+
+impl Operation<'_> {
+    /// A [`Self::Create`] of an object of which nobody knows how long it becomes.
+    #[must_use]
+    pub fn create(object: ObjectName, ownership: Ownership) -> Self {
+        Operation::Create { object, ownership, expected_bytes: 0 }
+    }
 }
 
 /// What a call gave.

@@ -106,8 +106,14 @@ pub trait ObjectStore: Send + Sync {
     /// That new objects can be made here, and what free space there is for them.
     fn standing(&self) -> Result<Standing, ServerError>;
 
-    /// Makes an empty object; [`ServerError::Exists`] if the name was used.
-    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError>;
+    /// Makes an empty object; [`ServerError::Exists`] if the name was used. That so many bytes from its begin on will be written soon is advice: a store may
+    /// set space aside for them, so that they lie together.
+    fn create_expecting(
+        &self,
+        object: ObjectName,
+        ownership: Ownership,
+        expected_bytes: u64,
+    ) -> Result<(), ServerError>;
 
     /// Opens an object; [`ServerError::Missing`] if there is none.
     fn open_as(&self, object: ObjectName, mode: OpenMode) -> Result<ObjectHandle, ServerError>;
@@ -160,6 +166,11 @@ pub trait ObjectStore: Send + Sync {
     /// Of an emulated server.
     fn device_time(&self) -> Option<&dyn DeviceTime> {
         None
+    }
+
+    /// As [`Self::create_expecting`], of an object of which nobody knows how long it becomes.
+    fn create(&self, object: ObjectName, ownership: Ownership) -> Result<(), ServerError> {
+        self.create_expecting(object, ownership, 0)
     }
 
     /// As [`Self::open_as`], through the page cache.
