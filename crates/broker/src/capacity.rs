@@ -124,6 +124,21 @@ pub(crate) fn shares(layout: &Layout, region_bytes: u64) -> impl Iterator<Item =
 impl Reservation<'_> {
     /// Takes the shares of one region if every server has space for its own; otherwise takes nothing. A server that was not asked, or cannot be used, has none.
     pub(crate) fn take(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
+        self.take_where(layout, region_bytes, |_| true)
+    }
+
+    /// As [`Self::take`], of a region that is to begin on its first server: only that one is looked at for free space.
+    pub(crate) fn take_for_first(&mut self, layout: &Layout, region_bytes: u64) -> Result<(), Full> {
+        let first = layout.stripes().first().map(|stripe| stripe.server);
+        self.take_where(layout, region_bytes, |server| Some(server) == first)
+    }
+
+    fn take_where(
+        &mut self,
+        layout: &Layout,
+        region_bytes: u64,
+        needs_space_now: impl Fn(ServerId) -> bool,
+    ) -> Result<(), Full> {
         let mut needed: HashMap<Store, u64> = HashMap::new();
         for (server, asked_bytes) in shares(layout, region_bytes) {
             let full = |left_bytes| Full { server, asked_bytes, left_bytes };
@@ -133,6 +148,9 @@ impl Reservation<'_> {
                 && before + asked_bytes > total
             {
                 return Err(full(total.saturating_sub(before)));
+            }
+            if !needs_space_now(server) {
+                continue;
             }
             let Some(standing) = self.standings.of(server) else { return Err(full(0)) };
             let store = standing.file_system.map_or(Store::Server(server), Store::FileSystem);

@@ -33,14 +33,14 @@ use crate::proof::{Granted, Proof};
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
 use crate::replicas::Replicas;
-use crate::rmt::{Changes, FileRecord, FileState, RmtError, Table};
+use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, RmtError, Table};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stripewise_layout::{FileId, Generation, ServerId};
+use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::server::{ObjectName, Operation, Ownership};
 use stripewise_store::shared::control::Life;
@@ -303,6 +303,7 @@ impl Lifecycle {
         }
         // What is told from here on is synced at once.
         managed.control.notices().set_unsynced_descriptions(false);
+        self.note_durable_names(managed.file, &mut inner)?;
         let has_new_generations = has_new_names && inner.generation > inner.record.generations_synced;
         self.save_size(managed, &mut inner)?;
         if inner.record.is_size_untold || has_new_generations {
@@ -317,7 +318,21 @@ impl Lifecycle {
         }
         self.context.table().flush()?;
         managed.control.set_durable_size_bytes(Some(inner.record.size_bytes));
-        managed.control.set_durable_names(Generation(inner.record.generations_synced));
+        managed.control.set_durable_names(inner.durable_names());
+        Ok(())
+    }
+
+    /// All names of objects are durable: also those of regions that were narrow.
+    fn note_durable_names(&self, file: FileId, inner: &mut Inner) -> Result<(), Refusal> {
+        let mut changes = Changes::default();
+        for (region, placed) in inner.regions.iter().filter(|(_, placed)| placed.has_new_names) {
+            changes.put_region(file, *region, &RegionRecord { has_new_names: false, ..placed.clone() });
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.context.table().commit_later(&changes)?;
+        inner.regions.values_mut().for_each(|placed| placed.has_new_names = false);
         Ok(())
     }
 

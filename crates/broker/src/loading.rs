@@ -149,7 +149,7 @@ impl Loader {
         // Without a sync, the record may not outlive a power failure yet.
         let durable = Some(&inner.record).filter(|_| is_durable);
         managed.control.set_durable_size_bytes(durable.map(|record| record.size_bytes));
-        managed.control.set_durable_names(Generation(durable.map_or(0, |record| record.generations_synced)));
+        managed.control.set_durable_names(durable.map_or(Generation(0), |_| inner.durable_names()));
         self.quiescing.open_or_keep_shut(managed);
         managed.control.set_life(match inner.record.state {
             FileState::Creating | FileState::Importing { .. } => Life::Making,
@@ -164,11 +164,13 @@ impl Loader {
     /// After a power failure, objects that were made and never synced may be gone, though the table names them. What they held was never
     /// acknowledged: they are made again, empty. A synced one that is missing stays missing, and reading it fails.
     fn restore_unsynced(&self, file: FileId, inner: &Inner) {
-        let regions = inner.regions.iter().filter(|(_, placed)| !has_durable_names(&inner.record, placed));
-        let objects: Vec<(ServerId, ObjectName)> = regions
+        let objects: Vec<(ServerId, ObjectName)> = inner
+            .regions
+            .iter()
             .flat_map(|(region, placed)| {
                 let object = ObjectName { file, region: *region, generation: placed.generation };
-                stripe_servers(&placed.layout).map(move |server| (server, object))
+                let durable = durable_stripes(&inner.record, placed);
+                stripe_servers(&placed.layout).skip(durable).map(move |server| (server, object))
             })
             .collect();
         let sizes =
@@ -187,17 +189,19 @@ impl Loader {
         let mut has_moved = false;
         for (region, record) in &inner.regions {
             let published = match managed.control.regions().get(*region) {
-                RegionState::Placed { generation, motion, .. } => {
+                RegionState::Placed { generation, motion, is_narrow, .. } => {
                     // A predecessor's move ends here, on one side or the other.
                     let is_still = matches!(motion, Motion::Still | Motion::Replicated);
                     has_moved |= !is_still;
-                    generation == record.generation && is_still
+                    generation == record.generation && is_still && is_narrow == record.wide.is_some()
                 }
                 RegionState::Absent => false,
             };
             if !published {
                 managed.extent.reserve(*region).map_err(memory_fault(managed.file))?;
-                managed.control.regions().publish(managed.file, *region, record.generation, &record.layout)?;
+                // Nobody may be told of names that are not durable as if they were.
+                managed.control.set_durable_names(Generation(0));
+                managed.publish(*region, record)?;
             }
             managed.show_replicas(inner, *region)?;
         }
@@ -213,6 +217,15 @@ fn has_durable_names(record: &FileRecord, placed: &RegionRecord) -> bool {
     is_moved(placed.generation) || placed.generation.0 <= record.generations_synced
 }
 
+/// Of how many of the region's stripes the objects' names are durable: of the first only, where the others were made since.
+fn durable_stripes(record: &FileRecord, placed: &RegionRecord) -> usize {
+    match (has_durable_names(record, placed), placed.has_new_names) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => placed.layout.stripes().len(),
+    }
+}
+
 /// Servers on which names of objects or lines of the description may not be durable.
 fn unsynced_servers(
     control: &ControlBlock,
@@ -220,7 +233,8 @@ fn unsynced_servers(
     regions: &BTreeMap<RegionIndex, RegionRecord>,
 ) -> BTreeSet<ServerId> {
     let are_described = !control.notices().has_unsynced_descriptions();
-    let unsynced = regions.values().filter(|placed| !(are_described && has_durable_names(record, placed)));
+    let is_durable = |placed: &&RegionRecord| durable_stripes(record, placed) == placed.layout.stripes().len();
+    let unsynced = regions.values().filter(|placed| !(are_described && is_durable(placed)));
     servers_of(unsynced.map(|placed| &placed.layout))
 }
 

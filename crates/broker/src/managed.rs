@@ -68,6 +68,15 @@ impl Managed {
         FileStatus { size_bytes, blocks_512, modified_ns: self.extent.modified_ns() }
     }
 
+    /// The control block shows where the region lies.
+    pub(crate) fn publish(&self, region: RegionIndex, placed: &RegionRecord) -> Result<(), ControlError> {
+        let regions = self.control.regions();
+        match placed.wide {
+            Some(_) => regions.publish_narrow(self.file, region, placed.generation, &placed.layout),
+            None => regions.publish(self.file, region, placed.generation, &placed.layout),
+        }
+    }
+
     /// The control block shows the replicas that the table has.
     pub(crate) fn show_replicas(&self, inner: &Inner, region: RegionIndex) -> Result<(), ControlError> {
         let numbered = inner.replicas.get(&region).into_iter().flatten();
@@ -153,6 +162,19 @@ impl Inner {
     pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
         self.regions.values().map(|placed| &placed.layout).chain(replicas).chain(self.discards.values())
+    }
+
+    /// Layouts of which the servers promise their shares: as [`Self::layouts`], narrow regions with what they may become.
+    pub(crate) fn promised(&self) -> impl Iterator<Item = &Layout> {
+        let replicas = self.replicas.values().flat_map(BTreeMap::values).map(|replica| &replica.layout);
+        self.regions.values().map(RegionRecord::promised).chain(replicas).chain(self.discards.values())
+    }
+
+    /// The generation up to which the names of all placed objects are durable.
+    pub(crate) fn durable_names(&self) -> Generation {
+        let synced = self.record.generations_synced;
+        let widened = self.regions.values().filter(|placed| placed.has_new_names).map(|placed| placed.generation.0);
+        Generation(widened.fold(synced, |synced, generation| synced.min(generation.saturating_sub(1))))
     }
 
     /// Whether the stub's last name is gone; `None` if the broker does not know the stub.

@@ -321,7 +321,7 @@ impl<'a> Rebuilding<'a> {
                         record.path
                     ))
                 })?;
-                regions.insert(region, RegionRecord { generation: place.generation, layout, fell_back: false });
+                regions.insert(region, RegionRecord::placed(place.generation, layout));
             }
             if described.damaged_lines == 0 {
                 return Ok(regions);

@@ -79,7 +79,7 @@ impl Recovery {
         let mut placed_bytes = HashMap::<FileId, u64>::new();
         self.context.table().every_region(|file, region, placed| {
             if let Some(record) = files.get(&file) {
-                self.capacity.add(&placed.layout, record.region_bytes);
+                self.capacity.add(placed.promised(), record.region_bytes);
                 let used_bytes = RegionGeometry::new(record.region_bytes).used_bytes(region, record.size_bytes);
                 *placed_bytes.entry(file).or_default() += used_bytes;
             }

@@ -237,7 +237,7 @@ impl Replicas {
                 let Some((_, replica)) = replicas.iter().find(is_whole) else { return Err(refusal) };
                 kept = replica.generation;
                 let layout = replica.layout.clone();
-                promoted.insert(*region, RegionRecord { generation: kept, layout, fell_back: false });
+                promoted.insert(*region, RegionRecord::placed(kept, layout));
             }
             for number in replicas.keys() {
                 changes.remove_replica(file, *region, *number);

@@ -200,7 +200,7 @@ impl Truncation {
         }
         remove_records(&mut changes, managed.file, &replicas);
         changes.put_file(managed.file, &record);
-        let layouts = gone.values().map(|placed| &placed.layout).chain(copies(&replicas).map(|(_, _, layout)| layout));
+        let layouts = gone.values().map(RegionRecord::promised).chain(copies(&replicas).map(|(_, _, layout)| layout));
         self.capacity.give_back(layouts, geometry.region_bytes());
         if record != inner.record || !gone.is_empty() {
             // If this fails the intent stays, and `note_truncation` drops it before anything is promised to last.
@@ -244,7 +244,7 @@ impl Truncation {
         let placed: Vec<RegionRecord> = gone.iter().filter_map(|region| inner.regions.remove(region)).collect();
         let forgotten: ReplicaRecords =
             gone.iter().filter_map(|region| Some((*region, inner.replicas.remove(region)?))).collect();
-        let layouts = placed.iter().map(|placed| &placed.layout).chain(copies(&forgotten).map(|(_, _, layout)| layout));
+        let layouts = placed.iter().map(RegionRecord::promised).chain(copies(&forgotten).map(|(_, _, layout)| layout));
         self.capacity.give_back(layouts, inner.record.region_bytes);
         Ok(())
     }

@@ -28,6 +28,8 @@ mod hooked;
 mod model;
 #[path = "broker/names.rs"]
 mod names;
+#[path = "broker/narrow.rs"]
+mod narrow;
 #[path = "broker/requests.rs"]
 mod requests;
 #[path = "broker/table.rs"]

@@ -37,6 +37,8 @@ mod moves_auto;
 mod moves_ended;
 #[path = "striped/moves_killed.rs"]
 mod moves_killed;
+#[path = "striped/narrow.rs"]
+mod narrow;
 #[path = "striped/observed.rs"]
 mod observed;
 #[path = "striped/power.rs"]

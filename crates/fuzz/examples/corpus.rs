@@ -238,7 +238,8 @@ fn table() {
         changes.put_inode(inode(41 + number), file);
         for region in 0..3 {
             let layout = layout(&[(0, 65_536), (2, 131_072)]);
-            let record = RegionRecord { generation: Generation(region + 1), layout, fell_back: region == 1 };
+            let record =
+                RegionRecord { fell_back: region == 1, ..RegionRecord::placed(Generation(region + 1), layout) };
             changes.put_region(file, RegionIndex(region), &record);
         }
         let replica = ReplicaRecord { generation: Generation(9), layout: layout(&[(3, 4096)]) };

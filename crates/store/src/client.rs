@@ -439,6 +439,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Find => "Find",
         Request::IsExpected { .. } => "IsExpected",
         Request::Admin(_) => "Admin",
+        Request::Begin { .. } => "Begin",
         Request::Unanswered(_) => "Unanswered",
     }
 }

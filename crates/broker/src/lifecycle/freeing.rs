@@ -48,7 +48,7 @@ impl Lifecycle {
         }
         self.notes.decide_names_of(managed.file, &mut changes);
         self.context.table().commit_later(&changes)?;
-        self.capacity.give_back(inner.layouts(), inner.record.region_bytes);
+        self.capacity.give_back(inner.promised(), inner.record.region_bytes);
         inner.freed = true;
         inner.stub = None;
         self.logs.forget_logs(managed.file, &managed.fragments);

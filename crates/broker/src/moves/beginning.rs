@@ -37,6 +37,7 @@ impl Moves {
         let mut inner = guard(&managed.inner);
         let region = task.region;
         let slot = self.may_begin(&inner, region, task.is_urgent)?;
+        self.placer.widen(managed, &mut inner, region).map_err(failed)?;
         let nothing = |bytes| BeginError::Over(Outcome::Moved { bytes, freeing: false });
         let Some(old) = inner.regions.get(&region) else {
             let Some(layout) = &task.to else { return Err(nothing(0)) };
@@ -122,7 +123,7 @@ impl Moves {
         };
         let generation = self.placer.reserve_generations(managed, inner, 1).map_err(give_back)? + 1;
         let generation = moved_generation(generation);
-        let new = RegionRecord { generation, layout: layout.clone(), fell_back: false };
+        let new = RegionRecord::placed(generation, layout.clone());
         let mut changes = Changes::default();
         changes.put_discard(managed.file, region, generation, &new.layout);
         self.context.step("move: before the discard");

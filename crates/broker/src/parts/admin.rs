@@ -325,7 +325,9 @@ impl Parts {
         for (region, placed) in inner.regions.range(first..) {
             let replicas = self.regions.replicas.replica_infos(&inner, *region);
             let stripes = replicas.iter().map(|replica| 1 + replica.stripes.len()).sum::<usize>();
-            bytes += 24 + 8 * (placed.layout.stripes().len() + stripes);
+            // A narrow region lies as planned: it has got no other objects because it needs none.
+            let layout = placed.promised();
+            bytes += 24 + 8 * (layout.stripes().len() + stripes);
             if bytes > MAX_PACKET_BYTES / 2 {
                 more = true;
                 break;
@@ -333,7 +335,7 @@ impl Parts {
             regions.push(RegionInfo {
                 region: *region,
                 generation: placed.generation,
-                stripes: placed.layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect(),
+                stripes: layout.stripes().iter().map(|stripe| (stripe.server.0, stripe.size_bytes)).collect(),
                 fell_back: placed.fell_back,
                 replicas,
             });

@@ -30,6 +30,7 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         Request::Create { .. }
         | Request::BeginNameChange { .. }
         | Request::Place { .. }
+        | Request::Begin { .. }
         | Request::Rescue { .. }
         | Request::Pin { .. }
         | Request::Truncate { .. }
@@ -102,6 +103,11 @@ impl Parts {
             Request::Place { file, first, last } => {
                 needs_write(connection, file)?;
                 self.regions.placer.place(&*self.base.files.managed(file)?, first, last)?;
+                done()
+            }
+            Request::Begin { file, bytes } => {
+                needs_write(connection, file)?;
+                self.regions.placer.begin(&*self.base.files.managed(file)?, bytes)?;
                 done()
             }
             Request::Rescue { file, region, generation, server } => {

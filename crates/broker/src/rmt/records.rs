@@ -135,6 +135,27 @@ pub struct RegionRecord {
     /// The planned layout had not enough free space, so the fallback layout was used.
     #[cbor(n(2), default)]
     pub fell_back: bool,
+    /// Of a narrow region, whose `layout` is the first stripe of this one: what it gets before more than that stripe is written, and what is promised to
+    /// it. A stripewise that does not know the field leaves the region on one server.
+    #[cbor(n(3), with = "wide", default)]
+    pub wide: Option<Layout>,
+    /// The region was narrow, and the names of the objects of its other stripes may not be durable.
+    #[cbor(n(4), default)]
+    pub has_new_names: bool,
+}
+
+impl RegionRecord {
+    /// Of a region that lies as planned, in all of its layout.
+    #[must_use]
+    pub fn placed(generation: Generation, layout: Layout) -> Self {
+        Self { generation, layout, fell_back: false, wide: None, has_new_names: false }
+    }
+
+    /// The layout of which each server promises its share.
+    #[must_use]
+    pub fn promised(&self) -> &Layout {
+        self.wide.as_ref().unwrap_or(&self.layout)
+    }
 }
 
 /// A replica of a region that equals the region's place. Before the region is written, the record becomes an `o`.
@@ -364,6 +385,33 @@ mod layout {
             pairs.push((ServerId(decoder.u16()?), decoder.u32()?));
         }
         Layout::new(pairs).map_err(|error| Error::message(error.to_string()))
+    }
+}
+
+/// A layout or null.
+mod wide {
+    use minicbor::data::Type;
+    use minicbor::decode::Error;
+    use minicbor::encode::Write;
+    use minicbor::{Decoder, Encoder};
+    use stripewise_layout::Layout;
+
+    pub(super) fn encode<C, W: Write>(
+        wide: &Option<Layout>,
+        encoder: &mut Encoder<W>,
+        context: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        match wide {
+            Some(layout) => super::layout::encode(layout, encoder, context),
+            None => encoder.null()?.ok(),
+        }
+    }
+
+    pub(super) fn decode<C>(decoder: &mut Decoder<'_>, context: &mut C) -> Result<Option<Layout>, Error> {
+        match decoder.datatype()? {
+            Type::Null => decoder.null().map(|()| None),
+            _ => super::layout::decode(decoder, context).map(Some),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ fn records_survive_reopening_and_lists_are_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Table::new(Box::new(LmdbStore::open(directory.path()).unwrap())).unwrap();
     let placement = Placement::uniform(ByteCount(1 << 20), layout(4096), layout(8192));
-    let region = RegionRecord { generation: Generation(7), layout: layout(4096), fell_back: true };
+    let region = RegionRecord { fell_back: true, ..RegionRecord::placed(Generation(7), layout(4096)) };
     {
         let table = open();
         let mut changes = Changes::default();
@@ -220,7 +220,7 @@ fn a_table_of_version_1_is_taken_over() {
         assert_eq!(table.all_files().unwrap(), [(file, record("/data/old"))]);
         let placement = Placement::uniform(ByteCount(1 << 20), layout(4096), layout(8192));
         assert_eq!(table.placement(file).unwrap(), Some(placement.clone()));
-        let region = RegionRecord { generation: Generation(3), layout: layout(4096), fell_back: true };
+        let region = RegionRecord { fell_back: true, ..RegionRecord::placed(Generation(3), layout(4096)) };
         assert_eq!(table.regions(file).unwrap(), [(RegionIndex(7), region)]);
         assert_eq!(table.file_of(record("").stub).unwrap(), Some(file));
         assert_eq!(table.names(NameKind::Managed).unwrap(), [("/data".to_owned(), placement)]);
@@ -324,7 +324,7 @@ fn a_table_of_version_3_is_taken_over_after_a_copy_of_it_was_kept() {
         };
         assert_eq!(table.placement(importing).unwrap(), Some(placement.clone()));
         assert_eq!(table.names(NameKind::Expected).unwrap(), [("/data/later".to_owned(), placement)]);
-        let moved = RegionRecord { generation: Generation(1 << 31 | 5), layout: layout(65536), fell_back: false };
+        let moved = RegionRecord::placed(Generation(1 << 31 | 5), layout(65536));
         assert_eq!(table.regions(importing).unwrap(), [(RegionIndex(300), moved)]);
         let log = LogRecord { on: ServerId(1), generation: Generation(9) };
         assert_eq!(table.logs(None).unwrap(), [(file, ServerId(0), log)]);

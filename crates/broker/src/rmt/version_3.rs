@@ -55,8 +55,9 @@ fn translated(key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         b'c' => exactly::<(String, Vec<String>)>(value).map(|(id, servers)| encode(&ClusterRecord { id, servers }))?,
         b'f' => encode(&FileRecord::from(exactly::<OldFile>(value)?)),
         b'p' | b'm' | b'e' => encode(&PlacementRecord::from(&exactly::<Placement>(value)?)),
-        b'r' => exactly::<(Generation, Layout, bool)>(value)
-            .map(|(generation, layout, fell_back)| encode(&RegionRecord { generation, layout, fell_back }))?,
+        b'r' => exactly::<(Generation, Layout, bool)>(value).map(|(generation, layout, fell_back)| {
+            encode(&RegionRecord { fell_back, ..RegionRecord::placed(generation, layout) })
+        })?,
         b'o' => encode(&DiscardRecord { layout: exactly(value)? }),
         b's' => exactly::<(Generation, Layout)>(value)
             .map(|(generation, layout)| encode(&ReplicaRecord { generation, layout }))?,

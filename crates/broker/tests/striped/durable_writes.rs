@@ -145,11 +145,12 @@ fn a_durable_append_records_the_size_and_new_names_once() {
     let broker = counted.broker();
     let client = counted.client();
     let (_stub, file) = counted.world.create(&client, "file", uniform(REGION, &[(0, 1024), (1, 1024)]));
-    // A new file: objects, their names, and one transaction after those that placed the region.
+    // A new file: its object, the name of that, and one transaction after those that placed the region.
     let first = counted.write(&file, 0, &[1; 100], true);
-    assert_eq!((first.writes, first.objects, first.names, first.descriptions), (1, 0, 2, 0), "{first:?}");
-    for (offset, writes) in [(100, 1), (1000, 2), (1100, 1)] {
-        let expected = Flushes { writes, commits: 1, ..Flushes::default() };
+    assert_eq!((first.writes, first.objects, first.names, first.descriptions), (1, 0, 1, 0), "{first:?}");
+    // The first beyond the first stripe makes the other object, and both servers are told of it.
+    for (offset, writes, names) in [(100, 1, 0), (1000, 2, 2), (1100, 1, 0)] {
+        let expected = Flushes { writes, names, commits: 1, ..Flushes::default() };
         assert_eq!(counted.write(&file, offset, &[2; 100], true), expected, "at {offset}");
     }
     // The first of a new region: its names, and again only the size.

@@ -208,6 +208,7 @@ fn fsync_syncs_what_any_process_wrote_and_nothing_twice() {
         world.client_with(ClientOptions { open_server: watched!(unlimited, count_syncs), ..ClientOptions::default() });
     let (_stub, file) = world.create(&client, "shared", uniform(16384, &[(0, 1000), (1, 1000)]));
     let syncs = || SYNCS.swap(0, Ordering::SeqCst);
+    file.allocate(FileOffset(0), 16384, true).unwrap();
     write(&file, 0, &[0; 10]);
     write(&file, 3 * 16384, &[1; 10]);
     file.sync(false).unwrap();
@@ -433,6 +434,7 @@ fn a_hole_is_zeros_over_what_an_absent_server_kept_beyond_the_size() {
     let broker = world.broker_with(boot(1));
     let client = world.client();
     let (stub, file) = world.create_unnamed(&client, uniform(8192, &[(0, 1000), (1, 1000)]));
+    file.allocate(FileOffset(0), 8192, true).unwrap();
     write(&file, 0, &[7; 100]);
     file.close().unwrap();
     drop(client);

@@ -81,7 +81,7 @@ impl ReadAhead {
         let (mut is_asked, mut lies_elsewhere) = (false, false);
         for piece in file.geometry().pieces(from, bytes) {
             // Of replicas it is not known yet which one will be read.
-            let RegionState::Placed { generation, view, motion } = file.region(piece.region) else { continue };
+            let RegionState::Placed { generation, view, motion, .. } = file.region(piece.region) else { continue };
             if motion == Motion::Replicated {
                 continue;
             }

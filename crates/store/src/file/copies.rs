@@ -124,7 +124,7 @@ impl<'f> Copies<'f> {
     ) -> Due {
         let mut due = None;
         for piece in self.file().geometry().pieces(offset, length) {
-            let RegionState::Placed { generation, view, motion } = self.file().region(piece.region) else {
+            let RegionState::Placed { generation, view, motion, .. } = self.file().region(piece.region) else {
                 continue;
             };
             let mut copy = (generation, view);

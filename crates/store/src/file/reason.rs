@@ -13,6 +13,10 @@ pub(super) enum RetryReason {
         first: RegionIndex,
         last: RegionIndex,
     },
+    /// The file's first region has no objects, for a write of at most the file's first `bytes`.
+    Begin {
+        bytes: u64,
+    },
     /// Regions with replicas, which have to be forgotten before a write.
     Pin {
         first: RegionIndex,

@@ -52,6 +52,11 @@ impl<'f> Retry<'f> {
                 self.file.ask(&Request::Place { file, first, last })?;
                 self.file.check_not_replaced()
             }
+            RetryReason::Begin { bytes } => {
+                self.file.check_not_replaced()?;
+                self.file.ask(&Request::Begin { file, bytes })?;
+                self.file.check_not_replaced()
+            }
             RetryReason::Object(key) => {
                 let ObjectName { region, generation, .. } = key.object;
                 let request = Request::OpenObject { file, region, generation, server: key.server.0 };

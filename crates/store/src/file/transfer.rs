@@ -23,7 +23,7 @@ use super::syncing::Durability;
 use super::together::PutOff;
 use crate::client::objects::ObjectKey;
 use crate::server::{Due, How, ObjectStore};
-use crate::shared::control::{FragmentMode, RegionState};
+use crate::shared::control::{FragmentMode, RegionState, narrow_bytes};
 use crate::shared::marking::{Motion, chunks_of};
 use std::io::{IoSlice, IoSliceMut};
 use stripewise_layout::{Direction, FileOffset, ObjectOffset, RegionIndex};
@@ -154,9 +154,12 @@ impl<'f> Transfers<'f> {
             return Ok(None);
         }
         let (region, within) = self.file.geometry().locate(offset);
-        let RegionState::Placed { generation, view, motion } = self.file.region(region) else {
+        let RegionState::Placed { generation, view, motion, is_narrow } = self.file.region(region) else {
             return Ok(None);
         };
+        if is_narrow && within.0 + bytes > narrow_bytes(view) {
+            return Ok(None);
+        }
         let place = view.locate(within);
         let inside = bytes <= place.contiguous_bytes && within.0 + bytes <= self.file.geometry().region_bytes();
         if !inside {
@@ -174,7 +177,14 @@ impl<'f> Transfers<'f> {
             (self.file.geometry().locate(offset).0, self.file.geometry().locate(FileOffset(offset.0 + bytes - 1)).0);
         for region in (first.0..=last.0).map(RegionIndex) {
             match self.file.region(region) {
+                // A file that is begun, and often ended with the same request, gets what that needs.
+                RegionState::Absent if last.0 == 0 => return Err(RetryReason::Begin { bytes: offset.0 + bytes }),
                 RegionState::Absent => return Err(RetryReason::Place { first: region, last }),
+                RegionState::Placed { view, is_narrow: true, .. }
+                    if offset.0 + bytes > self.file.geometry().start_of(region).0 + narrow_bytes(view) =>
+                {
+                    return Err(RetryReason::Place { first: region, last });
+                }
                 RegionState::Placed { motion: Motion::Sealed(_), .. } => return Err(RetryReason::Sealed(region)),
                 RegionState::Placed { motion: Motion::Replicated, .. } => {
                     return Err(RetryReason::Pin { first: region, last });
@@ -210,7 +220,13 @@ impl<'f> Transfers<'f> {
                 }
                 // Placed a moment ago, and retracted since.
                 RegionState::Absent => Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Again }),
-                RegionState::Placed { generation, view, motion: Motion::Replicated } => match direction {
+                // Placed again since it was looked at.
+                RegionState::Placed { view, is_narrow: true, .. }
+                    if direction == Direction::Write && piece.offset.0 + piece.length > narrow_bytes(view) =>
+                {
+                    Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Again })
+                }
+                RegionState::Placed { generation, view, motion: Motion::Replicated, .. } => match direction {
                     Direction::Read => {
                         let reserved = chosen.iter().position(|chosen: &Choice<'_>| chosen.region == piece.region);
                         let reserved = reserved.map(|number| chosen.swap_remove(number));
@@ -221,7 +237,7 @@ impl<'f> Transfers<'f> {
                         Err(Stopped { bytes: piece.buffer_offset, reason })
                     }
                 },
-                RegionState::Placed { generation, view, motion } => {
+                RegionState::Placed { generation, view, motion, .. } => {
                     let part = Part { piece, view, motion };
                     match motion {
                         Motion::Moving(slot) if direction == Direction::Write => {

@@ -40,8 +40,13 @@ impl StripedFile {
             return Ok(());
         }
         let (first, last) = (self.file.geometry().locate(offset).0, self.file.geometry().locate(FileOffset(end - 1)).0);
-        let absent = |region: u32| self.file.region(RegionIndex(region)) == RegionState::Absent;
-        if (first.0..=last.0).any(absent) {
+        let lacks_objects = |region: u32| {
+            matches!(
+                self.file.region(RegionIndex(region)),
+                RegionState::Absent | RegionState::Placed { is_narrow: true, .. }
+            )
+        };
+        if (first.0..=last.0).any(lacks_objects) {
             self.retry().resolve(RetryReason::Place { first, last })?;
         }
         if !keep_size && end > self.size_bytes() {

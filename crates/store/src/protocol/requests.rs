@@ -178,6 +178,14 @@ pub enum Request {
     },
     /// Administration; the connection's peer must be the broker's own user or root.
     Admin(Admin),
+    /// Give the first region of a file what a write of at most its first `bytes` bytes needs, if it has no objects: that of its first stripe alone where
+    /// these bytes fit there, otherwise all. `Place` makes the others later. Needs a file opened for writing. Answer: as `Place`.
+    Begin {
+        /// An opened file.
+        file: FileId,
+        /// The end of the write.
+        bytes: u64,
+    },
     /// Something that happened and needs no answer: none is sent, and the client goes on at once. It takes effect in its turn among the requests of the
     /// connection. One that a broker did not hear before its end needs no repetition.
     Unanswered(Event),

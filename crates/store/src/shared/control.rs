@@ -28,6 +28,7 @@
 //! - 0: absent;
 //! - 1: placed;
 //! - 2: placed with replicas. A writer has the broker forget them first. Replica words are valid in this state only;
+//! - 3: placed and narrow: its layout is the first stripe of one to come, and a writer has the other stripes made before it writes beyond that stripe;
 //! - 64 + s: moving in move slot s (`super::marking`);
 //! - 128 + s: sealed in move slot s; writers of the region wait.
 //!
@@ -47,7 +48,7 @@ mod regions;
 
 pub use gate::Gate;
 pub use notices::{FragmentMode, Notices};
-pub use regions::{RegionState, Regions};
+pub use regions::{RegionState, Regions, narrow_bytes};
 
 use super::map::{self, SharedMap};
 use super::process_slot::{Incarnation, MAX_PROCESSES, ProcessSlot};
@@ -55,7 +56,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stripewise_layout::{FileId, Generation, RegionIndex};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x07");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWCTRL\0\x08");
 const FILE_AT: usize = 8;
 const BOOT_AT: usize = 16;
 const REGION_BYTES_AT: usize = 32;
@@ -373,7 +374,12 @@ mod tests {
         assert_eq!(control.regions().get(RegionIndex(0)), RegionState::Absent);
         control.regions().publish(file, RegionIndex(0), Generation(1), &layout(learnt)).unwrap();
         let expected = layout(learnt);
-        let placed = RegionState::Placed { generation: Generation(1), view: expected.view(), motion: Motion::Still };
+        let placed = RegionState::Placed {
+            generation: Generation(1),
+            view: expected.view(),
+            motion: Motion::Still,
+            is_narrow: false,
+        };
         assert_eq!(control.regions().get(RegionIndex(0)), placed);
     }
 }

@@ -79,6 +79,7 @@ pub const MARK_WORDS: usize = MAX_CHUNKS / 64;
 const STATE: u64 = 0xff;
 const PLACED: u64 = 1;
 const REPLICATED: u64 = 2;
+const NARROW: u64 = 3;
 const MOVING: u64 = 64;
 const SEALED: u64 = 128;
 
@@ -136,6 +137,19 @@ impl Motion {
         };
         word & !STATE | state
     }
+}
+
+/// Whether the word is that of a still region that has no object but its first stripe's.
+#[must_use]
+#[inline]
+pub fn is_narrow(word: u64) -> bool {
+    word & STATE == NARROW
+}
+
+/// The word of a region that has a place and is narrow.
+#[must_use]
+pub fn narrow_word(word: u64) -> u64 {
+    word & !STATE | NARROW
 }
 
 /// Bytes of a chunk: the smallest multiple of 4 KiB by which a region has at most [`MAX_CHUNKS`].

@@ -31,8 +31,7 @@ fn change(table: &Table, dice: &mut StdRng, count: usize) {
             changes.put_inode(stub, file);
             for _ in 0..dice.random_range(0..30) {
                 let generation = Generation(dice.random());
-                let region =
-                    RegionRecord { generation, layout: layout(dice.random_range(1..9) * 512), fell_back: false };
+                let region = RegionRecord::placed(generation, layout(dice.random_range(1..9) * 512));
                 changes.put_region(file, RegionIndex(dice.random_range(0..200)), &region);
             }
             let layouts = (0..dice.random_range(1..600)).map(|number| layout(512 * (number + 1)));
@@ -211,7 +210,7 @@ fn a_table_of_a_hundred_thousand_regions_is_read_in_time() {
         let mut changes = Changes::default();
         changes.put_file(FileId(file), &record("/some/where"));
         for region in 0..1000 {
-            let place = RegionRecord { generation: Generation(region), layout: layout(512), fell_back: false };
+            let place = RegionRecord::placed(Generation(region), layout(512));
             changes.put_region(FileId(file), RegionIndex(region), &place);
         }
         table.commit(&changes).unwrap();

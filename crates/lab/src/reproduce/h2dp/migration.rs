@@ -146,7 +146,7 @@ fn table_bytes() -> Result<u64> {
             (ServerId(server as u16), 4096 * (1 + region % 8 + if ssd { 16 + region / 8 } else { 0 }))
         };
         let layout = Layout::new((0..lab.cluster.servers.len()).map(stripe))?;
-        let record = RegionRecord { generation: Generation(region + 1), layout, fell_back: false };
+        let record = RegionRecord::placed(Generation(region + 1), layout);
         changes.put_region(FileId(1), RegionIndex(region), &record);
     }
     table.commit(&changes)?;

@@ -26,7 +26,17 @@ pub enum RegionState<'a> {
         view: StripeView<'a>,
         /// Whether it moves, and whether there are replicas.
         motion: Motion,
+        /// Only the first [`narrow_bytes`] of the region may be written: the objects of its other stripes are made before more is.
+        is_narrow: bool,
     },
+}
+
+/// What may be written of a narrow region, in bytes from its start: one stripe, which lies at the same place of the same object when the region has
+/// got its other stripes.
+#[must_use]
+#[inline]
+pub fn narrow_bytes(view: StripeView<'_>) -> u64 {
+    view.stripes().first().map_or(0, |stripe| u64::from(stripe.size_bytes))
 }
 
 /// One word for each region, and for each of its replicas.
@@ -54,7 +64,7 @@ impl<'a> Regions<'a> {
             return RegionState::Absent;
         }
         let (generation, view) = self.place_in(word);
-        RegionState::Placed { generation, view, motion: Motion::of(word) }
+        RegionState::Placed { generation, view, motion: Motion::of(word), is_narrow: marking::is_narrow(word) }
     }
 
     /// Bytes of a file of `size_bytes` that lie in placed regions. No server knows more cheaply what the file occupies: holes within regions and bytes
@@ -236,11 +246,39 @@ impl<'a> Regions<'a> {
         generation: Generation,
         layout: &Layout,
     ) -> Result<(), ControlError> {
-        self.learn(file, region, layout)?;
-        let number = self.layouts().find_or_add(file, layout)?;
-        let place = u64::from(generation.0) << 32 | (number as u64) << 8;
+        let place = self.place_word(file, region, generation, layout)?;
         self.word(region).store(Motion::Still.in_word(place), SeqCst);
         Ok(())
+    }
+
+    /// As [`Self::publish`], of a region that has no object but that of its first stripe, which `layout` is.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::publish`].
+    pub fn publish_narrow(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        layout: &Layout,
+    ) -> Result<(), ControlError> {
+        let place = self.place_word(file, region, generation, layout)?;
+        self.word(region).store(marking::narrow_word(place), SeqCst);
+        Ok(())
+    }
+
+    /// Generation and layout as they stand in the word of a region that has room.
+    fn place_word(
+        &self,
+        file: FileId,
+        region: RegionIndex,
+        generation: Generation,
+        layout: &Layout,
+    ) -> Result<u64, ControlError> {
+        self.learn(file, region, layout)?;
+        let number = self.layouts().find_or_add(file, layout)?;
+        Ok(u64::from(generation.0) << 32 | (number as u64) << 8)
     }
 
     /// Broker only: the region has no objects any more.
@@ -274,7 +312,9 @@ impl<'a> Regions<'a> {
             if word == 0 {
                 continue;
             }
-            if !starts.contains(&(word >> 8 & 0xff_ffff)) || Motion::of(word).in_word(word) != word {
+            let is_narrow = marking::is_narrow(word);
+            let is_known = is_narrow || Motion::of(word).in_word(word) == word;
+            if !starts.contains(&(word >> 8 & 0xff_ffff)) || !is_known {
                 return Some(format!("region {region} has the word {word:#x}"));
             }
             let (generation, view) = self.place_in(word);
@@ -282,6 +322,8 @@ impl<'a> Regions<'a> {
                 // Committed and not published: the one who takes over publishes it.
                 Some((_, other, _)) if generation != other => {}
                 Some((.., layout)) if layout.stripes() == view.stripes() => {}
+                // So does one that got its other stripes.
+                Some((.., layout)) if is_narrow && layout.stripes().first() == view.stripes().first() => {}
                 Some(_) => return Some(format!("region {region} does not lie where the mapping table says")),
                 None => return Some(format!("region {region} is not in the mapping table")),
             }
