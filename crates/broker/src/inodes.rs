@@ -107,6 +107,13 @@ impl StubInodes {
         Ok(())
     }
 
+    /// Programs look at closes of larger files from now on; `None`: at none.
+    pub(crate) fn show_least_min_size(&self, bytes: Option<u64>) {
+        if let Some(table) = &*guard(&self.inodes) {
+            table.set_least_min_size(bytes);
+        }
+    }
+
     /// What holds of the stub's file while nobody has it open.
     pub(crate) fn show_status(&self, inode: Inode, file: FileId, status: FileStatus) {
         // One without a birth time could be another file's by now, and one with a time of its own is for the broker to tell.

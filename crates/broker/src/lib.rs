@@ -17,6 +17,7 @@
 //! | `capacity`, `standing` | `Capacity` | promises and capacities; which servers can be used |
 //! | `drained` | `Drained` | servers that are being emptied |
 //! | `names`, `inodes` | `ManagedNames`, `StubInodes` | managed directories and expected paths; inodes of stubs, published |
+//! | `min_size` | `MinSizes` | files that become ordinary or managed for their size |
 //! | `managed` | | a loaded file: record, shared memory, active moves, memory of its logs |
 //! | `file_memory` | `FileMemory` | a file's shared memory: made, taken over, handed out |
 //! | `quiescing` | `Quiescing` | nobody does I/O on a region or a file, or everybody marks it |
@@ -66,6 +67,7 @@ mod lifecycle;
 mod loading;
 pub mod log;
 mod managed;
+mod min_size;
 mod move_queue;
 mod moves;
 mod name_changes;
@@ -166,7 +168,8 @@ pub struct BrokerOptions {
     pub wrap_server: Option<WrapServer>,
     /// The same of the mapping table.
     pub wrap_table: Option<WrapTable>,
-    /// How long nobody must have written a file before its replicas are rebuilt; 2 s unless given.
+    /// How long nobody must have written a file before its replicas are rebuilt, and how long after its last close it becomes managed or ordinary for its
+    /// size; 2 s unless given.
     pub idle_after: Option<Duration>,
     /// What reads were measured to take, by server; [`ReadCost::usual`] where nothing is given.
     pub read_costs: Vec<Option<ReadCost>>,
@@ -196,6 +199,7 @@ pub struct BrokerHandle {
     movers: Option<Movers>,
     keeper: Option<fragments::Keeper>,
     flusher: Option<flushing::Flusher>,
+    converter: Option<min_size::Converter>,
     cleaned: Vec<String>,
 }
 
@@ -286,7 +290,8 @@ impl Broker {
         let keeper = Some(fragments::Keeper::start(core.fragments())?);
         let flusher = Some(flushing::Flusher::start(core.context())?);
         let service = Some(service::Service::start(Arc::clone(&core), listener)?);
-        Ok(BrokerHandle { core, service, movers, keeper, flusher, cleaned })
+        let converter = Some(min_size::Converter::start(core.context(), core.min_sizes())?);
+        Ok(BrokerHandle { core, service, movers, keeper, flusher, converter, cleaned })
     }
 }
 
@@ -324,7 +329,9 @@ impl BrokerHandle {
     }
 
     fn end(&mut self) {
-        // First, so that no client waits for a sealed region meanwhile.
+        // Before all others, which it uses.
+        drop(self.converter.take());
+        // Then these, so that no client waits for a sealed region meanwhile.
         drop(self.movers.take());
         drop(self.keeper.take());
         if let Some(service) = self.service.take() {

@@ -26,6 +26,7 @@ use crate::identities::Identities;
 use crate::inodes::StubInodes;
 use crate::log::note;
 use crate::managed::{Inner, Managed, unknown};
+use crate::min_size::MinSizes;
 use crate::name_notes::NameNotes;
 use crate::objects::stripe_servers;
 use crate::observing::Observers;
@@ -52,6 +53,7 @@ pub(crate) struct Lifecycle {
     capacity: Arc<Capacity>,
     quiescing: Arc<Quiescing>,
     inodes: Arc<StubInodes>,
+    min_sizes: Arc<MinSizes>,
     memory: Arc<FileMemory>,
     describing: Arc<Describing>,
     files: Arc<Files>,
@@ -73,6 +75,7 @@ impl Lifecycle {
         capacity: &Arc<Capacity>,
         quiescing: &Arc<Quiescing>,
         inodes: &Arc<StubInodes>,
+        min_sizes: &Arc<MinSizes>,
         memory: &Arc<FileMemory>,
         describing: &Arc<Describing>,
         files: &Arc<Files>,
@@ -91,6 +94,7 @@ impl Lifecycle {
             capacity: Arc::clone(capacity),
             quiescing: Arc::clone(quiescing),
             inodes: Arc::clone(inodes),
+            min_sizes: Arc::clone(min_sizes),
             memory: Arc::clone(memory),
             describing: Arc::clone(describing),
             files: Arc::clone(files),
@@ -379,6 +383,9 @@ impl Lifecycle {
         }
         self.settle(managed, &mut inner)?;
         inner.stub = None;
+        if inner.record.state == FileState::Live {
+            self.min_sizes.closed(managed.file, &inner.record);
+        }
         if is_settled(managed, &inner) {
             self.inodes.show_status(inner.record.stub, managed.file, managed.status());
         }

@@ -1,6 +1,6 @@
 //! Which new files become managed, and how they are placed: managed directories, and paths that a plan expects.
 
-use crate::rmt::{Changes, NameKind, RmtError, Table};
+use crate::rmt::{Changes, ManagedDirectory, NameKind, RmtError, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,39 +26,46 @@ impl ManagedNames {
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    managed: BTreeMap<String, Placement>,
+    managed: BTreeMap<String, ManagedDirectory>,
     expected: BTreeMap<String, Placement>,
 }
 
 impl Names {
     pub(crate) fn load(table: &Table) -> Result<Self, RmtError> {
         Ok(Self {
-            managed: table.names(NameKind::Managed)?.into_iter().collect(),
+            managed: table.directories()?.into_iter().collect(),
             expected: table.names(NameKind::Expected)?.into_iter().collect(),
         })
     }
 
     /// Durable first, then in force.
-    pub(crate) fn set(
-        &mut self,
-        table: &Table,
-        kind: NameKind,
-        path: &str,
-        placement: Option<Placement>,
-    ) -> Result<(), RmtError> {
-        table.set_name(kind, path, placement.as_ref())?;
-        let names = match kind {
-            NameKind::Managed => &mut self.managed,
-            NameKind::Expected => &mut self.expected,
-        };
-        match placement {
-            Some(placement) => names.insert(path.to_owned(), placement),
-            None => names.remove(path),
-        };
+    pub(crate) fn expect_one(&mut self, table: &Table, path: &str, placement: Placement) -> Result<(), RmtError> {
+        table.set_name(NameKind::Expected, path, Some(&placement))?;
+        self.expected.insert(path.to_owned(), placement);
         Ok(())
     }
 
-    /// As [`Self::set`], of many expected files at once; those that are as they were are passed over.
+    /// Manages a directory, or with `None` no longer. Durable first, then in force.
+    pub(crate) fn manage(
+        &mut self,
+        table: &Table,
+        path: &str,
+        directory: Option<ManagedDirectory>,
+    ) -> Result<(), RmtError> {
+        match directory {
+            Some(directory) => {
+                table.set_directory(path, &directory)?;
+                self.managed.insert(path.to_owned(), directory);
+            }
+            None => {
+                table.set_name(NameKind::Managed, path, None)?;
+                self.managed.remove(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::expect_one`], of many expected files at once; those that are as they were are passed over.
     pub(crate) fn expect(&mut self, table: &Table, files: Vec<ExpectedFile>) -> Result<(), RmtError> {
         let mut changes = Changes::default();
         let mut new = Vec::new();
@@ -98,9 +105,28 @@ impl Names {
 
     /// The placement of a new file at `path`: the plan's for its name, else that of the nearest managed directory above it.
     pub(crate) fn placement_for(&self, path: &str) -> Option<&Placement> {
-        self.expected.get(path).or_else(|| {
-            Path::new(path).ancestors().skip(1).find_map(|above| self.managed.get(above.to_str().unwrap_or_default()))
-        })
+        self.expected.get(path).or_else(|| self.directory_of(path).map(|directory| &directory.placement))
+    }
+
+    /// The nearest managed directory above `path`.
+    fn directory_of(&self, path: &str) -> Option<&ManagedDirectory> {
+        Path::new(path).ancestors().skip(1).find_map(|above| self.managed.get(above.to_str().unwrap_or_default()))
+    }
+
+    /// Whether any managed directory has a minimum size.
+    pub(crate) fn has_min_size(&self) -> bool {
+        self.managed.values().any(|directory| directory.min_bytes.is_some())
+    }
+
+    /// The size in bytes below which a file at `path` is ordinary; `None` also where a plan expects the file.
+    pub(crate) fn min_size_at(&self, path: &str) -> Option<u64> {
+        if self.expected.contains_key(path) { None } else { self.directory_of(path)?.min_bytes }
+    }
+
+    /// The managed directories with a minimum size, and that size in bytes.
+    pub(crate) fn min_sizes(&self) -> Vec<(String, u64)> {
+        let with_size = |(path, directory): (&String, &ManagedDirectory)| Some((path.clone(), directory.min_bytes?));
+        self.managed.iter().filter_map(with_size).collect()
     }
 
     /// Whether a plan expects a new file at `path`.
@@ -141,8 +167,11 @@ mod tests {
             Placement::uniform(ByteCount(4096), layout.clone(), layout)
         };
         let mut names = Names::default();
-        names.managed.insert("/a".into(), placement(1));
-        names.managed.insert("/a/b".into(), placement(2));
+        let directory = |size, min_bytes| ManagedDirectory { placement: placement(size), min_bytes };
+        names.managed.insert("/a".into(), directory(1, Some(100)));
+        assert!(names.has_min_size());
+        assert_eq!(names.min_sizes(), [("/a".to_owned(), 100)]);
+        names.managed.insert("/a/b".into(), directory(2, None));
         names.expected.insert("/a/b/planned".into(), placement(3));
         names.expected.insert("/elsewhere/planned".into(), placement(4));
         for (path, size) in [
@@ -157,6 +186,11 @@ mod tests {
         ] {
             assert_eq!(names.placement_for(path), size.map(placement).as_ref(), "{path}");
         }
+        names.expected.insert("/a/planned".into(), placement(5));
+        for (path, min_bytes) in [("/a/x", Some(100)), ("/a/c/x", Some(100)), ("/a/b/x", None), ("/a/planned", None)] {
+            assert_eq!(names.min_size_at(path), min_bytes, "{path}");
+        }
+        names.expected.remove("/a/planned");
         assert_eq!(names.expected(), ["/a/b/planned", "/elsewhere/planned"]);
         for number in 0..20_000 {
             names.expected.insert(format!("/run/part-{number}"), placement(4));

@@ -19,6 +19,7 @@ use crate::idleness::Idle;
 use crate::inodes::StubInodes;
 use crate::lifecycle::Lifecycle;
 use crate::loading::Loader;
+use crate::min_size::MinSizes;
 use crate::move_queue::MoveQueue;
 use crate::moves::Moves;
 use crate::name_changes::NameChanges;
@@ -36,6 +37,7 @@ use crate::throttle::Throttle;
 use crate::truncation::Truncation;
 use crate::{BrokerError, BrokerOptions};
 use std::sync::Arc;
+use std::time::Duration;
 use stripewise_layout::{Cluster, FileId};
 use stripewise_store::state::{BrokerLock, StateDirectory};
 
@@ -62,6 +64,7 @@ struct Base {
     quiescing: Arc<Quiescing>,
     inodes: Arc<StubInodes>,
     names: Arc<ManagedNames>,
+    min_sizes: Arc<MinSizes>,
     memory: Arc<FileMemory>,
     describing: Arc<Describing>,
     objects: Arc<Objects>,
@@ -69,7 +72,7 @@ struct Base {
 }
 
 impl Base {
-    fn new(cluster: &Cluster, context: Context) -> Result<Self, BrokerError> {
+    fn new(cluster: &Cluster, context: Context, idle_after: Option<Duration>) -> Result<Self, BrokerError> {
         let context = Arc::new(context);
         let rechecks = Arc::new(Rechecks::default());
         let capacity = Arc::new(Capacity::new(cluster));
@@ -77,11 +80,25 @@ impl Base {
         let quiescing = Arc::new(Quiescing::new(&context, &rechecks));
         let inodes = Arc::new(StubInodes::new(&context));
         let names = Arc::new(ManagedNames::load(context.table())?);
+        let min_sizes = Arc::new(MinSizes::new(&names, idle_after));
         let memory = Arc::new(FileMemory::new(&context));
         let describing = Arc::new(Describing::new(&context, &drained));
         let objects = Arc::new(Objects::new(&context));
         let files = Arc::new(Files::default());
-        Ok(Self { context, rechecks, capacity, drained, quiescing, inodes, names, memory, describing, objects, files })
+        Ok(Self {
+            context,
+            rechecks,
+            capacity,
+            drained,
+            quiescing,
+            inodes,
+            names,
+            min_sizes,
+            memory,
+            describing,
+            objects,
+            files,
+        })
     }
 }
 
@@ -99,7 +116,7 @@ struct Regions {
 }
 
 impl Regions {
-    fn new(cluster: &Cluster, base: &Base, idle_after: Option<std::time::Duration>) -> Result<Self, BrokerError> {
+    fn new(cluster: &Cluster, base: &Base, idle_after: Option<Duration>) -> Result<Self, BrokerError> {
         let discards =
             Arc::new(Discards::new(&base.context, &base.capacity, &base.quiescing, &base.files, &base.objects));
         let throttle = Throttle::new(cluster, base.context.devices()?, base.context.read_costs())
@@ -184,7 +201,7 @@ impl Parts {
         options: BrokerOptions,
     ) -> Result<Self, BrokerError> {
         let idle_after = options.idle_after;
-        let base = Base::new(cluster, Context::open(cluster, state, lock, options)?)?;
+        let base = Base::new(cluster, Context::open(cluster, state, lock, options)?, idle_after)?;
         let regions = Regions::new(cluster, &base, idle_after)?;
         let loader = Arc::new(Loader::new(
             &base.context,
@@ -212,6 +229,7 @@ impl Parts {
             &base.capacity,
             &base.quiescing,
             &base.inodes,
+            &base.min_sizes,
             &base.memory,
             &base.describing,
             &base.files,
@@ -281,13 +299,25 @@ impl Parts {
         &self.regions.moves
     }
 
+    pub(crate) fn min_sizes(&self) -> &Arc<MinSizes> {
+        &self.base.min_sizes
+    }
+
     pub(crate) fn fragments(&self) -> &Arc<Fragments> {
         &self.regions.fragments
     }
 
     /// See [`Recovery::recover`].
     pub(crate) fn recover(&self) -> Result<Vec<String>, BrokerError> {
-        self.recovery.recover()
+        let cleaned = self.recovery.recover()?;
+        self.show_min_sizes();
+        Ok(cleaned)
+    }
+
+    /// Lets programs know which closes to look at.
+    fn show_min_sizes(&self) {
+        let least = self.base.names.read().min_sizes().into_iter().map(|(_, bytes)| bytes).min();
+        self.base.inodes.show_least_min_size(least);
     }
 
     /// See [`Lifecycle::settle_all`].

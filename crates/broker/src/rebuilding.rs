@@ -184,13 +184,12 @@ impl<'a> Rebuilding<'a> {
         let servers = self.cluster.servers.iter().map(|server| server.name.clone()).collect();
         table.belong_to(&ClusterRecord { id: self.cluster.id.clone(), servers })?;
         for source in self.sources.iter().rev() {
-            for kind in [NameKind::Managed, NameKind::Expected] {
-                for (name, placement) in source.names(kind)? {
-                    table.set_name(kind, &name, Some(&placement))?;
-                    if matches!(kind, NameKind::Expected) {
-                        table.expect_replicas(&name, &source.expected_replicas(&name)?)?;
-                    }
-                }
+            for (path, directory) in source.directories()? {
+                table.set_directory(&path, &directory)?;
+            }
+            for (name, placement) in source.names(NameKind::Expected)? {
+                table.set_name(NameKind::Expected, &name, Some(&placement))?;
+                table.expect_replicas(&name, &source.expected_replicas(&name)?)?;
             }
         }
         let mut said = Vec::new();

@@ -5,5 +5,7 @@
 mod cluster;
 #[path = "manage/interrupted.rs"]
 mod interrupted;
+#[path = "manage/min_size.rs"]
+mod min_size;
 #[path = "manage/moves.rs"]
 mod moves;

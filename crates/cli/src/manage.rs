@@ -15,12 +15,17 @@ use stripewise_layout::{ByteCount, ServerClass};
 ///
 /// Files that redirected programs create there get this layout, or the one that a plan has for their name. Files that are there
 /// already stay as they are.
+///
+/// With --min-size, a managed file below DIR that is smaller becomes an ordinary file some seconds after its last close, and an ordinary one that a
+/// redirected program closes larger becomes managed. Files that a plan expects are managed whatever their size. To change settings, give
+/// the command again with all of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   stripewise manage
   stripewise manage /scratch/results
-  stripewise manage /scratch/fast --class ssd --stripe 256KiB")]
+  stripewise manage /scratch/fast --class ssd --stripe 256KiB
+  stripewise manage /scratch/project --min-size 1MiB")]
 pub(crate) struct ManageArgs {
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -36,18 +41,28 @@ pub(crate) struct ManageArgs {
     /// Size of the files' regions [default: the cluster's]
     #[arg(long, value_name = "SIZE")]
     region: Option<ByteCount>,
+
+    /// Keep files ordinary that are smaller than this when nobody has them open [default: manage all]
+    #[arg(long, value_name = "SIZE")]
+    min_size: Option<ByteCount>,
 }
 
 pub(crate) fn run(context: &Context, arguments: ManageArgs) -> Result<Verdict> {
     let store = Store::open(&context.session)?;
-    let ManageArgs { directory, stripe, class, region } = arguments;
+    let ManageArgs { directory, stripe, class, region, min_size } = arguments;
     let Some(directory) = directory else {
         list(context, &store)?;
         return Ok(Verdict::Done);
     };
-    let managed = manage(&store, &ManageOptions { directory, stripe, class, region })?;
+    let managed = manage(&store, &ManageOptions { directory, stripe, class, region, min_size })?;
     if context.json {
         context.object(&managed)?;
+    } else if let Some(min_bytes) = managed.min_size_bytes {
+        let size = ByteCount(min_bytes);
+        context.say(format_args!(
+            "new files below {} will be managed in redirected runs; those smaller than {size} become ordinary after their last close",
+            managed.directory
+        ));
     } else {
         context.say(format_args!("new files below {} will be managed in redirected runs", managed.directory));
     }
@@ -59,12 +74,18 @@ fn list(context: &Context, store: &Store) -> Result<()> {
     if context.json {
         return context.object(&paths);
     }
-    let mut table = Table::new(&["what", "path"]);
+    // Most clusters have no minimum sizes.
+    let has_min_sizes = !paths.min_size_bytes.is_empty();
+    let mut table = Table::new(if has_min_sizes { &["what", "min size", "path"] } else { &["what", "path"] });
+    let mut row = |what: &str, path: &str| {
+        let min_size = paths.min_size_bytes.get(path).map_or("-".to_owned(), |bytes| ByteCount(*bytes).to_string());
+        if has_min_sizes { table.row([what, min_size.as_str(), path]) } else { table.row([what, path]) }
+    };
     for directory in &paths.directories {
-        table.row(["directory", directory.as_str()]);
+        row("directory", directory);
     }
     for path in &paths.expected {
-        table.row(["expected file", path.as_str()]);
+        row("expected file", path);
     }
     if paths.directories.is_empty() && paths.expected.is_empty() {
         context.say("no managed directories, and no new files that a plan expects");

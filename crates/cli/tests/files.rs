@@ -115,6 +115,11 @@ fn managed_directories_are_listed() {
     std::fs::create_dir(place.path("out")).unwrap();
     place.done(&["manage", "out"]);
     assert_eq!(place.done(&["manage"]), "what       path\ndirectory  HERE/out\n");
+    let said = place.say(&["manage", "out", "--min-size", "1MiB"]);
+    assert!(said.status == 0 && said.err.contains("smaller than 1MiB"), "{}", said.err);
+    assert_eq!(place.done(&["manage"]), "what       min size  path\ndirectory  1MiB      HERE/out\n");
+    assert!(place.done(&["manage", "--json"]).contains("\"min_size_bytes\""));
+    assert_eq!(place.say(&["manage", "out", "--min-size", "0"]).status, 2);
     place.done(&["unmanage", "out"]);
     assert_eq!(place.done(&["manage"]), "");
 }

@@ -130,6 +130,7 @@ fn packets() {
                 servers: vec![server("hdd0", ServerClass::Hdd), server("ssd0", ServerClass::Ssd)],
                 managed: vec!["/data".to_owned()],
                 expected: vec!["/data/later".to_owned()],
+                min_sizes: vec![("/data".to_owned(), 1 << 20)],
             },
         ),
         ("opened", Reply::Opened { file, writable: true }),

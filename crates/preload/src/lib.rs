@@ -73,6 +73,7 @@ static LIFE: process::Life = process::Life {
     after_fork_in_child: managed::after_fork_in_child,
     leave_out: capture::leave_out,
     end: || {
+        redirect::closing::before_end();
         if capture::recorder().is_some() {
             posix::aio::record_pending();
             posix::stdio::settle_all();

@@ -1,6 +1,7 @@
 //! What calls mean on managed files.
 
 pub(crate) mod aio;
+pub(crate) mod closing;
 mod cxx;
 pub(crate) mod data;
 pub(crate) mod exec;
@@ -75,6 +76,18 @@ pub(crate) fn may_be_stub(directory: c_int, path: &CStr) -> bool {
         FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
             && may_be_managed(status.st_size as u64, (status.st_dev, status.st_ino))
     })
+}
+
+/// Whether a file just opened lost its last name after the kernel had looked up its path, because it became managed: what was written to it now would
+/// be lost.
+pub(crate) fn was_replaced(directory: c_int, path: &CStr, opened: &Stat) -> bool {
+    // SAFETY: AT_FDCWD or the program's descriptor; the kernel checks it.
+    let base = unsafe { BorrowedFd::borrow_raw(directory) };
+    is_on()
+        && rustix::fs::statat(base, path, rustix::fs::AtFlags::empty()).is_ok_and(|found| {
+            let identity = (found.st_dev, found.st_ino);
+            identity != (opened.st_dev, opened.st_ino) && inodes::holds(identity)
+        })
 }
 
 /// A link was made to what `path` leads to: a file without a name may have got one.

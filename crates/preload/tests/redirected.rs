@@ -15,8 +15,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+use stripewise_broker::BrokerOptions;
 use stripewise_broker::rmt::Table;
 use stripewise_broker::rmt::lmdb::LmdbStore;
+use stripewise_store::stub::STUB_BYTES;
 
 /// A directory that programs may reach which give up their rights.
 fn scratch() -> tempfile::TempDir {
@@ -143,6 +146,31 @@ fn a_stub_whose_record_is_gone_is_an_error_and_never_its_text() {
     // It is in nobody's way.
     support::run(&mut shell("rm file && echo new > file && test $(cat file) = new"));
     assert_eq!(stubs(&bed.data), 1);
+}
+
+/// The program opens its file again while the broker changes it by its size, in both directions.
+#[test]
+fn a_program_that_reopens_its_file_while_it_changes_by_size_meets_its_bytes() {
+    let scratch = scratch();
+    let options = BrokerOptions { idle_after: Some(Duration::from_micros(100)), ..BrokerOptions::default() };
+    let bed = bed::Bed::with_options(scratch.path(), bed::REGION_BYTES, 4096, Some(4096), options);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/reopening.py");
+    let output = support::preloaded("python3")
+        .arg(script)
+        .current_dir(&bed.data)
+        .env("STRIPEWISE_STATE", &bed.state)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The last of all was closed large, and one that a process ended with open is told of too.
+    for name in ["file", "left open"] {
+        while std::fs::metadata(bed.data.join(name)).unwrap().len() != STUB_BYTES as u64 {
+            std::thread::yield_now();
+        }
+    }
+    let mut cat = support::preloaded("cat");
+    cat.arg("left open").current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state);
+    assert_eq!(cat.output().unwrap().stdout, [b'x'; 5000]);
 }
 
 /// The size that would be left after a power failure: that of the mapping table.

@@ -102,8 +102,7 @@ pub(crate) struct Core {
     base: RawFd,
     cluster: String,
     seats: Box<[Seat]>,
-    managed: Vec<String>,
-    expected: Vec<String>,
+    names: ManagedNames,
     pub(crate) stations: Option<Arc<Stations>>,
     /// Never dropped: closing the descriptor would free the process slot of another client of this process.
     pub(crate) processes: std::mem::ManuallyDrop<Processes>,
@@ -112,6 +111,13 @@ pub(crate) struct Core {
     pub(crate) objects: ObjectCache,
     pub(crate) rings: rings::Rings,
     control: Lock<Control>,
+}
+
+/// Which files are managed, as of the connection.
+struct ManagedNames {
+    managed: Vec<String>,
+    expected: Vec<String>,
+    min_sizes: Vec<(String, u64)>,
 }
 
 struct Control {
@@ -136,9 +142,9 @@ impl Core {
                 PacketError::Os(source) => ClientError::Unreachable { path: state_directory.to_owned(), source },
                 other => ClientError::Packet(other),
             })?;
-        let (cluster, servers, managed, expected, mut descriptors) = match welcome {
-            Answer { reply: Reply::Welcome { cluster, servers, managed, expected }, descriptors } => {
-                (cluster, servers, managed, expected, descriptors.into_iter())
+        let (cluster, servers, names, mut descriptors) = match welcome {
+            Answer { reply: Reply::Welcome { cluster, servers, managed, expected, min_sizes }, descriptors } => {
+                (cluster, servers, ManagedNames { managed, expected, min_sizes }, descriptors.into_iter())
             }
             Answer { reply: Reply::Refused(refusal), .. } => return Err(ClientError::Refused(refusal)),
             Answer { reply, .. } => return Err(unexpected("Hello", &reply)),
@@ -166,8 +172,7 @@ impl Core {
             base,
             cluster,
             seats: servers.into_iter().map(Seat::new).collect(),
-            managed,
-            expected,
+            names,
             stations,
             processes,
             identity: AtomicU64::new(to_identity(slot, incarnation)),
@@ -441,6 +446,7 @@ fn name_of(request: &Request) -> &'static str {
         Request::Admin(_) => "Admin",
         Request::Begin { .. } => "Begin",
         Request::Unanswered(_) => "Unanswered",
+        Request::Closing => "Closing",
     }
 }
 

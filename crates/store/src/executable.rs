@@ -91,6 +91,13 @@ fn script(head: &[u8]) -> Option<Script> {
     Some(Script { interpreter, argument: (rest < end).then_some(rest..end) })
 }
 
+/// Whether a file of this path is used past any library, and so is never managed for the sake of its directory: shared objects, which the loader opens
+/// and maps itself, and the memory that SQLite's processes share beside a write-ahead log (`NAME-shm`), which holds nothing that outlives them.
+#[must_use]
+pub fn stays_ordinary(path: &[u8]) -> bool {
+    is_shared_object(path) || path.ends_with(b"-shm")
+}
+
 /// Whether a file of this path is a shared object by its name (`NAME.so`, `NAME.so.1.2`). Loaders find such files by their own system calls.
 #[must_use]
 pub fn is_shared_object(path: &[u8]) -> bool {

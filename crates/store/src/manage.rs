@@ -115,6 +115,18 @@ pub enum ManageError {
         /// The first byte that differs.
         offset: FileOffset,
     },
+    /// [`Moving::unattended`] means another file, or one of another size.
+    #[error("{} is another file by now, or of another size; nothing was changed", path.display())]
+    Unsuitable {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
+    /// [`Moving::unattended`] on a file system without leases.
+    #[error("the file system of {} has no leases, so it is not known whether the file is open; nothing was changed", path.display())]
+    NoLease {
+        /// Absolute, without symbolic links.
+        path: PathBuf,
+    },
     /// [`Moving::cancelled`] became true.
     #[error("stopped before {} was replaced; nothing was changed", path.display())]
     Cancelled {
@@ -158,6 +170,19 @@ pub struct Moving<'a> {
     pub progress: Option<&'a dyn Fn(u64, u64)>,
     /// Called with the name of every step that a crash could separate from the next; a test ends the process there.
     pub steps: Option<&'a dyn Fn(&'static str)>,
+    /// Nobody ordered the move: it is given up unless the file is this one, and the kernel vouches by a lease that nobody has it open.
+    pub unattended: Option<Unattended>,
+}
+
+/// The file that a move without an order is meant for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unattended {
+    /// Device and number of the inode at the path: of the original, or of the stub.
+    pub identity: (u64, u64),
+    /// The least size at which the file is to be moved, in bytes.
+    pub min_bytes: u64,
+    /// The greatest.
+    pub max_bytes: u64,
 }
 
 /// What was moved.
@@ -174,6 +199,34 @@ pub struct Moved {
 }
 
 impl Moving<'_> {
+    /// Refuses another file than the one that the move is meant for.
+    fn check_identity(&self, found: &rustix::fs::Stat, path: &Path) -> Result<(), ManageError> {
+        match self.unattended {
+            Some(meant) if meant.identity != (found.st_dev, found.st_ino) => {
+                Err(ManageError::Unsuitable { path: path.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a size that the move is not meant for.
+    fn check_size(&self, size_bytes: u64, path: &Path) -> Result<(), ManageError> {
+        match self.unattended {
+            Some(meant) if !(meant.min_bytes..=meant.max_bytes).contains(&size_bytes) => {
+                Err(ManageError::Unsuitable { path: path.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a lease that the kernel does not vouch for.
+    fn check_lease(&self, lease: &Lease<'_>, path: &Path) -> Result<(), ManageError> {
+        match self.unattended {
+            Some(_) if !lease.is_real() => Err(ManageError::NoLease { path: path.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     fn step(&self, name: &'static str) {
         if let Some(steps) = self.steps {
             steps(name);
@@ -312,7 +365,10 @@ pub fn examine(path: &Path) -> Result<u64, ManageError> {
 /// space.
 pub fn apply(client: &Client, path: &Path, placement: &Placement, moving: &Moving<'_>) -> Result<Moved, ManageError> {
     let original = Original::open(path)?;
+    moving.check_identity(&original.likeness.stat, original.path())?;
     let lease = Lease::take(&original.descriptor, original.path())?;
+    moving.check_lease(&lease, original.path())?;
+    moving.check_size(original.likeness.stat.st_size as u64, original.path())?;
     let mut replacement = Replacement::new(&original.entry)?;
     let path = original.path();
     original.likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the stub its owner"))?;
@@ -432,6 +488,14 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
         errno => os(path, "open it")(errno),
     })?;
     let likeness = Likeness::of(&descriptor).map_err(os(path, "look at it"))?;
+    moving.check_identity(&likeness.stat, path)?;
+    let mut stub = StandingStub { descriptor: &descriptor, likeness, lease: None };
+    if moving.unattended.is_some() {
+        // Before the broker is asked: a program may have the stub open that has not told the broker yet, as after `exec`.
+        let lease = Lease::take(&descriptor, path)?;
+        moving.check_lease(&lease, path)?;
+        stub.lease = Some(lease);
+    }
     let file = match read_stub(&descriptor, path) {
         Ok(Some(stub)) if stub.cluster != client.cluster() => {
             let expected = client.cluster().to_owned();
@@ -459,7 +523,9 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
         })
     };
     begin(&replacement)?;
-    let taken = take_out(client, path, (&descriptor, likeness), &mut replacement, &striped, moving, &begin);
+    let taken = moving
+        .check_size(striped.size_bytes(), path)
+        .and_then(|()| take_out(client, path, stub, &mut replacement, &striped, moving, &begin));
     if taken.is_err() {
         replacement.discard();
         // If the broker is gone, its successor undoes the same.
@@ -477,10 +543,28 @@ pub fn release(client: &Client, path: &Path, moving: &Moving<'_>) -> Result<Move
     Ok(moved)
 }
 
+/// The stub that is to be replaced.
+struct StandingStub<'a> {
+    descriptor: &'a OwnedFd,
+    likeness: Likeness,
+    /// Of a move that nobody ordered.
+    lease: Option<Lease<'a>>,
+}
+
+impl StandingStub<'_> {
+    /// An error once somebody else opens it, or wants to, where that is asked for.
+    fn check_undisturbed(&self, path: &Path) -> Result<(), ManageError> {
+        match &self.lease {
+            Some(lease) if !lease.holds() => Err(ManageError::Disturbed { path: path.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn take_out(
     client: &Client,
     path: &Path,
-    (stub, mut likeness): (&OwnedFd, Likeness),
+    mut stub: StandingStub<'_>,
     replacement: &mut Replacement,
     striped: &Arc<StripedFile>,
     moving: &Moving<'_>,
@@ -494,24 +578,26 @@ fn take_out(
     let target = Source::of_striped(striped);
     target.copy_out(striped, replacement.descriptor(), path, moving)?;
     moving.step("release: copied");
-    likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the copy its owner"))?;
-    likeness.give_attributes(replacement.descriptor()).map_err(os(path, "give the copy its attributes"))?;
+    stub.likeness.give_owner_and_mode(replacement.descriptor()).map_err(os(path, "give the copy its owner"))?;
+    stub.likeness.give_attributes(replacement.descriptor()).map_err(os(path, "give the copy its attributes"))?;
     rustix::fs::fsync(replacement.descriptor()).map_err(os(path, "make the copy durable"))?;
+    stub.check_undisturbed(path)?;
     target.compare_with(striped, replacement.descriptor(), path, moving)?;
     if let Some(modified_ns) = striped.modified_ns() {
-        likeness.set_modified_ns(modified_ns);
+        stub.likeness.set_modified_ns(modified_ns);
     }
-    likeness.give_times(replacement.descriptor()).map_err(os(path, "give the copy its times"))?;
+    stub.likeness.give_times(replacement.descriptor()).map_err(os(path, "give the copy its times"))?;
     rustix::fs::fsync(replacement.descriptor()).map_err(os(path, "make the copy durable"))?;
     moving.step("release: verified");
     moving.check(path)?;
-    if !replacement.stands(stub) {
+    stub.check_undisturbed(path)?;
+    if !replacement.stands(stub.descriptor) {
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }
     moving.step("release: before the exchange");
-    let names = replacement.begin_exchange(client, None, Some((stub.as_fd(), striped.id())))?;
+    let names = replacement.begin_exchange(client, None, Some((stub.descriptor.as_fd(), striped.id())))?;
     moving.step("release: exchange noted");
-    let exchanged = exchange_with_stub(path, stub, replacement, moving);
+    let exchanged = exchange_with_stub(path, &stub, replacement, moving);
     let unremoved = exchanged.is_ok().then(|| replacement.finish().err()).flatten();
     let mut note = unremoved.map(|errno| format!("the stub's temporary name could not be removed: {errno}"));
     moving.step("release: stub removed");
@@ -526,13 +612,13 @@ fn take_out(
 /// Gives the copy the stub's place, unless another file stands there.
 fn exchange_with_stub(
     path: &Path,
-    stub: &OwnedFd,
+    stub: &StandingStub<'_>,
     replacement: &mut Replacement,
     moving: &Moving<'_>,
 ) -> Result<(), ManageError> {
     replacement.exchange().map_err(os(path, "put the copy in its place"))?;
     moving.step("release: exchanged");
-    if !replacement.displaced(stub) {
+    if !replacement.displaced(stub.descriptor) || stub.check_undisturbed(path).is_err() {
         replacement.exchange_back().map_err(os(path, "take the copy back"))?;
         return Err(ManageError::Disturbed { path: path.to_owned() });
     }

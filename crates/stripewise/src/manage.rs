@@ -6,6 +6,7 @@ use crate::messages::shown;
 use crate::paths::{OnPath as _, PathError, PlaceError, absolute, real};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{ByteCount, ServerClass};
 use stripewise_store::protocol::{Admin, Reply};
@@ -38,6 +39,9 @@ pub enum ManageError {
         /// As asked.
         region: ByteCount,
     },
+    /// No file is smaller.
+    #[error("--min-size 0: no file is smaller than that; leave the option out and all new files are managed")]
+    MinSize,
     /// A file, or something else.
     #[error("{directory} is no directory; make it first")]
     NoDirectory {
@@ -80,6 +84,8 @@ pub struct ManageOptions {
     pub class: Option<ServerClass>,
     /// Size of the files' regions, a multiple of 4 KiB; `None`: the cluster's.
     pub region: Option<ByteCount>,
+    /// Files that nobody has open are ordinary below this size and managed above it; `None`: whatever their size, new files are managed.
+    pub min_size: Option<ByteCount>,
 }
 
 /// A directory that became managed, or no longer is.
@@ -88,6 +94,9 @@ pub struct ManageOptions {
 pub struct ManagedDirectory {
     /// Absolute path without links.
     pub directory: String,
+    /// Size below which its files are ordinary; absent if they are managed whatever their size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_size_bytes: Option<u64>,
 }
 
 /// Which new files become managed.
@@ -98,12 +107,15 @@ pub struct ManagedPaths {
     pub directories: Vec<String>,
     /// Absolute paths of files that plans expect.
     pub expected: Vec<String>,
+    /// Size in bytes below which files are ordinary, of the managed directories that have one.
+    pub min_size_bytes: BTreeMap<String, u64>,
 }
 
 /// The managed directories, and the files that plans expect.
 pub fn managed_paths(store: &Store) -> ManagedPaths {
     let (directories, expected) = (store.client.managed_directories(), store.client.expected_paths());
-    ManagedPaths { directories: directories.to_vec(), expected: expected.to_vec() }
+    let min_size_bytes = store.client.min_sizes().iter().cloned().collect();
+    ManagedPaths { directories: directories.to_vec(), expected: expected.to_vec(), min_size_bytes }
 }
 
 /// Makes files managed that redirected programs create below a directory. Files that are there
@@ -113,7 +125,7 @@ pub fn managed_paths(store: &Store) -> ManagedPaths {
 ///
 /// [`ManageError`]; the directory is as before then.
 pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory> {
-    let ManageOptions { directory, stripe, class, region } = options;
+    let ManageOptions { directory, stripe, class, region, min_size } = options;
     let stripe_bytes = u32::try_from(stripe.0).ok().filter(|size| *size >= 512 && size.is_multiple_of(512));
     let stripe_bytes = stripe_bytes.ok_or(ManageError::Stripe { stripe: *stripe })?;
     let mut placement = layouts::placement(&store.cluster, *class, stripe_bytes)?;
@@ -127,8 +139,12 @@ pub fn manage(store: &Store, options: &ManageOptions) -> Result<ManagedDirectory
     if !Path::new(&directory).is_dir() {
         return Err(ManageError::NoDirectory { directory });
     }
-    store.done(Admin::Manage { directory: directory.clone(), placement })?;
-    Ok(ManagedDirectory { directory })
+    let min_bytes = min_size.map(|size| size.0);
+    if min_bytes == Some(0) {
+        return Err(ManageError::MinSize);
+    }
+    store.done(Admin::Manage { directory: directory.clone(), placement, min_bytes })?;
+    Ok(ManagedDirectory { directory, min_size_bytes: min_bytes })
 }
 
 /// Lets new files below a directory be ordinary again. Files that are managed stay so.
@@ -146,7 +162,7 @@ pub fn unmanage(store: &Store, directory: &Path) -> Result<ManagedDirectory> {
         return Err(ManageError::NotManaged { directory });
     }
     store.done(Admin::Unmanage { directory: directory.clone() })?;
-    Ok(ManagedDirectory { directory })
+    Ok(ManagedDirectory { directory, min_size_bytes: None })
 }
 
 /// Names that plans expect no longer.

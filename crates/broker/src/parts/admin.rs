@@ -5,7 +5,7 @@ use crate::connection::{Answer, Connection};
 use crate::guard;
 use crate::managed::Managed;
 use crate::proof::{Facts, Proof};
-use crate::rmt::{FileState, NameKind};
+use crate::rmt::{FileState, ManagedDirectory};
 use std::path::Path;
 use std::sync::Arc;
 use stripewise_layout::{FileId, Placement, RegionIndex, ServerId};
@@ -45,9 +45,15 @@ impl Parts {
                 inner.holder = None;
                 Ok((Reply::Done, Vec::new()))
             }
-            Admin::Manage { directory, placement } => self.name(NameKind::Managed, &directory, Some(placement)),
-            Admin::Unmanage { directory } => self.name(NameKind::Managed, &directory, None),
-            Admin::Expect { path, placement } => self.name(NameKind::Expected, &path, Some(placement)),
+            Admin::Manage { directory, placement, min_bytes } => {
+                self.manage(&directory, Some(ManagedDirectory { placement, min_bytes }))
+            }
+            Admin::Unmanage { directory } => self.manage(&directory, None),
+            Admin::Expect { path, placement } => {
+                self.check_name(&path, Some(&placement))?;
+                self.base.names.write().expect_one(self.base.context.table(), &path, placement)?;
+                Ok((Reply::Done, Vec::new()))
+            }
             Admin::ExpectFiles { files } => self.expect_files(files),
             Admin::ForgetExpected { path } => {
                 self.check_name(&path, None)?;
@@ -242,10 +248,11 @@ impl Parts {
         checked.map_err(|what| Refusal::Invalid { what: format!("{path}: {what}") })
     }
 
-    fn name(&self, kind: NameKind, path: &str, placement: Option<Placement>) -> Answer {
-        self.check_name(path, placement.as_ref())?;
-        let mut names = self.base.names.write();
-        names.set(self.base.context.table(), kind, path, placement)?;
+    fn manage(&self, path: &str, directory: Option<ManagedDirectory>) -> Answer {
+        self.check_name(path, directory.as_ref().map(|directory| &directory.placement))?;
+        self.base.names.write().manage(self.base.context.table(), path, directory)?;
+        self.show_min_sizes();
+        self.base.min_sizes.scan_again();
         Ok((Reply::Done, Vec::new()))
     }
 

@@ -42,6 +42,8 @@ pub(crate) fn is_heard_of_the_gone(request: &Request) -> bool {
         | Request::Find
         | Request::IsExpected { .. }
         | Request::Admin(_) => false,
+        // The file outlives the client.
+        Request::Closing => true,
     }
 }
 
@@ -188,6 +190,10 @@ impl Parts {
                 let names = self.base.names.read();
                 Ok((Reply::Expected { expected: names.is_expected(&path) }, Vec::new()))
             }
+            Request::Closing => {
+                self.base.min_sizes.closing(&proof()?)?;
+                done()
+            }
             Request::Admin(request) => {
                 let user = rustix::process::geteuid();
                 if !connection.peer.uid.is_root() && connection.peer.uid != user {
@@ -225,6 +231,7 @@ impl Parts {
             servers: servers.collect(),
             managed: names.managed(),
             expected: names.expected(),
+            min_sizes: names.min_sizes(),
         };
         Ok((welcome, along))
     }

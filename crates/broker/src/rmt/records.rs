@@ -215,7 +215,7 @@ pub struct HeadRecord {
     pub needs: Vec<String>,
 }
 
-/// A `Placement` of crate `layout`, with its fields in the same order.
+/// A `Placement` of crate `layout`, with its fields in the same order, and what a managed directory says besides.
 #[derive(Encode, Decode)]
 #[cbor(map)]
 pub(super) struct PlacementRecord {
@@ -230,6 +230,9 @@ pub(super) struct PlacementRecord {
     beyond: u32,
     #[n(4)]
     fallback: u32,
+    /// Of a managed directory: files that are smaller become ordinary once nobody has them open, and larger ones managed.
+    #[n(5)]
+    pub(super) min_bytes: Option<u64>,
 }
 
 impl From<&Placement> for PlacementRecord {
@@ -240,6 +243,7 @@ impl From<&Placement> for PlacementRecord {
             runs: placement.runs.iter().map(|run| (run.regions, run.layout)).collect(),
             beyond: placement.beyond,
             fallback: placement.fallback,
+            min_bytes: None,
         }
     }
 }

@@ -109,7 +109,7 @@ impl Testbed {
 
     pub fn manage_data(&self) {
         let directory = self.root.join("data").to_str().unwrap().to_owned();
-        let admin = Admin::Manage { directory, placement: self.placement() };
+        let admin = Admin::Manage { directory, placement: self.placement(), min_bytes: None };
         assert_eq!(self.client().ask(Request::Admin(admin)), Ok(Reply::Done));
     }
 

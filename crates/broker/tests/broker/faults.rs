@@ -347,8 +347,10 @@ fn a_cluster_without_room_or_with_unknown_servers_is_refused_by_name() {
     let _broker = testbed.start();
     let mut placement = testbed.placement();
     placement.beyond = 9;
-    let refused =
-        testbed.client().ask(Request::Admin(Admin::Manage { directory: "/d".into(), placement })).unwrap_err();
+    let refused = testbed
+        .client()
+        .ask(Request::Admin(Admin::Manage { directory: "/d".into(), placement, min_bytes: None }))
+        .unwrap_err();
     assert!(refused.to_string().contains("layout 9"), "{refused}");
 }
 

@@ -14,14 +14,14 @@ fn a_file_is_made_opened_placed_and_freed_with_its_last_name() {
     let _broker = testbed.start();
     testbed.manage_data();
     let client = testbed.client();
-    let Reply::Welcome { cluster, servers, managed, expected } = &testbed.client().welcome else {
+    let Reply::Welcome { cluster, servers, managed, expected, min_sizes } = &testbed.client().welcome else {
         panic!("no welcome")
     };
     assert_eq!((cluster.as_str(), servers.len()), ("c0ffee", 4));
     assert_eq!(servers[2].url, testbed.cluster.servers[2].url.to_string());
     assert_eq!(
-        (managed.as_slice(), expected.len()),
-        (&[testbed.data("").to_str().unwrap().trim_end_matches('/').to_owned()][..], 0)
+        (managed.as_slice(), expected.len(), min_sizes.len()),
+        (&[testbed.data("").to_str().unwrap().trim_end_matches('/').to_owned()][..], 0, 0)
     );
     let path = testbed.data("a");
     let (opened, stub) = client.create(&path).unwrap();

@@ -2,8 +2,11 @@
 //! new broker starts, and the file must be whole, alone in its directory, and movable.
 
 use crate::cluster::{REGION, Testbed};
+use crate::min_size::{at_once, has_stub, set_min_size};
 use crate::moves::{connect, managed_bytes, pattern};
 use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ fn child() {
     let testbed_placement = Testbed::placement_of();
     let hook = Arc::new(kill_at);
     let in_broker = Arc::clone(&hook);
-    let options = BrokerOptions { steps: Some(Arc::new(move |name| in_broker(name))), ..BrokerOptions::default() };
+    let options = BrokerOptions { steps: Some(Arc::new(move |name| in_broker(name))), ..at_once() };
     let started = Broker::start(&cluster, options).unwrap();
     let _broker = match started {
         Started::Serving(broker) => Some(broker),
@@ -47,12 +50,27 @@ fn child() {
     match std::env::var(MOVE).unwrap().as_str() {
         "apply" => apply(&client, &path, &testbed_placement, &moving).unwrap(),
         "release" => release(&client, &path, &moving).unwrap(),
-        other => panic!("{other}"),
+        direction => return change_by_size(&Testbed::at(Path::new(&root)), &client, direction, &path),
     };
 }
 
+/// The broker makes the change; its steps are those of the command too.
+fn change_by_size(testbed: &Testbed, client: &Client, direction: &str, path: &Path) {
+    let ends_as_stub = direction == "grow";
+    if ends_as_stub {
+        let file = File::options().write(true).open(path).unwrap();
+        client.closing(file.as_fd()).unwrap();
+    } else {
+        set_min_size(testbed, client, Some(REGION));
+    }
+    let is_done = || has_stub(path) == ends_as_stub && states(client) == ["live"][..usize::from(ends_as_stub)];
+    while !is_done() {
+        std::thread::yield_now();
+    }
+}
+
 /// True when the child ended before it came to the step.
-fn run_child(testbed: &Testbed, direction: &str, step: usize) -> bool {
+pub fn run_child(testbed: &Testbed, direction: &str, step: usize) -> bool {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["interrupted::child", "--exact", "--nocapture"])
         .env(ROOT, testbed.root())
@@ -74,7 +92,7 @@ fn is_stub(path: &Path) -> bool {
 }
 
 /// Starts a broker after the crash and checks that the file is whole; returns whether it is managed now, and what was said.
-fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
+pub fn check_after(testbed: &Testbed, bytes: &[u8]) -> (bool, Vec<String>) {
     let broker = testbed.start();
     let said = broker.cleaned().to_vec();
     (check_whole(testbed, bytes, &connect(testbed)), said)

@@ -145,7 +145,7 @@ fn a_damaged_table_is_made_anew_and_no_synced_byte_is_lost() {
             let client = world.client();
             let directory = world.root.join("files").to_str().unwrap().to_owned();
             let placement = uniform(REGION, &any_layout(&mut dice, SERVERS as u64));
-            ask(&client, Admin::Manage { directory, placement });
+            ask(&client, Admin::Manage { directory, placement, min_bytes: None });
             go_on(&world, &client, &mut files[0], &mut dice);
             files.push(make(&world, &client, "c".to_owned(), &mut dice));
             drop(client);

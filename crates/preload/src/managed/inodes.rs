@@ -26,6 +26,12 @@ pub(crate) fn status(identity: (u64, u64)) -> Option<ClosedStatus> {
     table()?.status(identity)
 }
 
+/// The least minimum size of any managed directory, in bytes; `None`: none has one.
+#[inline]
+pub(crate) fn least_min_size() -> Option<u64> {
+    table()?.least_min_size()
+}
+
 #[inline]
 fn table() -> Option<&'static Inodes> {
     // SAFETY: null, or a table that is never given back.

@@ -91,14 +91,20 @@ interpose! {
         }
         let start = capture::now();
         let key = match lookup(fd) {
-            Known::Captured(key) => Some(key),
+            Known::Captured(key) => {
+                redirect::closing::before_close(fd);
+                Some(key)
+            }
             Known::Managed(open) => {
                 let key = open.captured();
                 redirect::check_stub(&open, fd);
                 drop(open);
                 key
             }
-            Known::Plain => None,
+            Known::Plain => {
+                redirect::closing::before_close(fd);
+                None
+            }
         };
         forget(fd);
         let result = real(fd);
@@ -122,6 +128,7 @@ interpose! {
         let end = descriptors::range().end.max(0) as u32;
         for descriptor in first..last.saturating_add(1).min(end) {
             if !is_own(descriptor as c_int) {
+                redirect::closing::before_any_close(descriptor as c_int);
                 forget(descriptor as c_int);
             }
         }
@@ -159,6 +166,7 @@ interpose! {
         if let Err(errno) = make_way(to) {
             return process::fail(errno);
         }
+        redirect::closing::before_any_close(to);
         redirect::stdio::before_replacing(from, to);
         let result = real(from, to);
         let _errno = process::Errno::keep();
@@ -173,6 +181,7 @@ interpose! {
         if let Err(errno) = make_way(to) {
             return process::fail(errno);
         }
+        redirect::closing::before_any_close(to);
         redirect::stdio::before_replacing(from, to);
         let result = real(from, to, flags);
         let _errno = process::Errno::keep();

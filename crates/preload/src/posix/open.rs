@@ -119,7 +119,7 @@ unsafe fn try_open(
     }
     let errno = process::Errno::keep();
     let inside = Inside::enter();
-    let result = note(call, descriptor, &plan, start);
+    let result = note(call, descriptor, (directory, path), &plan, start);
     drop(inside);
     drop(errno);
     match result {
@@ -143,11 +143,20 @@ fn note_managed(call: Call, descriptor: c_int, created: bool, start: Ticks) {
 }
 
 /// Looks at a descriptor just opened and enters it in the table.
-fn note(call: Call, descriptor: c_int, plan: &Plan, start: Ticks) -> Result<(), Errno> {
+fn note(
+    call: Call,
+    descriptor: c_int,
+    (directory, path): (c_int, &CStr),
+    plan: &Plan,
+    start: Ticks,
+) -> Result<(), Errno> {
     let owns = process::owns_tables();
     // SAFETY: just opened.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let status = rustix::fs::fstat(borrowed);
+    if status.as_ref().is_ok_and(|status| status.st_nlink == 0 && redirect::was_replaced(directory, path, status)) {
+        return Err(Errno::STALE);
+    }
     let regular = status.as_ref().is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
     let Some(status) = status.ok().filter(|_| regular && plan.flags & libc::O_PATH == 0) else {
         if owns {

@@ -336,6 +336,11 @@ interpose! {
         unwatch(stream);
         let descriptor = descriptor_of(stream);
         if descriptor >= 0 && process::owns_tables() {
+            if redirect::closing::is_watched() {
+                // So that the file has its size; what fails is said by the call itself.
+                libc::fflush(stream);
+                redirect::closing::before_any_close(descriptor);
+            }
             descriptors::forget(descriptor);
         }
         let result = real(stream);

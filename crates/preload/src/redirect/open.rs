@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stripewise_store::client::Client;
 use stripewise_store::errno::ToErrno;
-use stripewise_store::executable::is_shared_object;
+use stripewise_store::executable::stays_ordinary;
 use stripewise_store::file::StripedFile;
 
 /// Symbolic links followed to a file that is yet to be, as many as the kernel follows.
@@ -151,12 +151,6 @@ fn is_ours(client: &Client, path: &[u8]) -> bool {
     client.managed_directories().iter().any(below) && !stays_ordinary(path)
         // Without an answer it counts as expected: making it then fails, and no file is ordinary that a plan wanted.
         || std::str::from_utf8(path).is_ok_and(|path| client.expects(path).unwrap_or(true))
-}
-
-/// Files that are used past any library, and so are never managed for the sake of their directory: shared objects, which the loader opens and maps
-/// itself, and the memory that SQLite's processes share beside a write-ahead log (`NAME-shm`), which holds nothing that outlives them.
-fn stays_ordinary(path: &[u8]) -> bool {
-    is_shared_object(path) || path.ends_with(b"-shm")
 }
 
 /// A stub without its name: by `O_TMPFILE`, or where the file system has none, under a name of its own.

@@ -20,6 +20,17 @@ pub struct Bed {
 impl Bed {
     /// Two HServers and two SServers below `root`, unequal stripes.
     pub fn new(root: &Path, region_bytes: u64, stripe_bytes: u32) -> Self {
+        Self::with_options(root, region_bytes, stripe_bytes, None, BrokerOptions::default())
+    }
+
+    /// Files below a size are ordinary, if one is given.
+    pub fn with_options(
+        root: &Path,
+        region_bytes: u64,
+        stripe_bytes: u32,
+        min_bytes: Option<u64>,
+        options: BrokerOptions,
+    ) -> Self {
         let server = |name: &str, class| {
             let path = root.join("servers").join(name);
             std::fs::create_dir_all(&path).unwrap();
@@ -34,7 +45,7 @@ impl Bed {
         ];
         let state = root.join("state");
         let cluster = Cluster::new("c0ffee", state.clone(), ByteCount(region_bytes), servers);
-        let broker = match Broker::start(&cluster, BrokerOptions::default()).unwrap() {
+        let broker = match Broker::start(&cluster, options).unwrap() {
             Started::Serving(handle) => handle,
             Started::AlreadyRunning { process } => panic!("a broker runs already: {process:?}"),
         };
@@ -47,7 +58,8 @@ impl Bed {
         let placement = Placement::uniform(ByteCount(region_bytes), layout, fallback);
         let client = Client::connect(&state, ClientOptions::default()).unwrap();
         let directory = std::fs::canonicalize(&data).unwrap().to_str().unwrap().to_owned();
-        let (reply, _) = client.request(&Request::Admin(Admin::Manage { directory, placement }), &[]).unwrap();
+        let (reply, _) =
+            client.request(&Request::Admin(Admin::Manage { directory, placement, min_bytes }), &[]).unwrap();
         assert_eq!(reply, Reply::Done);
         Self { data, state, _broker: broker }
     }

@@ -44,10 +44,10 @@ impl Client {
     /// Those of [`Client::request`].
     pub fn expects(&self, path: &str) -> Result<bool, ClientError> {
         let directory = path.rfind('/').map_or("", |at| &path[..=at]);
-        if self.core.expected.iter().any(|expected| expected == path) {
+        if self.core.names.expected.iter().any(|expected| expected == path) {
             return Ok(true);
         }
-        if !self.core.expected.iter().any(|expected| expected == directory) {
+        if !self.core.names.expected.iter().any(|expected| expected == directory) {
             return Ok(false);
         }
         match self.core.call(&Request::IsExpected { path: path.to_owned() }, &[])?.reply {

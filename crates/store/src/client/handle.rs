@@ -52,14 +52,39 @@ impl Client {
     /// Directories below which new files become managed, as of the connection.
     #[must_use]
     pub fn managed_directories(&self) -> &[String] {
-        &self.core.managed
+        &self.core.names.managed
     }
 
     /// Absolute paths whose new files get a planned placement, as of the connection; where they are too many, their directories, each with a `/` at
     /// its end. [`Self::expects`] tells of one path.
     #[must_use]
     pub fn expected_paths(&self) -> &[String] {
-        &self.core.expected
+        &self.core.names.expected
+    }
+
+    /// The managed directories with a minimum size of their files, in bytes, as of the connection.
+    #[must_use]
+    pub fn min_sizes(&self) -> &[(String, u64)] {
+        &self.core.names.min_sizes
+    }
+
+    /// The minimum size in bytes of files at the absolute path `path`: that of the nearest managed directory above it.
+    #[must_use]
+    pub fn min_size_at(&self, path: &Path) -> Option<u64> {
+        let above = path.ancestors().skip(1).find(|above| {
+            let above = above.to_str();
+            above.is_some_and(|above| self.core.names.managed.iter().any(|managed| managed == above))
+        })?;
+        self.core.names.min_sizes.iter().find(|(directory, _)| Path::new(directory) == above).map(|(_, bytes)| *bytes)
+    }
+
+    /// An ordinary file that `descriptor` is open on for writing is about to be closed: the broker decides whether it becomes managed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::request`].
+    pub fn closing(&self, descriptor: BorrowedFd<'_>) -> Result<(), ClientError> {
+        self.core.done(&Request::Closing, &[descriptor])
     }
 
     /// The emulated servers' stations, if the cluster has any.

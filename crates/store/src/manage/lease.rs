@@ -52,6 +52,11 @@ impl<'a> Lease<'a> {
         }
     }
 
+    /// Whether the kernel keeps it; else only open files that can be seen are known.
+    pub(super) fn is_real(&self) -> bool {
+        self.is_real
+    }
+
     /// False once somebody else opens the file, or wants to.
     pub(super) fn holds(&self) -> bool {
         if self.is_real {

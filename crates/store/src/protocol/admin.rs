@@ -48,6 +48,9 @@ pub enum Admin {
         directory: String,
         /// Where regions of new files go.
         placement: Placement,
+        /// Files that their last close leaves smaller become ordinary, and ordinary ones that it leaves larger managed; `None`: files stay
+        /// what they are.
+        min_bytes: Option<u64>,
     },
     /// New files below this directory are ordinary again.
     Unmanage {

@@ -20,6 +20,8 @@ pub enum Reply {
         /// Absolute paths at which plans expect files; where they are too many for a packet, their
         /// directories, each with a `/` at its end.
         expected: Vec<String>,
+        /// The managed directories with a minimum size, and that size in bytes.
+        min_sizes: Vec<(String, u64)>,
     },
     /// The file, and whether it is open for writing. The descriptors of control block, extent and slots ride along.
     Opened {

@@ -189,6 +189,9 @@ pub enum Request {
     /// Something that happened and needs no answer: none is sent, and the client goes on at once. It takes effect in its turn among the requests of the
     /// connection. One that a broker did not hear before its end needs no repetition.
     Unanswered(Event),
+    /// The client is about to close an ordinary file, whose descriptor rides along, open for writing. If it is larger than the minimum size of its
+    /// managed directory, the broker makes it managed once nobody has it open.
+    Closing,
 }
 
 /// What a client reports without waiting.

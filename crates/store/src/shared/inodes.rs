@@ -9,6 +9,7 @@
 //! | 8 | places, a power of two |
 //! | 16 | places that were ever used |
 //! | 24 | 1: a successor of this table stands at its path, or is about to |
+//! | 32 | least minimum size of a managed directory in bytes, plus 1; 0: none has one |
 //! | 4096 + 8 n | place n: 0 never used, 1 of an inode that is gone, else an inode, hashed with its device |
 //! | 4096 + 8 places + 40 n | status of place n's file: a count that is odd while the status is not known, the file's id, the stub's birth time in ns, the size in bytes, its blocks of 512 bytes |
 //!
@@ -25,10 +26,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use stripewise_layout::FileId;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SWINOD\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"SWINOD\0\x03");
 const PLACES_AT: usize = 8;
 const USED_AT: usize = 16;
 const REPLACED_AT: usize = 24;
+const MIN_SIZE_AT: usize = 32;
 const HEAD_BYTES: usize = 4096;
 const NEVER: u64 = 0;
 const GONE: u64 = 1;
@@ -210,12 +212,25 @@ impl Inodes {
 
     /// Broker only: takes over what stands in `other`, for which there is room.
     pub fn insert_all_of(&self, other: &Inodes) {
+        self.set_least_min_size(other.least_min_size());
         for (number, hash) in other.places().iter().map(|place| place.load(SeqCst)).enumerate() {
             if hash > GONE && self.insert_hash(hash) {
                 let status = other.read_status(number);
                 self.place_of(hash).into_iter().for_each(|place| self.write_status(place, status));
             }
         }
+    }
+
+    /// The least minimum size of any managed directory, in bytes; `None`: none has one.
+    #[must_use]
+    #[inline]
+    pub fn least_min_size(&self) -> Option<u64> {
+        self.map.word(MIN_SIZE_AT).load(SeqCst).checked_sub(1)
+    }
+
+    /// Broker only: see [`Self::least_min_size`].
+    pub fn set_least_min_size(&self, bytes: Option<u64>) {
+        self.map.word(MIN_SIZE_AT).store(bytes.map_or(0, |bytes| bytes.saturating_add(1)), SeqCst);
     }
 
     /// Whether to look at the table's path for another.
