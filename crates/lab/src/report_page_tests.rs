@@ -52,6 +52,7 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
             write_random: line(13.66, 125.0),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         },
         ServerClass::Ssd => ServerProfile {
             name: server.name.clone(),
@@ -62,6 +63,7 @@ fn profile(cluster: &Cluster, rng: &mut SmallRng) -> Profile {
             write_random: line(0.085, 520.0),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         },
     });
     Profile {

@@ -77,9 +77,22 @@ pub struct ServerProfile {
     /// Synchronous writes (from version 3 on). Absent where they cost what direct ones do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronous_write: Option<OrderedLines>,
+    /// Share of the requests at the device, 0 to 1, that the flush of a synchronous write waits for before it is done: 1 where a device
+    /// finishes what it was given before (from version 3 on). Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush_wait: Option<f64>,
 }
 
 impl ServerProfile {
+    /// [`Self::flush_wait`] of a request of the kind; 0 for those that flush nothing.
+    #[must_use]
+    pub fn flush_wait_of(&self, kind: RequestKind) -> f64 {
+        match kind {
+            RequestKind::Write(WriteClass::Synchronous) => self.flush_wait.unwrap_or(0.0),
+            RequestKind::Read | RequestKind::Write(WriteClass::Direct | WriteClass::Buffered) => 0.0,
+        }
+    }
+
     /// alpha and beta of one kind and order.
     #[must_use]
     pub fn line(&self, kind: impl Into<RequestKind>, order: Order) -> &Line {
@@ -341,6 +354,9 @@ impl Profile {
     fn check_values(&self) -> Result<(), String> {
         let bad = |value: f64| !value.is_finite() || value < 0.0;
         for server in &self.servers {
+            if let Some(value) = server.flush_wait.filter(|value| !(0.0..=1.0).contains(value)) {
+                return Err(format!("server `{}`: flush_wait = {value} is not a share", server.name));
+            }
             let of_class = |lines: &Option<OrderedLines>, names: [&'static str; 2]| {
                 let both = lines.map(|lines| [(names[0], lines.sequential), (names[1], lines.random)]);
                 both.into_iter().flatten()
@@ -408,6 +424,7 @@ mod tests {
             write_random: line,
             buffered_write: Some(OrderedLines { sequential: line, random: line }),
             synchronous_write: None,
+            flush_wait: None,
         };
         Profile {
             version: PROFILE_VERSION,

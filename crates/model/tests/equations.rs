@@ -25,6 +25,7 @@ fn profile(m: usize, n: usize, hdd: FourLines, ssd: FourLines, e_s: f64, t_s_per
             write_random: line(lines[3]),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     };
     let hdd = (0..m).map(|index| server(ServerClass::Hdd, hdd, index));

@@ -24,6 +24,7 @@ fn profile(lines: &[(f64, f64)], e_s: f64, t_s_per_byte: f64) -> Profile {
             write_random: line,
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     });
     Profile {
@@ -230,7 +231,7 @@ fn balanced(stations: usize, mean_s: f64, squared_variation: f64) -> Network {
     let mut network = Network::new(stations);
     for server in 0..stations {
         let device = Work { mean_s, mean_square_s2: mean_s * mean_s * (1.0 + squared_variation) };
-        let servers = vec![ServerDemand { server, visits: 1.0, device, link: Work::default() }];
+        let servers = vec![ServerDemand { server, visits: 1.0, device, link: Work::default(), flushes: 0.0 }];
         let parts = vec![Part { server, device_s: mean_s, link_s: 0.0 }];
         network.add(&RequestDemand { servers, unloaded_s: mean_s, forks: vec![Fork { share: 1.0, parts }] }, 1.0);
     }
@@ -420,5 +421,54 @@ fn sampled_offsets_that_fall_together_in_the_cycle_do_not_change_loads() {
         // The region ends within a cycle, so its last servers have a stripe less than 16.
         let ratio = server.device_s() / mean_s;
         assert!((0.93..1.02).contains(&ratio), "server {}: {ratio}", server.server);
+    }
+}
+
+/// Requests a second that processes complete on stations of constant service, each followed by a flush behind what its station has then.
+fn flushing_rate(stations: usize, mean_s: f64, processes: usize, seed: u64) -> f64 {
+    use rand::{Rng, SeedableRng};
+    let mut draws = rand::rngs::SmallRng::seed_from_u64(seed);
+    let mut free_s = vec![0.0f64; stations];
+    // When each process goes on, and the station whose flush it asks for then.
+    let mut processes: Vec<(f64, Option<usize>)> = vec![(0.0, None); processes];
+    let (mut done, mut now_s) = (0, 0.0);
+    while done < 20_000 {
+        let next = (0..processes.len()).min_by(|a, b| processes[*a].0.total_cmp(&processes[*b].0)).unwrap();
+        let (at_s, flush) = processes[next];
+        now_s = at_s;
+        processes[next] = match flush {
+            Some(station) => {
+                done += 1;
+                (free_s[station].max(now_s), None)
+            }
+            None => {
+                let station = draws.random_range(0..stations);
+                free_s[station] = free_s[station].max(now_s) + mean_s;
+                (free_s[station], Some(station))
+            }
+        };
+    }
+    f64::from(done) / now_s
+}
+
+#[test]
+fn flushes_wait_behind_what_came_before_and_keep_nobody_waiting() {
+    const SEED: u64 = 1;
+    for stations in [1usize, 4, 8] {
+        for processes in [1u32, 4, 16, 64] {
+            let mut network = Network::new(stations);
+            for server in 0..stations {
+                let device = Work { mean_s: 0.01, mean_square_s2: 1e-4 };
+                let servers = vec![ServerDemand { server, visits: 1.0, device, link: Work::default(), flushes: 1.0 }];
+                let parts = vec![Part { server, device_s: 0.01, link_s: 0.0 }];
+                let forks = vec![Fork { share: 1.0, parts }];
+                network.add(&RequestDemand { servers, unloaded_s: 0.01, forks }, 1.0);
+            }
+            let (found, exact) =
+                (network.throughput(processes, 0.0), flushing_rate(stations, 0.01, processes as usize, SEED));
+            let error = found / exact - 1.0;
+            println!("{stations} stations, {processes} processes: {found:.1} {exact:.1} {error:+.3}");
+            assert!(error.abs() < 0.08, "seed {SEED}, {stations} stations, {processes} processes: {found} {exact}");
+        }
     }
 }

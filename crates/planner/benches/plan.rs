@@ -58,6 +58,7 @@ fn profile(cluster: &Cluster) -> Profile {
             write_random: line((4.0e-3, 10e-9), (0.30e-3, 6e-9)),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     });
     Profile {

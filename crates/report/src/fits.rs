@@ -130,6 +130,7 @@ mod tests {
             write_random: line(1e-2),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         };
         let network = NetworkProfile { e_s: 0.0, t_s_per_byte: 0.0, source: NetworkSource::Local };
         let mut profile = Profile {

@@ -346,6 +346,7 @@ fn profile(cluster: &Cluster, options: &Options, measured: &[Measured], shared: 
             write_random: line(Direction::Write, Order::Random),
             buffered_write: classes.map(|classes| classes.buffered),
             synchronous_write: classes.map(|classes| classes.synchronous),
+            flush_wait: classes.map(|classes| classes.flush_wait),
         };
         let is_limited = |caveat: &Caveat| matches!(caveat, Caveat::LimitedRate { direction: Direction::Write, .. });
         if measured.caveats.iter().any(is_limited) {

@@ -230,6 +230,7 @@ fn server_profile(name: &str, machine: &Machine) -> ServerProfile {
         write_random: line(Direction::Write, Order::Random),
         buffered_write: None,
         synchronous_write: None,
+        flush_wait: None,
     }
 }
 

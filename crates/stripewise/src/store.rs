@@ -386,6 +386,7 @@ mod tests {
             write_random: written,
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         };
         assert_eq!(read_cost(&profile), ReadCost { startup_ns: 4_550_000, kib_ns: 8192 });
     }

@@ -40,6 +40,8 @@ pub struct ServerDemand {
     pub device: Work,
     /// Per sub-request.
     pub link: Work,
+    /// How often a sub-request waits for the device once more without service, 0 to 1: [`crate::ServerProfile::flush_wait`].
+    pub flushes: f64,
 }
 
 impl ServerDemand {
@@ -330,6 +332,7 @@ impl Splitting {
                 visits: moments.visits,
                 device: cost.device.summed(moments),
                 link: cost.link.summed(moments),
+                flushes: moments.visits * cost.flushes,
             };
             demand.finish();
             demand
@@ -340,13 +343,14 @@ impl Splitting {
 
 impl ServerDemand {
     pub(super) fn none(server: usize) -> Self {
-        Self { server, visits: 0.0, device: Work::default(), link: Work::default() }
+        Self { server, visits: 0.0, device: Work::default(), link: Work::default(), flushes: 0.0 }
     }
 
-    /// Adds `visits` sub-requests; the works are sums until [`Self::finish`].
-    pub(super) fn add(&mut self, visits: f64, device: Work, link: Work) {
+    /// Adds `visits` sub-requests like those of `one`; works and flushes are sums until [`Self::finish`].
+    pub(super) fn add(&mut self, visits: f64, one: &ServerDemand) {
         self.visits += visits;
-        for (sum, work) in [(&mut self.device, device), (&mut self.link, link)] {
+        self.flushes += visits * one.flushes;
+        for (sum, work) in [(&mut self.device, one.device), (&mut self.link, one.link)] {
             sum.mean_s += visits * work.mean_s;
             sum.mean_square_s2 += visits * work.mean_square_s2;
         }
@@ -355,6 +359,7 @@ impl ServerDemand {
     /// Adds what are sums already, each with a weight.
     pub(super) fn add_sums(&mut self, weight: f64, sums: &ServerDemand) {
         self.visits += weight * sums.visits;
+        self.flushes += weight * sums.flushes;
         for (own, other) in [(&mut self.device, sums.device), (&mut self.link, sums.link)] {
             own.mean_s += weight * other.mean_s;
             own.mean_square_s2 += weight * other.mean_square_s2;
@@ -367,6 +372,7 @@ impl ServerDemand {
             work.mean_s /= self.visits;
             work.mean_square_s2 /= self.visits;
         }
+        self.flushes /= self.visits;
     }
 }
 
@@ -375,6 +381,8 @@ impl ServerDemand {
 pub(super) struct SubRequestCost {
     pub(super) device: LineMoments,
     pub(super) link: LineMoments,
+    /// [`ServerDemand::flushes`].
+    pub(super) flushes: f64,
 }
 
 /// Mean and mean square of a mix of lines as polynomials of the bytes.
@@ -418,7 +426,7 @@ impl SubRequestCost {
             device.add(share, line.alpha_s, line.beta_s_per_byte);
         }
         link.add(1.0, profile.network.e_s, profile.network.t_s_per_byte);
-        Self { device, link }
+        Self { device, link, flushes: profile.servers[server].flush_wait_of(kind) }
     }
 
     /// Seconds without waiting: startup, and per byte.

@@ -80,7 +80,7 @@ impl Network {
         self.requests += requests;
         self.unloaded_s += requests * demand.unloaded_s;
         for one in &demand.servers {
-            self.sums[one.server].add(requests * one.visits, one.device, one.link);
+            self.sums[one.server].add(requests * one.visits, one);
         }
         let mut servers: Vec<u32> = Vec::new();
         for fork in demand.forks.iter().filter(|fork| fork.parts.len() > 1) {

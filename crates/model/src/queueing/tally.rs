@@ -256,7 +256,9 @@ impl Network {
             for kind in (0..KINDS).filter(|kind| tally.sides[*kind] == of) {
                 let (device, link) =
                     (costs[kind].device.summed(&moments[kind]), costs[kind].link.summed(&moments[kind]));
-                sum.add_sums(weight, &ServerDemand { server: sum.server, visits: moments[kind].visits, device, link });
+                let visits = moments[kind].visits;
+                let flushes = visits * costs[kind].flushes;
+                sum.add_sums(weight, &ServerDemand { server: sum.server, visits, device, link, flushes });
             }
         }
         for forks in tally.forks.iter().filter(|forks| forks.sums[side].requests > 0.0) {

@@ -50,6 +50,9 @@ struct Queue {
     fast: Stage,
     /// How much of the wait at the faster stage adds to that at the slower one, 0 to 1.
     second_wait: f64,
+    /// How often a sub-request waits at the device once more, for a flush behind all that came before it.
+    flushes: f64,
+    is_device_slow: bool,
 }
 
 struct Stage {
@@ -70,13 +73,17 @@ impl Queue {
         };
         let (device, link) = (stage(demand.device), stage(demand.link));
         let second_wait = ((device.squared_variation + link.squared_variation) / 2.0).min(1.0);
-        let (slow, fast) = if device.mean_s >= link.mean_s { (device, link) } else { (link, device) };
-        Self { visits: demand.visits, slow, fast, second_wait }
+        let is_device_slow = device.mean_s >= link.mean_s;
+        let (slow, fast) = if is_device_slow { (device, link) } else { (link, device) };
+        Self { visits: demand.visits, slow, fast, second_wait, flushes: demand.flushes, is_device_slow }
     }
 
-    /// Seconds that an arriving sub-request waits at both stages together.
+    /// Seconds that an arriving sub-request waits at both stages together, and its flush at the device. A flush asks for no service, so it
+    /// makes nobody wait.
     fn wait_s(&self, growth: f64) -> f64 {
-        self.slow.wait_s(growth) + self.second_wait * self.fast.wait_s(growth)
+        let device = if self.is_device_slow { &self.slow } else { &self.fast };
+        let flush_s = if self.flushes > 0.0 { self.flushes * device.wait_s(growth) } else { 0.0 };
+        self.slow.wait_s(growth) + self.second_wait * self.fast.wait_s(growth) + flush_s
     }
 
     /// Takes the queues to a population that completes `rate` requests per second.
@@ -313,7 +320,8 @@ mod tests {
             let constant = |mean_s: f64| Work { mean_s, mean_square_s2: mean_s * mean_s };
             let demand = |server: &usize| {
                 let (device_s, link_s) = services_s[*server];
-                ServerDemand { server: *server, visits: 1.0, device: constant(device_s), link: constant(link_s) }
+                let (device, link) = (constant(device_s), constant(link_s));
+                ServerDemand { server: *server, visits: 1.0, device, link, flushes: 0.0 }
             };
             let part = |server: &usize| Part {
                 server: *server,

@@ -62,6 +62,7 @@ mod tests {
             write_random: line,
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         };
         Profile {
             version: PROFILE_VERSION,

@@ -43,6 +43,7 @@ pub(crate) fn profile(cluster: &Cluster, hdd: ClassLines, ssd: ClassLines, e_s: 
             write_random: line(lines[3]),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     });
     Profile {

@@ -96,6 +96,24 @@ fn what_is_dirty_already_is_written_back_once() {
     assert!(predicted(32).time_s < 0.7 * 32.0 * predicted(1).time_s, "some of 32 are neighbours");
 }
 
+/// The flush of a synchronous write waits for the others' writes: one process has none to wait for, and a busy disk serves as many.
+#[test]
+fn flushes_cost_time_where_processes_meet() {
+    let cluster = cluster(4, 0, 4 * MIB, None);
+    let access = file("/a", 16 * MIB, 4 * MIB, &[written(WriteClass::Synchronous, 64 * KIB)], &[&[400][..]; 4]);
+    let time_s = |flush_wait, processes| {
+        let mut profile = with_classes(profile(&cluster, DISK, FLASH, 0.0, 0.0));
+        profile.servers.iter_mut().for_each(|server| server.flush_wait = flush_wait);
+        let concurrency = Concurrency { processes, processes_per_node: 1 };
+        predict(&layout(4, 64 << 10), &access, &profile, None, concurrency).total.time_s
+    };
+    assert_eq!(time_s(None, 8), time_s(Some(0.0), 8));
+    assert!((time_s(Some(1.0), 1) / time_s(None, 1) - 1.0).abs() < 1e-9);
+    assert!((time_s(Some(1.0), 1000) / time_s(None, 1000) - 1.0).abs() < 0.02);
+    let slower = time_s(Some(1.0), 8) / time_s(None, 8);
+    assert!((1.08..1.35).contains(&slower), "{slower}");
+}
+
 /// The plan's notes repeat what its figures rest on.
 #[test]
 fn plans_say_what_was_assumed_of_writes() {

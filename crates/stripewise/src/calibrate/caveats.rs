@@ -92,6 +92,7 @@ mod tests {
             write_random: line(random_s),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     }
 

@@ -6,15 +6,16 @@
 
 use super::error::{CalibrationError, Result};
 use super::measure::{LARGEST_BYTES, MIN_SPAN_BYTES, SMALLEST_BYTES, Subject};
-use super::write_classes::BufferedFile;
+use super::write_classes::{BufferedFile, COMPANION_BYTES, FLUSH_BYTES, InCompany};
 use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
+use rand::{Rng, RngCore, SeedableRng};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stripewise_layout::{ByteCount, Direction};
 
@@ -74,9 +75,12 @@ impl DirectorySubject {
 
     /// The file opened again; it has no name, so by its descriptor.
     pub(super) fn cached(&self, directory: &Path) -> Result<CachedFile> {
+        self.opened_again().map_err(scratch("open", directory))
+    }
+
+    fn opened_again(&self) -> std::result::Result<CachedFile, Errno> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        opened.map(CachedFile).map_err(scratch("open", directory))
+        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(CachedFile)
     }
 
     /// Direct I/O if the file system takes it for the smallest size; some accept the flag and refuse the access.
@@ -171,6 +175,52 @@ impl BufferedFile for DirectorySubject {
         self.through_cache(|subject| {
             let buffer = subject.buffer.bytes_mut(bytes);
             access(&subject.file, Method::Synchronous, Direction::Write, offset, buffer)
+        })
+    }
+
+    fn in_company(&mut self, rounds: u64, seed: u64) -> Result<InCompany> {
+        // Through the page cache: direct reads would hold the file's lock against buffered writes.
+        let (cached, half_bytes) = (self.opened_again()?, self.span_bytes / 2);
+        rustix::fs::fadvise(&cached.0, 0, None, Advice::Random)?;
+        let read_s = |buffer: &mut AlignedBuffer, draws: &mut SmallRng| {
+            let offset = draws.random_range(0..half_bytes / COMPANION_BYTES) * COMPANION_BYTES;
+            access(&cached.0, Method::Synchronous, Direction::Read, offset, buffer.bytes_mut(COMPANION_BYTES))
+        };
+        let (mut buffer, mut draws) = (self.buffer.copy(), SmallRng::seed_from_u64(seed));
+        let mut alone_s = 0.0;
+        for _ in 0..rounds {
+            alone_s += read_s(&mut buffer, &mut draws)?;
+        }
+        let companion_s = alone_s / rounds as f64;
+        let (is_over, mut reading) = (AtomicBool::new(false), draws.clone());
+        let companion = || -> Result<()> {
+            while !is_over.load(Ordering::Relaxed) {
+                read_s(&mut buffer, &mut reading)?;
+            }
+            Ok(())
+        };
+        // Each in its half of the file.
+        let mut write_s = |method| -> Result<f64> {
+            // At any moment of a read.
+            std::thread::sleep(Duration::from_secs_f64((companion_s * draws.random_range(0.5..1.5)).min(1.0)));
+            let offset = half_bytes + draws.random_range(0..half_bytes / FLUSH_BYTES) * FLUSH_BYTES;
+            let file = if method == Method::Direct { &self.file } else { &cached.0 };
+            access(file, method, Direction::Write, offset, self.buffer.bytes_mut(FLUSH_BYTES))
+        };
+        std::thread::scope(|scope| {
+            let running = scope.spawn(companion);
+            let mut found = InCompany { companion_s, direct_s: 0.0, synchronous_s: 0.0 };
+            let mut measure = || -> Result<()> {
+                for _ in 0..rounds {
+                    found.direct_s += write_s(self.method)? / rounds as f64;
+                    found.synchronous_s += write_s(Method::Synchronous)? / rounds as f64;
+                }
+                Ok(())
+            };
+            let measured = measure();
+            is_over.store(true, Ordering::Relaxed);
+            running.join().expect("the companion does not panic")?;
+            measured.map(|()| found)
         })
     }
 }

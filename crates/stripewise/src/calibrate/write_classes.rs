@@ -37,12 +37,34 @@ pub(super) trait BufferedFile {
 
     /// Seconds of one synchronous write.
     fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64>;
+
+    /// Times `rounds` direct and as many synchronous writes of [`FLUSH_BYTES`], one at a time at unrelated moments, while another thread reads
+    /// [`COMPANION_BYTES`] at a time from random places of the device.
+    fn in_company(&mut self, rounds: u64, seed: u64) -> Result<InCompany>;
 }
+
+/// Mean seconds of writes while another thread reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InCompany {
+    /// Of a read when there are no writes.
+    pub(super) companion_s: f64,
+    pub(super) direct_s: f64,
+    pub(super) synchronous_s: f64,
+}
+
+/// What is flushed when the wait of flushes is measured.
+pub(super) const FLUSH_BYTES: u64 = 4096;
+/// The requests that a flush may have to wait for.
+pub(super) const COMPANION_BYTES: u64 = 256 << 10;
+/// Writes of each class in company.
+const COMPANY_ROUNDS: u64 = 12;
 
 /// The lines of both classes.
 pub(super) struct ClassLines {
     pub(super) buffered: OrderedLines,
     pub(super) synchronous: OrderedLines,
+    /// [`ServerProfile::flush_wait`].
+    pub(super) flush_wait: f64,
 }
 
 /// Measures both classes for about `budget_s`, which `direct` lines tell beforehand: every size once at least.
@@ -87,7 +109,19 @@ pub(super) fn measure(
     let mut lines = |class| -> Result<OrderedLines> {
         Ok(OrderedLines { sequential: line(class, Order::Sequential)?, random: line(class, Order::Random)? })
     };
-    Ok(ClassLines { buffered: lines(WriteClass::Buffered)?, synchronous: lines(WriteClass::Synchronous)? })
+    let (buffered, synchronous) = (lines(WriteClass::Buffered)?, lines(WriteClass::Synchronous)?);
+    let direct = direct(Order::Random);
+    let flush_wait = flush_wait(file, direct, synchronous.random, seed)?;
+    Ok(ClassLines { buffered, synchronous, flush_wait })
+}
+
+/// What a synchronous write waits for beyond a direct one at a device that is in use, in requests that are served there: its flush comes
+/// behind the companion's next read.
+fn flush_wait(file: &mut dyn BufferedFile, direct: Line, synchronous: Line, seed: u64) -> Result<f64> {
+    let found = file.in_company(COMPANY_ROUNDS, seed)?;
+    let alone_s = synchronous.seconds(FLUSH_BYTES as f64) - direct.seconds(FLUSH_BYTES as f64);
+    let wait = (found.synchronous_s - found.direct_s - alone_s) / found.companion_s.max(1e-9);
+    Ok(wait.clamp(0.0, 1.0))
 }
 
 /// Where `count` writes go: one behind the other, or each to another place, in no order.
@@ -140,6 +174,8 @@ mod tests {
         seek_s: f64,
         s_per_byte: f64,
         flush_s: f64,
+        /// A flush waits for what came before it.
+        flushes_in_order: bool,
         spent_s: f64,
     }
 
@@ -159,6 +195,15 @@ mod tests {
             Ok(seconds)
         }
 
+        fn in_company(&mut self, rounds: u64, _seed: u64) -> Result<InCompany> {
+            let companion_s = self.seek_s + COMPANION_BYTES as f64 * self.s_per_byte;
+            // On average half of a companion's read is left, and the flush meets the next one as a whole.
+            let write_s = 0.5 * companion_s + self.seek_s + FLUSH_BYTES as f64 * self.s_per_byte;
+            let flush_s = self.flush_s + if self.flushes_in_order { companion_s } else { 0.0 };
+            self.spent_s += rounds as f64 * (2.0 * write_s + flush_s);
+            Ok(InCompany { companion_s, direct_s: write_s, synchronous_s: write_s + flush_s })
+        }
+
         fn synchronous_s(&mut self, offset: u64, bytes: u64) -> Result<f64> {
             assert!(offset + bytes <= self.extent_bytes());
             let seconds = self.seek_s + bytes as f64 * self.s_per_byte + self.flush_s;
@@ -170,7 +215,8 @@ mod tests {
     #[test]
     fn batches_show_what_sorting_saves_and_synchronous_writes_what_flushes_cost() {
         for seed in 0..20 {
-            let mut disk = Disk { seek_s: 5e-3, s_per_byte: 8e-9, flush_s: 2e-3, spent_s: 0.0 };
+            let flushes_in_order = seed % 2 == 0;
+            let mut disk = Disk { seek_s: 5e-3, s_per_byte: 8e-9, flush_s: 2e-3, flushes_in_order, spent_s: 0.0 };
             let line = |alpha_s| Line { alpha_s, beta_s_per_byte: 8e-9, r2: 1.0, spread: 0.0, samples: 9 };
             let direct = |order| if order == Order::Random { line(5e-3) } else { line(1e-4) };
             let found = measure(&mut disk, direct, 4.0, seed).unwrap();
@@ -178,6 +224,8 @@ mod tests {
             let (sequential, random) = (found.buffered.sequential, found.buffered.random);
             assert!(sequential.alpha_s < 1e-3, "seed {seed}: one seek for a batch: {sequential:?}");
             assert!((random.alpha_s / 5e-3 - 1.0).abs() < 0.01, "seed {seed}: a seek for a run: {random:?}");
+            let flush_wait = if flushes_in_order { 1.0 } else { 0.0 };
+            assert!((found.flush_wait - flush_wait).abs() < 0.05, "seed {seed}: {}", found.flush_wait);
             for line in [found.synchronous.sequential, found.synchronous.random] {
                 assert!((line.alpha_s / 7e-3 - 1.0).abs() < 0.01, "seed {seed}: {line:?}");
                 assert!((line.beta_s_per_byte / 8e-9 - 1.0).abs() < 0.01, "seed {seed}: {line:?}");
@@ -198,6 +246,7 @@ mod tests {
             write_random: line(8e-9),
             buffered_write: Some(lines),
             synchronous_write: None,
+            flush_wait: None,
         };
         limit_rates(&mut profile);
         assert_eq!(profile.buffered_write, Some(OrderedLines { sequential: line(8e-9), random: line(9e-9) }));

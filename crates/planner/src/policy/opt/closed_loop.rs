@@ -21,7 +21,7 @@ use super::periods::SideBySide;
 pub(crate) use draws::Drawn;
 use draws::{Draw, Pool};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use stripewise_layout::{Direction, Layout, Order, RegionOffset, SplitMix64};
 use stripewise_model::Profile;
 
@@ -59,6 +59,8 @@ pub(crate) struct Sample {
     devices: Vec<Vec<(f64, f64)>>,
     /// Whether a process waits for its requests, by class.
     awaited: Vec<bool>,
+    /// Share of what is at a device that a request's flush waits for, by class and server; empty for classes that flush nothing.
+    flushes: Vec<Vec<f64>>,
     /// Nanoseconds of sequential and random startup, by class and server.
     startups: Vec<Vec<(f64, f64)>>,
     /// As `devices`, for reading and writing regions in moves.
@@ -90,6 +92,7 @@ impl Sample {
             weight: if draws == 0 { 0.0 } else { total / draws as f64 },
             pools,
             awaited: drawn.classes.iter().map(|class| drawn.profile.is_awaited(class.class.kind)).collect(),
+            flushes: flushes(drawn.profile, drawn.classes),
             devices: devices(drawn.profile, drawn.classes),
             startups: startups(drawn.profile, drawn.classes),
             moving,
@@ -147,6 +150,8 @@ impl Sample {
         if !moves.is_empty() && self.weight > 0.0 {
             idle.push(Reverse((0, MOVER)));
         }
+        // Of processes whose writes are done: which flush they wait for.
+        let mut flushing: HashMap<u32, (&Draw, &Layout)> = HashMap::new();
         let mut mover = Mover { next: 0, copied: 0, writing: false };
         let mut end_ns = 0u64;
         let mut left: usize = self.pools.iter().map(|pool| pool.draws.len()).sum();
@@ -156,6 +161,12 @@ impl Sample {
                 if let Some(done) = mover.step(self, moves, now, &mut servers, &mut current) {
                     idle.push(Reverse((done, MOVER)));
                 }
+                continue;
+            }
+            if let Some((draw, layout)) = flushing.remove(&who) {
+                let done = self.flush(layout, draw, now, &servers);
+                end_ns = end_ns.max(done);
+                idle.push(Reverse((done, who)));
                 continue;
             }
             // A process without requests leaves.
@@ -174,6 +185,9 @@ impl Sample {
                 None => self.serve(layout, draw.offset, draw.bytes, now, &devices[class], &mut servers),
             };
             end_ns = end_ns.max(done);
+            if !self.flushes[class].is_empty() {
+                flushing.insert(who, (draw, layout));
+            }
             // What is written back later keeps the servers busy and its process not.
             idle.push(Reverse((if self.awaited[class] { done } else { now }, who)));
         }
@@ -200,6 +214,17 @@ impl Sample {
             done = done.max(*link);
         }
         done.ceil() as u64
+    }
+
+    /// When the flush of a request that was served at `now` is done, behind what its servers have by then.
+    fn flush(&self, layout: &Layout, draw: &Draw, now: u64, servers: &[(f64, f64)]) -> u64 {
+        let shares = &self.flushes[usize::from(draw.class)];
+        let parts = layout.view().split(RegionOffset(draw.offset), draw.bytes);
+        let waits = parts.map(|part| {
+            let server = usize::from(part.server.0);
+            shares[server] * (servers[server].0 - now as f64).max(0.0)
+        });
+        (now as f64 + waits.fold(0.0, f64::max)).ceil() as u64
     }
 
     /// As [`Self::serve`], with startups by where the disks were left.
@@ -273,6 +298,14 @@ impl<'a> Turns<'a> {
 
 fn nanoseconds((alpha_s, beta_s_per_byte): (f64, f64)) -> (f64, f64) {
     (alpha_s * 1e9, beta_s_per_byte * 1e9)
+}
+
+fn flushes(profile: &Profile, classes: &[SeenClass]) -> Vec<Vec<f64>> {
+    let of_class = |class: &SeenClass| {
+        let shares: Vec<f64> = profile.servers.iter().map(|server| server.flush_wait_of(class.class.kind)).collect();
+        if shares.iter().all(|share| *share == 0.0) { Vec::new() } else { shares }
+    };
+    classes.iter().map(of_class).collect()
 }
 
 /// By class and server.

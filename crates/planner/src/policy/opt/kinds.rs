@@ -98,6 +98,7 @@ mod tests {
             write_random: line(lines[3]),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     }
 

@@ -30,6 +30,7 @@ fn profile(alphas_s: &[f64]) -> Profile {
             write_random: line(1.5),
             buffered_write: None,
             synchronous_write: None,
+            flush_wait: None,
         }
     };
     Profile {
