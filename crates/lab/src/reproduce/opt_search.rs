@@ -58,6 +58,13 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
             findings.rows.push(Row::new(&found.name, what, Unit::Ratio, Published::AtLeast(0.95), ratio));
         }
     }
+    let ratios = found.iter().filter_map(|found| Some((found.opt_mb_s? / found.best_mb_s).ln()));
+    let (sum, count) = ratios.fold((0.0, 0u32), |(sum, count), ratio| (sum + ratio, count + 1));
+    if count > 1 {
+        let what = "opt over the best found, geometric mean";
+        let mean = (sum / f64::from(count)).exp();
+        findings.rows.push(Row::new("all cases", what, Unit::Ratio, Published::AtLeast(0.99), mean));
+    }
     let groups = found.iter().map(|found| (found.name.clone(), vec![Some(found.best_mb_s), found.opt_mb_s]));
     findings.panels.push(Panel::new("Search", Unit::MbPerS, "case", ["search", "opt"], groups));
     Ok(findings)
