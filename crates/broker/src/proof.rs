@@ -113,9 +113,10 @@ impl Proof {
         if (self.readable || self.writable) && self.facts.is_regular { Ok(()) } else { Err(Refusal::NotPermitted) }
     }
 
-    /// Where the file stands, if it has a name.
+    /// Where the file stands, if it has a name and the kernel knows it: of a file that was made without one (`O_TMPFILE`) it goes on telling the
+    /// number that stood for the name.
     pub(crate) fn path(&self) -> Option<String> {
-        path_of(&self.descriptor).filter(|_| self.facts.links > 0)
+        path_of(&self.descriptor).filter(|path| self.facts.links > 0 && !path.ends_with(" (deleted)"))
     }
 
     /// A descriptor of the same file that carries neither access nor the holder's locks.

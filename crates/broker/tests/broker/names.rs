@@ -407,3 +407,28 @@ fn files_are_followed_whichever_directories_above_them_were_renamed() {
         std::fs::create_dir(root.join("data")).unwrap();
     }
 }
+
+#[test]
+fn a_stub_that_was_made_without_a_name_keeps_the_one_it_got() {
+    let testbed = Testbed::new();
+    let _broker = testbed.start();
+    testbed.manage_data();
+    let path = testbed.data("a");
+    let (mut maker, heir) = (testbed.client(), testbed.client());
+    maker.claim();
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let stub = rustix::fs::open(path.parent().unwrap(), flags, Mode::RUSR | Mode::WUSR).unwrap();
+    let request = Request::Create { path: path.to_str().unwrap().to_owned() };
+    let (reply, _memory) = maker.ask_with(request, &[stub.as_fd()]).unwrap();
+    let Reply::Opened { file, .. } = reply else { panic!("{reply:?}") };
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&stub));
+    let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, link, rustix::fs::CWD, &path, follow).unwrap();
+    maker.ask(Request::Linked { file }).unwrap();
+    // As a child does that inherits the descriptor.
+    heir.open(file, &stub).unwrap();
+    match heir.ask(Request::Admin(Admin::List { after: None })).unwrap() {
+        Reply::Files { files, .. } => assert_eq!(files[0].path, path.to_str().unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
