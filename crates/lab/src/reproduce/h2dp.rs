@@ -1,21 +1,26 @@
 //! H2DP sections 2, 5.2, 5.3 and 5.4: figures 2 and 5 to 11, and the overheads.
 //!
 //! One laboratory for all of them: the Sun Fire cluster of section 5.1. H2DP prints none of its servers' parameters; PADP ran on the same
-//! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::padp`]). That one is used here.
+//! cluster and prints the stripe pairs that were optimal on it, from which its profile follows ([`super::padp`]). That one is used here. Figures
+//! 5 to 9 have experiments with disks that seek beside it.
 
 mod benchmarks;
 mod live;
 mod migration;
 mod motivation;
+mod queues;
+mod schemes;
+mod seeking;
+mod windows;
 mod zipf;
 
-use super::experiment::{BOTH, Experiment, Panel, Published, Row, SIMULATED, Setting, Unit};
+use super::experiment::{BOTH, Experiment, SIMULATED};
 use super::run_log::Scale;
 use anyhow::Result;
-use stripewise::laboratory::{Lab, placements};
+use schemes::Testbed;
+use stripewise::laboratory::Lab;
 use stripewise_layout::{ByteCount, Direction};
-use stripewise_planner::PolicyName;
-use stripewise_sim::{Borders, Migration, Outcome, SimOptions};
+use stripewise_sim::Migration;
 use stripewise_trace::{Benchmark, Program};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -38,7 +43,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbeds: BOTH,
         setup: zipf::SETUP_5,
         discussion: zipf::DISCUSSION_5,
-        run: zipf::figure_5,
+        run: |setting| zipf::figure_5(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig6",
@@ -49,7 +54,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         setup: "Reads of figure 5 with requests of 256 KiB. The time that the servers' devices are busy, mean over the servers of a class, \
                 over that of the SServers under H2DP.",
         discussion: zipf::DISCUSSION_6,
-        run: zipf::figure_6,
+        run: |setting| zipf::figure_6(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig7",
@@ -59,7 +64,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbeds: BOTH,
         setup: "As figure 5 with requests of 512 KiB. The text does not print the numbers of processes; here 8 to 64, beyond 32 two on a node.",
         discussion: zipf::DISCUSSION_7,
-        run: zipf::figure_7,
+        run: |setting| zipf::figure_7(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig8",
@@ -69,7 +74,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbeds: BOTH,
         setup: "As figure 5 with requests of 512 KiB and other numbers of servers; SServers always have space for a sixth of the file.",
         discussion: zipf::DISCUSSION_8,
-        run: zipf::figure_8,
+        run: |setting| zipf::figure_8(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig9",
@@ -80,7 +85,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with space for a sixth of the file. The paper \
                 names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter.",
         discussion: benchmarks::DISCUSSION_9,
-        run: benchmarks::figure_9,
+        run: |setting| benchmarks::figure_9(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig10",
@@ -91,6 +96,67 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         setup: benchmarks::SETUP_10,
         discussion: benchmarks::DISCUSSION_10,
         run: benchmarks::figure_10,
+    },
+    Experiment {
+        id: "h2dp-fig5-seek",
+        paper: "H2DP",
+        place: "figure 5 on disks that seek",
+        title: "IOR bandwidth with various request sizes, disks that seek",
+        testbeds: BOTH,
+        setup: seeking::SETUP_5,
+        discussion: seeking::DISCUSSION_5,
+        run: |setting| zipf::figure_5(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-fig6-seek",
+        paper: "H2DP",
+        place: "figure 6 on disks that seek",
+        title: "I/O time of HServers and SServers, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 6, with the servers of figure 5 on disks that seek.",
+        discussion: seeking::DISCUSSION_6,
+        run: |setting| zipf::figure_6(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-fig7-seek",
+        paper: "H2DP",
+        place: "figure 7 on disks that seek",
+        title: "IOR bandwidth with various numbers of processes, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 7, with the servers of figure 5 on disks that seek.",
+        discussion: seeking::DISCUSSION_7,
+        run: |setting| zipf::figure_7(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-fig8-seek",
+        paper: "H2DP",
+        place: "figure 8 on disks that seek",
+        title: "IOR bandwidth with various server ratios, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 8, with the servers of figure 5 on disks that seek.",
+        discussion: seeking::DISCUSSION_8,
+        run: |setting| zipf::figure_8(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-fig9-seek",
+        paper: "H2DP",
+        place: "figure 9 on disks that seek",
+        title: "HPIO bandwidth with various region sizes, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 9, with the servers of figure 5 on disks that seek; simulated in one window, and again in 16 that follow the march, all \
+                processes entering each together and with moves that are free.",
+        discussion: seeking::DISCUSSION_9,
+        run: |setting| benchmarks::figure_9(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-queues",
+        paper: "H2DP",
+        place: "figure 8 with one queue for each file",
+        title: "IOR bandwidth where DEF's disks serve in order of arrival and the others' sort",
+        testbeds: SIMULATED,
+        setup: queues::SETUP,
+        discussion: queues::DISCUSSION,
+        run: queues::queues,
     },
     Experiment {
         id: "h2dp-fig11",
@@ -127,23 +193,19 @@ const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
 /// Asynchronous, as section 4.5; the paper names no limit to its bandwidth.
 const MIGRATION: Migration = Migration::Copied { bandwidth_bytes_per_s: None, chunk: ByteCount(1 << 20) };
 
-/// Those that the paper compares, and ours where it exists.
-fn policies() -> Vec<PolicyName> {
-    let named = ["def", "padp", "psa", "h2dp", "opt"];
-    named.iter().filter_map(|name| name.parse().ok()).collect()
+/// The paper's cluster with so many HServers and SServers, each SServer with so much space.
+fn lab(servers: (usize, usize), ssd_room: Option<ByteCount>, region: ByteCount) -> Result<Lab> {
+    lab_of(Testbed::Padp, servers, ssd_room, region)
 }
 
-/// The paper's cluster with so many HServers and SServers, the SServers with space for a share of the file.
-fn lab((hservers, sservers): (usize, usize), ssd_room: Option<ByteCount>, region: ByteCount) -> Result<Lab> {
-    let (hdd, ssd) = super::padp::devices()?;
-    let link = super::padp::link()?;
+fn lab_of(
+    testbed: Testbed,
+    (hservers, sservers): (usize, usize),
+    ssd_room: Option<ByteCount>,
+    region: ByteCount,
+) -> Result<Lab> {
+    let (hdd, ssd, link) = testbed.machines()?;
     Ok(Lab::hybrid((hservers, hdd), (sservers, ssd), link, ssd_room, region).with_client_link(link))
-}
-
-/// As [`lab`], for one program's files.
-fn lab_for(setting: &Setting<'_>, program: &dyn Program, servers: (usize, usize)) -> Result<Lab> {
-    let bytes: u64 = program.files().iter().map(|file| file.size_bytes).sum();
-    lab(servers, Some(ByteCount(bytes / SSD_SHARE / servers.1 as u64)), setting.scale(SCALE).region(REGION))
 }
 
 fn benchmark(text: &str) -> Result<Box<dyn Program>> {
@@ -155,46 +217,4 @@ fn direction_name(direction: Direction) -> &'static str {
         Direction::Read => "read",
         Direction::Write => "write",
     }
-}
-
-/// What each policy does, planned for the program and run on it.
-fn outcomes(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Outcome>> {
-    let files = lab.count(program);
-    let one = |policy: PolicyName| -> Result<Outcome> {
-        let plan = lab.plan_counted(policy, program, &files, setting.seed)?;
-        Ok(lab.simulate(&plan, program, MIGRATION)?)
-    };
-    policies().into_iter().map(one).collect()
-}
-
-/// Bandwidth of both directions together with each policy, planned for the program and run on it.
-fn bandwidths(setting: &Setting<'_>, lab: &Lab, program: &dyn Program) -> Result<Vec<Option<f64>>> {
-    let bench = setting.bench(lab, program)?;
-    let files = bench.lab().count(program);
-    let one = |policy: PolicyName| -> Result<Option<f64>> {
-        let plan = bench.lab().plan_counted(policy, program, &files, setting.seed)?;
-        let options = SimOptions { borders: Borders::Phase, migration: MIGRATION, ..SimOptions::default() };
-        bench.mb_per_s(&placements(&plan, program), options)
-    };
-    policies().into_iter().map(one).collect()
-}
-
-/// Rows "up to": our most over all groups beside the paper's, over `def`, `padp` and `psa`.
-fn most_gains(panel: &Panel, case: &str, published: [Published; 3]) -> Vec<Row> {
-    let bases = ["def", "padp", "psa"].into_iter().zip(published);
-    let row = |(base, published)| {
-        let ours = panel.most_gain_percent("h2dp", base).unwrap_or(f64::NAN);
-        Row::new(case, format!("h2dp over {base}"), Unit::Percent, published, ours)
-    };
-    bases.map(row).collect()
-}
-
-/// Rows of one group beside the paper's.
-fn gains(panel: &Panel, case: &str, group: &str, published: [Published; 3]) -> Vec<Row> {
-    let bases = ["def", "padp", "psa"].into_iter().zip(published);
-    let row = |(base, published)| {
-        let ours = panel.gain_percent(group, "h2dp", base).unwrap_or(f64::NAN);
-        Row::new(case, format!("h2dp over {base}"), Unit::Percent, published, ours)
-    };
-    bases.map(row).collect()
 }

@@ -1,10 +1,14 @@
 //! Sections 5.2.2 and 5.2.3: HPIO and BTIO.
 
-use super::{DIRECTIONS, SCALE, bandwidths, benchmark, direction_name, gains, lab_for, policies};
-use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
+use super::schemes::{Moves, Testbed, bandwidths, gains, rows, schemes};
+use super::windows::Windowed;
+use super::{DIRECTIONS, MIGRATION, SCALE, benchmark, direction_name};
+use crate::reproduce::experiment::{Findings, Panel, Published, Setting, TestbedKind, Unit};
 use crate::reproduce::run_log::Scale;
 use anyhow::Result;
 use stripewise_layout::{ByteCount, Direction};
+use stripewise_sim::Migration;
+use stripewise_trace::Program;
 
 pub(super) const SETUP_10: &str = "BTIO class D, subtype simple, written and read back, 12 HServers and 4 SServers with space for a sixth of the \
     file. 4 of the benchmark's 50 outputs (10.9 of 135.8 GB), which all do the same; bandwidth of writing and reading together.";
@@ -17,8 +21,26 @@ pub(super) const DISCUSSION_10: &str = "Not reproduced, but for H2DP's lead over
     requests again, where BTIO's processes step through their rows and now and then continue one another's.";
 
 const SERVERS: (usize, usize) = (12, 4);
+/// Which follow the march, with moves that are free.
+const WINDOWS: u32 = 16;
 
-pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
+/// Bandwidths of the program in one window, and on simulated disks that seek in [`WINDOWS`] of them: on emulated servers each would be a run.
+fn in_windows(setting: &Setting<'_>, testbed: Testbed, program: &dyn Program) -> Result<Vec<Vec<Option<f64>>>> {
+    let lab = testbed.lab_for(setting, program, SERVERS)?;
+    let mut found = vec![bandwidths(setting, &lab, program, Moves::AsSaid, MIGRATION)?];
+    if testbed == Testbed::Seeking && setting.testbed == TestbedKind::Simulated {
+        let windowed = Windowed::new(program, WINDOWS)?;
+        found.push(bandwidths(setting, &lab, &windowed, Moves::AsSaid, Migration::Free)?);
+    }
+    Ok(found)
+}
+
+/// What a panel and its rows are called.
+fn named(name: &str, windows: usize) -> String {
+    if windows == 0 { name.to_owned() } else { format!("{name}, {WINDOWS} windows") }
+}
+
+pub(super) fn figure_9(setting: &Setting<'_>, testbed: Testbed) -> Result<Findings> {
     let sizes = [64 << 10, 256 << 10, 1 << 20].map(ByteCount);
     let cases: Vec<(Direction, ByteCount)> =
         DIRECTIONS.iter().flat_map(|direction| sizes.map(|size| (*direction, size))).collect();
@@ -29,8 +51,7 @@ pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
         let count = 40_960 / scale.files;
         let text =
             format!("hpio:region_count={count},region_size={size},region_spacing=0,processes=16,nodes=16,op={op}");
-        let program = benchmark(&text)?;
-        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
+        in_windows(setting, testbed, &*benchmark(&text)?)
     })?;
     let published: [[[f64; 3]; 2]; 3] = [
         [[192.0, 91.0, 41.0], [166.0, 71.0, 41.0]],
@@ -38,17 +59,22 @@ pub(super) fn figure_9(setting: &Setting<'_>) -> Result<Findings> {
         [[111.0, 62.0, 17.0], [113.0, 67.0, 17.0]],
     ];
     let mut findings = Findings::default();
-    for (place, direction) in DIRECTIONS.into_iter().enumerate() {
-        let name = direction_name(direction);
-        let groups = sizes.iter().map(ToString::to_string).zip(figures[place * sizes.len()..].iter().cloned());
-        let panel = Panel::new(format!("HPIO {name}"), Unit::MbPerS, "region size", policies(), groups);
-        for (size, published) in sizes.iter().zip(&published) {
-            let [def, padp, psa] = published[place];
-            // Over PSA the paper says "up to", of reads and writes together.
-            let published = [Published::Value(def), Published::Value(padp), Published::UpTo(psa)];
-            findings.rows.extend(gains(&panel, &format!("{size} {name}"), &size.to_string(), published));
+    for windows in 0..figures[0].len() {
+        for (place, direction) in DIRECTIONS.into_iter().enumerate() {
+            let name = direction_name(direction);
+            let figures = figures[place * sizes.len()..].iter().map(|found| found[windows].clone());
+            let groups = sizes.iter().map(ToString::to_string).zip(figures);
+            let title = named(&format!("HPIO {name}"), windows);
+            let panel = Panel::new(title, Unit::MbPerS, "region size", schemes(Moves::AsSaid), groups);
+            for (size, published) in sizes.iter().zip(&published) {
+                let [def, padp, psa] = published[place];
+                // Over PSA the paper says "up to", of reads and writes together.
+                let published = [Published::Value(def), Published::Value(padp), Published::UpTo(psa)];
+                let case = named(&format!("{size} {name}"), windows);
+                findings.rows.extend(gains(&panel, &case, &size.to_string(), published, Moves::AsSaid));
+            }
+            findings.panels.push(panel);
         }
-        findings.panels.push(panel);
     }
     Ok(findings)
 }
@@ -60,18 +86,20 @@ pub(super) fn figure_10(setting: &Setting<'_>) -> Result<Findings> {
         let program = benchmark(&format!(
             "btio:class=D,subtype=simple,time_steps=20,processes={processes},nodes={nodes},op=both"
         ))?;
-        bandwidths(setting, &lab_for(setting, &*program, SERVERS)?, &*program)
+        let lab = Testbed::Padp.lab_for(setting, &*program, SERVERS)?;
+        bandwidths(setting, &lab, &*program, Moves::AsSaid, MIGRATION)
     })?;
     let groups = processes.iter().map(ToString::to_string).zip(figures);
-    let panel = Panel::new("BTIO", Unit::MbPerS, "processes", policies(), groups);
+    let panel = Panel::new("BTIO", Unit::MbPerS, "processes", schemes(Moves::AsSaid), groups);
     let mut findings = Findings::default();
     for (processes, [def, padp]) in processes.iter().zip([[137.0, 48.0], [105.0, 28.0], [92.0, 25.0]]) {
         let published = [Published::Value(def), Published::Value(padp), Published::NotPrinted];
         let case = format!("{processes} processes");
-        findings.rows.extend(gains(&panel, &case, &processes.to_string(), published));
+        findings.rows.extend(gains(&panel, &case, &processes.to_string(), published, Moves::AsSaid));
     }
-    let most = panel.most_gain_percent("h2dp", "psa").unwrap_or(f64::NAN);
-    findings.rows.push(Row::new("all", "h2dp over psa", Unit::Percent, Published::UpTo(19.0), most));
+    let most = [Published::NotPrinted, Published::NotPrinted, Published::UpTo(19.0)];
+    let most = rows("all", most, Moves::AsSaid, |series, base| panel.most_gain_percent(series, base));
+    findings.rows.extend(most.into_iter().filter(|row| row.published != Published::NotPrinted));
     findings.panels.push(panel);
     Ok(findings)
 }

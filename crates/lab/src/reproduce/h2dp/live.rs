@@ -1,7 +1,8 @@
 //! Figure 11 with moves that really happen: an MPI program on emulated servers, regions copied while it reads and writes them.
 
+use super::schemes::Testbed;
 use super::zipf::{PHASES, PROCESSES, SERVERS, SIZES, first_window, ior, ior_with};
-use super::{DIRECTIONS, direction_name, lab_for};
+use super::{DIRECTIONS, direction_name};
 use crate::reproduce::emulated::live::LiveRun;
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, Unit};
 use crate::reproduce::testbed::Bench;
@@ -116,7 +117,7 @@ fn remark(case: &str, pair: &Pair) -> Option<String> {
 
 fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Result<Pair> {
     let program = program(setting, direction, size)?;
-    let lab = lab_for(setting, &*program, SERVERS)?;
+    let lab = Testbed::Padp.lab_for(setting, &*program, SERVERS)?;
     let Bench::Emulated { prepared, lab: emulated, .. } = setting.bench(&lab, &*program)? else {
         bail!("{size}: moves that really happen need the emulated testbed");
     };
@@ -130,7 +131,7 @@ fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount
 /// The paper's IOR, with so many requests that a phase takes about [`PHASE_S`] under H2DP's placement of the first, by a simulation of a shorter run.
 fn program(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Result<Box<dyn Program>> {
     let trial = ior(setting, direction, size, PROCESSES)?;
-    let mut lab = lab_for(setting, &*trial, SERVERS)?;
+    let mut lab = Testbed::Padp.lab_for(setting, &*trial, SERVERS)?;
     lab.system.client_link = None;
     let plan = lab.plan_counted(PolicyName::H2dp, &*trial, &first_window(&lab.count(&*trial)), setting.seed)?;
     let mb_per_s = lab.simulate(&plan, &*trial, Migration::Free)?.mb_per_s;

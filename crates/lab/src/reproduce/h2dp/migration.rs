@@ -1,7 +1,8 @@
 //! Sections 5.3 and 5.4: what dynamic data migration brings, and the size of the mapping table.
 
+use super::schemes::Testbed;
 use super::zipf::{SERVERS, SIZES, first_window, ior};
-use super::{DIRECTIONS, MIGRATION, REGION, direction_name, lab, lab_for, live};
+use super::{DIRECTIONS, MIGRATION, REGION, direction_name, lab, live};
 use crate::reproduce::experiment::{Findings, Panel, Published, Row, Setting, TestbedKind, Unit};
 use anyhow::{Context as _, Result};
 use stripewise::laboratory::Lab;
@@ -37,7 +38,7 @@ struct Pair {
 
 fn with_and_without(setting: &Setting<'_>, direction: Direction, size: ByteCount) -> Result<Pair> {
     let program = ior(setting, direction, size, PROCESSES)?;
-    let lab = lab_for(setting, &*program, SERVERS)?;
+    let lab = Testbed::Padp.lab_for(setting, &*program, SERVERS)?;
     let files = lab.count(&*program);
     let moving = lab.plan_counted(PolicyName::H2dp, &*program, &files, setting.seed)?;
     let staying = lab.plan_counted(PolicyName::H2dp, &*program, &first_window(&files), setting.seed)?;
