@@ -23,6 +23,8 @@ PAIRS = 7
 # Files of one run on memory, and on the disk that the sources lie on.
 SMALL_FILES, SMALL_FILES_ON_DISK = 1000, 1000
 SMALL_LOOPS = ("create", "stat", "open_close", "unlink")
+# Of tests/programs/shell.
+SMALL_SCRIPTS = ("sqlite", "git")
 RUST_BENCHES = [
     ("stripewise-planner", "plan"),
     ("stripewise-trace", "counts"),
@@ -158,6 +160,28 @@ class Bench:
             for number, loop in enumerate(SMALL_LOOPS):
                 ours, bare = (statistics.median(run[number] for run in runs[kind]) / 1e9 for kind in (True, False))
                 self.add(f"small.disk.{loop}", ours, "s", bare)
+            self.small_scripts(pathlib.Path(disk) / "scripts", "small.disk", rounds=3)
+        self.small_scripts(self.work / "scripts", "small")
+
+    def small_scripts(self, cluster, prefix, rounds=PAIRS):
+        """s of the scripts of git and SQLite that the tests run, redirected and bare in turn."""
+        data, bare = self.directories(cluster), cluster / "bare"
+        with Redirection(self, cluster) as environment:
+            for name in SMALL_SCRIPTS:
+                times = {False: [], True: []}
+                for turn in range(rounds):
+                    for ours in (False, True) if turn % 2 else (True, False):
+                        directory = (data if ours else bare) / f"{name}-{turn}"
+                        directory.mkdir(parents=True)
+                        script = ROOT / f"tests/programs/shell/{name}.sh"
+                        begin = time.perf_counter()
+                        run = subprocess.run(["sh", script], cwd=directory, capture_output=True, text=True,
+                                             env={**os.environ, **(environment if ours else {})})
+                        times[ours].append(time.perf_counter() - begin)
+                        if run.returncode != 0:
+                            sys.exit(f"{script}: exit {run.returncode}\n{run.stderr}")
+                self.add(f"{prefix}.{name}", statistics.median(times[True]), "s", statistics.median(times[False]))
+        shutil.rmtree(cluster)
 
     def small_runs(self, cluster, files, rounds=PAIRS):
         """The four loops' times in ns, by whether they were redirected; one and the other in turn."""
