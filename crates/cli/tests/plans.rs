@@ -50,10 +50,31 @@ fn programs_that_run_together_are_planned_together() {
     assert_eq!(swapped["key"]["processes"], 8);
     assert_ne!(swapped["made_from"]["trace_sha256"], plan["made_from"]["trace_sha256"]);
     let text = place.done(&["plan", "one.csv", "two.csv"]);
-    // Seven regions for a hundred requests of a process: at most two processes of a program meet in a region.
     let both =
-        "a program with 4 processes, and at the same time a program with 8 processes (costed with p = 12, c = 2)";
+        "a program with 4 processes, and at the same time a program with 8 processes (costed with p = 12, c = 8)";
     assert!(text.contains(both), "{text}");
+}
+
+/// A program that only opens the file, for ten times as long, asks nothing of the servers. It changed p, and when in the run everything seemed to happen.
+#[test]
+fn an_idle_program_changes_nothing_in_a_plan() {
+    let place = Place::with_cluster();
+    write_profile(&place);
+    write_trace(&place, "busy.csv", "/data/shared", 4, 100, 1_700_000_000_000_000_000);
+    let mut idle = format!("{COLUMNS}\n");
+    for (number, call) in ["open", "close"].into_iter().enumerate() {
+        let start = 1_000_000_000 * number as u64;
+        idle += &format!("n,7,0,1,posix,{call},{call},,/data/shared,,,0,,{start},{}\n", start + 1000);
+    }
+    place.write("idle.csv", idle.as_bytes());
+    for policy in ["opt", "h2dp", "segment"] {
+        let plan = |traces: &[&str]| {
+            let arguments = [&["plan"], traces, &["--policy", policy, "--json"]].concat();
+            let plan = place.json(&arguments)["plan"].clone();
+            (plan["files"].clone(), plan["concurrency"].clone(), plan["predicted"].clone())
+        };
+        assert_eq!(plan(&["busy.csv", "idle.csv"]), plan(&["busy.csv"]), "{policy}");
+    }
 }
 
 /// SSDs of 38 MiB in all under regions of 64 MiB: nothing fits, whatever the policy.

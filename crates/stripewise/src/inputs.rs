@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use stripewise_capture::format;
 use stripewise_layout::figures::bytes;
 use stripewise_layout::{ByteCount, Cluster};
-use stripewise_model::{Caveat, Concurrency, Profile, ProfileError};
+use stripewise_model::{Caveat, Profile, ProfileError};
 use stripewise_planner::{InputPaths, PlanKey, PlanOptions, PlanRequest, PlannedProgram, Sources};
 use stripewise_trace::{CountError, CountOptions, FileAccess, ReadError, Trace, count_together};
 use thiserror::Error;
@@ -76,8 +76,6 @@ pub(crate) struct Inputs {
     key: PlanKey,
     sources: Sources,
     free_bytes: Vec<Option<u64>>,
-    /// Of several programs together; of one, the planner takes it from the accesses.
-    concurrency: Option<Concurrency>,
     /// What a person should know of the choice of files.
     pub(crate) remarks: Vec<String>,
 }
@@ -135,7 +133,6 @@ impl Inputs {
                 }),
             },
             free_bytes: cluster.servers.iter().map(|server| free_bytes(server.url.directory())).collect(),
-            concurrency: concurrency(&key, &files),
             key,
             profile,
             files,
@@ -162,7 +159,7 @@ impl Inputs {
             sources: self.sources.clone(),
             options,
             free_bytes: &self.free_bytes,
-            concurrency: self.concurrency,
+            concurrency: None,
         }
     }
 }
@@ -212,16 +209,6 @@ fn key_of(traces: &[Trace]) -> PlanKey {
     let (application, processes) = programs.next().unwrap_or_default();
     let with = programs.map(|(application, processes)| PlannedProgram { application, processes }).collect();
     PlanKey { with, ..PlanKey::new(application, processes) }
-}
-
-/// p is the sum of all programs' processes, as they run at the same time; c the most of any program, as a node runs one at a time.
-fn concurrency(key: &PlanKey, files: &[FileAccess]) -> Option<Concurrency> {
-    let regions = || files.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
-    let several = !key.with.is_empty();
-    several.then(|| Concurrency {
-        processes: key.all_processes().max(1),
-        processes_per_node: regions().map(|region| region.processes_per_node).max().unwrap_or(1),
-    })
 }
 
 /// The program that made the most calls, and how many processes it had.

@@ -1,6 +1,6 @@
 //! Programs that run at the same time: their accesses added up.
 //!
-//! All are taken to start together, so window 0 of one is window 0 of the others, and slices are shares of the longest run. A file
+//! All are taken to start together, so window 0 of one is window 0 of the others, and slices are shares of the longest run that reads or writes. A file
 //! that several of them access has the sum of their requests and processes.
 
 use crate::access::{
@@ -58,7 +58,9 @@ pub enum MergeError {
 /// # Errors
 /// When an option makes no sense.
 pub fn count_together(traces: &[Trace], options: &CountOptions) -> Result<Counted, CountError> {
-    let longest = traces.iter().map(Trace::duration).max().unwrap_or(TraceTime(0));
+    // A program that only opens files has no part in what is accessed when.
+    let has_data = |trace: &&Trace| trace.files.iter().any(|file| file.data_level().is_some());
+    let longest = traces.iter().filter(has_data).map(Trace::duration).max().unwrap_or(TraceTime(0));
     let mut impossible = 0;
     let mut by_path: BTreeMap<String, Vec<FileAccess>> = BTreeMap::new();
     // By window: programs that run at the same time have processes of their own.
