@@ -151,6 +151,7 @@ impl Checks {
     /// Looks at everything; with `repair`, puts right what can be.
     pub(crate) fn check(&self, repair: bool) -> Result<Vec<Finding>, Refusal> {
         let mut report = Report { findings: Vec::new(), bytes: 0, left_out: 0, repair };
+        self.lifecycle.finish_removals();
         let inventories = self.take_inventory(&mut report);
         let records: BTreeMap<FileId, FileRecord> = self.context.table().all_files()?.into_iter().collect();
         let is_live = |record: &FileRecord| matches!(record.state, FileState::Live);

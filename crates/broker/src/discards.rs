@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::files::Files;
 use crate::guard;
 use crate::log::note;
-use crate::managed::Managed;
+use crate::managed::{Managed, Removal};
 use crate::objects::Objects;
 use crate::quiescing::{Patience, Quiescing};
 use crate::rmt::Changes;
@@ -145,7 +145,10 @@ impl Discards {
         changes.remove_discard(managed.file, *region, *generation);
         self.context.table().commit(&changes)?;
         inner.discards.remove(&(*region, *generation));
-        self.capacity.give_back([layout], inner.record.region_bytes);
+        // With all of a removed file's.
+        if inner.removal == Removal::None {
+            self.capacity.give_back([layout], inner.record.region_bytes);
+        }
         self.context.step("move: discard forgotten");
         Ok(())
     }

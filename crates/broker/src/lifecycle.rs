@@ -1,7 +1,7 @@
 //! A managed file's life: opening, closing, its names and owners, and what becomes durable when.
 //!
-//! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed is durable before the
-//! first object goes, so a crash in between is followed by the rest.
+//! A file is freed when its stub has no name left and no process has it open. The mark that it is to be freed outlives the broker before
+//! the first object goes, so a crash in between is followed by the rest.
 //!
 //! | module | what |
 //! |---|---|
@@ -38,9 +38,10 @@ use crate::rmt::{Changes, FileRecord, FileState, RegionRecord, RmtError, Table};
 use crate::search::StubSearch;
 use crate::truncation::Truncation;
 use rustix::fs::AtFlags;
+use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use stripewise_layout::{FileId, ServerId};
 use stripewise_store::protocol::{Refusal, Reply};
 use stripewise_store::server::{ObjectName, Operation, Ownership};
@@ -65,6 +66,8 @@ pub(crate) struct Lifecycle {
     identities: Arc<Identities>,
     observers: Arc<Observers>,
     notes: Arc<NameNotes>,
+    /// Files without name and users whose data waits for the removal to be durable.
+    removed: Mutex<BTreeSet<FileId>>,
 }
 
 impl Lifecycle {
@@ -106,6 +109,7 @@ impl Lifecycle {
             identities: Arc::clone(identities),
             observers: Arc::clone(observers),
             notes: Arc::clone(notes),
+            removed: Mutex::default(),
         }
     }
 
@@ -414,6 +418,7 @@ impl Lifecycle {
     /// At a stop: as much as possible becomes durable.
     pub(crate) fn settle_all(&self) {
         let files: Vec<FileId> = self.files.ids();
+        self.sync_removals();
         for managed in files.into_iter().filter_map(|file| self.files.if_loaded(file)) {
             let flushed = self.write_back.flush_at_once(&managed);
             let done = self.after_close(&managed).and_then(|_| {

@@ -117,7 +117,21 @@ pub(crate) struct Inner {
     pub(crate) openers: HashSet<u64>,
     /// Of those, such as may write.
     pub(crate) writers: HashSet<u64>,
+    pub(crate) removal: Removal,
     pub(crate) freed: bool,
+}
+
+/// How far a file has gone whose last name was removed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Removal {
+    /// It has a name or users, as far as is known.
+    #[default]
+    None,
+    /// Nobody can use it any more and its capacity is promised to others, but a power failure may bring the name back. `is_reported`: that
+    /// the directory cannot be synced.
+    Noted { is_reported: bool },
+    /// Its data may go.
+    Durable,
 }
 
 impl Inner {
@@ -141,6 +155,7 @@ impl Inner {
             holder: None,
             openers: HashSet::new(),
             writers: HashSet::new(),
+            removal: Removal::None,
             freed: false,
         }
     }

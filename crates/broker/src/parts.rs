@@ -325,6 +325,11 @@ impl Parts {
         self.lifecycle.settle_all();
     }
 
+    /// See [`Lifecycle::sync_removals`].
+    pub(crate) fn sync_removals(&self) {
+        self.lifecycle.sync_removals();
+    }
+
     /// Looks at a file whose last user may have died; true when it need not be looked at again.
     pub(crate) fn recheck_again(&self, file: FileId) -> bool {
         self.name_changes.recheck_again(file)

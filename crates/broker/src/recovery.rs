@@ -15,9 +15,10 @@ use crate::objects::Objects;
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
 use crate::rmt::{FileRecord, FileState};
-use crate::search::StubSearch;
+use crate::search::{Search, StubSearch};
 use rustix::fs::{AtFlags, Dir};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use stripewise_layout::{FileId, RegionGeometry};
 use stripewise_store::protocol::{FileStatus, Refusal};
@@ -100,11 +101,13 @@ impl Recovery {
         self.remove_stale_memory(&files);
         let mut said = self.recover_moves(&files)?;
         said.extend(self.logs.recover_logs()?);
+        let removed = files.iter().filter(|(_, record)| was_synced_and_removed(record));
+        let found = self.search.search(&removed.map(|(file, record)| (*file, record.clone())).collect());
         for (file, record) in &files {
             if matches!(record.state, FileState::Live) && record.truncating_to_bytes.is_none() {
                 continue;
             }
-            let settled = self.files.managed(*file).and_then(|managed| self.settle_left(&managed, record));
+            let settled = self.files.managed(*file).and_then(|managed| self.settle_left(&managed, record, &found));
             match settled {
                 Ok(sentence) => said.extend(sentence.map(|sentence| format!("cleaned up: {sentence}"))),
                 Err(refusal) => said.push(format!("not cleaned up yet: {}: {refusal}", record.path)),
@@ -147,13 +150,30 @@ impl Recovery {
         Ok(said)
     }
 
-    fn settle_left(&self, managed: &Managed, record: &FileRecord) -> Result<Option<String>, Refusal> {
+    fn settle_left(&self, managed: &Managed, record: &FileRecord, found: &Search) -> Result<Option<String>, Refusal> {
         match record.state {
             FileState::Importing { .. } | FileState::Releasing { .. } => {
                 self.lifecycle.settle_holding(managed, &mut guard(&managed.inner))
             }
             FileState::Unlinked => {
-                if self.lifecycle.after_close(managed)? {
+                if was_synced_and_removed(record) {
+                    // A power failure takes a removal that was not durable.
+                    if found.found(managed.file).is_some() || self.search.stands_at_its_path(record)? {
+                        self.lifecycle.set_state(managed, &mut guard(&managed.inner), FileState::Live)?;
+                        managed.control.set_life(Life::Live);
+                        return Ok(Some(format!("{} was removed and has its name again: it is whole", record.path)));
+                    }
+                    if !Path::new(&record.path).parent().is_some_and(Path::is_dir) {
+                        let what = "its directory is gone, or not mounted; `stripewise check --repair` frees the data";
+                        return Err(Refusal::Invalid { what: what.to_owned() });
+                    }
+                }
+                let mut is_over = self.lifecycle.after_close(managed)?;
+                if is_over && !guard(&managed.inner).freed {
+                    self.lifecycle.sync_removals();
+                    is_over = self.lifecycle.after_close(managed)?;
+                }
+                if is_over && guard(&managed.inner).freed {
                     return Ok(Some(format!("the data of the removed file {} was freed", record.path)));
                 }
                 self.rechecks.recheck(managed.file);
@@ -203,4 +223,9 @@ impl Recovery {
             }
         }
     }
+}
+
+/// Whether the data of a removed file goes after its removal is durable only ([`Lifecycle::free`]).
+fn was_synced_and_removed(record: &FileRecord) -> bool {
+    matches!(record.state, FileState::Unlinked) && record.generations_synced > 0
 }

@@ -233,6 +233,7 @@ impl Shared {
     fn sweep(&self) {
         let is_over = || self.stopping.load(Ordering::SeqCst);
         while let Some(files) = self.core.rechecks().next(RECHECK_INTERVAL, is_over) {
+            self.core.sync_removals();
             for file in files {
                 if self.core.recheck_again(file) {
                     self.core.rechecks().forget(file);

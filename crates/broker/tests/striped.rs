@@ -49,6 +49,8 @@ mod power_lost;
 mod processes;
 #[path = "striped/recovered.rs"]
 mod recovered;
+#[path = "striped/removed.rs"]
+mod removed;
 #[path = "striped/repeated.rs"]
 mod repeated;
 #[path = "striped/replicas.rs"]

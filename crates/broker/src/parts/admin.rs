@@ -60,7 +60,12 @@ impl Parts {
                 let names = self.base.names.write().forget(self.base.context.table(), &path)?;
                 Ok((Reply::Forgotten { names }, Vec::new()))
             }
-            Admin::List { after } => self.list(after),
+            Admin::List { after } => {
+                if after.is_none() {
+                    self.lifecycle.finish_removals();
+                }
+                self.list(after)
+            }
             Admin::Usage => Ok((Reply::Usage { servers: self.usage() }, Vec::new())),
             Admin::Regions { file, first } => self.regions(file, first),
             Admin::Move { orders } => {
@@ -227,6 +232,8 @@ impl Parts {
         if !self.lifecycle.after_close(&managed)? {
             self.base.rechecks.recheck(file);
         }
+        // The command has synced the directory.
+        self.lifecycle.finish_removals();
         Ok((Reply::Done, Vec::new()))
     }
 
@@ -299,6 +306,7 @@ impl Parts {
 
     /// The number of objects and promises per server, and what is wrong with it now.
     fn usage(&self) -> Vec<ServerUsage> {
+        self.lifecycle.finish_removals();
         let servers = (0..self.base.context.servers().len()).map(|number| ServerId(number as u16));
         let probed = self.base.context.perform_together(servers.map(|server| (server, Operation::Probe)));
         let faults: Vec<Option<ServerError>> = probed.into_iter().map(Result::err).collect();

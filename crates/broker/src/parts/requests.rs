@@ -104,7 +104,14 @@ impl Parts {
             }
             Request::Place { file, first, last } => {
                 needs_write(connection, file)?;
-                self.regions.placer.place(&*self.base.files.managed(file)?, first, last)?;
+                let managed = self.base.files.managed(file)?;
+                match self.regions.placer.place(&managed, first, last) {
+                    // Data of removed files may lie there yet.
+                    Err(Refusal::NoSpace { .. }) if self.lifecycle.finish_removals() => {
+                        self.regions.placer.place(&managed, first, last)?;
+                    }
+                    placed => placed?,
+                }
                 done()
             }
             Request::Begin { file, bytes } => {

@@ -26,10 +26,18 @@ pub(crate) struct Mounts {
 }
 
 fn run(words: &[&str]) -> Result<(), String> {
+    output(words).map(drop)
+}
+
+fn output(words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("{}: {said}", words.join(" "))) }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!("{}: {said}", words.join(" ")))
+    }
 }
 
 fn text(path: &Path) -> &str {
@@ -108,6 +116,25 @@ impl Mounts {
         let found = std::fs::read_dir(&used).unwrap().count();
         assert_eq!(found, 0, "nothing is written where {name} is not mounted");
         run(&["mount", "--bind", text(&self.kept(name).join("shown")), text(&used)]).unwrap();
+    }
+
+    /// Nobody may have a file open there. What was written to the device is left, and not what its file system still had in memory. An error:
+    /// the file system cannot come back with the same device number.
+    pub(crate) fn lose_power(&self, name: &str) -> Result<(), String> {
+        let (kept, used, image) = (self.kept(name), self.root.join(name), self.root.join(format!("{name}.image")));
+        let device = output(&["findmnt", "-n", "-o", "SOURCE", text(&kept)])?;
+        let durable = image.with_extension("durable");
+        std::fs::copy(&image, &durable).unwrap();
+        run(&["umount", text(&used)])?;
+        run(&["umount", text(&kept)])?;
+        std::fs::copy(&durable, &image).unwrap();
+        run(&["losetup", &device, text(&image)])?;
+        let mounted = run(&["mount", &device, text(&kept)]);
+        // It goes with the mount.
+        run(&["losetup", "-d", &device])?;
+        mounted?;
+        self.come_back(name);
+        Ok(())
     }
 
     /// Nobody may have a file open there for writing.

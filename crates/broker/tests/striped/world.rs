@@ -85,7 +85,7 @@ impl World {
             text += &format!("[[server]]\nname = \"s{number}\"\nclass = \"{class}\"\nurl = \"{url}\"\n");
         }
         std::fs::create_dir_all(root.join("state")).unwrap();
-        std::fs::create_dir(root.join("files")).unwrap();
+        std::fs::create_dir_all(root.join("files")).unwrap();
         std::fs::write(root.join("cluster.toml"), text).unwrap();
         Self { root, _small_state: None, _keep: Some(keep) }
     }

@@ -1,0 +1,56 @@
+//! Power failures around the removal of a file: its name lies in one file system, its data in others, and none of them waits for another.
+
+use crate::mounts::{Kind, Mounts};
+use crate::moves::check;
+use crate::moves_killed::impatient;
+use crate::world::{read, uniform, wait_for_line, write};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+
+const BYTES: usize = 40_000;
+
+/// Steps of freeing a file at which its broker dies with the power: the removal was noted; the data is about to go.
+const NOTED: usize = 0;
+const BEFORE_THE_OBJECTS: usize = 1;
+
+#[test]
+fn a_removed_file_that_comes_back_after_a_power_failure_is_whole() {
+    for step in [NOTED, BEFORE_THE_OBJECTS] {
+        let Some((world, mounts)) = Mounts::world(2, &[("files", Kind::Ext4)]) else { return };
+        let mut broker = world.spawn("dying-broker", &["free".into(), step.to_string()]);
+        wait_for_line(&mut broker, "serving");
+        let (path, bytes) = (world.path("f"), [7; BYTES]);
+        {
+            let client = impatient(&world).unwrap();
+            let (stub, file) = world.create(&client, "f", uniform(16 << 10, &[(0, 4096), (1, 4096)]));
+            write(&file, 0, &bytes);
+            file.sync(false).unwrap();
+            File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
+            let id = file.id();
+            drop(file);
+            // The broker may die before it answers.
+            let _ = client.remove(&path, stub.as_fd(), id);
+            assert!(!path.exists());
+        }
+        assert_eq!(broker.wait().unwrap().signal(), Some(9), "step {step}");
+        if let Err(why) = mounts.lose_power("files") {
+            println!("not tried: {why}");
+            return;
+        }
+        assert!(step == NOTED || !path.exists(), "the data goes after the name");
+        {
+            let _broker = world.broker();
+            let client = world.client();
+            if path.exists() {
+                let (_stub, file) = world.open(&client, "f", false);
+                assert!(read(&file, 0, BYTES + 1) == bytes);
+            } else {
+                check(&client);
+                assert_eq!(world.objects().len(), 0);
+            }
+            assert_eq!(check(&client), []);
+        }
+        drop(mounts);
+    }
+}
