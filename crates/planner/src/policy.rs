@@ -30,10 +30,11 @@ pub use opt::online;
 
 use crate::capacity::Capacity;
 use crate::request::PlanRequest;
+pub use crate::request::region_bytes;
 use crate::servers::ServerGroups;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use stripewise_layout::{RegionGeometry, RegionIndex};
+use stripewise_layout::RegionGeometry;
 use stripewise_model::{ClassParameters, Concurrency, StripePair};
 use stripewise_trace::{AccessClass, FileAccess};
 
@@ -255,15 +256,6 @@ pub(crate) fn region_count(file: &FileAccess) -> u32 {
     let by_size = RegionGeometry::new(file.region_size.0).count_for(file.size_bytes);
     let accessed = file.windows.iter().filter_map(|window| window.regions.last()).map(|last| last.region.0 + 1);
     accessed.max().unwrap_or(0).max(by_size)
-}
-
-/// Bytes of a file in a region; a whole region where the recorded size does not reach.
-#[must_use]
-pub fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
-    match RegionGeometry::new(file.region_size.0).used_bytes(region, file.size_bytes) {
-        0 => file.region_size.0,
-        used => used,
-    }
 }
 
 /// The byte-weighted mean request, rounded to whole bytes, of counted classes; `None` without requests. Large requests decide, since they

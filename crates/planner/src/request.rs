@@ -3,12 +3,21 @@
 use crate::capacity::Capacity;
 use crate::sources::{PlanKey, Sources};
 use serde::{Deserialize, Serialize};
-use stripewise_layout::{ByteCount, Cluster};
+use stripewise_layout::{ByteCount, Cluster, RegionGeometry, RegionIndex};
 use stripewise_model::{Concurrency, Profile, StripePair};
 use stripewise_trace::{FileAccess, ProcessCount, WindowAccess};
 
 /// Regions of one file that are planned, at most: 1 PiB in regions of 64 MiB. One wrong offset in a trace must not fill the memory.
 pub const MAX_REGIONS: u64 = 1 << 24;
+
+/// Bytes of a file in a region; a whole region where the recorded size does not reach.
+#[must_use]
+pub fn region_bytes(file: &FileAccess, region: RegionIndex) -> u64 {
+    match RegionGeometry::new(file.region_size.0).used_bytes(region, file.size_bytes) {
+        0 => file.region_size.0,
+        used => used,
+    }
+}
 
 /// Choices that are the user's. Off or at the papers' values by default; kept in the plan.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What the servers serve of the requests that a trace counts: all of them, and of buffered writes what is written back.
 
-use crate::policy::region_bytes;
+use crate::request::region_bytes;
 use std::collections::BTreeMap;
 use stripewise_layout::{Order, RequestKind, WriteClass};
 use stripewise_model::Profile;

@@ -56,7 +56,7 @@ pub(crate) fn grouped(items: &[Item], classes: &[AccessClass]) -> Option<Vec<Ite
 fn likeness(item: &Item, classes: &[AccessClass]) -> (Likeness, f64) {
     let (mut requests, mut bytes, mut written) = (0.0, 0.0, 0.0);
     for (class, count) in &item.counts[0] {
-        let (class, count) = (&classes[usize::from(*class)], *count as f64);
+        let (class, count) = (&classes[usize::from(*class)], *count);
         requests += count;
         bytes += count * class.request_bytes as f64;
         if class.direction() == Direction::Write {

@@ -164,7 +164,7 @@ impl<'a> Scene<'a> {
         let (task, program) = (block.task, block.program());
         let of_item = |item: &Item| -> Vec<(AccessClass, f64)> {
             let counts = item.counts.iter().flatten();
-            counts.map(|(class, count)| (block.classes()[usize::from(*class)], *count as f64)).collect()
+            counts.map(|(class, count)| (block.classes()[usize::from(*class)], *count)).collect()
         };
         let counts: Vec<Vec<(AccessClass, f64)>> = program.items.iter().map(of_item).collect();
         let first = task.groups.all().next().map_or(0, |id| usize::from(id.0));
