@@ -48,9 +48,9 @@ fn child() {
     let in_command = |name| hook(name);
     let moving = Moving { steps: Some(&in_command), ..Moving::default() };
     match std::env::var(MOVE).unwrap().as_str() {
-        "apply" => apply(&client, &path, &testbed_placement, &moving).unwrap(),
-        "release" => release(&client, &path, &moving).unwrap(),
-        direction => return change_by_size(&Testbed::at(Path::new(&root)), &client, direction, &path),
+        "apply" => drop(apply(&client, &path, &testbed_placement, &moving).unwrap()),
+        "release" => drop(release(&client, &path, &moving).unwrap()),
+        direction => change_by_size(&Testbed::at(Path::new(&root)), &client, direction, &path),
     };
 }
 
