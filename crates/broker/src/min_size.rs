@@ -26,7 +26,7 @@ use stripewise_store::protocol::Refusal;
 
 /// Time between a file's last close and its change.
 const USUAL_DELAY: Duration = Duration::from_secs(2);
-/// A file that is in use is tried again after twice the time, up to this.
+/// Most time; a file that is in use is tried again after twice the time, up to this.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Tries of one file. Whoever has it open causes the next ones when it closes it.
 const MAX_TRIES: u32 = 12;
@@ -114,9 +114,9 @@ impl Queue {
 }
 
 impl MinSizes {
-    /// Files are changed `delay` after their last close, 2 s unless given.
+    /// Files are changed `delay` after their last close, 2 s unless given, and a minute at most.
     pub(crate) fn new(names: &Arc<ManagedNames>, delay: Option<Duration>) -> Self {
-        let delay = delay.unwrap_or(USUAL_DELAY);
+        let delay = delay.unwrap_or(USUAL_DELAY).min(MAX_DELAY);
         let queue = Mutex::new(Queue { scan: Some(Instant::now() + delay), ..Queue::default() });
         Self { names: Arc::clone(names), delay, queue, changed: Condvar::new(), cancelled: AtomicBool::new(false) }
     }

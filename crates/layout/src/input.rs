@@ -101,6 +101,7 @@ fn too_long(max: ByteCount) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// `/dev/zero` filled the memory, and a FIFO was waited for.
     #[test]
@@ -123,14 +124,14 @@ mod tests {
         assert_eq!(read_text(&file, ByteCount(5)).unwrap_err().to_string(), "it is not UTF-8");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         assert_eq!(read_text(&fifo, ByteCount(5)).unwrap(), "", "nobody writes there");
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let endless = scope.spawn(|| {
-                let mut writer = OpenOptions::new().write(true).open(&fifo)?;
-                loop {
-                    std::io::Write::write_all(&mut writer, &[b'x'; 4096])?;
+                // A reader may have come and gone before the first byte.
+                while !is_over.load(Ordering::SeqCst) {
+                    let Ok(mut writer) = OpenOptions::new().write(true).open(&fifo) else { return };
+                    while std::io::Write::write_all(&mut writer, &[b'x'; 4096]).is_ok() {}
                 }
-                #[allow(unreachable_code, reason = "gives the closure its type")]
-                Result::Ok(())
             });
             // Empty until the writer has come.
             let error = loop {
@@ -140,7 +141,11 @@ mod tests {
                 }
             };
             assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-            assert_eq!(endless.join().unwrap().unwrap_err().kind(), ErrorKind::BrokenPipe);
+            is_over.store(true, Ordering::SeqCst);
+            // It may wait for a reader again.
+            while !endless.is_finished() {
+                let _ = read_text(&fifo, ByteCount(1 << 20));
+            }
         });
         std::fs::remove_dir_all(&directory).unwrap();
     }

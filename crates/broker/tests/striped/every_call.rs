@@ -6,6 +6,7 @@ use crate::moves::{REGION, ask, check, order, scale, status};
 use crate::replicas::{never_idle, totals, wait_while_syncing, wanted};
 use crate::world::{Dice, World, uniform};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
@@ -41,15 +42,25 @@ pub(crate) fn check_repaired(world: &World, client: &Client, context: &str) {
     assert!(counts.windows(2).all(|two| two[0] == two[1]), "{context}: {counts:?}");
 }
 
-/// Objects that are to be, that are, and that servers promised space for.
+/// Objects that are to be, that are, and that servers promised space for. A narrow region, which has the object of its first stripe only, counts as
+/// what it may become; whether one lacks objects is `check`'s to say.
 fn object_counts(world: &World, client: &Client) -> [usize; 3] {
     let Reply::Files { files, more: false } = ask(client, Admin::List { after: None }) else { panic!() };
+    let not_yet = Cell::new(0);
     let of_file = |info: &FileInfo| {
         let asked = Admin::Regions { file: info.file, first: RegionIndex(0) };
         // One that was freed since has none.
         let Ok((Reply::Regions { regions, more: false }, _)) = client.request(&Request::Admin(asked), &[]) else {
             return 0;
         };
+        for region in &regions {
+            let object = format!("stripewise-objects/{}/{}.{}", info.file, region.region, region.generation);
+            let exists = |(server, _): &&(u16, u32)| world.root.join(format!("s{server}")).join(&object).exists();
+            let missing = region.stripes.len() - region.stripes.iter().filter(exists).count();
+            if missing == region.stripes.len() - 1 && exists(&&region.stripes[0]) {
+                not_yet.set(not_yet.get() + missing);
+            }
+        }
         let replicas = regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh);
         regions.iter().map(|region| region.stripes.len()).sum::<usize>()
             + replicas.map(|replica| replica.stripes.len()).sum::<usize>()
@@ -59,7 +70,8 @@ fn object_counts(world: &World, client: &Client) -> [usize; 3] {
     // Logs of fragments have region numbers of their own, and room of their own.
     let region = |object: &PathBuf| object.file_stem().unwrap().to_str().unwrap().parse::<u32>().unwrap();
     let is_region = |object: &&PathBuf| region(object) < MAX_REGIONS;
-    [files.iter().map(of_file).sum(), world.objects().iter().filter(is_region).count(), promised]
+    let to_be = files.iter().map(of_file).sum();
+    [to_be, world.objects().iter().filter(is_region).count() + not_yet.get(), promised]
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -17,7 +17,7 @@ pub(super) const SETUP: &str = "As figure 8 with 12 HServers and 4 SServers on d
     that follow from them.";
 pub(super) const DISCUSSION: &str = "The guess explains little. Serving in order of arrival costs DEF 5 %, since with 32 requests in flight few wait for any one disk and sorting saves few seeks. PADP is 6 % over DEF \
     at the most where 42 and 57 % follow from the paper, and 25 % behind with stripes as printed. H2DP with free moves and stripes of 64 KiB or more comes near what is printed, 133 of 143 % reading and 131 of 173 % writing, but 120 of that it has with a sorted DEF as \
-    well. What slowed the paper's DEF beside PADP is still not described.";
+    well. What slowed the paper's DEF is still not described.";
 
 const FIRST_COME: &str = "in order of arrival";
 const SORTED: &str = "sorted";
