@@ -15,7 +15,7 @@ use crate::guard;
 use crate::identities::Identities;
 use crate::inodes::StubInodes;
 use crate::lifecycle::Lifecycle;
-use crate::managed::{Inner, Managed, Work, log_object};
+use crate::managed::{Inner, Managed, Removal, Work, log_object};
 use crate::name_notes::NameNotes;
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
@@ -225,7 +225,10 @@ impl Checks {
 
     fn check_unfinished(&self, managed: &Managed, inner: &mut Inner, work: &mut Work, report: &mut Report) {
         let path = inner.record.path.clone();
+        // Removed since the check began: its data goes within a second.
+        let is_going = inner.removal == (Removal::Noted { is_reported: false });
         if matches!(inner.record.state, FileState::Unlinked)
+            && !is_going
             && self.quiescing.users(managed).is_empty()
             && inner.openers.is_empty()
         {

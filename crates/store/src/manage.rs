@@ -8,158 +8,29 @@
 //! wants to. The original is exchanged with the stub rather than replaced, looked at once more, and only then removed.
 
 mod copying;
+mod error;
 mod lease;
 mod likeness;
 mod replacement;
 
 use crate::client::{Client, ClientError};
 use crate::entry::DirectoryEntry;
-use crate::file::{FileError, StripedFile};
+use crate::file::StripedFile;
 use crate::protocol::{Admin, Refusal, Request};
-use crate::stub::{STUB_BYTES, Stub, StubError};
+use crate::stub::{STUB_BYTES, Stub};
 use copying::Source;
+pub use error::ManageError;
+use error::{client_fault, file_fault, os};
 use lease::Lease;
 use likeness::Likeness;
 use replacement::Replacement;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, IFlags, OFlags};
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stripewise_layout::{FileId, FileOffset, Placement};
-
-/// Why a file is not brought under management or back. Unless it says otherwise, everything is as
-/// it was.
-#[derive(Debug, thiserror::Error)]
-pub enum ManageError {
-    /// A directory, a device or the like.
-    #[error("{} is {what}; only regular files can be managed", path.display())]
-    NotRegular {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// What it is, with its article.
-        what: &'static str,
-    },
-    /// The file has other names too.
-    #[error("{} has {links} names (hard links), of which the others would keep the old data; let symbolic links take their places first", path.display())]
-    HardLinked {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// How many names it has.
-        links: u64,
-    },
-    /// The file has a set-user-id or set-group-id bit.
-    #[error("{} is set-user-id or set-group-id; such a program cannot be managed", path.display())]
-    SetId {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// The file could not be replaced.
-    #[error("{} is immutable or append-only (see lsattr); clear that with chattr first", path.display())]
-    Immutable {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// [`apply`] of a stub.
-    #[error("{} is managed already (file {file})", path.display())]
-    AlreadyManaged {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// The managed file.
-        file: FileId,
-    },
-    /// [`release`] of an ordinary file.
-    #[error("{} is not a managed file", path.display())]
-    NotManaged {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// The text at the path, or that of the stub to be, is refused.
-    #[error("{}: {source}", path.display())]
-    Stub {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// What is wrong with the text.
-        source: StubError,
-    },
-    /// The stub is another cluster's.
-    #[error("{} belongs to cluster {found}, this is {expected}; name the right cluster.toml", path.display())]
-    OtherCluster {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// Id of its cluster.
-        found: String,
-        /// Id of the client's cluster.
-        expected: String,
-    },
-    /// No lease is to be had.
-    #[error("{} is open elsewhere ({holders}); close it there and repeat", path.display())]
-    OpenElsewhere {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// Processes that have it open, as far as they can be seen.
-        holders: String,
-    },
-    /// The lease was broken, or another file stood at the path.
-    #[error("{} was opened or changed by another program meanwhile; nothing was changed, repeat when it is quiet", path.display())]
-    Disturbed {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// What was written does not read back.
-    #[error("{}: the copy differs from the original at byte {offset}; nothing was changed. A server returns other data than was written: run `stripewise check`", path.display())]
-    Differs {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// The first byte that differs.
-        offset: FileOffset,
-    },
-    /// [`Moving::unattended`] means another file, or one of another size.
-    #[error("{} is another file by now, or of another size; nothing was changed", path.display())]
-    Unsuitable {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// [`Moving::unattended`] on a file system without leases.
-    #[error("the file system of {} has no leases, so it is not known whether the file is open; nothing was changed", path.display())]
-    NoLease {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// [`Moving::cancelled`] became true.
-    #[error("stopped before {} was replaced; nothing was changed", path.display())]
-    Cancelled {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-    },
-    /// The operating system refused.
-    #[error("{}: cannot {action}: {source}; nothing was changed", path.display())]
-    Os {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// What was tried, to follow "cannot".
-        action: &'static str,
-        /// Its cause.
-        source: Errno,
-    },
-    /// The broker refused or went away.
-    #[error("{}: {source}", path.display())]
-    Client {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// Its cause.
-        source: ClientError,
-    },
-    /// The managed file could not be read or written.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Absolute, without symbolic links.
-        path: PathBuf,
-        /// Its cause.
-        source: FileError,
-    },
-}
+use stripewise_layout::{FileId, Placement};
 
 /// How a move is watched and stopped.
 #[derive(Clone, Copy, Default)]
@@ -239,18 +110,6 @@ impl Moving<'_> {
             _ => Ok(()),
         }
     }
-}
-
-fn os<'a>(path: &'a Path, action: &'static str) -> impl Fn(Errno) -> ManageError + use<'a> {
-    move |source| ManageError::Os { path: path.to_owned(), action, source }
-}
-
-fn client_fault<'a>(path: &'a Path) -> impl Fn(ClientError) -> ManageError + use<'a> {
-    move |source| ManageError::Client { path: path.to_owned(), source }
-}
-
-fn file_fault<'a>(path: &'a Path) -> impl Fn(FileError) -> ManageError + use<'a> {
-    move |source| ManageError::File { path: path.to_owned(), source }
 }
 
 /// The name that `path` leads to now, links followed once; from here on the directory is the one that was found.

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Opened, REGION, STRIPE, Testbed};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use stripewise_broker::BrokerOptions;
 use stripewise_layout::RegionIndex;
 use stripewise_store::protocol::{Admin, Reply, Request};
@@ -51,9 +52,13 @@ fn a_small_file_has_one_object_until_more_is_written() {
     drop(opened);
     drop(client);
     let client = testbed.client();
-    match client.ask(Request::Admin(Admin::Check { repair: false })).unwrap() {
-        Reply::Findings { findings } => assert_eq!(findings, []),
-        other => panic!("{other:?}"),
+    // Freed when the broker has noticed that its user is gone.
+    let begun = Instant::now();
+    while described(&testbed) > 0 && begun.elapsed() < Duration::from_secs(20) {
+        match client.ask(Request::Admin(Admin::Check { repair: false })).unwrap() {
+            Reply::Findings { findings } => assert_eq!(findings, []),
+            other => panic!("{other:?}"),
+        }
     }
     assert_eq!(described(&testbed), 0);
 }

@@ -44,3 +44,22 @@ fn a_file_that_grows_under_its_writers_keeps_every_byte() {
         assert_eq!(world.objects().into_iter().filter(is_own).count(), 1);
     }
 }
+
+/// A reader may have looked at the region before it grew, and at the object after.
+#[test]
+fn beyond_the_first_stripe_of_a_narrow_region_there_are_zeros_whatever_its_object_holds() {
+    let world = World::new(2);
+    let _broker = world.broker();
+    let client = world.client();
+    let stripes = [(0, STRIPE as u32), (1, STRIPE as u32)];
+    let (_stub, file) = world.create_unnamed(&client, uniform(16384, &stripes));
+    write(&file, 0, b"begun");
+    file.truncate(3 * STRIPE).unwrap();
+    let [object] = &world.objects()[..] else { panic!("one object") };
+    // The first stripe, and the third of the whole layout.
+    std::fs::write(object, [7; 2 * STRIPE as usize]).unwrap();
+    let found = read(&file, STRIPE - 10, 4 * STRIPE as usize);
+    assert_eq!(found.len() as u64, 2 * STRIPE + 10);
+    assert!(found[..10] == [7; 10] && found[10..].iter().all(|byte| *byte == 0));
+    assert!(read(&file, STRIPE, 10) == [0; 10]);
+}

@@ -26,7 +26,7 @@ use crate::server::{Due, How, ObjectStore};
 use crate::shared::control::{FragmentMode, RegionState, narrow_bytes};
 use crate::shared::marking::{Motion, chunks_of};
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{Direction, FileOffset, ObjectOffset, RegionIndex};
+use stripewise_layout::{Direction, FileOffset, ObjectOffset, RegionIndex, RegionPiece};
 
 /// What one pass moved, and what stands before the rest, if that can be overcome.
 pub(super) struct Done {
@@ -225,6 +225,19 @@ impl<'f> Transfers<'f> {
                     if direction == Direction::Write && piece.offset.0 + piece.length > narrow_bytes(view) =>
                 {
                     Err(Stopped { bytes: piece.buffer_offset, reason: RetryReason::Again })
+                }
+                // Nothing was written beyond its stripe when it was looked at. The object may hold more by now: what the region's whole layout put there.
+                RegionState::Placed { generation, view, motion, is_narrow: true }
+                    if piece.offset.0 + piece.length > narrow_bytes(view) =>
+                {
+                    let inside = narrow_bytes(view).saturating_sub(piece.offset.0);
+                    buffers.zero(piece.buffer_offset + inside, piece.length - inside);
+                    let part = Part { piece: RegionPiece { length: inside, ..piece }, view, motion };
+                    if inside == 0 {
+                        Ok(())
+                    } else {
+                        pieces.move_piece(direction, &part, generation, buffers, &mut put_off, context.as_mut())
+                    }
                 }
                 RegionState::Placed { generation, view, motion: Motion::Replicated, .. } => match direction {
                     Direction::Read => {
