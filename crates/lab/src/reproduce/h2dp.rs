@@ -83,7 +83,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         title: "HPIO bandwidth with various region sizes",
         testbeds: BOTH,
         setup: "HPIO with 16 processes, 40,960 regions each, no spacing, 12 HServers and 4 SServers with space for a sixth of the file. The paper \
-                names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter.",
+                names sizes up to 512 KB in its set-up and up to 1 MB in its results; here the latter. Simulated in one window, and again in 16 that \
+                follow the march, all processes entering each together and with moves that are free.",
         discussion: benchmarks::DISCUSSION_9,
         run: |setting| benchmarks::figure_9(setting, Testbed::Padp),
     },
@@ -143,8 +144,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         place: "figure 9 on disks that seek",
         title: "HPIO bandwidth with various region sizes, disks that seek",
         testbeds: SIMULATED,
-        setup: "As figure 9, with the servers of figure 5 on disks that seek; simulated in one window, and again in 16 that follow the march, all \
-                processes entering each together and with moves that are free.",
+        setup: "As figure 9, with the servers of figure 5 on disks that seek.",
         discussion: seeking::DISCUSSION_9,
         run: |setting| benchmarks::figure_9(setting, Testbed::Seeking),
     },
