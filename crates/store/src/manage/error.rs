@@ -39,7 +39,7 @@ pub enum ManageError {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
-    /// [`apply`] of a stub.
+    /// [`apply`](super::apply) of a stub.
     #[error("{} is managed already (file {file})", path.display())]
     AlreadyManaged {
         /// Absolute, without symbolic links.
@@ -47,7 +47,7 @@ pub enum ManageError {
         /// The managed file.
         file: FileId,
     },
-    /// [`release`] of an ordinary file.
+    /// [`release`](super::release) of an ordinary file.
     #[error("{} is not a managed file", path.display())]
     NotManaged {
         /// Absolute, without symbolic links.
@@ -93,19 +93,19 @@ pub enum ManageError {
         /// The first byte that differs.
         offset: FileOffset,
     },
-    /// [`Moving::unattended`] means another file, or one of another size.
+    /// [`Moving::unattended`](super::Moving::unattended) means another file, or one of another size.
     #[error("{} is another file by now, or of another size; nothing was changed", path.display())]
     Unsuitable {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
-    /// [`Moving::unattended`] on a file system without leases.
+    /// [`Moving::unattended`](super::Moving::unattended) on a file system without leases.
     #[error("the file system of {} has no leases, so it is not known whether the file is open; nothing was changed", path.display())]
     NoLease {
         /// Absolute, without symbolic links.
         path: PathBuf,
     },
-    /// [`Moving::cancelled`] became true.
+    /// [`Moving::cancelled`](super::Moving::cancelled) became true.
     #[error("stopped before {} was replaced; nothing was changed", path.display())]
     Cancelled {
         /// Absolute, without symbolic links.
