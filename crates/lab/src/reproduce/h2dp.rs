@@ -96,7 +96,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         testbeds: SIMULATED,
         setup: benchmarks::SETUP_10,
         discussion: benchmarks::DISCUSSION_10,
-        run: benchmarks::figure_10,
+        run: |setting| benchmarks::figure_10(setting, Testbed::Padp),
     },
     Experiment {
         id: "h2dp-fig5-seek",
@@ -147,6 +147,16 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         setup: "As figure 9, with the servers of figure 5 on disks that seek.",
         discussion: seeking::DISCUSSION_9,
         run: |setting| benchmarks::figure_9(setting, Testbed::Seeking),
+    },
+    Experiment {
+        id: "h2dp-fig10-seek",
+        paper: "H2DP",
+        place: "figure 10 on disks that seek",
+        title: "BTIO bandwidth with various numbers of processes, disks that seek",
+        testbeds: SIMULATED,
+        setup: "As figure 10, with the servers of figure 5 on disks that seek.",
+        discussion: seeking::DISCUSSION_10,
+        run: |setting| benchmarks::figure_10(setting, Testbed::Seeking),
     },
     Experiment {
         id: "h2dp-queues",
