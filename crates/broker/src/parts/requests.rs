@@ -105,18 +105,13 @@ impl Parts {
             Request::Place { file, first, last } => {
                 needs_write(connection, file)?;
                 let managed = self.base.files.managed(file)?;
-                match self.regions.placer.place(&managed, first, last) {
-                    // Data of removed files may lie there yet.
-                    Err(Refusal::NoSpace { .. }) if self.lifecycle.finish_removals() => {
-                        self.regions.placer.place(&managed, first, last)?;
-                    }
-                    placed => placed?,
-                }
+                self.with_space_of_removed(|| self.regions.placer.place(&managed, first, last))?;
                 done()
             }
             Request::Begin { file, bytes } => {
                 needs_write(connection, file)?;
-                self.regions.placer.begin(&*self.base.files.managed(file)?, bytes)?;
+                let managed = self.base.files.managed(file)?;
+                self.with_space_of_removed(|| self.regions.placer.begin(&managed, bytes))?;
                 done()
             }
             Request::Rescue { file, region, generation, server } => {
@@ -248,6 +243,14 @@ impl Parts {
         names.placement_for(path).cloned().ok_or_else(|| Refusal::Invalid {
             what: format!("{path} is neither below a managed directory nor in a plan"),
         })
+    }
+
+    /// Places regions; where there is no space, once more without the data of removed files that lies there yet.
+    fn with_space_of_removed(&self, place: impl Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
+        match place() {
+            Err(Refusal::NoSpace { .. }) if self.lifecycle.finish_removals() => place(),
+            placed => placed,
+        }
     }
 
     fn abandon(&self, connection: &Connection, file: FileId) -> Result<(), Refusal> {

@@ -54,3 +54,24 @@ fn a_removed_file_that_comes_back_after_a_power_failure_is_whole() {
         drop(mounts);
     }
 }
+
+#[test]
+fn a_region_gets_the_space_of_a_file_that_was_removed_a_moment_ago() {
+    let Some((world, mounts)) = Mounts::world(2, &[("s0", Kind::Ext4)]) else { return };
+    {
+        let _broker = world.broker();
+        let client = world.client();
+        // More than half of what is free.
+        let placement = || uniform(4 << 20, &[(0, 64 << 10)]);
+        let bytes = vec![7; 4 << 20];
+        for _ in 0..3 {
+            let (stub, file) = world.create(&client, "f", placement());
+            write(&file, 0, &bytes);
+            file.sync(false).unwrap();
+            let id = file.id();
+            drop(file);
+            client.remove(&world.path("f"), stub.as_fd(), id).unwrap();
+        }
+    }
+    drop(mounts);
+}
