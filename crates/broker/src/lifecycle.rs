@@ -66,7 +66,7 @@ pub(crate) struct Lifecycle {
     identities: Arc<Identities>,
     observers: Arc<Observers>,
     notes: Arc<NameNotes>,
-    /// Files without name and users whose data waits for the removal to be durable.
+    /// Files without name and users whose data goes when the removal is durable.
     removed: Mutex<BTreeSet<FileId>>,
 }
 

@@ -58,6 +58,7 @@ impl Lifecycle {
         self.context.table().commit_later(&changes)?;
         inner.freed = true;
         inner.stub = None;
+        guard(&self.removed).remove(&managed.file);
         self.logs.forget_logs(managed.file, &managed.fragments);
         self.memory.remove_memory(managed.file);
         self.files.remove(managed.file);
@@ -92,24 +93,25 @@ impl Lifecycle {
         Ok(true)
     }
 
-    /// Makes removals durable, so that the next [`Self::free`] of each file frees its data; returns the files.
+    /// Makes removals durable, so that the next [`Self::free`] of each file frees its data; returns the files that wait for that.
     pub(crate) fn sync_removals(&self) -> Vec<FileId> {
         let mut directories: BTreeMap<PathBuf, Vec<Arc<Managed>>> = BTreeMap::new();
         // All that share a sync were removed before it.
         let removed: Vec<FileId> = guard(&self.removed).iter().copied().collect();
         for managed in removed.iter().filter_map(|file| self.files.if_loaded(*file)) {
-            let directory = Path::new(&guard(&managed.inner).record.path).parent().unwrap_or(Path::new("/")).to_owned();
-            directories.entry(directory).or_default().push(managed);
+            let inner = guard(&managed.inner);
+            if let Removal::Noted { .. } = inner.removal {
+                let directory = Path::new(&inner.record.path).parent().unwrap_or(Path::new("/")).to_owned();
+                drop(inner);
+                directories.entry(directory).or_default().push(managed);
+            }
         }
         for (directory, files) in directories {
             let synced = sync_nearest(&directory);
             for managed in files {
                 let mut inner = guard(&managed.inner);
                 match (synced, &mut inner.removal) {
-                    (Ok(()), removal) => {
-                        *removal = Removal::Durable;
-                        guard(&self.removed).remove(&managed.file);
-                    }
+                    (Ok(()), removal) => *removal = Removal::Durable,
                     (Err(error), Removal::Noted { is_reported: is_reported @ false }) => {
                         *is_reported = true;
                         let directory = directory.display();
@@ -122,7 +124,7 @@ impl Lifecycle {
         removed
     }
 
-    /// Frees at once what waits for its removal to be durable; false: nothing did.
+    /// Frees at once what waits for its removal to be durable, or for the thread that frees it; false: nothing did.
     pub(crate) fn finish_removals(&self) -> bool {
         let removed = self.sync_removals();
         for managed in removed.iter().filter_map(|file| self.files.if_loaded(*file)) {
