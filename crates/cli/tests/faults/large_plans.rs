@@ -137,7 +137,7 @@ fn endless_files_lines_and_pipes_fill_no_memory() {
 /// A batch system ends a job by SIGTERM: nothing is half done, and the next try does all.
 #[test]
 fn a_signal_ends_apply_and_run_of_20000_files_soon_and_the_next_try_completes() {
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
     preload();
     let place = Place::with_cluster();
     let whole = large_plan(&place);
@@ -150,7 +150,15 @@ fn a_signal_ends_apply_and_run_of_20000_files_soon_and_the_next_try_completes() 
         (&["run", "--", "sleep", "60"], 2),
     ] {
         let _ = std::fs::remove_file(&socket);
-        let mut child = place.command(words).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut command = place.command(words);
+        // SAFETY: a plain system call. Jobs in the background of a shell ignore SIGINT, and so would the program.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
         while !socket.exists() {
             assert!(child.try_wait().unwrap().is_none(), "{words:?}: it ended before it was seen at work");
             std::thread::yield_now();
