@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::log::note;
+use crate::threads;
 use crate::{BrokerError, guard};
-use rustix::io::Errno;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,11 +37,7 @@ impl Flusher {
                 has_failed = failed.is_some();
             }
         };
-        let thread = std::thread::Builder::new().name("stripewise-table".into()).spawn(flush);
-        let thread = thread.map_err(|error| BrokerError::Os {
-            action: "starting a thread",
-            source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-        })?;
+        let thread = threads::spawn("stripewise-table", flush)?;
         Ok(Self { stopping, thread: Some(thread) })
     }
 }

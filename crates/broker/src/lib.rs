@@ -90,6 +90,7 @@ mod search;
 mod service;
 mod standing;
 mod table;
+mod threads;
 mod throttle;
 mod truncation;
 
@@ -258,10 +259,7 @@ impl Broker {
             }
         };
         // Not joined: a blocked lock cannot be called off. It ends with the process, or lets go at once when cancelled.
-        std::thread::Builder::new().name("stripewise-standby".into()).spawn(wait).map_err(|error| BrokerError::Os {
-            action: "starting a thread",
-            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
-        })?;
+        threads::spawn("stripewise-standby", wait)?;
         Ok(Standby { shared })
     }
 

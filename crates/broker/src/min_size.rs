@@ -1,6 +1,6 @@
 //! Minimum sizes of managed directories: which files become ordinary or managed for their size, and the thread that changes them.
 //!
-//! The broker does this, not the program that closes a file: only the broker knows of a managed file's last close, and the close does not wait. It uses
+//! The broker does this, not the program that closes a file: only the broker knows of a managed file's last close, and no close waits for the change. It uses
 //! the operations of a command, [`release`] and [`apply`], over a connection to itself, so what holds after a crash of those holds here. A file is changed
 //! some time after its last close, because most files that are opened again, renamed or removed are so at once; and only under a
 //! lease by which the kernel vouches that nobody has it open, the broker's clients or not.
@@ -10,6 +10,7 @@ use crate::log::note;
 use crate::names::ManagedNames;
 use crate::proof::{Facts, Proof};
 use crate::rmt::{FileRecord, FileState};
+use crate::threads;
 use crate::{BrokerError, guard};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,11 +203,7 @@ impl Converter {
     /// To be started when clients can connect.
     pub(crate) fn start(context: &Arc<Context>, sizes: &Arc<MinSizes>) -> Result<Self, BrokerError> {
         let converting = Converting { context: Arc::clone(context), sizes: Arc::clone(sizes), client: None };
-        let thread = std::thread::Builder::new().name("stripewise-sizes".into()).spawn(move || converting.run());
-        let thread = thread.map_err(|error| BrokerError::Os {
-            action: "starting a thread",
-            source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-        })?;
+        let thread = threads::spawn("stripewise-sizes", move || converting.run())?;
         Ok(Self { sizes: Arc::clone(sizes), thread: Some(thread) })
     }
 }

@@ -27,9 +27,9 @@ use crate::objects::Objects;
 use crate::placing::Placer;
 use crate::quiescing::Quiescing;
 use crate::replicas::Replicas;
+use crate::threads;
 use crate::throttle::Throttle;
 use crate::{BrokerError, guard, placements};
-use rustix::io::Errno;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use stripewise_layout::{Layout, RegionIndex, ServerClass};
@@ -105,11 +105,7 @@ impl Movers {
         let mut movers = Self { moves: Arc::clone(moves), threads: Vec::with_capacity(MOVERS) };
         for _ in 0..MOVERS {
             let moving = Arc::clone(moves);
-            let thread = std::thread::Builder::new().name("stripewise-mover".into()).spawn(move || moving.move_on());
-            movers.threads.push(thread.map_err(|error| BrokerError::Os {
-                action: "starting a thread",
-                source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-            })?);
+            movers.threads.push(threads::spawn("stripewise-mover", move || moving.move_on())?);
         }
         Ok(movers)
     }

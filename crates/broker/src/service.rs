@@ -7,6 +7,7 @@
 use crate::connection::Connection;
 use crate::log::note;
 use crate::parts::{Parts, is_heard_of_the_gone};
+use crate::threads;
 use crate::{BrokerError, guard};
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -70,17 +71,10 @@ impl Service {
             idle: AtomicUsize::new(0),
             threads: Mutex::default(),
         });
-        let thread_fault = |error: std::io::Error| BrokerError::Os {
-            action: "starting a thread",
-            source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-        };
         let sweeping = Arc::clone(&shared);
-        let sweeper = std::thread::Builder::new()
-            .name("stripewise-sweep".into())
-            .spawn(move || sweeping.sweep())
-            .map_err(thread_fault)?;
+        let sweeper = threads::spawn("stripewise-sweep", move || sweeping.sweep())?;
         for _ in 0..SPARE_THREADS {
-            Shared::add_thread(&shared).map_err(thread_fault)?;
+            Shared::add_thread(&shared)?;
         }
         Ok(Self { shared, sweeper })
     }
@@ -103,7 +97,7 @@ impl Service {
 }
 
 impl Shared {
-    fn add_thread(shared: &Arc<Self>) -> std::io::Result<()> {
+    fn add_thread(shared: &Arc<Self>) -> Result<(), BrokerError> {
         let mut threads = guard(&shared.threads);
         threads.retain(|thread| !thread.is_finished());
         if threads.len() < MAX_THREADS && !shared.stopping.load(Ordering::SeqCst) {
@@ -111,7 +105,7 @@ impl Shared {
             // Counted here, so that two that look at once do not both see none idle.
             shared.idle.fetch_add(1, Ordering::SeqCst);
             let work = move || Self::work(&working);
-            match std::thread::Builder::new().name("stripewise-broker".into()).spawn(work) {
+            match threads::spawn("stripewise-broker", work) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     shared.idle.fetch_sub(1, Ordering::SeqCst);

@@ -10,8 +10,8 @@ use super::write_back::{Picked, WRITE_BACK_PATIENCE};
 use crate::log::note;
 use crate::managed::{Inner, LogMemory, Managed, Quiet, Work};
 use crate::rmt::FileState;
+use crate::threads;
 use crate::{BrokerError, guard, try_guard};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -120,11 +120,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn start(fragments: &Arc<Fragments>) -> Result<Self, BrokerError> {
         let keeping = Arc::clone(fragments);
-        let thread = std::thread::Builder::new().name("stripewise-logs".into()).spawn(move || keeping.keep_on());
-        let thread = thread.map_err(|error| BrokerError::Os {
-            action: "starting a thread",
-            source: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-        })?;
+        let thread = threads::spawn("stripewise-logs", move || keeping.keep_on())?;
         Ok(Self { fragments: Arc::clone(fragments), thread: Some(thread) })
     }
 }

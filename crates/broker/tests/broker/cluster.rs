@@ -16,6 +16,7 @@ use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::processes::Processes;
 use stripewise_store::shared::slots::Slots;
 use stripewise_store::state;
+use stripewise_store::state::HostIdentity;
 
 pub const REGION: u64 = 64 << 10;
 pub const STRIPE: u32 = 4096;
@@ -26,6 +27,14 @@ pub struct Testbed {
     directory: Option<tempfile::TempDir>,
     root: PathBuf,
     pub cluster: Cluster,
+}
+
+/// The boot of the host that a broker starts in, by its number.
+pub fn on_boot(number: u8) -> BrokerOptions {
+    BrokerOptions {
+        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [number; 16] }),
+        ..BrokerOptions::default()
+    }
 }
 
 impl Testbed {

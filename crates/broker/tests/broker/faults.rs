@@ -1,6 +1,6 @@
 //! Full servers, absent servers, second brokers and hosts, and brokers that follow each other.
 
-use crate::cluster::{Client, REGION, STRIPE, Testbed};
+use crate::cluster::{Client, REGION, STRIPE, Testbed, on_boot};
 use rustix::fd::AsFd;
 use std::collections::HashSet;
 use std::fs::File;
@@ -173,11 +173,7 @@ fn a_second_broker_waits_and_takes_over_files_that_live_clients_use() {
 #[test]
 fn another_boot_builds_the_memory_anew_from_what_was_durable() {
     let testbed = Testbed::new();
-    let host = |boot| BrokerOptions {
-        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [boot; 16] }),
-        ..BrokerOptions::default()
-    };
-    let first = testbed.start_with(host(1));
+    let first = testbed.start_with(on_boot(1));
     testbed.manage_data();
     let client = testbed.client();
     let path = testbed.data("a");
@@ -202,7 +198,7 @@ fn another_boot_builds_the_memory_anew_from_what_was_durable() {
     drop((client, first));
     std::fs::remove_dir_all(testbed.cluster.state.join("rmt")).unwrap();
     std::fs::rename(&saved, testbed.cluster.state.join("rmt")).unwrap();
-    let _broker = testbed.start_with(host(2));
+    let _broker = testbed.start_with(on_boot(2));
     let client = testbed.client();
     let opened = client.open(opened.file, &stub).unwrap();
     assert_eq!(opened.extent.size_bytes(), 100, "the durable size");

@@ -1,13 +1,11 @@
 //! Regions that begin with the object of their first stripe alone.
 
-use crate::cluster::{Opened, REGION, STRIPE, Testbed};
+use crate::cluster::{Opened, REGION, STRIPE, Testbed, on_boot};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use stripewise_broker::BrokerOptions;
 use stripewise_layout::RegionIndex;
 use stripewise_store::protocol::{Admin, Reply, Request};
 use stripewise_store::shared::control::RegionState;
-use stripewise_store::state::HostIdentity;
 
 fn is_narrow(opened: &Opened) -> bool {
     matches!(opened.control.regions().get(RegionIndex(0)), RegionState::Placed { is_narrow: true, .. })
@@ -112,11 +110,7 @@ fn a_narrow_region_gets_other_objects_on_the_servers_that_are_there() {
 #[test]
 fn of_a_region_that_was_narrow_only_what_was_never_synced_is_made_again() {
     let testbed = Testbed::new();
-    let host = |boot| BrokerOptions {
-        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [boot; 16] }),
-        ..BrokerOptions::default()
-    };
-    let broker = testbed.start_with(host(1));
+    let broker = testbed.start_with(on_boot(1));
     testbed.manage_data();
     let client = testbed.client();
     let (begun, first_stub) = client.create(&testbed.data("a")).unwrap();
@@ -139,7 +133,7 @@ fn of_a_region_that_was_narrow_only_what_was_never_synced_is_made_again() {
     let files = [begun.file, synced.file];
     drop((begun, synced, client, broker));
     std::fs::remove_dir_all(testbed.cluster.state.join("run")).unwrap();
-    let _broker = testbed.start_with(host(2));
+    let _broker = testbed.start_with(on_boot(2));
     let client = testbed.client();
     for (file, stub) in files.into_iter().zip([first_stub, second_stub]) {
         client.open(file, &stub).unwrap();

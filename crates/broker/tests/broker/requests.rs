@@ -1,11 +1,9 @@
-use crate::cluster::{Client, REGION, STRIPE, Testbed};
+use crate::cluster::{Client, REGION, STRIPE, Testbed, on_boot};
 use rustix::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use stripewise_broker::BrokerOptions;
 use stripewise_layout::FileId;
 use stripewise_store::protocol::{Refusal, Reply, Request};
 use stripewise_store::shared::process_slot::MAX_PROCESSES;
-use stripewise_store::state::HostIdentity;
 use stripewise_store::stub::Stub;
 
 #[test]
@@ -222,11 +220,7 @@ fn what_clients_left_at_their_end_is_freed_before_the_broker_stops() {
 #[test]
 fn the_size_is_known_without_any_server_before_and_after_a_reboot() {
     let testbed = Testbed::new();
-    let host = |boot| BrokerOptions {
-        host: Some(HostIdentity { machine: "m".into(), name: "alpha".into(), boot: [boot; 16] }),
-        ..BrokerOptions::default()
-    };
-    let broker = testbed.start_with(host(1));
+    let broker = testbed.start_with(on_boot(1));
     testbed.manage_data();
     let client = testbed.client();
     let (opened, stub) = client.create(&testbed.data("a")).unwrap();
@@ -249,7 +243,7 @@ fn the_size_is_known_without_any_server_before_and_after_a_reboot() {
     let saved = ["ctl", "ext"].map(|kind| (kind, std::fs::read(memory(kind)).unwrap()));
     drop((client, broker));
     // The successor has not loaded the file.
-    let broker = testbed.start_with(host(1));
+    let broker = testbed.start_with(on_boot(1));
     let client = testbed.client();
     assert_eq!(found(&client), (110_000, 215), "not loaded");
     // Nobody used it at the stop, so its record says everything.
@@ -262,6 +256,6 @@ fn the_size_is_known_without_any_server_before_and_after_a_reboot() {
         std::fs::write(memory(kind), bytes).unwrap();
     }
     drop((client, broker));
-    let _broker = testbed.start_with(host(2));
+    let _broker = testbed.start_with(on_boot(2));
     assert_eq!(found(&testbed.client()), (110_000, 215), "the broker's orderly end made it durable");
 }

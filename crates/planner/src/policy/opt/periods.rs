@@ -108,7 +108,7 @@ impl Accesses {
                 self.classes.len() as u16 - 1
             })
         };
-        file.classes.iter().for_each(|class| _ = number_of(*class));
+        let class_numbers: Vec<u16> = file.classes.iter().map(|class| number_of(*class)).collect();
         let count = self.windows.len();
         let same_region: Vec<f64> = self
             .windows
@@ -123,8 +123,12 @@ impl Accesses {
             for access in &window.regions {
                 let of_region = &mut counts[access.region.0 as usize];
                 of_region.resize(count, Vec::new());
-                of_region[number] =
-                    served.requests(access, None).into_iter().map(|(class, count)| (number_of(class), count)).collect();
+                of_region[number] = if served.has_written_back() {
+                    served.requests(access, None).into_iter().map(|(class, count)| (number_of(class), count)).collect()
+                } else {
+                    let counts = access.counts.iter();
+                    counts.map(|(class, count)| (class_numbers[usize::from(class.0)], *count as f64)).collect()
+                };
                 seen[access.region.0 as usize] = access.slices;
             }
         }
