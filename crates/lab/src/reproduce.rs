@@ -21,6 +21,7 @@ mod opt_search;
 mod output;
 mod padp;
 mod plot;
+mod rephased;
 mod run_log;
 mod script;
 mod segment;

@@ -14,6 +14,7 @@ pub(crate) mod replicated;
 use crate::demo::testbed::{Steps, Work, finish};
 use crate::dilation::{dilated, is_host_bound};
 use crate::replay::{Measured, Phase, Player, Ranks};
+use crate::reproduce::rephased::{ProcessSteps, Rephased};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -212,7 +213,7 @@ impl EmulatedLab {
 
     fn run_phase(&self, prepared: &Prepared<'_>, phase: u32, placements: &[Placement]) -> Result<EmulatedRun> {
         self.place(prepared, placements)?;
-        let part = OnePhase { program: prepared.program, phase };
+        let part = one_phase(prepared.program, phase);
         let paths = prepared.managed();
         let mut found = self.measure(&part, &paths)?;
         for _ in 0..REPEATS {
@@ -334,37 +335,17 @@ impl Program for Writing<'_> {
 }
 
 /// One phase of a program.
-struct OnePhase<'a> {
-    program: &'a dyn Program,
-    phase: u32,
-}
-
-impl Program for OnePhase<'_> {
-    fn files(&self) -> &[FileShape] {
-        self.program.files()
-    }
-
-    fn processes(&self) -> u32 {
-        self.program.processes()
-    }
-
-    fn nodes(&self) -> u32 {
-        self.program.nodes()
-    }
-
-    fn phases(&self) -> u32 {
-        1
-    }
-
-    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
+fn one_phase(program: &dyn Program, phase: u32) -> Rephased<'_> {
+    let steps = move |process| -> ProcessSteps<'_> {
         let mut at = 0;
-        let numbered = self.program.steps(process).map(move |step| {
+        let numbered = program.steps(process).map(move |step| {
             at += u32::from(step == Step::Phase);
             (at, step)
         });
-        let own = numbered.filter(|(at, step)| *at == self.phase && *step != Step::Phase);
+        let own = numbered.filter(move |(at, step)| *at == phase && *step != Step::Phase);
         Box::new(own.map(|(_, step)| step))
-    }
+    };
+    Rephased { program, phases: 1, steps: Box::new(steps) }
 }
 
 #[cfg(test)]

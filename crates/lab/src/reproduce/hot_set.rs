@@ -2,6 +2,7 @@
 
 use super::experiment::{Experiment, Findings, OURS, Panel, Published, Row, SIMULATED, Setting, Unit};
 use super::opt_cases::case::{Disk, HDDS, REGION, SSDS};
+use crate::reproduce::rephased::{ProcessSteps, Rephased};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use stripewise::laboratory::{Lab, placements};
@@ -10,7 +11,7 @@ use stripewise_layout::{ByteCount, RegionIndex};
 use stripewise_planner::{Online, Plan, PlanOptions, PolicyName, plan};
 use stripewise_sim::{Borders, FilePlacements, Migration, PlacedWindow, SimOptions};
 use stripewise_trace::{
-    Benchmark, ClassIndex, FileAccess, FileShape, Program, ProgramCountOptions, RegionAccess, Step, WindowAccess,
+    Benchmark, ClassIndex, FileAccess, Program, ProgramCountOptions, RegionAccess, Step, WindowAccess,
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
@@ -69,38 +70,16 @@ enum Foresight {
 
 const FORESIGHTS: [Foresight; 4] = [Foresight::Staying, Foresight::Moving, Foresight::Online, Foresight::Free];
 
-/// A program whose phases are cut into equal parts, each a phase of its own.
-struct Sliced<'a> {
-    program: &'a dyn Program,
-    /// Requests of each process in each part.
-    requests: u64,
-}
-
-impl Program for Sliced<'_> {
-    fn files(&self) -> &[FileShape] {
-        self.program.files()
-    }
-
-    fn processes(&self) -> u32 {
-        self.program.processes()
-    }
-
-    fn nodes(&self) -> u32 {
-        self.program.nodes()
-    }
-
-    fn phases(&self) -> u32 {
-        self.program.phases() * SLICES
-    }
-
-    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
+/// A program whose phases are cut into equal parts, each a phase of its own, of `requests` requests of each process.
+fn sliced(program: &dyn Program, requests: u64) -> Rephased<'_> {
+    let steps = move |process| -> ProcessSteps<'_> {
         let mut done = 0;
-        Box::new(self.program.steps(process).flat_map(move |step| {
+        Box::new(program.steps(process).flat_map(move |step| {
             let mut mark = None;
             match step {
                 Step::Access(_) => {
                     // The program marks the ends of its own phases itself.
-                    let is_border = done > 0 && done % self.requests == 0 && done < self.requests * u64::from(SLICES);
+                    let is_border = done > 0 && done % requests == 0 && done < requests * u64::from(SLICES);
                     mark = is_border.then_some(Step::Phase);
                     done += 1;
                 }
@@ -109,7 +88,8 @@ impl Program for Sliced<'_> {
             }
             mark.into_iter().chain([step])
         }))
-    }
+    };
+    Rephased { program, phases: program.phases() * SLICES, steps: Box::new(steps) }
 }
 
 /// Of each process in each phase; as many in each part.
@@ -170,13 +150,13 @@ fn run(setting: &Setting<'_>) -> Result<Findings> {
 /// Bandwidth and bytes moved.
 fn one(case: (ByteCount, ByteCount), foresight: Foresight, seed: u64) -> Result<(f64, u64)> {
     let program = program(case, seed)?;
-    let sliced = Sliced { program: &*program, requests: requests(case) / u64::from(SLICES) };
+    let in_parts = sliced(&*program, requests(case) / u64::from(SLICES));
     let lab = lab()?;
     let files = match foresight {
         Foresight::Online => {
-            let counts = lab.count(&sliced);
+            let counts = lab.count(&in_parts);
             let options = PlanOptions { seed, online: Some(Online { decay: DECAY }), ..PlanOptions::default() };
-            placements(&plan(PolicyName::Opt, &lab.request(&sliced, &counts, options))?, &sliced)
+            placements(&plan(PolicyName::Opt, &lab.request(&in_parts, &counts, options))?, &in_parts)
         }
         Foresight::Moving => of_phases(&planned(&lab, &*program, &lab.count(&*program), seed)?),
         Foresight::Staying => {
@@ -194,7 +174,7 @@ fn one(case: (ByteCount, ByteCount), foresight: Foresight, seed: u64) -> Result<
     };
     let migration = if foresight == Foresight::Free { Migration::Free } else { MIGRATION };
     let options = SimOptions { borders: Borders::Phase, migration, ..SimOptions::default() };
-    let outcome = lab.simulate_with(&files, &sliced, options)?;
+    let outcome = lab.simulate_with(&files, &in_parts, options)?;
     Ok((outcome.mb_per_s, outcome.moved_bytes))
 }
 
@@ -264,15 +244,15 @@ mod tests {
     fn slices_keep_the_requests_and_mark_every_part() {
         let text = "ior:pattern=zipf,size=1GiB,transfer=1MiB,processes=4,op=read,phases=2,requests=160";
         let program = text.parse::<Benchmark>().unwrap().program().unwrap();
-        let sliced = Sliced { program: &*program, requests: 10 };
+        let in_parts = sliced(&*program, 10);
         let accesses = |program: &dyn Program| -> Vec<Step> {
             program.steps(1).filter(|step| matches!(step, Step::Access(_))).collect()
         };
-        assert_eq!(accesses(&sliced), accesses(&*program));
-        let steps: Vec<Step> = sliced.steps(1).collect();
+        assert_eq!(accesses(&in_parts), accesses(&*program));
+        let steps: Vec<Step> = in_parts.steps(1).collect();
         let parts: Vec<usize> = steps.split(|step| *step == Step::Phase).map(<[Step]>::len).collect();
         assert_eq!(parts, [10; 2 * SLICES as usize]);
-        assert_eq!(sliced.phases(), 2 * SLICES);
+        assert_eq!(in_parts.phases(), 2 * SLICES);
     }
 
     #[test]

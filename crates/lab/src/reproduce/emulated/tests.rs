@@ -123,7 +123,7 @@ fn regions_follow_a_plan_while_the_program_runs() {
 #[test]
 fn a_phase_is_a_program_of_its_own_and_data_are_written_once_for_all() {
     let program = program();
-    let of_phase = |phase| -> Vec<Step> { OnePhase { program: &program, phase }.steps(3).collect() };
+    let of_phase = |phase| -> Vec<Step> { one_phase(&program, phase).steps(3).collect() };
     let all: Vec<Step> = program.steps(3).collect();
     assert_eq!([of_phase(0), vec![Step::Phase], of_phase(1)].concat(), all);
     let writing = Writing { program: &program, files: program.files() };

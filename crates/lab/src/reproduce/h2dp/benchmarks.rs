@@ -1,7 +1,7 @@
 //! Sections 5.2.2 and 5.2.3: HPIO and BTIO.
 
 use super::schemes::{Moves, Testbed, bandwidths, gains, rows, schemes};
-use super::windows::Windowed;
+use super::windows::windowed;
 use super::{DIRECTIONS, MIGRATION, SCALE, benchmark, direction_name};
 use crate::reproduce::experiment::{Findings, Panel, Published, Setting, TestbedKind, Unit};
 use crate::reproduce::run_log::Scale;
@@ -36,8 +36,8 @@ fn in_windows(setting: &Setting<'_>, testbed: Testbed, program: &dyn Program) ->
     let lab = testbed.lab_for(setting, program, SERVERS)?;
     let mut found = vec![bandwidths(setting, &lab, program, Moves::AsSaid, MIGRATION)?];
     if setting.testbed == TestbedKind::Simulated {
-        let windowed = Windowed::new(program, WINDOWS)?;
-        found.push(bandwidths(setting, &lab, &windowed, Moves::AsSaid, Migration::Free)?);
+        let in_windows = windowed(program, WINDOWS)?;
+        found.push(bandwidths(setting, &lab, &in_windows, Moves::AsSaid, Migration::Free)?);
     }
     Ok(found)
 }

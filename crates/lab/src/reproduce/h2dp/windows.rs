@@ -1,15 +1,8 @@
 //! Windows that follow a march: a program's stretches between barriers, each in equal shares that are phases.
 
+use crate::reproduce::rephased::{ProcessSteps, Rephased};
 use anyhow::{Result, ensure};
-use stripewise_trace::{FileShape, Program, Step};
-
-/// A program of one phase whose processes enter every share of every stretch together.
-pub(super) struct Windowed<'a> {
-    program: &'a dyn Program,
-    /// Of each stretch.
-    shares: u64,
-    windows: u32,
-}
+use stripewise_trace::{Program, Step};
 
 /// The accesses of a process between barriers.
 fn stretches(program: &dyn Program, process: u32) -> Vec<u64> {
@@ -24,47 +17,26 @@ fn stretches(program: &dyn Program, process: u32) -> Vec<u64> {
     lengths
 }
 
-impl<'a> Windowed<'a> {
-    /// With `windows` windows: a multiple of the program's stretches.
-    ///
-    /// # Errors
-    /// When it is none, or a process has fewer accesses in a stretch than that has windows.
-    pub(super) fn new(program: &'a dyn Program, windows: u32) -> Result<Self> {
-        ensure!(program.phases() == 1, "a program of {} phases has windows of its own", program.phases());
-        let count = stretches(program, 0).len() as u32;
-        ensure!(windows.is_multiple_of(count), "{windows} windows do not fit {count} stretches between barriers");
-        let shares = u64::from(windows / count);
-        for process in 0..program.processes() {
-            let least = stretches(program, process).into_iter().min().unwrap_or(0);
-            ensure!(least >= shares, "process {process} has {least} accesses for {shares} windows");
-        }
-        Ok(Self { program, shares, windows })
+/// A program of one phase with `windows` windows, a multiple of the program's stretches. Processes enter every share of every stretch
+/// together.
+///
+/// # Errors
+/// When it is none, or a process has fewer accesses in a stretch than that has windows.
+pub(super) fn windowed(program: &dyn Program, windows: u32) -> Result<Rephased<'_>> {
+    ensure!(program.phases() == 1, "a program of {} phases has windows of its own", program.phases());
+    let count = stretches(program, 0).len() as u32;
+    ensure!(windows.is_multiple_of(count), "{windows} windows do not fit {count} stretches between barriers");
+    let shares = u64::from(windows / count);
+    for process in 0..program.processes() {
+        let least = stretches(program, process).into_iter().min().unwrap_or(0);
+        ensure!(least >= shares, "process {process} has {least} accesses for {shares} windows");
     }
-}
-
-impl Program for Windowed<'_> {
-    fn files(&self) -> &[FileShape] {
-        self.program.files()
-    }
-
-    fn processes(&self) -> u32 {
-        self.program.processes()
-    }
-
-    fn nodes(&self) -> u32 {
-        self.program.nodes()
-    }
-
-    fn phases(&self) -> u32 {
-        self.windows
-    }
-
-    fn steps(&self, process: u32) -> Box<dyn Iterator<Item = Step> + Send + '_> {
-        let lengths = stretches(self.program, process);
+    let steps = move |process| -> ProcessSteps<'_> {
+        let lengths = stretches(program, process);
         let (mut stretch, mut done) = (0, 0u64);
-        let windowed = self.program.steps(process).flat_map(move |step| match step {
+        let steps = program.steps(process).flat_map(move |step| match step {
             Step::Access(_) => {
-                let share = |done: u64| done * self.shares / lengths[stretch];
+                let share = |done: u64| done * shares / lengths[stretch];
                 let enters = done > 0 && share(done) > share(done - 1);
                 done += 1;
                 [enters.then_some(Step::Phase), Some(step)]
@@ -75,8 +47,9 @@ impl Program for Windowed<'_> {
             }
             other => [Some(other), None],
         });
-        Box::new(windowed.flatten())
-    }
+        Box::new(steps.flatten())
+    };
+    Ok(Rephased { program, phases: windows, steps: Box::new(steps) })
 }
 
 #[cfg(test)]
@@ -88,9 +61,9 @@ mod tests {
     fn windows_are_shares_of_what_lies_between_barriers() {
         let text = "hpio:region_count=10,region_size=4KiB,region_spacing=0,processes=2,nodes=1,op=both";
         let program = benchmark(text).unwrap();
-        let windowed = Windowed::new(&*program, 6).unwrap();
+        let in_windows = windowed(&*program, 6).unwrap();
         for process in 0..2 {
-            let steps: Vec<Step> = windowed.steps(process).collect();
+            let steps: Vec<Step> = in_windows.steps(process).collect();
             let lengths: Vec<usize> = steps.split(|step| *step == Step::Phase).map(<[Step]>::len).collect();
             assert_eq!(lengths, [4, 3, 3, 4, 3, 3]);
             let accesses = |steps: &mut dyn Iterator<Item = Step>| -> Vec<Step> {
@@ -98,7 +71,7 @@ mod tests {
             };
             assert_eq!(accesses(&mut steps.into_iter()), accesses(&mut program.steps(process)));
         }
-        assert_eq!(windowed.phases(), 6);
-        assert!(Windowed::new(&*program, 5).is_err() && Windowed::new(&*program, 22).is_err());
+        assert_eq!(in_windows.phases(), 6);
+        assert!(windowed(&*program, 5).is_err() && windowed(&*program, 22).is_err());
     }
 }
