@@ -23,6 +23,8 @@ mod hooked;
 mod killed;
 #[path = "striped/logs_failing.rs"]
 mod logs_failing;
+#[path = "striped/logs_wanted.rs"]
+mod logs_wanted;
 #[path = "striped/model.rs"]
 mod model;
 #[path = "striped/mounts.rs"]

@@ -24,6 +24,21 @@ fn fragments(place: &Place) -> Value {
     place.json(&["stat", DATA])["files"][0]["fragments"].clone()
 }
 
+/// The disks take a device's time, a thousandth of it.
+fn emulate_disks(place: &Place) {
+    let mut toml = String::from_utf8(place.read("cluster.toml")).unwrap();
+    for disk in ["h0", "h1"] {
+        let directory = place.path(disk);
+        let url = format!("file://{}", directory.display());
+        assert!(toml.contains(&format!("{url}\"")), "{toml}");
+        toml = toml.replace(
+            &format!("{url}\""),
+            &format!("emulated://{}?device=hdd-7200&time_scale=0.001\"", directory.display()),
+        );
+    }
+    place.write("cluster.toml", toml.as_bytes());
+}
+
 /// Writes and reads again 200 short ranges through a redirected program.
 const WRITE: &str = "
 import os
@@ -75,6 +90,7 @@ fn a_file_is_switched_on_and_off_and_keeps_its_bytes() {
 fn the_cluster_file_switches_all_files_but_those_that_are_switched_themselves() {
     preload();
     let (place, data) = place("fragments = true\nfragment_room = \"1MiB\"");
+    emulate_disks(&place);
     place.done(&["cp", "--managed", "original", "managed/other"]);
     let said = place.say(&["fragments", "off", "managed/other"]);
     assert_eq!(said.status, 0, "{}", said.err);

@@ -34,6 +34,7 @@ mod sub_request;
 mod syncing;
 mod together;
 mod transfer;
+mod trial;
 mod upkeep;
 
 pub use error::FileError;

@@ -2,6 +2,7 @@
 
 use crate::every_call::hooked_client;
 use crate::hooked::{Call, Hook, register, wrap, wrap_table};
+use crate::logs_wanted::FRAGMENT_KEYS;
 use crate::moves::{all_done, order, start_moves, wait_for};
 use crate::world::{World, read, uniform, write};
 use std::io::IoSlice;
@@ -65,7 +66,11 @@ struct Counted {
 
 impl Counted {
     fn new(servers: usize) -> Self {
-        let (world, counter) = (World::new(servers), Arc::new(Counter::default()));
+        Self::of(World::new(servers))
+    }
+
+    fn of(world: World) -> Self {
+        let counter = Arc::new(Counter::default());
         register(&world.root, Arc::clone(&counter) as Arc<dyn Hook>);
         Self { world, counter }
     }
@@ -100,7 +105,18 @@ impl Counted {
 /// Each wrote the region's other objects out too, synced names that were durable and recorded what the table had: 8 flushes where a plain file needs 1.
 #[test]
 fn a_durable_overwrite_flushes_what_it_touched_and_nothing_else() {
-    let counted = Counted::new(4);
+    overwrite_durably(&Counted::new(4));
+}
+
+/// Of a file that could have logs and has none.
+#[test]
+fn fragments_add_no_flush_to_the_durable_writes_of_a_file_without_any() {
+    overwrite_durably(&Counted::of(World::make(World::in_memory(), 4, FRAGMENT_KEYS, |directory| {
+        format!("file://{directory}")
+    })));
+}
+
+fn overwrite_durably(counted: &Counted) {
     let broker = counted.broker();
     let client = counted.client();
     let (stub, file) =

@@ -16,6 +16,7 @@ use super::logs::{FragmentLogs, FragmentMemory};
 use super::objects::Objects;
 use super::reason::RetryReason;
 use super::sub_request::{SubMove, Weigh};
+use super::trial::MIN_DISK_NS;
 use crate::client::now;
 use crate::client::objects::ObjectKey;
 use crate::server::{Due, Handle, How, ObjectName, ObjectStore, ServerError};
@@ -29,10 +30,6 @@ use std::time::Duration;
 use stripewise_layout::{
     Direction, FileOffset, ObjectOffset, RegionOffset, RegionPiece, ServerId, StripeView, SubRequest,
 };
-
-/// No disk comes to a place, nor waits for half a revolution, in less: shorter times of real servers are those of the page cache, and say
-/// nothing of the disk.
-const MIN_DISK_NS: u64 = 200_000;
 
 /// What one request's parts need to know to be served beside logs.
 pub(super) struct FragmentContext<'a> {
@@ -89,7 +86,8 @@ impl<'a> FragmentContext<'a> {
         let is_needed = match mode {
             FragmentMode::Off => return Ok(None),
             FragmentMode::Wanted => {
-                !logs.is_done_without() && has_small_part(objects.file(), offset, request_bytes, threshold_bytes)
+                logs.are_worth_making(objects.file())
+                    && has_small_part(objects.file(), offset, request_bytes, threshold_bytes)
             }
             FragmentMode::On | FragmentMode::Leaving => true,
         };
@@ -426,7 +424,8 @@ impl<'a> FragmentContext<'a> {
     }
 }
 
-fn has_small_part(file: &FileCore, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
+/// Whether a request may have parts for a log.
+pub(super) fn has_small_part(file: &FileCore, offset: FileOffset, length: u64, threshold_bytes: u64) -> bool {
     file.geometry().pieces(offset, length).any(|piece| {
         let RegionState::Placed { view, motion, .. } = file.region(piece.region) else {
             return false;

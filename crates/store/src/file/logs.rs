@@ -3,6 +3,7 @@
 use super::core::FileCore;
 use super::error::FileError;
 use super::sub_request::Weigh;
+use super::trial::Trial;
 use crate::client::ClientError;
 use crate::protocol::{Reply, Request};
 use crate::shared::control::FragmentMode;
@@ -25,6 +26,7 @@ pub(super) struct FragmentLogs {
     memory: OnceLock<FragmentMemory>,
     /// Nobody could be asked for it while the file had no logs; the disks take everything as long as it has none.
     is_done_without: AtomicBool,
+    pub(super) trial: Trial,
 }
 
 impl FragmentLogs {
@@ -34,8 +36,10 @@ impl FragmentLogs {
         self.memory.get()
     }
 
-    pub(super) fn is_done_without(&self) -> bool {
-        self.is_done_without.load(Relaxed)
+    /// Of a file without logs: whether its small parts are to get some. Emulated disks take their devices' time from the first request on.
+    #[inline]
+    pub(super) fn are_worth_making(&self, file: &FileCore) -> bool {
+        (file.core().stations.is_some() || self.trial.is_over()) && !self.is_done_without.load(Relaxed)
     }
 
     /// As [`Self::map`]. As long as nobody has logs made, a file is used without them where there is no broker to be asked.

@@ -58,12 +58,16 @@ impl Durability {
             _ => None,
         };
         // What lies in logs of fragments is durable after it was written back only.
-        let is_known = file.control().notices().fragments() == FragmentMode::Off;
+        let is_known = !may_have_logs(file);
         file.geometry().pieces(offset, bytes).filter(|_| is_known).filter_map(durable).collect()
     }
 
     /// After one durable write over them: they are durable still, unless others wrote meanwhile or a region moves.
     pub(super) fn note_durable_write(&self, file: &FileCore, before: &[DurableBefore]) {
+        // The file got logs meanwhile, and the write may lie there.
+        if may_have_logs(file) {
+            return;
+        }
         for DurableBefore { region, generation, written } in before {
             let state = file.region(*region);
             // A write counts when it begins and when it ends.
@@ -198,6 +202,11 @@ impl Scope {
         let pieces = file.geometry().pieces(offset, bytes).filter(is_of);
         pieces.flat_map(|piece| view.split(piece.offset, piece.length).map(|sub| sub.server)).collect()
     }
+}
+
+/// Whether a write may lie in a log of fragments alone.
+fn may_have_logs(file: &FileCore) -> bool {
+    matches!(file.control().notices().fragments(), FragmentMode::On | FragmentMode::Leaving)
 }
 
 /// Syncs objects of these regions, of all of them together: devices work side by side only on what they were asked for.

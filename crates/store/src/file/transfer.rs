@@ -13,7 +13,7 @@ use super::ahead::ReadAhead;
 use super::buffers::Buffers;
 use super::copies::{Choice, Copies};
 use super::core::FileCore;
-use super::fragments::{FragmentContext, Part};
+use super::fragments::{FragmentContext, Part, has_small_part};
 use super::logs::FragmentLogs;
 use super::objects::Objects;
 use super::piece::Pieces;
@@ -21,6 +21,7 @@ use super::reason::RetryReason;
 use super::sub_request::Stopped;
 use super::syncing::Durability;
 use super::together::PutOff;
+use crate::client::now;
 use crate::client::objects::ObjectKey;
 use crate::server::{Due, How, ObjectStore};
 use crate::shared::control::{FragmentMode, RegionState, narrow_bytes};
@@ -73,6 +74,19 @@ impl<'f> Transfers<'f> {
         if bytes == 0 {
             return Ok(Done { bytes: 0, due: None, reason: None });
         }
+        self.on_trial(offset, bytes, || self.read_inside(offset, bytes, size, buffers, mode))
+    }
+
+    /// As [`Self::read`], of bytes before the file's end.
+    #[inline]
+    fn read_inside(
+        &self,
+        offset: FileOffset,
+        bytes: u64,
+        size: u64,
+        buffers: &Buffers<'_>,
+        mode: IoMode,
+    ) -> Result<Done, RetryReason> {
         if !mode.direct
             && let Some((from, bytes)) = self.ahead.note(offset, bytes, size, self.file.geometry().region_bytes())
         {
@@ -99,6 +113,38 @@ impl<'f> Transfers<'f> {
 
     #[inline]
     pub(super) fn write(
+        &self,
+        offset: FileOffset,
+        bytes: u64,
+        buffers: &Buffers<'_>,
+        mode: IoMode,
+    ) -> Result<Done, RetryReason> {
+        self.on_trial(offset, bytes, || self.write_bytes(offset, bytes, buffers, mode))
+    }
+
+    /// What a request costs that has small parts, on a file that could have logs and has none.
+    #[inline]
+    fn on_trial(
+        &self,
+        offset: FileOffset,
+        bytes: u64,
+        request: impl FnOnce() -> Result<Done, RetryReason>,
+    ) -> Result<Done, RetryReason> {
+        let notices = self.file.control().notices();
+        if notices.fragments() != FragmentMode::Wanted
+            || self.file.core().stations.is_some()
+            || !has_small_part(self.file, offset, bytes, notices.fragment_threshold_bytes())
+        {
+            return request();
+        }
+        let begun = now();
+        let done = request()?;
+        self.logs.trial.note(bytes, begun);
+        Ok(done)
+    }
+
+    #[inline]
+    fn write_bytes(
         &self,
         offset: FileOffset,
         bytes: u64,
@@ -150,7 +196,12 @@ impl<'f> Transfers<'f> {
         buffers: &Buffers<'_>,
     ) -> Result<Option<(*mut u8, Target<'f>)>, RetryReason> {
         let Some(start) = buffers.start_in_one(bytes) else { return Ok(None) };
-        if self.file.core().stations.is_some() || self.file.control().notices().fragments() != FragmentMode::Off {
+        let has_logs = match self.file.control().notices().fragments() {
+            FragmentMode::Off => false,
+            FragmentMode::Wanted => self.logs.are_worth_making(self.file),
+            FragmentMode::On | FragmentMode::Leaving => true,
+        };
+        if self.file.core().stations.is_some() || has_logs {
             return Ok(None);
         }
         let (region, within) = self.file.geometry().locate(offset);
