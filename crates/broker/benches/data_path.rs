@@ -12,7 +12,7 @@ mod world;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
-use stripewise_layout::{Direction, FileId, FileOffset, Generation, Layout, RegionIndex, ServerId};
+use stripewise_layout::{Direction, FileId, FileOffset, Generation, Layout, RegionIndex, RequestKind, ServerId};
 use stripewise_store::shared::control::ControlBlock;
 use stripewise_store::shared::process_slot::{Incarnation, ProcessSlot};
 use stripewise_store::shared::recent::{Noted, now_ms};
@@ -49,8 +49,8 @@ fn observe() {
             std::hint::black_box(now_ms());
         }));
         note_ns.push(time(100_000, |number| {
-            let (offset, direction) = (FileOffset(std::hint::black_box(number)), Direction::Read);
-            lane.note(1, Noted { direction, offset, bytes: 4096, time_ms: now_ms() });
+            let (offset, kind) = (FileOffset(std::hint::black_box(number)), RequestKind::Read);
+            lane.note(1, Noted { kind, offset, bytes: 4096, time_ms: now_ms() });
         }));
     }
     lane.free();

@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stripewise_capture::format::FileKey;
-use stripewise_layout::WriteClass;
 use stripewise_store::client::{Client, ClientOptions};
 use stripewise_store::errno::ToErrno;
 use stripewise_store::file::{IoMode, StripedFile};
@@ -156,12 +155,7 @@ impl Open {
     /// As [`Self::key`], with what writes wait for.
     pub(crate) fn captured(&self) -> Option<Captured> {
         let key = self.key()?;
-        let class = match self.mode() {
-            IoMode { durable: true, .. } => WriteClass::Synchronous,
-            IoMode { direct: true, .. } => WriteClass::Direct,
-            IoMode { .. } => WriteClass::Buffered,
-        };
-        Some(Captured { key, write_class: Some(class) })
+        Some(Captured { key, write_class: Some(self.mode().write_class()) })
     }
 
     #[cold]

@@ -19,6 +19,9 @@ use std::time::Duration;
 use stripewise_broker::BrokerOptions;
 use stripewise_broker::rmt::Table;
 use stripewise_broker::rmt::lmdb::LmdbStore;
+use stripewise_layout::WriteClass;
+use stripewise_store::client::{Client, ClientOptions};
+use stripewise_store::observer::Observer;
 use stripewise_store::stub::STUB_BYTES;
 
 /// A directory that programs may reach which give up their rights.
@@ -171,6 +174,39 @@ fn a_program_that_reopens_its_file_while_it_changes_by_size_meets_its_bytes() {
     let mut cat = support::preloaded("cat");
     cat.arg("left open").current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state);
     assert_eq!(cat.output().unwrap().stdout, [b'x'; 5000]);
+}
+
+/// The flags of the open, those set later, through duplicates too, and those of single calls.
+#[test]
+fn observers_see_what_every_write_waited_for() {
+    use WriteClass::{Buffered, Direct, Synchronous};
+    let scratch = scratch();
+    let bed = bed::Bed::new(scratch.path(), bed::REGION_BYTES, 4096);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/flags.py");
+    let mut command = support::preloaded("python3");
+    command.arg(script).current_dir(&bed.data).env("STRIPEWISE_STATE", &bed.state);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut input = child.stdin.take().unwrap();
+    let mut hear = |expected: &str| assert_eq!(lines.next().expect(expected).unwrap(), expected);
+    hear("open");
+    let mut observer = Observer::start(Client::connect(&bed.state, ClientOptions::default()).unwrap()).unwrap();
+    assert_eq!(observer.files().count(), 1);
+    input.write_all(b"\n").unwrap();
+    hear("written");
+    observer.meet().unwrap();
+    let mut classes = Vec::new();
+    observer.drain(|stream| {
+        assert_eq!(stream.missed, 0);
+        classes.extend(stream.requests.iter().map(|noted| (noted.offset.0 / 4096, noted.kind.write_class())));
+    });
+    classes.sort_unstable_by_key(|(number, _)| *number);
+    let expected =
+        [Buffered, Direct, Direct, Buffered, Buffered, Synchronous, Synchronous, Synchronous, Direct, Synchronous];
+    let expected: Vec<_> = (0..).zip(expected.map(Some)).collect();
+    assert_eq!(classes, expected);
+    input.write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 /// The size that would be left after a power failure: that of the mapping table.

@@ -48,7 +48,7 @@ use request::{Requests, Start};
 use retry::Retry;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use stripewise_layout::{FileId, FileOffset, RegionIndex};
+use stripewise_layout::{FileId, FileOffset, RegionIndex, WriteClass};
 use syncing::Durability;
 use transfer::Transfers;
 
@@ -59,6 +59,19 @@ pub struct IoMode {
     pub direct: bool,
     /// A write's bytes are durable when it returns, as `O_DSYNC` asks. Finding them after a power failure takes more: [`StripedFile::sync_written`].
     pub durable: bool,
+}
+
+impl IoMode {
+    /// What a write of this mode waits for.
+    #[must_use]
+    #[inline]
+    pub fn write_class(self) -> WriteClass {
+        match self {
+            Self { durable: true, .. } => WriteClass::Synchronous,
+            Self { direct: true, .. } => WriteClass::Direct,
+            Self { .. } => WriteClass::Buffered,
+        }
+    }
 }
 
 /// A managed file, open. All methods may be called from any thread.

@@ -14,7 +14,7 @@ use crate::access::{
     AccessClass, ClassIndex, Company, FileAccess, ProcessCount, RegionAccess, Slices, WindowAccess, WindowProcesses,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use stripewise_layout::{ByteCount, Direction, FileOffset, Order, RegionGeometry, RegionIndex};
+use stripewise_layout::{ByteCount, FileOffset, Order, RegionGeometry, RegionIndex, RequestKind};
 
 /// Leading bits of a size that are kept, by level of coarseness.
 const LEADING_BITS: [u32; 4] = [4, 3, 2, 1];
@@ -47,8 +47,8 @@ impl Default for LiveOptions {
 /// One request that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveRequest {
-    /// Whether it read or wrote.
-    pub direction: Direction,
+    /// Whether it read or wrote, and what a write waited for.
+    pub kind: RequestKind,
     /// First byte of the file.
     pub offset: FileOffset,
     /// Bytes that moved.
@@ -145,7 +145,7 @@ impl LiveFile {
             let order = if is_sequential { Order::Sequential } else { Order::Random };
             for piece in self.geometry.pieces(request.offset, request.bytes) {
                 let request_bytes = self.rounded(piece.length);
-                let class = AccessClass { kind: request.direction.into(), request_bytes, order };
+                let class = AccessClass { kind: request.kind, request_bytes, order };
                 let cell = (piece.region.0, class);
                 if self.window.cells.len() >= MAX_CELLS && !self.window.cells.contains_key(&cell) {
                     continue;

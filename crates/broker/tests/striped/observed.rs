@@ -3,16 +3,20 @@
 use crate::world::{Dice, World, read, uniform, write};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stripewise_layout::Direction;
+use stripewise_layout::{FileOffset, RequestKind, WriteClass};
+use stripewise_store::file::IoMode;
 use stripewise_store::observer::{Noted, Observer};
 
 const SIZE: u64 = 1 << 18;
 
-/// Direction, offset, bytes.
-type Access = (Direction, u64, u32);
+/// Kind, offset, bytes.
+type Access = (RequestKind, u64, u32);
+
+/// Of [`write()`], which writes as programs do that set no flags.
+const WRITTEN: RequestKind = RequestKind::Write(WriteClass::Buffered);
 
 /// What was drained: by process and lane the requests and those missed.
 #[derive(Default, Debug)]
@@ -27,7 +31,7 @@ impl Drained {
         observer.drain(|stream| {
             self.missed += stream.missed;
             let known = self.streams.entry((stream.process.0, stream.lane)).or_default();
-            known.extend(stream.requests.iter().map(|noted: &Noted| (noted.direction, noted.offset.0, noted.bytes)));
+            known.extend(stream.requests.iter().map(|noted: &Noted| (noted.kind, noted.offset.0, noted.bytes)));
         });
     }
 
@@ -54,13 +58,13 @@ proptest! {
         for burst in bursts {
             let before = expected.len();
             for (is_write, at, length) in burst {
-                let (direction, moved) = if is_write {
-                    (Direction::Write, write(&file, at, &vec![7; length]))
+                let (kind, moved) = if is_write {
+                    (WRITTEN, write(&file, at, &vec![7; length]))
                 } else {
-                    (Direction::Read, read(&file, at, length).len())
+                    (RequestKind::Read, read(&file, at, length).len())
                 };
                 if moved > 0 {
-                    expected.push((direction, at, moved as u32));
+                    expected.push((kind, at, moved as u32));
                 }
             }
             drained.take(&mut observer);
@@ -75,6 +79,36 @@ proptest! {
     }
 }
 
+/// What each write waited for is noted with it.
+#[test]
+fn writes_are_drained_with_what_they_waited_for() {
+    let world = World::new(4);
+    let _broker = world.broker();
+    let client = world.client();
+    let (_stub, file) = world.create(&client, "f", uniform(16 << 10, &[(0, 4096), (2, 4096)]));
+    write(&file, 0, &vec![1; SIZE as usize]);
+    let mut observer = Observer::start(world.client()).unwrap();
+    let modes = [(false, false), (true, false), (false, true), (true, true)]
+        .map(|(direct, durable)| IoMode { direct, durable });
+    for (at, mode) in (0..).step_by(4096).zip(modes) {
+        assert_eq!(file.write_with(FileOffset(at), &[IoSlice::new(&[2; 4096])], mode).unwrap(), 4096);
+    }
+    let (_, written) = file.append_with(&[IoSlice::new(&[2; 10])], modes[2]).unwrap();
+    assert_eq!((written, read(&file, 9, 3)), (10, vec![2; 3]));
+    let mut drained = Drained::default();
+    drained.take(&mut observer);
+    let write_of = |class, at, bytes| (RequestKind::Write(class), at, bytes);
+    let expected = [
+        write_of(WriteClass::Buffered, 0, 4096),
+        write_of(WriteClass::Direct, 4096, 4096),
+        write_of(WriteClass::Synchronous, 8192, 4096),
+        write_of(WriteClass::Synchronous, 12288, 4096),
+        write_of(WriteClass::Synchronous, SIZE, 10),
+        (RequestKind::Read, 9, 3),
+    ];
+    assert_eq!((drained.all(), drained.missed), (expected.to_vec(), 0));
+}
+
 /// Reads and writes as `SEED COUNT` say, says so, and again for every line that it gets.
 pub(crate) fn access(world: &World, arguments: &[String]) {
     let (seed, count): (u64, u64) = (arguments[0].parse().unwrap(), arguments[1].parse().unwrap());
@@ -82,9 +116,9 @@ pub(crate) fn access(world: &World, arguments: &[String]) {
     let (_stub, file) = world.open(&client, "f", true);
     for (turn, line) in std::io::stdin().lock().lines().enumerate() {
         assert_eq!(line.unwrap(), "go");
-        requests(seed + turn as u64, count).for_each(|(direction, at, length)| match direction {
-            Direction::Read => drop(read(&file, at, length as usize)),
-            Direction::Write => drop(write(&file, at, &vec![1; length as usize])),
+        requests(seed + turn as u64, count).for_each(|(kind, at, length)| match kind {
+            RequestKind::Read => drop(read(&file, at, length as usize)),
+            RequestKind::Write(_) => drop(write(&file, at, &vec![1; length as usize])),
         });
         println!("accessed");
     }
@@ -93,8 +127,8 @@ pub(crate) fn access(world: &World, arguments: &[String]) {
 fn requests(seed: u64, count: u64) -> impl Iterator<Item = Access> {
     let mut dice = Dice(seed);
     (0..count).map(move |_| {
-        let direction = if dice.roll(3) == 0 { Direction::Write } else { Direction::Read };
-        (direction, dice.roll(SIZE / 2), 1 + dice.roll(5000) as u32)
+        let kind = if dice.roll(3) == 0 { WRITTEN } else { RequestKind::Read };
+        (kind, dice.roll(SIZE / 2), 1 + dice.roll(5000) as u32)
     })
 }
 
@@ -224,7 +258,7 @@ fn threads_beside_a_draining_observer_are_counted_right() {
     let mut seen = std::collections::BTreeSet::new();
     for request in &all {
         assert!(
-            request.0 == Direction::Read && request.1.is_multiple_of(8) && (1..=6).contains(&request.2),
+            request.0 == RequestKind::Read && request.1.is_multiple_of(8) && (1..=6).contains(&request.2),
             "{request:?}"
         );
         assert!(seen.insert((request.1, request.2)), "twice: {request:?}");

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
-use stripewise_layout::{Direction, FileOffset, RegionIndex};
+use stripewise_layout::{FileOffset, RegionIndex, RequestKind};
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -56,11 +56,11 @@ impl<'f> Lanes<'f> {
 
     /// Notes a request that is about to end, if anybody watches.
     #[inline]
-    pub(super) fn note(&self, lane: &Lane<'_>, direction: Direction, offset: FileOffset, bytes: u64) {
+    pub(super) fn note(&self, lane: &Lane<'_>, kind: RequestKind, offset: FileOffset, bytes: u64) {
         if let Some(observation) = self.file.control().notices().observation()
             && bytes > 0
         {
-            lane.0.note(observation, Noted { direction, offset, bytes: bytes as u32, time_ms: now_ms() });
+            lane.0.note(observation, Noted { kind, offset, bytes: bytes as u32, time_ms: now_ms() });
         }
     }
 

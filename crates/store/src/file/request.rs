@@ -13,7 +13,7 @@ use crate::protocol::{Refusal, Request};
 use crate::server::{Due, pace};
 use crate::shared::slots::InFlight;
 use std::io::{IoSlice, IoSliceMut};
-use stripewise_layout::{Direction, FileOffset, RegionIndex};
+use stripewise_layout::{Direction, FileOffset, RegionIndex, RequestKind};
 
 /// Most bytes that one call moves, as of Linux's `read` and `write`.
 const MAX_TRANSFER_BYTES: u64 = 0x7fff_f000;
@@ -79,7 +79,7 @@ impl<'f> Requests<'f> {
             let lane = self.lanes.enter(self.in_flight(Direction::Read, at, wanted))?;
             let outcome = self.transfers.read(at, wanted, &buffers.after(total.bytes), mode);
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
-                self.lanes.note(&lane, Direction::Read, offset, total.bytes + bytes);
+                self.lanes.note(&lane, RequestKind::Read, offset, total.bytes + bytes);
             }
             drop(lane);
             let reason = match outcome {
@@ -131,7 +131,7 @@ impl<'f> Requests<'f> {
                 _ => self.transfers.write(at, wanted, &buffers.after(total.bytes), mode),
             };
             if let Ok(Done { bytes, reason: None, .. }) = &outcome {
-                self.lanes.note(&lane, Direction::Write, begin, total.bytes + bytes);
+                self.lanes.note(&lane, RequestKind::Write(mode.write_class()), begin, total.bytes + bytes);
             }
             drop(lane);
             let is_fault = matches!(outcome, Err(RetryReason::Fault(_) | RetryReason::Full { .. }));

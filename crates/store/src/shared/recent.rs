@@ -7,9 +7,12 @@
 //! | bits | what |
 //! |---|---|
 //! | 63 | offset in the file |
-//! | 1 | 1: a write |
+//! | 1 | low bit of the kind |
 //! | 32 | time on a coarse clock of the host, in ms, modulo 2^32 |
-//! | 32 | length in bytes |
+//! | 1 | high bit of the kind |
+//! | 31 | length in bytes |
+//!
+//! The kind is 0 for a read, and 1, 2 or 3 for a direct, buffered or synchronous write.
 //!
 //! Only who holds the lane writes, so nothing is added atomically. The watcher copies what is new and then looks at the number once more: what may
 //! have been overwritten meanwhile is left out, and the number tells how much was missed. That is a seqlock: the writer's fence makes whoever
@@ -18,7 +21,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
-use stripewise_layout::{Direction, FileOffset};
+use stripewise_layout::{FileOffset, RequestKind};
 
 /// Words of a ring.
 pub const RING_WORDS: usize = 128;
@@ -28,17 +31,19 @@ const ENTRY_WORDS: usize = 2;
 const MAX_BETWEEN: u64 = 1 << 40;
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
+const BYTES_BITS: u32 = 31;
+const MAX_BYTES: u64 = (1 << BYTES_BITS) - 1;
 /// Requests that a ring holds. The oldest of them may be just being overwritten, so one fewer can be read.
 pub const KEPT: u64 = ((RING_WORDS - FIRST_AT) / ENTRY_WORDS) as u64;
 
 /// One request, as it was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Noted {
-    /// Whether it read or wrote.
-    pub direction: Direction,
-    /// First byte of the file.
+    /// Whether it read or wrote, and what a write waited for.
+    pub kind: RequestKind,
+    /// First byte of the file, below 2^63.
     pub offset: FileOffset,
-    /// Bytes that it moved.
+    /// Bytes that it moved, below 2^31 as Linux has it.
     pub bytes: u32,
     /// When it was about to end, on a coarse clock, modulo 2^32.
     pub time_ms: u32,
@@ -46,15 +51,15 @@ pub struct Noted {
 
 impl Noted {
     fn to_words(self) -> [u64; 2] {
-        [
-            self.offset.0 << 1 | u64::from(self.direction == Direction::Write),
-            u64::from(self.time_ms) << 32 | u64::from(self.bytes),
-        ]
+        let kind = self.kind.index() as u64;
+        let length = u64::from(self.bytes) & MAX_BYTES;
+        [self.offset.0 << 1 | kind & 1, u64::from(self.time_ms) << 32 | kind >> 1 << BYTES_BITS | length]
     }
 
     fn from_words([place, length]: [u64; 2]) -> Self {
-        let direction = if place & 1 == 1 { Direction::Write } else { Direction::Read };
-        Self { direction, offset: FileOffset(place >> 1), bytes: length as u32, time_ms: (length >> 32) as u32 }
+        let kind = RequestKind::ALL[(length >> BYTES_BITS & 1) as usize * 2 + (place & 1) as usize];
+        let bytes = (length & MAX_BYTES) as u32;
+        Self { kind, offset: FileOffset(place >> 1), bytes, time_ms: (length >> 32) as u32 }
     }
 }
 
@@ -249,9 +254,9 @@ mod tests {
     }
 
     fn noted(number: u64) -> Noted {
-        let direction = if number.is_multiple_of(3) { Direction::Write } else { Direction::Read };
+        let kind = RequestKind::ALL[(number % 4) as usize];
         let (bytes, time_ms) = (number as u32 ^ 0x5555, (number as u32).wrapping_mul(7));
-        Noted { direction, offset: FileOffset(number << 20 | 5), bytes, time_ms }
+        Noted { kind, offset: FileOffset(number << 20 | 5), bytes, time_ms }
     }
 
     proptest! {
@@ -274,6 +279,16 @@ mod tests {
                 prop_assert_eq!(next, all.len() as u64);
                 prop_assert_eq!(missed, burst.saturating_sub(KEPT - 1));
                 prop_assert_eq!(&seen[..], &all[(before + missed) as usize..]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_of_every_kind_come_back() {
+        for kind in RequestKind::ALL {
+            for (offset, bytes, time_ms) in [(0, 0, 0), (i64::MAX as u64, MAX_BYTES as u32, u32::MAX)] {
+                let noted = Noted { kind, offset: FileOffset(offset), bytes, time_ms };
+                assert_eq!(Noted::from_words(noted.to_words()), noted);
             }
         }
     }

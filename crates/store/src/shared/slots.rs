@@ -451,7 +451,7 @@ mod tests {
                     let lane = slots.occupy(slot, thread as usize, write_of(thread as u32)).unwrap();
                     inside.wait();
                     let offset = stripewise_layout::FileOffset(thread);
-                    lane.note(1, Noted { direction: Direction::Read, offset, bytes: 1, time_ms: 0 });
+                    lane.note(1, Noted { kind: stripewise_layout::RequestKind::Read, offset, bytes: 1, time_ms: 0 });
                     inside.wait();
                     lane.free();
                 });

@@ -5,6 +5,7 @@
 //! is weighed again, with what is known by now. Files whose use was never seen stay where they are, and the space that they take is not planned with.
 
 mod capacity;
+mod request;
 
 use super::error::{DaemonError, Result};
 use super::follow::Windows;
@@ -15,6 +16,7 @@ use crate::progress::Voice;
 use crate::session::Session;
 use crate::store::Store;
 use capacity::{Now, with_space_for};
+use request::request;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -23,8 +25,7 @@ use stripewise_layout::figures::counted;
 use stripewise_layout::{ByteCount, Cluster, FileId, Layout, Placement, RegionIndex, ServerId};
 use stripewise_model::Profile;
 use stripewise_planner::{
-    Guess, History, Online as Decay, OnlineStep, OnlineWindow, PlanKey, PlanOptions, PlanRequest, PolicyName,
-    RequestError, Sources, online_step_by,
+    Guess, History, Online as Decay, OnlineStep, OnlineWindow, PlanOptions, PolicyName, RequestError, online_step_by,
 };
 use stripewise_store::protocol::{Admin, MoveControl, MoveOrder, MoveState, MoveStatus, ServerUsage, WhichMoves};
 use stripewise_trace::FileAccess;
@@ -394,17 +395,7 @@ impl Online {
         let out_of_use = usage.iter().filter(|usage| usage.drained || usage.fault.is_some());
         let mut options = self.settings.options.clone();
         options.exclude = out_of_use.map(|usage| usage.name.clone()).collect();
-        let processes = accesses.iter().flat_map(|file| &file.windows).flat_map(|window| &window.regions);
-        let request = PlanRequest {
-            cluster: &cluster,
-            profile: &self.settings.profile,
-            files: &accesses,
-            key: PlanKey::new("", processes.map(|region| region.processes).max().unwrap_or(1)),
-            sources: Sources::default(),
-            options,
-            free_bytes: &[],
-            concurrency: None,
-        };
+        let request = request(&cluster, &self.settings.profile, &accesses, options);
         let step = OnlineStep { policy: self.settings.policy, windows, length_s: Some(self.settings.window_s) };
         match online_step_by(&request, &step, &placements) {
             // Of these files nothing is expected to be used.

@@ -107,13 +107,8 @@ impl State {
     }
 }
 
-fn request(noted: &Noted) -> LiveRequest {
-    LiveRequest {
-        direction: noted.direction,
-        offset: noted.offset,
-        bytes: u64::from(noted.bytes),
-        time_ms: noted.time_ms,
-    }
+pub(super) fn request(noted: &Noted) -> LiveRequest {
+    LiveRequest { kind: noted.kind, offset: noted.offset, bytes: u64::from(noted.bytes), time_ms: noted.time_ms }
 }
 
 fn read(shared: &Shared, voice: Voice) {

@@ -4,6 +4,7 @@ use crate::program::{Program, Step};
 use crate::trace::Trace;
 use crate::workload::{Pattern, TraceShape, Workload, write_trace};
 use proptest::prelude::*;
+use stripewise_layout::Direction;
 
 const REGION: ByteCount = ByteCount(1 << 20);
 
@@ -12,7 +13,7 @@ fn options() -> LiveOptions {
 }
 
 fn read(offset: u64, bytes: u64, time_ms: u32) -> LiveRequest {
-    LiveRequest { direction: Direction::Read, offset: FileOffset(offset), bytes, time_ms }
+    LiveRequest { kind: RequestKind::Read, offset: FileOffset(offset), bytes, time_ms }
 }
 
 /// (region, request size, order, count), and the processes of each region.
@@ -52,7 +53,7 @@ proptest! {
                 _ => None,
             });
             let requests: Vec<LiveRequest> = accesses
-                .map(|request| LiveRequest { direction: request.direction(), offset: request.offset, bytes: request.bytes, time_ms: 0 })
+                .map(|request| LiveRequest { kind: request.kind, offset: request.offset, bytes: request.bytes, time_ms: 0 })
                 .collect();
             requests.chunks(burst).for_each(|part| file.add(process, 0, part, 0));
         }
