@@ -24,9 +24,6 @@ const MAX_DEAD: u64 = 4;
 /// About the length of a line.
 const LINE_BYTES: u64 = 96;
 
-/// Objects that are asked for their sizes at once.
-const CALLS_AT_ONCE: usize = 1024;
-
 pub(crate) type Servers = BTreeSet<ServerId>;
 
 pub(crate) fn servers_of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> Servers {
@@ -250,38 +247,6 @@ impl Describing {
             servers = servers_of([&self.drained.avoiding(inner.placement.layout_of(RegionIndex(0)))]);
         }
         servers
-    }
-
-    /// What the objects of places and replicas occupy on each server, in cluster order; `None` of a server that cannot be asked. An object that is not
-    /// there occupies nothing.
-    pub(crate) fn occupied_bytes(&self, managed: &Managed) -> Vec<Option<u64>> {
-        let objects: Vec<(ServerId, ObjectName)> = {
-            let inner = guard(&managed.inner);
-            let places = inner.regions.iter().map(|(region, placed)| (*region, placed.generation, &placed.layout));
-            let replicas = inner.replicas.iter().flat_map(|(region, of_region)| {
-                of_region.values().map(|replica| (*region, replica.generation, &replica.layout))
-            });
-            let objects = places.chain(replicas).flat_map(|(region, generation, layout)| {
-                let object = ObjectName { file: managed.file, region, generation };
-                stripe_servers(layout).map(move |server| (server, object))
-            });
-            objects.collect()
-        };
-        let mut occupied = vec![Some(0); self.context.servers().len()];
-        // A part at a time: the calls of a file of a million regions must not all be in memory.
-        for part in objects.chunks(CALLS_AT_ONCE) {
-            let sizes = part.iter().map(|(server, object)| (*server, Operation::Size(*object)));
-            for ((server, _), size) in part.iter().zip(self.context.perform_together(sizes)) {
-                let Some(sum) = occupied.get_mut(usize::from(server.0)) else { continue };
-                let bytes = match size.and_then(|size| size.into_size("")) {
-                    Ok(size) => Some(size.occupied_bytes),
-                    Err(ServerError::Missing { .. }) => Some(0),
-                    Err(_) => None,
-                };
-                *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
-            }
-        }
-        occupied
     }
 
     /// The end of what the objects of the file's last regions hold.

@@ -23,6 +23,7 @@
 //! | `quiescing` | `Quiescing` | nobody does I/O on a region or a file, or everybody marks it |
 //! | `describing`, `objects` | `Describing`, `Objects` | servers are told of layouts; objects as their owner |
 //! | `files` | `Files` | the files that are loaded |
+//! | `occupancy` | `Occupancy` | what objects occupy on servers |
 //! | `discards` | `Discards` | objects that belong to no region, and their freeing |
 //! | `throttle`, `idleness`, `move_queue` | `MoveQueue` | how fast movers copy; files that nobody writes; moves that are ordered |
 //! | `replicas` | `Replicas` | further copies of regions |
@@ -75,6 +76,7 @@ mod name_notes;
 mod names;
 mod objects;
 mod observing;
+mod occupancy;
 mod parts;
 mod permission;
 mod placements;

@@ -27,6 +27,7 @@ use crate::name_notes::NameNotes;
 use crate::names::ManagedNames;
 use crate::objects::Objects;
 use crate::observing::Observers;
+use crate::occupancy::Occupancy;
 use crate::placing::Placer;
 use crate::quiescing::Quiescing;
 use crate::rechecks::Rechecks;
@@ -69,6 +70,7 @@ struct Base {
     describing: Arc<Describing>,
     objects: Arc<Objects>,
     files: Arc<Files>,
+    occupancy: Occupancy,
 }
 
 impl Base {
@@ -85,6 +87,7 @@ impl Base {
         let describing = Arc::new(Describing::new(&context, &drained));
         let objects = Arc::new(Objects::new(&context));
         let files = Arc::new(Files::default());
+        let occupancy = Occupancy::new(&context, &files);
         Ok(Self {
             context,
             rechecks,
@@ -98,6 +101,7 @@ impl Base {
             describing,
             objects,
             files,
+            occupancy,
         })
     }
 }

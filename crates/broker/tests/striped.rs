@@ -43,6 +43,8 @@ mod moves_killed;
 mod narrow;
 #[path = "striped/observed.rs"]
 mod observed;
+#[path = "striped/occupied.rs"]
+mod occupied;
 #[path = "striped/power.rs"]
 mod power;
 #[path = "striped/power_lost.rs"]

@@ -5,10 +5,13 @@ use crate::output::Verdict;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stripewise::Store;
 use stripewise::list::{Listed, ListedFile, ListedServer, list, list_servers};
+use stripewise::messages::printable;
 use stripewise::table::Table;
+use stripewise_layout::ByteCount;
 use stripewise_layout::figures::{bytes, grouped};
 
 /// List managed files, all or those at and below some paths; or the servers
@@ -32,6 +35,9 @@ pub(crate) struct LsArgs {
 pub(crate) struct Listing {
     /// The managed files, or those at and below the named paths.
     files: Vec<ListedFile>,
+    /// Size in bytes below which files are ordinary and not listed, of the managed directories that have one: those above
+    /// and below the named paths, or all.
+    min_size_bytes: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize)]
@@ -68,10 +74,17 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
     if arguments.servers {
         return show_servers(context, list_servers(&store)?);
     }
-    let Listed { files, below } = list(&store, &arguments.paths)?;
+    let Listed { files, below, min_size_bytes } = list(&store, &arguments.paths)?;
     if context.json {
-        context.object(&Listing { files })?;
+        context.object(&Listing { files, min_size_bytes })?;
         return Ok(Verdict::Done);
+    }
+    for (directory, min_bytes) in &min_size_bytes {
+        let size = ByteCount(*min_bytes);
+        let directory = printable(directory, false);
+        context.say(format_args!(
+            "files below {directory} that are smaller than {size} are ordinary after their last close, and not listed"
+        ));
     }
     if files.is_empty() && !below.is_empty() {
         let below: Vec<String> = below.iter().map(|path| path.display().to_string()).collect();
@@ -82,16 +95,26 @@ pub(crate) fn run(context: &Context, arguments: LsArgs) -> Result<Verdict> {
         context.say("no managed files; `stripewise apply` or `stripewise manage` make some");
         return Ok(Verdict::Done);
     }
-    let mut table = Table::new(&["file", ">size", ">regions", ">users", "state", "path"]);
+    // Most clusters have no minimum sizes.
+    let has_min_sizes = files.iter().any(|file| file.min_size_bytes.is_some());
+    let mut columns = vec!["file", ">size", ">regions", ">users", "state", "path"];
+    if has_min_sizes {
+        columns.insert(2, ">min size");
+    }
+    let mut table = Table::new(&columns);
     for file in &files {
-        table.row([
+        let mut row = vec![
             file.file.to_string(),
             bytes(file.size_bytes),
             file.regions_placed.to_string(),
             file.users.to_string(),
             file.state.clone(),
             file.path.clone(),
-        ]);
+        ];
+        if has_min_sizes {
+            row.insert(2, file.min_size_bytes.map_or_else(|| "-".to_owned(), bytes));
+        }
+        table.row(row);
     }
     context.line(table)?;
     Ok(Verdict::Done)

@@ -65,6 +65,10 @@ fn print(context: &Context, file: &FileStat) -> Result<()> {
         bytes(file.region_bytes),
         file.regions_placed
     ))?;
+    if let Some(min_bytes) = file.min_size_bytes {
+        context
+            .line(format_args!("min size  {}: smaller, it becomes ordinary after its last close", bytes(min_bytes)))?;
+    }
     if file.replicas > 0 {
         context.line(format_args!("replicas  {}, {} fresh", file.replicas, file.replicas_fresh))?;
     }

@@ -125,6 +125,57 @@ fn managed_directories_are_listed() {
 }
 
 #[test]
+fn ls_and_stat_show_minimum_sizes() {
+    let place = Place::with_cluster();
+    std::fs::create_dir_all(place.path("out/below")).unwrap();
+    place.write("data", &noise(100_000));
+    place.done(&["cp", "--managed", "data", "elsewhere"]);
+    let shown = place.done(&["ls"]);
+    assert!(!shown.contains("min size") && !place.done(&["stat", "elsewhere"]).contains("min size"), "{shown}");
+    assert_eq!(place.json(&["ls"])["min_size_bytes"], serde_json::json!({}));
+    place.done(&["manage", "out", "--min-size", "64KiB"]);
+    place.done(&["cp", "--managed", "data", "out/below/large"]);
+
+    assert_eq!(place.json(&["stat", "out/below/large"])["files"][0]["min_size_bytes"], 64 << 10);
+    assert_eq!(place.json(&["stat", "elsewhere"])["files"][0].get("min_size_bytes"), None);
+    let text = place.done(&["stat", "out/below/large"]);
+    assert!(text.contains("min size  64 KiB: smaller, it becomes ordinary"), "{text}");
+    let out = place.path("out").to_str().unwrap().to_owned();
+    for named in [&["ls"][..], &["ls", "out"], &["ls", "out/below"]] {
+        let listed = place.json(named);
+        assert_eq!(listed["min_size_bytes"], serde_json::json!({ &out: 64 << 10 }), "{named:?}");
+        let large =
+            listed["files"].as_array().unwrap().iter().find(|file| file["path"] == format!("{out}/below/large"));
+        assert_eq!(large.unwrap()["min_size_bytes"], 64 << 10, "{named:?}");
+        let said = place.say(named);
+        assert!(said.out.contains("min size") && said.out.contains("64 KiB"), "{}", said.out);
+        assert!(said.err.contains("files below HERE/out that are smaller than 64KiB are ordinary"), "{}", said.err);
+    }
+    assert_eq!(place.json(&["ls", "elsewhere"])["min_size_bytes"], serde_json::json!({}));
+}
+
+#[test]
+fn servers_hold_what_their_files_hold() {
+    let place = Place::with_cluster();
+    place.write("data", &noise(300_000));
+    for number in 0..5 {
+        place.done(&["cp", "--managed", "data", &format!("file-{number}")]);
+    }
+    let names: Vec<String> = (0..5).map(|number| format!("file-{number}")).collect();
+    let words: Vec<&str> = std::iter::once("stat").chain(names.iter().map(String::as_str)).collect();
+    let stat = place.json(&words);
+    let mut held = std::collections::BTreeMap::<String, u64>::new();
+    for server in stat["files"].as_array().unwrap().iter().flat_map(|file| file["servers"].as_array().unwrap()) {
+        *held.entry(server["name"].as_str().unwrap().to_owned()).or_default() += server["held_bytes"].as_u64().unwrap();
+    }
+    assert!(held.values().sum::<u64>() >= 5 * 300_000, "{held:?}");
+    let servers = place.json(&["ls", "--servers"]);
+    for server in servers["servers"].as_array().unwrap() {
+        assert_eq!(server["held_bytes"].as_u64(), held.get(server["name"].as_str().unwrap()).copied(), "{server}");
+    }
+}
+
+#[test]
 fn check_asks_about_a_stub_that_an_editor_replaced_and_names_the_commands() {
     let place = Place::with_cluster();
     let data = noise(1 << 20);

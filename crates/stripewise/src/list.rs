@@ -3,6 +3,7 @@
 use crate::paths::{PlaceError, real};
 use crate::store::{Store, StoreError};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stripewise_layout::{FileId, Server, ServerClass};
 use stripewise_store::protocol::{FileInfo, ServerUsage};
@@ -37,11 +38,16 @@ pub struct ListedFile {
     pub users: u32,
     /// `creating`, `live`, `importing`, `releasing` or `unlinked`.
     pub state: String,
+    /// Size below which the file becomes an ordinary one after its last close, by the managed directory above it; absent
+    /// if it is managed whatever its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_size_bytes: Option<u64>,
 }
 
-impl From<FileInfo> for ListedFile {
-    fn from(file: FileInfo) -> Self {
+impl ListedFile {
+    fn of(store: &Store, file: FileInfo) -> Self {
         Self {
+            min_size_bytes: store.client.min_size_at(Path::new(&file.path)),
             path: file.path,
             file: file.file,
             size_bytes: file.size_bytes,
@@ -60,6 +66,9 @@ pub struct Listed {
     pub files: Vec<ListedFile>,
     /// Absolute paths of the files and directories that were asked for.
     pub below: Vec<PathBuf>,
+    /// Size in bytes below which files are ordinary, of the managed directories that have one: those above and below
+    /// the paths that were asked for, or all.
+    pub min_size_bytes: BTreeMap<String, u64>,
 }
 
 /// What regions are promised on a server, and what they hold of that.
@@ -86,13 +95,7 @@ pub struct ListedServer {
 ///
 /// [`StoreError`].
 pub fn list_servers(store: &Store) -> Result<Vec<ListedServer>, StoreError> {
-    let usage = store.usage()?;
-    let mut held = vec![Some(0u64); usage.len()];
-    for file in store.files()? {
-        for (sum, bytes) in held.iter_mut().zip(store.held_bytes(file.file)?) {
-            *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
-        }
-    }
+    let (usage, held) = (store.usage()?, store.held_by_files()?);
     let listed = |((usage, held_bytes), server): ((ServerUsage, Option<u64>), &Server)| ListedServer {
         name: usage.name,
         class: server.class,
@@ -112,6 +115,13 @@ pub fn list_servers(store: &Store) -> Result<Vec<ListedServer>, StoreError> {
 pub fn list(store: &Store, paths: &[PathBuf]) -> Result<Listed, ListError> {
     let below = paths.iter().map(|path| real(path)).collect::<Result<Vec<PathBuf>, _>>()?;
     let is_wanted = |path: &str| below.is_empty() || below.iter().any(|above| Path::new(path).starts_with(above));
-    let files = store.files()?.into_iter().filter(|file| is_wanted(&file.path)).map(ListedFile::from).collect();
-    Ok(Listed { files, below })
+    let files = store.files()?.into_iter().filter(|file| is_wanted(&file.path));
+    let files = files.map(|file| ListedFile::of(store, file)).collect();
+    let mut min_size_bytes: BTreeMap<String, u64> =
+        store.client.min_sizes().iter().filter(|(directory, _)| is_wanted(directory)).cloned().collect();
+    for path in &below {
+        let above = store.client.min_size_above(path);
+        min_size_bytes.extend(above.map(|(directory, bytes)| (directory.to_owned(), bytes)));
+    }
+    Ok(Listed { files, below, min_size_bytes })
 }

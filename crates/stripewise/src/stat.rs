@@ -5,7 +5,7 @@ mod fragments;
 pub use fragments::{FragmentClassStat, FragmentLogStat, FragmentsStat};
 
 use crate::moves::layout_of;
-use crate::paths::{OnPath as _, PathError};
+use crate::paths::{self, OnPath as _, PathError};
 use crate::store::{Managed, Store, StoreError};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
@@ -61,6 +61,10 @@ pub struct FileStat {
     pub replicas: usize,
     /// Those of them that hold what the file holds.
     pub replicas_fresh: usize,
+    /// Size below which the file becomes an ordinary one after its last close, by the managed directory above it; absent
+    /// if it is managed whatever its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_size_bytes: Option<u64>,
     /// Its fragments on SSDs.
     pub fragments: FragmentsStat,
     /// Servers that hold some of it, in cluster order.
@@ -139,6 +143,7 @@ pub fn stat(store: &Store, path: &Path) -> Result<FileStat> {
         regions_placed: regions.len(),
         replicas: regions.iter().map(|region| region.replicas.len()).sum(),
         replicas_fresh: regions.iter().flat_map(|region| &region.replicas).filter(|replica| replica.fresh).count(),
+        min_size_bytes: paths::real(path).ok().and_then(|path| store.client.min_size_at(&path)),
         fragments: FragmentsStat::of(store, managed.striped.id())?,
         servers: bytes_by_server(store, managed.striped.id(), &regions, geometry, status.size_bytes)?,
         spans: spans(store, &regions)?,

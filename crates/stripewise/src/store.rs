@@ -269,6 +269,27 @@ impl Store {
         }
     }
 
+    /// As [`Self::held_bytes`], of all files together.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Client`] or [`StoreError::Answer`].
+    pub fn held_by_files(&self) -> Result<Vec<Option<u64>>> {
+        let (mut all, mut after) = (vec![Some(0u64); self.cluster.servers.len()], None);
+        loop {
+            let Reply::HeldByFiles { servers, last } = self.admin(Admin::HeldByFiles { after })? else {
+                return Err(StoreError::Answer { question: "a question about held bytes" });
+            };
+            for (sum, bytes) in all.iter_mut().zip(servers) {
+                *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);
+            }
+            match last {
+                Some(_) => after = last,
+                None => return Ok(all),
+            }
+        }
+    }
+
     /// Every placed region of a file, ascending.
     ///
     /// # Errors

@@ -112,10 +112,14 @@ impl Parts {
             Admin::Fragments { file } => Ok((self.regions.fragments.file_fragments(file)?, Vec::new())),
             Admin::Observe { after, reset } => self.observers.observe(connection, after, reset),
             Admin::OpenedPaths { after } => self.observers.opened_paths(connection, &after),
-            Admin::HeldBytes { file } => Ok((
-                Reply::HeldBytes { servers: self.base.describing.occupied_bytes(&*self.base.files.managed(file)?) },
-                Vec::new(),
-            )),
+            Admin::HeldBytes { file } => {
+                let servers = self.base.occupancy.of_file(&*self.base.files.managed(file)?);
+                Ok((Reply::HeldBytes { servers }, Vec::new()))
+            }
+            Admin::HeldByFiles { after } => {
+                let (servers, last) = self.base.occupancy.of_files(after)?;
+                Ok((Reply::HeldByFiles { servers, last }, Vec::new()))
+            }
             Admin::ObservedMemory { file } => self.observers.memory_to_observe(file),
             Admin::Rescue { file, path } => {
                 self.checks.rescue(&*self.base.files.managed(file)?, &path)?;

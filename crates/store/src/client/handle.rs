@@ -71,11 +71,20 @@ impl Client {
     /// The minimum size in bytes of files at the absolute path `path`: that of the nearest managed directory above it.
     #[must_use]
     pub fn min_size_at(&self, path: &Path) -> Option<u64> {
+        self.min_size_above(path).map(|(_, bytes)| bytes)
+    }
+
+    /// As [`Self::min_size_at`], with that directory.
+    #[must_use]
+    pub fn min_size_above(&self, path: &Path) -> Option<(&str, u64)> {
         let above = path.ancestors().skip(1).find(|above| {
             let above = above.to_str();
             above.is_some_and(|above| self.core.names.managed.iter().any(|managed| managed == above))
         })?;
-        self.core.names.min_sizes.iter().find(|(directory, _)| Path::new(directory) == above).map(|(_, bytes)| *bytes)
+        let mut sizes = self.core.names.min_sizes.iter();
+        sizes
+            .find(|(directory, _)| Path::new(directory) == above)
+            .map(|(directory, bytes)| (directory.as_str(), *bytes))
     }
 
     /// An ordinary file that `descriptor` is open on for writing is about to be closed: the broker decides whether it becomes managed.

@@ -199,6 +199,11 @@ pub enum Admin {
         /// Any file of the cluster.
         file: FileId,
     },
+    /// What the objects of the next files occupy together. Answer: `HeldByFiles`.
+    HeldByFiles {
+        /// The last file of the part before; `None`: from the first on.
+        after: Option<FileId>,
+    },
 }
 
 /// The regions from `first` on are to have one more copy, in this layout.

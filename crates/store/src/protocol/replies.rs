@@ -141,6 +141,13 @@ pub enum Reply {
         /// In the cluster's order; `None`: the server cannot be asked.
         servers: Vec<Option<u64>>,
     },
+    /// As `HeldBytes`, of some files together.
+    HeldByFiles {
+        /// As of `HeldBytes`.
+        servers: Vec<Option<u64>>,
+        /// The last of the files, from which another request should go on; `None`: there are no more.
+        last: Option<FileId>,
+    },
 }
 
 /// What `stat` returns of a managed file's data.
